@@ -1,0 +1,74 @@
+# `make demo` and `make test` set up all they need; the first line after `##` is what `make help` says.
+
+PYTHON ?= python3
+VENV := .venv
+CHECK := .venv-check
+PROTO := .venv-proto
+# The oldest runtime the stubs must work with decides the generator: protobuf 6.31, grpcio 1.74.
+GRPC_TOOLS := grpcio-tools==1.74.0
+
+PROTOS := $(wildcard protos/nnrt_hdi/v2/*.proto)
+SERVICES := $(shell grep -l '^service ' $(PROTOS))
+SOURCES := nnrt_hdi nnrt_client nnrt_device_service backends tests benchmarks examples
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format lint types imports proto proto-check tests bench clean
+
+help: ## Print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/installed ## Run the digits demo: two daemons, remote inference, the death of one
+	@$(VENV)/bin/python examples/digits/demo.py
+
+test: check ## Run every check and test, as CI does
+
+check: lint types imports proto-check tests ## Format, lint, types, import rules, generated code, tests
+
+format: $(CHECK)/installed ## Format the sources in place
+	$(CHECK)/bin/ruff format -q $(SOURCES)
+	$(CHECK)/bin/ruff check -q --fix-only $(SOURCES)
+
+lint: $(CHECK)/installed ## Check format and lint
+	$(CHECK)/bin/ruff format --check -q $(SOURCES)
+	$(CHECK)/bin/ruff check -q $(SOURCES)
+
+types: $(CHECK)/installed ## Check types (mypy, strict)
+	$(CHECK)/bin/mypy
+
+imports: $(CHECK)/installed ## Check who imports whom
+	$(CHECK)/bin/lint-imports --no-logo
+
+tests: $(CHECK)/installed ## Run the tests
+	$(CHECK)/bin/pytest -q
+
+proto: $(PROTO)/installed ## Generate nnrt_hdi/v2 from protos/
+	$(PROTO)/bin/python -m grpc_tools.protoc -I protos --python_out=. --pyi_out=. $(PROTOS)
+	$(PROTO)/bin/python -m grpc_tools.protoc -I protos --grpc_python_out=. $(SERVICES)
+
+proto-check: $(PROTO)/installed ## Check that nnrt_hdi/v2 is what protos/ generate
+	@rm -rf build/proto && mkdir -p build/proto
+	@$(PROTO)/bin/python -m grpc_tools.protoc -I protos --python_out=build/proto --pyi_out=build/proto $(PROTOS)
+	@$(PROTO)/bin/python -m grpc_tools.protoc -I protos --grpc_python_out=build/proto $(SERVICES)
+	@diff -r -x __init__.py -x __pycache__ build/proto/nnrt_hdi/v2 nnrt_hdi/v2 \
+	  || { echo 'nnrt_hdi/v2 differs from what protos/ generate; run `make proto`'; exit 1; }
+
+bench: $(CHECK)/installed ## Measure, print ratios, write docs/performance.md
+	$(CHECK)/bin/python benchmarks/run.py
+
+clean: ## Remove everything that make has made
+	rm -rf $(VENV) $(CHECK) $(PROTO) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+$(VENV)/installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install -q -e .
+	@touch $@
+
+$(CHECK)/installed: pyproject.toml
+	$(PYTHON) -m venv $(CHECK)
+	$(CHECK)/bin/pip install -q -e '.[test,check]'
+	@touch $@
+
+$(PROTO)/installed: Makefile
+	$(PYTHON) -m venv $(PROTO)
+	$(PROTO)/bin/pip install -q $(GRPC_TOOLS) setuptools
+	@touch $@

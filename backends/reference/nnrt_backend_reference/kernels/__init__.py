@@ -1,0 +1,15 @@
+"""The kernels, in the module of their operator's family."""
+
+from nnrt_backend_reference.kernels import (  # noqa: F401  (each module registers its kernels)
+    activation,
+    arithmetic,
+    convolution,
+    elementwise,
+    linear,
+    normalization,
+    reduction,
+    shape,
+)
+from nnrt_backend_reference.kernels.kernel import KERNELS
+
+__all__ = ["KERNELS"]

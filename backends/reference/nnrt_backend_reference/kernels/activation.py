@@ -1,0 +1,72 @@
+"""Activation functions, alone or fused behind another operator."""
+
+import math
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import numpy as np
+
+from nnrt_backend_reference.kernels.kernel import AnyArray, Call, kernel
+from nnrt_backend_reference.kernels.special import erfc
+from nnrt_hdi.enums import ActivationType, NodeType
+
+# G. Klambauer et al., "Self-Normalizing Neural Networks" (2017), as ONNX's Selu has them.
+SELU_ALPHA = 1.67326319217681884765625
+SELU_GAMMA = 1.05070102214813232421875
+
+
+@kernel(NodeType.ACTIVATION)
+def activation(call: Call, x: AnyArray) -> AnyArray:
+    """y = f(x), f named by activation_type."""
+    return FUNCTIONS[call.attrs.activation_type](x.astype(call.dtype, copy=False), call.attrs)
+
+
+def fused(x: AnyArray, activation_type: ActivationType) -> AnyArray:
+    """x with a fused activation: none, RELU or RELU6."""
+    return FUNCTIONS[activation_type](x, SimpleNamespace())
+
+
+def sigmoid(x: AnyArray) -> AnyArray:
+    """1 / (1 + exp(-x)), without overflow: exp is taken of what is not positive."""
+    small = np.exp(-np.abs(x))
+    y: AnyArray = np.where(x >= 0, x.dtype.type(1), small) / (1 + small)
+    return y
+
+
+def elu(x: AnyArray, alpha: float) -> AnyArray:
+    return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
+
+
+def gelu(x: AnyArray, approximate: bool) -> AnyArray:
+    """x Phi(x), Phi the normal distribution; approximate: D. Hendrycks, K. Gimpel (2016), equation 2."""
+    phi: AnyArray
+    if approximate:
+        phi = 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
+    else:
+        phi = 0.5 * erfc(x * -math.sqrt(0.5))
+    return np.multiply(x, phi)
+
+
+Function = Callable[[AnyArray, SimpleNamespace], AnyArray]
+FUNCTIONS: dict[ActivationType, Function] = {
+    ActivationType.NO_ACTIVATION: lambda x, _: x,
+    ActivationType.RELU: lambda x, _: np.maximum(x, 0),
+    ActivationType.SIGMOID: lambda x, _: sigmoid(x),
+    ActivationType.RELU6: lambda x, _: np.clip(x, 0, 6),
+    ActivationType.ELU: lambda x, attrs: elu(x, attrs.alpha),
+    ActivationType.LEAKY_RELU: lambda x, attrs: np.where(x >= 0, x, attrs.alpha * x),
+    ActivationType.ABS: lambda x, _: np.abs(x),
+    ActivationType.RELU1: lambda x, _: np.clip(x, -1, 1),
+    ActivationType.SOFTSIGN: lambda x, _: x / (1 + np.abs(x)),
+    ActivationType.SOFTPLUS: lambda x, _: np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))),
+    ActivationType.TANH: lambda x, _: np.tanh(x),
+    ActivationType.SELU: lambda x, _: SELU_GAMMA * elu(x, SELU_ALPHA),
+    ActivationType.HSWISH: lambda x, _: x * np.clip(x + 3, 0, 6) / 6,
+    ActivationType.HSIGMOID: lambda x, _: np.clip((x + 3) / 6, 0, 1),
+    ActivationType.THRESHOLDRELU: lambda x, attrs: np.minimum(np.maximum(x, 0), attrs.alpha),
+    ActivationType.LINEAR: lambda x, _: x,
+    ActivationType.HARD_TANH: lambda x, attrs: np.clip(x, attrs.min_val, attrs.max_val),
+    ActivationType.SIGN: lambda x, _: np.sign(x),
+    ActivationType.SWISH: lambda x, _: x * sigmoid(x),
+    ActivationType.GELU: lambda x, attrs: gelu(x, attrs.approximate),
+}

@@ -1,0 +1,84 @@
+"""What a kernel is, and where it is found.
+
+    @kernel(NodeType.SQUARE)
+    def square(call, x):
+        return x * x
+
+A kernel gets its call and the arrays of its operands, which it must not write into, and returns the array of its
+output or a tuple of them. A result may be a view of an operand, and may have a wider type than the output: the
+program rounds.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnrt_hdi.enums import NodeType
+from nnrt_hdi.errors import OutOfMemory
+from nnrt_hdi.tensor import Shape, TensorSpec, format_shape
+
+AnyArray = NDArray[Any]
+AnyDType = np.dtype[Any]
+Kernel = Callable[..., Any]
+KernelT = TypeVar("KernelT", bound=Kernel)
+
+KERNELS: dict[NodeType, Kernel] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A node as its kernel sees it.
+
+    `attrs` has all attributes, under the names of their parameters in `nnrt_hdi.ops`; the specs are exact.
+    """
+
+    attrs: SimpleNamespace
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    max_tensor_bytes: int
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no output has an element."""
+        return all(0 in spec.shape for spec in self.outputs)
+
+    @property
+    def dtype(self) -> AnyDType:
+        """The type to compute in: that of the output, but FLOAT32 for FLOAT16, rounded once at the end."""
+        return wider(self.outputs[0].numpy_dtype)
+
+
+def kernel(node_type: NodeType) -> Callable[[KernelT], KernelT]:
+    """Register the kernel of a node type."""
+
+    def register(function: KernelT) -> KernelT:
+        if node_type in KERNELS:
+            raise TypeError(f"{node_type.name} has two kernels")
+        KERNELS[node_type] = function
+        return function
+
+    return register
+
+
+def wider(dtype: AnyDType) -> AnyDType:
+    """FLOAT32 for FLOAT16, any other type itself."""
+    return np.dtype(np.float32) if dtype == np.float16 else dtype
+
+
+def cast_all(dtype: AnyDType, *arrays: AnyArray) -> list[AnyArray]:
+    """The arrays in another type; those that have it are not copied."""
+    return [array.astype(dtype, copy=False) for array in arrays]
+
+
+def require_memory(call: Call, shape: Shape, dtype: AnyDType) -> None:
+    """Raise OutOfMemory, before it is taken, if an array would pass the limit of a single tensor."""
+    size = math.prod(shape) * dtype.itemsize
+    if size > call.max_tensor_bytes:
+        raise OutOfMemory(
+            f"a tensor of {dtype} {format_shape(shape)} needs {size} bytes; at most {call.max_tensor_bytes} are allowed"
+        )

@@ -1,0 +1,164 @@
+"""A graph made ready to run: its nodes in order, each with its kernel and everything the kernel needs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from nnrt_backend_reference.kernels import KERNELS
+from nnrt_backend_reference.kernels.kernel import AnyArray, Call, Kernel, require_memory
+from nnrt_hdi.backend import Cancellation, DimRange, PreparedModel
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfMemory
+from nnrt_hdi.graph import Graph
+from nnrt_hdi.ops import OPERATORS, infer_graph, infer_node
+from nnrt_hdi.tensor import MAX_DIM, UNKNOWN_DIM, Array, TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One node. `call` is None where shapes are known only when the model runs."""
+
+    node: int
+    kernel: Kernel
+    attrs: Mapping[str, Any]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    call: Call | None
+    last_uses: tuple[int, ...]
+
+
+class Program(PreparedModel):
+    """Runs a graph node by node. A run keeps all it knows to itself, so any number may be under way at once.
+
+    Kernels never write into their operands, and what a run returns is the caller's alone: no output shares
+    memory with an input, a constant or another output.
+    """
+
+    def __init__(self, graph: Graph, max_tensor_bytes: int) -> None:
+        inference = infer_graph(graph)
+        inference.raise_first_problem()
+        self._graph = graph = inference.graph
+        self._max_tensor_bytes = max_tensor_bytes
+        self._constants: list[AnyArray | None] = [None] * len(graph.tensors)
+        for index, constant in graph.constants.items():
+            if constant.data is None:
+                raise InvalidParameter("its data is not here", place=graph.tensor_place(index))
+            self._constants[index] = _read_only(constant.data)
+        self._steps = self._make_steps()
+        self.inputs = graph.input_specs
+        self.outputs = graph.output_specs
+
+    def run(self, inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
+        values = self._constants.copy()
+        specs = list(self._graph.tensors)
+        for index, array in zip(self._graph.inputs, inputs, strict=True):
+            values[index] = _read_only(array)
+            specs[index] = specs[index].with_shape(array.shape)
+        # Overflow and invalid operations have results, infinities and not-a-numbers, and need no warnings.
+        with np.errstate(all="ignore"):
+            for step in self._steps:
+                cancellation.check()
+                self._run_step(step, values, specs)
+        return self._own_outputs(values)
+
+    def input_ranges(self) -> list[DimRange]:
+        return [
+            DimRange(
+                tuple(0 if dim == UNKNOWN_DIM else dim for dim in spec.shape),
+                tuple(MAX_DIM if dim == UNKNOWN_DIM else dim for dim in spec.shape),
+            )
+            for spec in self.inputs
+        ]
+
+    def _run_step(self, step: Step, values: list[AnyArray | None], specs: list[TensorSpec]) -> None:
+        operands: list[Any] = [values[index] for index in step.inputs]
+        try:
+            call, kernel = step.call, step.kernel
+            if call is None:
+                call = self._bind(step, operands, specs)
+                kernel = _kernel(step.kernel, call)
+            computed = kernel(call, *operands)
+        except NnrtError as error:
+            raise error.at(self._graph.place(step.node)) from error
+        except MemoryError as error:
+            raise OutOfMemory(str(error), place=self._graph.place(step.node)) from error
+        results = computed if isinstance(computed, tuple) else (computed,)
+        for index, spec, result in zip(step.outputs, call.outputs, results, strict=True):
+            # A kernel may compute in a wider type than its result has: here it is rounded, once.
+            array = np.asarray(result, spec.numpy_dtype)
+            if array.shape != spec.shape:
+                raise OperationFailed(f"the kernel made {array.shape} of {spec}", place=self._graph.place(step.node))
+            values[index] = array
+            specs[index] = spec
+        for index in step.last_uses:
+            values[index] = None
+
+    def _bind(self, step: Step, operands: Sequence[Array], specs: Sequence[TensorSpec]) -> Call:
+        """What the kernel needs, from the real shapes and elements of its operands."""
+        inputs = tuple(specs[index] for index in step.inputs)
+        declared = tuple(self._graph.tensors[index] for index in step.outputs)
+        node = self._graph.nodes[step.node]
+        outputs = infer_node(node, list(zip(inputs, operands, strict=True)), declared)
+        return self._call(step.attrs, inputs, outputs)
+
+    def _call(self, attrs: Mapping[str, Any], inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]) -> Call:
+        """Raises OutOfMemory for an output that is too large."""
+        call = Call(SimpleNamespace(**attrs), inputs, outputs, self._max_tensor_bytes)
+        for spec in outputs:
+            require_memory(call, spec.shape, spec.numpy_dtype)
+        return call
+
+    def _own_outputs(self, values: Sequence[AnyArray | None]) -> list[Array]:
+        """The outputs, contiguous, each in memory of its own. Views of inputs and constants are read-only."""
+        outputs: list[AnyArray] = []
+        for index in self._graph.outputs:
+            array = np.asarray(values[index], order="C")
+            if not array.flags.writeable or any(np.may_share_memory(array, other) for other in outputs):
+                array = array.copy()
+            outputs.append(array)
+        return list(outputs)
+
+    def _make_steps(self) -> list[Step]:
+        graph = self._graph
+        steps: list[Step] = []
+        still_needed = set(graph.outputs) | set(graph.constants)
+        for index in reversed(graph.order):
+            node = graph.nodes[index]
+            last_uses = {*node.inputs, *node.outputs} - still_needed
+            still_needed.update(node.inputs)
+            attrs = OPERATORS[node.type].bind(node.attrs)
+            try:
+                call = self._static_call(index, attrs)
+            except NnrtError as error:
+                raise error.at(graph.place(index)) from error
+            kernel = _kernel(KERNELS[node.type], call) if call else KERNELS[node.type]
+            steps.append(Step(index, kernel, attrs, node.inputs, node.outputs, call, tuple(last_uses)))
+        return steps[::-1]
+
+    def _static_call(self, index: int, attrs: Mapping[str, Any]) -> Call | None:
+        """The call of a node whose shapes are known from the model alone, not merely declared."""
+        node, tensors = self._graph.nodes[index], self._graph.tensors
+        inputs = tuple(tensors[at] for at in node.inputs)
+        outputs = tuple(tensors[at] for at in node.outputs)
+        operands = [(tensors[at], self._constants[at]) for at in node.inputs]
+        inferred = OPERATORS[node.type].infer(operands, attrs, outputs)
+        if any(spec.is_dynamic for spec in (*inputs, *inferred)):
+            return None
+        return self._call(attrs, inputs, outputs)
+
+
+def _kernel(kernel: Kernel, call: Call) -> Kernel:
+    """The kernel, which need not know how to compute results without elements."""
+    return _nothing if call.is_empty else kernel
+
+
+def _nothing(call: Call, *_: AnyArray) -> tuple[AnyArray, ...]:
+    return tuple(np.empty(spec.shape, spec.numpy_dtype) for spec in call.outputs)
+
+
+def _read_only(array: Array) -> AnyArray:
+    view: AnyArray = array.view()
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,227 @@
+"""One client's session with one daemon: opened, kept alive, and declared dead in exactly one place."""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import grpc
+
+from nnrt_client.settings import Settings
+from nnrt_hdi import PROTOCOL_MINOR, __version__, wire
+from nnrt_hdi.errors import ConnectionFailed, NnrtError, TimedOut, UnavailableDevice
+from nnrt_hdi.v2 import device_pb2_grpc, prepared_model_pb2_grpc, session_pb2, session_pb2_grpc
+
+_log = logging.getLogger(__name__)
+
+ReplyT = TypeVar("ReplyT")
+
+# Signs of life per heartbeat timeout: one may be lost or late without anybody being taken for dead.
+_BEATS_PER_TIMEOUT = 4
+# A protobuf message is a little larger than the tensors in it.
+_MESSAGE_OVERHEAD_BYTES = 64 * 1024
+
+
+class Connection:
+    """A session with a daemon instance. Once it is over it stays over; a new Connection may find a new instance.
+
+    Every RPC goes through `call` or `stream`, which give it a deadline and translate what goes wrong.
+    """
+
+    def __init__(self, address: str, settings: Settings) -> None:
+        """Open a session. Raises ConnectionFailed where no daemon answers in time, or whatever the daemon refuses with."""
+        self.address = address
+        self.settings = settings
+        self.death: NnrtError | None = None
+        self.state = session_pb2.DeviceState()
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._welcomed = threading.Event()
+        self._on_death: list[Callable[[NnrtError], None]] = []
+        self._outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._last_heard = time.monotonic()
+        self._interval_s = settings.connect_timeout_s
+        # Message sizes are the daemon's to limit (Welcome.limits); the client trusts the daemon it was told to use.
+        self._channel = grpc.insecure_channel(
+            address,
+            options=[
+                ("grpc.max_receive_message_length", -1),
+                ("grpc.max_send_message_length", -1),
+                (
+                    "grpc.use_local_subchannel_pool",
+                    1,
+                ),  # A connection of its own: it ends when the session does.
+                ("grpc.enable_retries", 0),
+                *settings.channel_options,
+            ],
+        )
+        self.device = device_pb2_grpc.NnrtDeviceStub(self._channel)
+        self.models = prepared_model_pb2_grpc.PreparedModelStub(self._channel)
+        self.metadata: tuple[tuple[str, bytes], ...] = ()
+        self.welcome = self._open()
+        self.info = wire.device_info(self.welcome.device)
+        self.metadata = ((wire.SESSION_METADATA, self.welcome.session_id),)
+
+    @property
+    def is_alive(self) -> bool:
+        return not self._over.is_set()
+
+    def call(self, method: Callable[..., ReplyT], request: Any, timeout_s: float, what: str) -> ReplyT:
+        """One RPC with one reply."""
+        with self.translated(what, timeout_s):
+            return method(request, timeout=timeout_s, metadata=self.metadata)
+
+    def stream(self, method: Callable[..., Any], request: Any, timeout_s: float, what: str) -> Iterator[Any]:
+        """One RPC with many replies, translated while they are read."""
+        with self.translated(what, timeout_s):
+            yield from method(request, timeout=timeout_s, metadata=self.metadata)
+
+    def start(self, method: Callable[..., Any], requests: Iterator[Any]) -> Any:
+        """Begin a call that lasts as long as the caller likes; whoever reads it asks `verdict` about its end."""
+        self.require_alive()
+        try:
+            return method(requests, metadata=self.metadata)
+        except ValueError as error:  # The channel was closed meanwhile.
+            self.require_alive()
+            raise ConnectionFailed(str(error), place=self.place) from error
+
+    @contextmanager
+    def translated(self, what: str, timeout_s: float) -> Iterator[None]:
+        """Turn a gRPC failure inside the block into NNRt's."""
+        self.require_alive()
+        try:
+            yield
+        except grpc.RpcError as error:
+            raise self.verdict(error, what, timeout_s) from error
+
+    def verdict(self, failure: Any, what: str, timeout_s: float | None = None) -> NnrtError:
+        """What a failed RPC means: what the daemon says, or the daemon's death, or trouble on the way."""
+        if error := wire.error_detail_of(failure):
+            return error
+        status = failure.code()
+        if status in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
+            # The session's stream breaks at about the same moment if the daemon is gone.
+            if self._over.wait(self.settings.verdict_timeout_s):
+                assert self.death is not None
+                return self.death
+            return ConnectionFailed(f"{what} broke off: {failure.details()}", place=self.place)
+        if status is grpc.StatusCode.DEADLINE_EXCEEDED and timeout_s is not None:
+            return TimedOut(f"no answer within {timeout_s:g} s (deadline of {what})", place=self.place)
+        return wire.error_of_status(failure).at(self.place)
+
+    @property
+    def place(self) -> str:
+        return f"daemon at {self.address}"
+
+    def require_alive(self) -> None:
+        """Raise the error this session ended with, if it has."""
+        if self.death is not None:
+            raise self.death
+
+    def on_death(self, listener: Callable[[NnrtError], None]) -> None:
+        """Call this once when the session ends; at once if it already has."""
+        with self._lock:
+            if self.death is None:
+                self._on_death.append(listener)
+                return
+        listener(self.death)
+
+    def close(self) -> None:
+        """Say goodbye, so that the daemon frees everything at once. Idempotent."""
+        if self.is_alive:
+            self._outbox.put(session_pb2.SessionRequest(goodbye=session_pb2.Goodbye()))
+            self._over.wait(self.settings.verdict_timeout_s)
+        self._end(UnavailableDevice("the session was closed", place=self.place))
+
+    # ---- the session's stream
+
+    def _open(self) -> Any:
+        """Send Hello and wait for Welcome; leaves a thread that reads the stream until it ends."""
+        stub = session_pb2_grpc.DeviceSessionStub(self._channel)
+        self._call = stub.Open(self._requests(), wait_for_ready=False)
+        threading.Thread(target=self._read, name=f"nnrt-session {self.address}", daemon=True).start()
+        self._welcomed.wait(self.settings.connect_timeout_s)
+        if self.death is None and not self._welcomed.is_set():
+            self._end(
+                ConnectionFailed(
+                    f"no answer within {self.settings.connect_timeout_s:g} s (opening a session)",
+                    place=self.place,
+                )
+            )
+        self.require_alive()
+        return self._welcome
+
+    def _requests(self) -> Iterator[Any]:
+        """Hello, then beats until the session is over. Runs in a thread of gRPC's, which makes it our watch too."""
+        hello = session_pb2.Hello(protocol_minor=PROTOCOL_MINOR, client_name=f"nnrt-client {__version__}")
+        yield session_pb2.SessionRequest(hello=hello)
+        sequence = 0
+        while self.is_alive:
+            try:
+                last_words = self._outbox.get(timeout=self._interval_s)
+            except queue.Empty:
+                pass
+            else:
+                if last_words is None:
+                    continue  # Something changed: whether the session lives, or how often to beat.
+                yield last_words
+                return
+            silence_s = time.monotonic() - self._last_heard
+            if silence_s > self.settings.heartbeat_timeout_s:
+                self._end(
+                    UnavailableDevice(
+                        f"it has been silent for {silence_s:.1f} s"
+                        f" (heartbeat_timeout_s is {self.settings.heartbeat_timeout_s:g}) and counts as dead",
+                        place=self.place,
+                    )
+                )
+                return
+            sequence += 1
+            yield session_pb2.SessionRequest(beat=session_pb2.Beat(sequence=sequence))
+
+    def _read(self) -> None:
+        try:
+            for reply in self._call:
+                self._last_heard = time.monotonic()
+                if reply.HasField("welcome"):
+                    self._begin(reply.welcome)
+                else:
+                    self.state = reply.beat.state
+            reason: NnrtError = UnavailableDevice("it ended the session", place=self.place)
+        except grpc.RpcError as error:
+            reason = self._end_reason(error)
+        self._end(reason)
+
+    def _begin(self, welcome: Any) -> None:
+        self._welcome = welcome
+        timeout_s = min(self.settings.heartbeat_timeout_s, welcome.heartbeat_timeout_ms / 1000)
+        self._interval_s = timeout_s / _BEATS_PER_TIMEOUT
+        self._outbox.put(None)
+        self._welcomed.set()
+
+    def _end_reason(self, error: Any) -> NnrtError:
+        if told := wire.error_detail_of(error):
+            return told
+        if not self._welcomed.is_set():
+            return ConnectionFailed(f"no daemon answers: {error.details()}", place=self.place)
+        return UnavailableDevice(
+            f"it is gone: {error.details()}; build again, there or elsewhere", place=self.place
+        )
+
+    def _end(self, reason: NnrtError) -> None:
+        """The one place where a session ends. What was in flight gets the reason."""
+        with self._lock:
+            if self.death is not None:
+                return
+            self.death = reason
+            listeners, self._on_death = self._on_death, []
+        self._over.set()
+        self._welcomed.set()
+        self._outbox.put(None)
+        _log.info("session over: %s", reason)
+        for listener in listeners:
+            listener(reason)
+        self._channel.close()

@@ -1,0 +1,97 @@
+"""A device as an application sees it."""
+
+import hashlib
+import threading
+from concurrent.futures import Executor as ThreadPool
+
+from nnrt_client.connection import Connection
+from nnrt_client.run_streams import RunStreams
+from nnrt_hdi import wire
+from nnrt_hdi.backend import Capabilities, DeviceInfo
+from nnrt_hdi.enums import DeviceStatus, DeviceType
+from nnrt_hdi.errors import UnavailableDevice
+from nnrt_hdi.v2 import device_pb2
+
+
+class Link:
+    """A living connection to a device, with the streams its runs travel on."""
+
+    def __init__(self, connection: Connection, callbacks: ThreadPool) -> None:
+        self.connection = connection
+        self.streams = RunStreams(connection)
+        self.callbacks = callbacks
+
+
+class Device:
+    """An accelerator behind a daemon. Made by a Runtime.
+
+    It outlives its daemon: when the daemon has been restarted, the next call connects again. What was
+    prepared on the old instance stays dead.
+    """
+
+    def __init__(self, connection: Connection, callbacks: ThreadPool) -> None:
+        self._lock = threading.Lock()
+        self._link = Link(connection, callbacks)
+        self._callbacks = callbacks
+        self.address = connection.address
+        self._info = connection.info
+        self.name = _unique_name(connection)
+
+    def __repr__(self) -> str:
+        return f"<Device {self.name} at {self.address}>"
+
+    @property
+    def id(self) -> int:
+        """64 bits that follow from the name, so that they are the same in every process and after every restart."""
+        return int.from_bytes(hashlib.sha256(self.name.encode()).digest()[:8], "big") or 1
+
+    @property
+    def info(self) -> DeviceInfo:
+        return self._info
+
+    @property
+    def type(self) -> DeviceType:
+        return self._info.device_type
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._info.capabilities
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the daemon lives, as far as is known. Costs nothing."""
+        return self._link.connection.is_alive
+
+    def status(self) -> DeviceStatus:
+        """Whether the device takes work, asked now. Raises UnavailableDevice or ConnectionFailed."""
+        connection = self.link().connection
+        reply = connection.call(
+            connection.device.GetDeviceStatus,
+            device_pb2.GetDeviceStatusRequest(),
+            connection.settings.query_timeout_s,
+            "NnrtDevice.GetDeviceStatus",
+        )
+        return wire.device_status(reply.status)
+
+    def link(self) -> Link:
+        """A living link: the one there is, or a new one to the same device. Raises ConnectionFailed, UnavailableDevice."""
+        with self._lock:
+            if not self._link.connection.is_alive:
+                connection = Connection(self.address, self._link.connection.settings)
+                if (name := _unique_name(connection)) != self.name:
+                    connection.close()
+                    raise UnavailableDevice(
+                        f"{self.name} is gone; {name} answers in its place", place=connection.place
+                    )
+                self._link = Link(connection, self._callbacks)
+            return self._link
+
+    def close(self) -> None:
+        """End the session; the daemon frees everything made in it."""
+        self._link.connection.close()
+
+
+def _unique_name(connection: Connection) -> str:
+    """NNRt's name of a device: device, vendor and HDI version."""
+    info, welcome = connection.info, connection.welcome
+    return f"{info.device_name}_{info.vendor_name}_v{welcome.hdi_major}_{welcome.hdi_minor}"

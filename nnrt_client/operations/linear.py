@@ -1,0 +1,40 @@
+"""Matrix products."""
+
+from nnrt_client.enums import OperationType, TensorType
+from nnrt_client.operations.operation import Call, operation, refuse
+from nnrt_client.operations.parameter import activation, boolean, integer
+from nnrt_hdi.enums import NodeType
+from nnrt_hdi.graph import AttrValue
+
+
+def _full_connection(call: Call) -> dict[str, AttrValue]:
+    """A third input is a bias even if the model doesn't say so (before API 12 it could not)."""
+    has_bias = len(call.inputs) == 3
+    if call.attrs.get("has_bias", has_bias) != has_bias:
+        refuse(f"has_bias is {not has_bias} but there are {len(call.inputs)} inputs; give {2 + (not has_bias)}")
+    if "axis" in call.attrs and call.attrs.get("use_axis") is False:
+        refuse(f"axis is {call.attrs['axis']} but use_axis is False; leave one of them out")
+    use_axis = "axis" in call.attrs or bool(call.attrs.get("use_axis"))
+    return {"has_bias": has_bias, "use_axis": use_axis}
+
+
+OPERATIONS = (
+    operation(
+        OperationType.FULL_CONNECTION,
+        NodeType.FULL_CONNECTION,
+        integer("axis", TensorType.FULL_CONNECTION_AXIS),
+        boolean("has_bias", TensorType.FULL_CONNECTION_HAS_BIAS),
+        boolean("use_axis", TensorType.FULL_CONNECTION_USE_AXIS),
+        activation(TensorType.FULL_CONNECTION_ACTIVATIONTYPE),
+        inputs=(2, 3),
+        derive=_full_connection,
+    ),
+    operation(
+        OperationType.MATMUL,
+        NodeType.MATMUL_FUSION,
+        boolean("transpose_a", TensorType.MATMUL_TRANSPOSE_A),
+        boolean("transpose_b", TensorType.MATMUL_TRANSPOSE_B),
+        activation(TensorType.MATMUL_ACTIVATION_TYPE),
+        inputs=2,
+    ),
+)

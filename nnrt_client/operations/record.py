@@ -1,0 +1,109 @@
+"""What a model keeps of its tensors and operations, and how they become a graph of the device interface."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from nnrt_client.enums import TensorType
+from nnrt_client.operations.operation import Operation
+from nnrt_client.tensor_desc import TensorDesc
+from nnrt_hdi.enums import QuantType
+from nnrt_hdi.errors import NnrtError
+from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, AttrValue, Constant, Graph, Node
+from nnrt_hdi.ops import infer_node
+from nnrt_hdi.tensor import Array, QuantParam, TensorSpec
+
+
+@dataclass(slots=True)
+class TensorRecord:
+    """A tensor of a model: data, unless its type says that it is a parameter."""
+
+    desc: TensorDesc
+    type: TensorType = TensorType.TENSOR
+    data: Array | None = None
+    quant: tuple[QuantParam, ...] = ()
+
+    @property
+    def spec(self) -> TensorSpec:
+        return self.desc.to_spec(self.quant)
+
+    @property
+    def shape_value(self) -> Array | None:
+        """The data if inference may look at them: if the other end of the wire may, too."""
+        return self.data if self.data is not None and self.data.nbytes <= INLINE_CONSTANT_BYTES else None
+
+
+@dataclass(frozen=True, slots=True)
+class OperationRecord:
+    """An operation of a model, with the attributes of its node."""
+
+    declared: Operation
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    attrs: Mapping[str, AttrValue]
+    name: str
+
+    def tensors(self) -> Iterator[int]:
+        yield from self.inputs
+        yield from self.outputs
+
+
+def inferred(
+    declared: Operation,
+    inputs: Sequence[TensorRecord],
+    parameters: Sequence[TensorRecord],
+    outputs: Sequence[TensorSpec],
+    name: str,
+) -> tuple[TensorSpec, ...]:
+    """Specs of the outputs of an operation, `outputs` being what the model declares, or nothing.
+
+    Raises InvalidParameter if they can't be computed or are not as declared.
+    """
+    attrs = declared.attributes(inputs, len(outputs) or None, parameters)
+    operands = [(tensor.spec, tensor.shape_value) for tensor in inputs]
+    try:
+        return infer_node(Node(declared.node_type, (), (), attrs), operands, tuple(outputs))
+    except NnrtError as error:
+        raise error.at(declared.type.name + (f" {name!r}" if name else "")) from error
+
+
+def lowered(
+    name: str,
+    tensors: Sequence[TensorRecord],
+    operations: Sequence[OperationRecord],
+    inputs: Sequence[int],
+    outputs: Sequence[int],
+) -> Graph:
+    """The graph of a model: the tensors that are read or written, in their order. Inputs lose their data.
+
+    Raises InvalidParameter, naming the place, when the parts don't form a graph.
+    """
+    used = sorted({*inputs, *outputs, *(index for operation in operations for index in operation.tensors())})
+    position = {index: new for new, index in enumerate(used)}
+    data = ((index, tensors[index].data) for index in used if index not in inputs)
+    return Graph(
+        tensors=tuple(_named_spec(index, tensors[index]) for index in used),
+        nodes=tuple(_node(number, operation, tensors, position) for number, operation in enumerate(operations)),
+        inputs=tuple(position[index] for index in inputs),
+        outputs=tuple(position[index] for index in outputs),
+        constants={position[index]: Constant.of(array) for index, array in data if array is not None},
+        name=name,
+    )
+
+
+def _node(
+    number: int, operation: OperationRecord, tensors: Sequence[TensorRecord], position: Mapping[int, int]
+) -> Node:
+    declared = operation.declared
+    is_quantized = declared.sets_quant_type and bool(tensors[operation.outputs[0]].quant)
+    return Node(
+        declared.node_type,
+        tuple(position[index] for index in operation.inputs),
+        tuple(position[index] for index in operation.outputs),
+        operation.attrs,
+        operation.name or f"{declared.node_name}:{number}",
+        QuantType.ALL if is_quantized else QuantType.NONE,
+    )
+
+
+def _named_spec(index: int, tensor: TensorRecord) -> TensorSpec:
+    return tensor.desc.to_spec(tensor.quant, name=tensor.desc.name or f"Tensor: {index}")

@@ -1,0 +1,90 @@
+"""Where an application begins: the daemons it knows, and their devices."""
+
+import logging
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+
+from typing_extensions import Self
+
+from nnrt_client.connection import Connection
+from nnrt_client.device import Device
+from nnrt_client.settings import DEVICES_VARIABLE, Settings, addresses_from_environment
+from nnrt_hdi.enums import DeviceStatus
+from nnrt_hdi.errors import NnrtError, OperationFailed
+
+_log = logging.getLogger(__name__)
+
+_CALLBACK_THREADS = 4
+_USABLE = (DeviceStatus.AVAILABLE, DeviceStatus.BUSY)
+
+
+class Runtime:
+    """Connections to device daemons.
+
+    `addresses` are HOST:PORT or unix:PATH; without them those in the environment variable NNRT_DEVICES count,
+    separated by commas. A context manager: leaving it ends the sessions, and the daemons free what was made
+    in them.
+    """
+
+    def __init__(self, addresses: Sequence[str] | None = None, settings: Settings | None = None) -> None:
+        self._addresses = tuple(addresses) if addresses is not None else addresses_from_environment()
+        self._settings = settings or Settings()
+        self._devices: dict[str, Device] = {}
+        self._callbacks = ThreadPoolExecutor(_CALLBACK_THREADS, thread_name_prefix="nnrt-callback")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def devices(self) -> list[Device]:
+        """The devices that answer now and take work, in the order of their addresses.
+
+        One that doesn't answer is left out, with a warning in the log; so is a second device of the same
+        name.
+        """
+        if not self._addresses:
+            return []
+        with ThreadPoolExecutor(len(self._addresses), thread_name_prefix="nnrt-probe") as pool:
+            found = pool.map(self._probe, self._addresses)
+        devices: dict[str, Device] = {}
+        for device in found:
+            if device is not None and devices.setdefault(device.name, device) is not device:
+                _log.warning("%s is ignored: %s has the same name", device, devices[device.name])
+        return list(devices.values())
+
+    def device(self, which: str | int = 0) -> Device:
+        """A device by name, address or id; 0 is the first. Raises OperationFailed if no such device answers."""
+        devices = self.devices()
+        for device in devices:
+            if which in (0, device.name, device.address, device.id):
+                return device
+        if not self._addresses:
+            raise OperationFailed(f"no addresses are known; give them to Runtime or set {DEVICES_VARIABLE}")
+        wanted = "no device" if which == 0 else f"no device {which!r}"
+        there = ", ".join(device.name for device in devices) or "none"
+        raise OperationFailed(f"{wanted} answers at {', '.join(self._addresses)}; devices there: {there}")
+
+    def close(self) -> None:
+        """End all sessions. Idempotent."""
+        for device in self._devices.values():
+            device.close()
+        self._callbacks.shutdown(wait=False)
+
+    def _probe(self, address: str) -> Device | None:
+        try:
+            device = self._devices.get(address)
+            if device is None:
+                device = self._devices[address] = Device(Connection(address, self._settings), self._callbacks)
+            status = device.status()
+        except NnrtError as error:
+            _log.warning("no device at %s: %s", address, error)
+            return None
+        if status not in _USABLE:
+            _log.warning("%s is left out: its status is %s", device, status.name)
+            return None
+        return device

@@ -1,0 +1,43 @@
+"""What an application can set about its connections, and what it gets if it doesn't."""
+
+import os
+from dataclasses import dataclass, field
+
+from nnrt_hdi.errors import InvalidParameter
+
+DEVICES_VARIABLE = "NNRT_DEVICES"
+
+
+def addresses_from_environment() -> tuple[str, ...]:
+    """The daemons named by NNRT_DEVICES, separated by commas."""
+    return tuple(
+        address.strip() for address in os.environ.get(DEVICES_VARIABLE, "").split(",") if address.strip()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Bounds of a Runtime, in seconds."""
+
+    # A daemon that gives no sign of life for this long is dead: what a hung or stopped daemon costs a caller.
+    heartbeat_timeout_s: float = 5.0
+    # Reaching a daemon and opening a session.
+    connect_timeout_s: float = 5.0
+    # Short questions: status, dimension ranges, releasing something.
+    query_timeout_s: float = 5.0
+    # Asking what a device supports, allocating memory.
+    request_timeout_s: float = 30.0
+    # Compiling a model, its upload included.
+    build_timeout_s: float = 600.0
+    # After a call breaks off: how long the session may take to say whether the daemon died.
+    verdict_timeout_s: float = 1.0
+    # gRPC channel options that come on top of ours.
+    channel_options: tuple[tuple[str, str | int], ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if name.endswith("_s") and not value > 0:
+                raise InvalidParameter(
+                    f"{name} is {value!r}; use a number of seconds above 0", place="Settings"
+                )

@@ -1,0 +1,86 @@
+"""How a model reaches a daemon: asked for, its missing constants sent, asked for again."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from nnrt_client.connection import Connection
+from nnrt_hdi import wire
+from nnrt_hdi.backend import ModelConfig, Support
+from nnrt_hdi.errors import OperationFailed
+from nnrt_hdi.graph import Constant, Graph
+from nnrt_hdi.v2 import device_pb2
+
+Progress = Callable[[str, float], None]
+
+CHUNK_BYTES = 1 << 20
+
+
+def ask_supported(connection: Connection, graph: Graph) -> list[Support]:
+    """Per node, whether the device runs it. Sends no weights."""
+    reply = connection.call(
+        connection.device.GetSupportedOperation,
+        device_pb2.GetSupportedOperationRequest(model=wire.model_message(graph)),
+        connection.settings.request_timeout_s,
+        "NnrtDevice.GetSupportedOperation",
+    )
+    return wire.supports(reply)
+
+
+def prepare(connection: Connection, graph: Graph, config: ModelConfig, progress: Progress) -> Any:
+    """Have a model compiled; the PreparedModelInfo. Uploads the constants that the daemon lacks.
+
+    Raises whatever the daemon refuses with, and UnavailableDevice or ConnectionFailed if it goes away
+    meanwhile.
+    """
+    request = device_pb2.PrepareModelRequest(
+        model=wire.model_message(graph), config=wire.model_config_message(config)
+    )
+    # The first answer names what is missing. The second can name more only if the daemon had to drop something.
+    for _ in range(3):
+        reply = _ask(connection, request, progress)
+        if reply.HasField("prepared"):
+            return reply.prepared
+        upload(connection, graph, reply.missing.constants, progress)
+    raise OperationFailed("it asks for the same constants again and again", place=connection.place)
+
+
+def upload(connection: Connection, graph: Graph, missing: Any, progress: Progress) -> None:
+    """Send constants from where the daemon says, in chunks that are views of their memory."""
+    constants = {constant.sha256: constant for constant in graph.constants.values()}
+    wanted = [(constants[entry.sha256], entry.received_bytes) for entry in missing]
+    connection.call(
+        connection.device.UploadConstants,
+        _chunks(wanted, progress),
+        connection.settings.build_timeout_s,
+        "NnrtDevice.UploadConstants",
+    )
+
+
+def _ask(connection: Connection, request: Any, progress: Progress) -> Any:
+    replies = connection.stream(
+        connection.device.PrepareModel,
+        request,
+        connection.settings.build_timeout_s,
+        "NnrtDevice.PrepareModel",
+    )
+    for reply in replies:
+        if not reply.HasField("progress"):
+            return reply
+        progress(reply.progress.stage, reply.progress.fraction)
+    raise OperationFailed("it ended PrepareModel without an answer", place=connection.place)
+
+
+def _chunks(wanted: list[tuple[Constant, int]], progress: Progress) -> Iterator[Any]:
+    total = sum(constant.size_bytes - received for constant, received in wanted)
+    sent = 0
+    for constant, received in wanted:
+        assert constant.data is not None  # A client's graph holds its own constants.
+        data = memoryview(constant.data).cast("B") if constant.size_bytes else memoryview(b"")
+        # An empty constant is one empty chunk.
+        for start in range(received, max(constant.size_bytes, 1), CHUNK_BYTES):
+            piece = data[start : start + CHUNK_BYTES]
+            yield device_pb2.ConstantChunk(
+                sha256=constant.sha256, size_bytes=constant.size_bytes, offset=start, data=bytes(piece)
+            )
+            sent += len(piece)
+            progress("uploading", sent / total if total else 1.0)

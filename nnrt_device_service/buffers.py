@@ -1,0 +1,62 @@
+"""Memory of a session that runs can read and write."""
+
+import threading
+from collections.abc import Iterator
+from itertools import count
+
+import numpy as np
+
+from nnrt_device_service.memory import MemoryBudget
+from nnrt_hdi.errors import InvalidParameter, UnknownHandle
+
+# NNRt's limit for one device buffer.
+MAX_BUFFER_BYTES = 1 << 30
+
+
+class BufferPool:
+    """The buffers of one session, by id. Regions are checked on every use."""
+
+    def __init__(self, budget: MemoryBudget) -> None:
+        self._budget = budget
+        self._lock = threading.Lock()
+        self._ids = count(1)
+        self._buffers: dict[int, memoryview] = {}
+
+    def allocate(self, length: int) -> int:
+        """A new buffer of that many zero bytes. Raises InvalidParameter or OutOfMemory."""
+        if not 1 <= length <= MAX_BUFFER_BYTES:
+            raise InvalidParameter(f"length is {length}; use 1..{MAX_BUFFER_BYTES}", place="AllocateBuffer")
+        self._budget.take(length)
+        buffer = memoryview(np.zeros(length, np.uint8)).cast("B")
+        with self._lock:
+            buffer_id = next(self._ids)
+            self._buffers[buffer_id] = buffer
+        return buffer_id
+
+    def release(self, buffer_id: int) -> None:
+        """Forget a buffer, if it exists; a run that uses it keeps its memory until it ends."""
+        with self._lock:
+            buffer = self._buffers.pop(buffer_id, None)
+        if buffer is not None:
+            self._budget.give_back(buffer.nbytes)
+
+    def region(self, buffer_id: int, offset: int, size_bytes: int) -> memoryview:
+        """A writable view of part of a buffer. Raises UnknownHandle or InvalidParameter."""
+        buffer = self._buffers.get(buffer_id)
+        if buffer is None:
+            raise UnknownHandle(f"this session has no buffer {buffer_id}")
+        if offset + size_bytes > buffer.nbytes:
+            raise InvalidParameter(
+                f"{size_bytes} bytes at {offset} pass the end; it has {buffer.nbytes} bytes",
+                place=f"buffer {buffer_id}",
+            )
+        return buffer[offset : offset + size_bytes]
+
+    def clear(self) -> None:
+        for buffer_id in list(self._buffers):
+            self.release(buffer_id)
+
+
+def chunks(view: memoryview, size_bytes: int) -> Iterator[tuple[int, memoryview]]:
+    """The view in pieces of at most that size, each with its offset."""
+    return ((start, view[start : start + size_bytes]) for start in range(0, view.nbytes, size_bytes))

@@ -1,0 +1,84 @@
+"""The command `nnrt-device`: serve a device, list the backends."""
+
+import logging
+import signal
+import sys
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from nnrt_device_service.device import Device
+from nnrt_device_service.server import Daemon
+from nnrt_device_service.settings import Settings, setting_options
+from nnrt_hdi import __version__
+from nnrt_hdi.backend import BackendSkipped, backend_states, load_backend
+from nnrt_hdi.errors import NnrtError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="nnrt-device")
+def main() -> None:
+    """Offer an accelerator to NNRt clients on this host or across a network."""
+
+
+@main.command()
+@setting_options
+def serve(**values: Any) -> None:
+    """Serve one device until SIGTERM.
+
+    When it is ready it prints one line: "listening on" and the addresses.
+    """
+    settings = Settings(**values)
+    signal.pthread_sigmask(
+        signal.SIG_BLOCK, _STOP_SIGNALS
+    )  # Before any thread starts, so that only `sigwait` gets them.
+    logging.basicConfig(
+        level=logging.DEBUG if settings.verbose else logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    try:
+        device = Device(load_backend(settings.backend, _options(settings.option)), settings)
+        daemon = Daemon(device, settings)
+        addresses = daemon.start(settings.listen)
+    except BackendSkipped as reason:
+        raise click.ClickException(f"backend {settings.backend!r} can't work here: {reason}") from reason
+    except NnrtError as error:
+        raise click.ClickException(str(error)) from error
+    print("listening on", *addresses, flush=True)
+    signal.sigwait(_STOP_SIGNALS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)  # A second signal ends the daemon at once.
+    daemon.drain()
+
+
+@main.command()
+def backends() -> None:
+    """List the installed backends and whether they work here."""
+    table = Table("backend", "state", "device", "about")
+    for state in backend_states():
+        if state.info:
+            about = f"{state.info.device_type.name}, version {state.info.backend_version}"
+            table.add_row(
+                state.name, "available", f"{state.info.device_name} by {state.info.vendor_name}", about
+            )
+        elif state.skipped:
+            table.add_row(state.name, "skipped", "", state.skipped)
+        else:
+            table.add_row(state.name, "broken", "", state.broken.strip().splitlines()[-1])
+            click.echo(state.broken, err=True)
+    Console().print(table)
+
+
+_STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
+
+
+def _options(pairs: tuple[str, ...]) -> dict[str, str]:
+    options = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint="--option")
+        options[name] = value
+    return options

@@ -1,0 +1,152 @@
+"""Constants of one session: uploaded once, checked against their digest, shared by the session's models."""
+
+import hashlib
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from nnrt_device_service.memory import MemoryBudget
+from nnrt_hdi.errors import InvalidFile, InvalidParameter
+from nnrt_hdi.graph import Constant, Graph
+
+SHA256_BYTES = 32
+
+
+@dataclass(slots=True)
+class _Upload:
+    """Bytes of a constant as far as they have come."""
+
+    data: np.ndarray[Any, np.dtype[np.uint8]]
+    received: int = 0
+    digest: Any = field(default_factory=hashlib.sha256)
+    users: int = 0
+
+    @property
+    def is_complete(self) -> bool:
+        return self.received == self.data.size
+
+
+@dataclass(frozen=True, slots=True)
+class MissingConstants:
+    """Constants a graph needs and that aren't here, each by digest with the bytes of it that are."""
+
+    received_bytes: Mapping[bytes, int]
+
+
+class ConstantPool:
+    """The constants a session has uploaded.
+
+    Constants that no model uses stay, so that the same model can be prepared again without sending anything, until the
+    memory is needed for others.
+    """
+
+    def __init__(self, budget: MemoryBudget) -> None:
+        self._budget = budget
+        self._lock = threading.Lock()
+        self._uploads: dict[bytes, _Upload] = {}
+
+    def write(self, sha256: bytes, size_bytes: int, offset: int, data: bytes) -> bool:
+        """Take the next bytes of a constant; whether that completes it.
+
+        Raises InvalidParameter for bytes that don't follow those already here, InvalidFile for a complete constant that
+        is not what its digest says (it is dropped), OutOfMemory beyond the session's memory.
+        """
+        with self._lock:
+            upload = self._uploads.get(sha256) or self._begin(sha256, size_bytes)
+            place = f"constant {sha256.hex()[:12]}"
+            if size_bytes != upload.data.size:
+                raise InvalidParameter(
+                    f"its size is {size_bytes}, before it was {upload.data.size}", place=place
+                )
+            if offset != upload.received or offset + len(data) > size_bytes:
+                raise InvalidParameter(
+                    f"{len(data)} bytes at {offset} do not follow the {upload.received} of {size_bytes} received",
+                    place=place,
+                )
+            upload.data[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
+            upload.digest.update(data)
+            upload.received += len(data)
+            if not upload.is_complete:
+                return False
+            if upload.digest.digest() != sha256:
+                self._drop(sha256)
+                raise InvalidFile("the bytes received have another SHA-256; send them again", place=place)
+            return True
+
+    def hold(self, graph: Graph) -> Graph | MissingConstants:
+        """The graph with the data of all its constants, which stay here until `release`; or what of them isn't here."""
+        with self._lock:
+            missing = {}
+            for constant in _by_digest(graph):
+                upload = self._uploads.get(constant.sha256)
+                _require_size(upload, constant)
+                if upload is None or not upload.is_complete:
+                    missing[constant.sha256] = upload.received if upload else 0
+            if missing:
+                return MissingConstants(missing)
+            for constant in _by_digest(graph):
+                self._uploads[constant.sha256].users += 1
+            constants = {
+                index: constant if constant.data is not None else self._filled(graph, index, constant)
+                for index, constant in graph.constants.items()
+            }
+        return replace(graph, constants=constants)
+
+    def release(self, digests: Iterable[bytes]) -> None:
+        """A model that held these constants is gone."""
+        with self._lock:
+            for sha256 in digests:
+                if upload := self._uploads.get(sha256):
+                    upload.users -= 1
+
+    def clear(self) -> None:
+        """Forget everything; models that still run keep what they use alive."""
+        with self._lock:
+            for sha256 in list(self._uploads):
+                self._drop(sha256)
+
+    def _begin(self, sha256: bytes, size_bytes: int) -> _Upload:
+        if len(sha256) != SHA256_BYTES:
+            raise InvalidParameter(
+                f"a constant's digest has {len(sha256)} bytes; a SHA-256 has {SHA256_BYTES}"
+            )
+        unused = (
+            key for key, upload in list(self._uploads.items()) if not upload.users and upload.is_complete
+        )
+        while not self._budget.try_take(size_bytes):
+            oldest = next(unused, None)
+            if oldest is None:
+                self._budget.take(size_bytes)
+                break
+            self._drop(oldest)
+        upload = self._uploads[sha256] = _Upload(np.empty(size_bytes, np.uint8))
+        return upload
+
+    def _drop(self, sha256: bytes) -> None:
+        self._budget.give_back(self._uploads.pop(sha256).data.size)
+
+    def _filled(self, graph: Graph, index: int, constant: Constant) -> Constant:
+        spec = graph.tensors[index]
+        data = self._uploads[constant.sha256].data.view(spec.numpy_dtype).reshape(spec.shape)
+        data.flags.writeable = False
+        return replace(constant, data=data)
+
+
+def uploaded_digests(graph: Graph) -> list[bytes]:
+    """Digests of the constants that don't travel with the graph, once per use."""
+    return [constant.sha256 for constant in _by_digest(graph)]
+
+
+def _by_digest(graph: Graph) -> Iterator[Constant]:
+    return (constant for constant in graph.constants.values() if constant.data is None)
+
+
+def _require_size(upload: _Upload | None, constant: Constant) -> None:
+    if upload and upload.data.size != constant.size_bytes:
+        raise InvalidParameter(
+            f"constant {constant.sha256.hex()[:12]} is {constant.size_bytes} bytes in the model and"
+            f" {upload.data.size} in its upload; they must agree"
+        )

@@ -1,0 +1,163 @@
+"""The device a daemon owns: a backend, the sessions that use it, and the rules between them. Knows no gRPC."""
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from nnrt_device_service.constants import MissingConstants, uploaded_digests
+from nnrt_device_service.scheduler import Gate, Scheduler
+from nnrt_device_service.session import Session, Sessions
+from nnrt_device_service.settings import Settings
+from nnrt_hdi.backend import Backend, Cancellation, ModelConfig, PreparedModel, Support
+from nnrt_hdi.enums import DeviceStatus, PerformanceMode, Priority
+from nnrt_hdi.errors import InvalidParameter, OperationForbidden, OutOfMemory, Unsupported
+from nnrt_hdi.graph import Graph
+from nnrt_hdi.ops import Inference, infer_graph
+from nnrt_hdi.tensor import Array, TensorSpec
+
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A model in a session, ready to run."""
+
+    model_id: int
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+class Device:
+    """What the daemon does for its clients."""
+
+    def __init__(self, backend: Backend, settings: Settings) -> None:
+        self._backend = backend
+        self._settings = settings
+        described = backend.describe()
+        self.info = replace(described, device_name=settings.name or described.device_name)
+        self.instance_id = secrets.token_bytes(16)
+        self.sessions = Sessions(settings)
+        self.scheduler = Scheduler(settings.concurrent_runs)
+        self.gate = Gate()
+
+    @property
+    def status(self) -> DeviceStatus:
+        if self.gate.is_closed:
+            return DeviceStatus.OFFLINE
+        return DeviceStatus.BUSY if self.scheduler.queued else DeviceStatus.AVAILABLE
+
+    def supported(self, graph: Graph) -> list[Support]:
+        """Per node, whether `prepare` would take it."""
+        return self._supported(infer_graph(graph))
+
+    def prepare(
+        self, session: Session, graph: Graph, config: ModelConfig, progress: Progress
+    ) -> Prepared | MissingConstants:
+        """Compile a graph, or say which constants to upload first.
+
+        Raises InvalidParameter or Unsupported for a node the device doesn't run, OutOfMemory for one whose output is too
+        large, OperationForbidden for a config the device can't honour.
+        """
+        progress("checking", 0.0)
+        self._check_config(config)
+        inferred = infer_graph(graph)
+        inferred.raise_first_problem()
+        known = inferred.graph
+        self._check_inputs(known)
+        for index, support in enumerate(self._supported(inferred)):
+            if too_large := self._too_large(known, index):
+                raise OutOfMemory(too_large, place=known.place(index))
+            if not support.supported:
+                raise Unsupported(support.reason, place=known.place(index))
+        digests = uploaded_digests(graph)
+        held = session.constants.hold(known)
+        if isinstance(held, MissingConstants):
+            return held
+
+        def release() -> None:
+            session.constants.release(digests)
+
+        try:
+            prepared = self._backend.prepare(held, config, lambda fraction: progress("compiling", fraction))
+        except BaseException:
+            release()
+            raise
+        return self._added(session, prepared, release)
+
+    def restore(
+        self, session: Session, buffers: Sequence[bytes], config: ModelConfig, progress: Progress
+    ) -> Prepared:
+        """Load a model the device exported, or one its vendor's tools compiled."""
+        self._check_config(config)
+        progress("restoring", 0.0)
+        return self._added(session, self._backend.restore(buffers, config), lambda: None)
+
+    def run(
+        self, session: Session, model_id: int, inputs: Sequence[Array], cancellation: Cancellation
+    ) -> tuple[tuple[TensorSpec, ...], list[Array]]:
+        """Run a model when its turn comes; the specs of its outputs and the outputs."""
+        with session.model(model_id).in_use() as prepared, session.running(cancellation):
+            _check_inputs(prepared.inputs, inputs)
+            with self.scheduler.turn(cancellation):
+                outputs = prepared.run(inputs, cancellation)
+            return prepared.outputs, outputs
+
+    def close(self) -> None:
+        """End all sessions and let go of the accelerator."""
+        self.sessions.hang_up_all()
+        self._backend.close()
+
+    def _added(self, session: Session, prepared: PreparedModel, on_closed: Callable[[], None]) -> Prepared:
+        model_id = session.add_model(prepared, on_closed)
+        return Prepared(model_id, prepared.inputs, prepared.outputs)
+
+    def _supported(self, inferred: Inference) -> list[Support]:
+        graph = inferred.graph
+        backend = self._backend.supported(graph)
+        answers = []
+        for index, support in enumerate(self._backend.supported(graph)):
+            problem = inferred.problems.get(index)
+            reason = problem.message if problem else self._too_large(graph, index)
+            answers.append(Support(reason) if reason else support)
+        return answers
+
+    def _too_large(self, graph: Graph, node: int) -> str:
+        for tensor in graph.nodes[node].outputs:
+            spec = graph.tensors[tensor]
+            if not spec.is_dynamic and spec.byte_size > self._settings.tensor_bytes:
+                return (
+                    f"its output {spec} has {spec.byte_size} bytes; the daemon's limit (--tensor-bytes) is"
+                    f" {self._settings.tensor_bytes}"
+                )
+        return ""
+
+    def _check_inputs(self, graph: Graph) -> None:
+        if not self.info.capabilities.dynamic_input:
+            for index in graph.inputs:
+                if graph.tensors[index].is_dynamic:
+                    raise Unsupported(
+                        "the device needs every dimension of an input", place=graph.tensor_place(index)
+                    )
+
+    def _check_config(self, config: ModelConfig) -> None:
+        capabilities = self.info.capabilities
+        for wanted, offered, what in (
+            (config.enable_float16, capabilities.float16_precision, "enable_float16"),
+            (config.mode is not PerformanceMode.NONE, capabilities.performance_mode, "mode"),
+            (config.priority is not Priority.NONE, capabilities.priority, "priority"),
+        ):
+            if wanted and not offered:
+                raise OperationForbidden(
+                    "the device can't honour it; leave it at its neutral value", place=f"ModelConfig.{what}"
+                )
+
+
+def _check_inputs(specs: Sequence[TensorSpec], inputs: Sequence[Array]) -> None:
+    if len(specs) != len(inputs):
+        raise InvalidParameter(f"{len(inputs)} inputs were given; the model takes {len(specs)}")
+    for index, (spec, array) in enumerate(zip(specs, inputs, strict=True)):
+        if array.dtype != spec.numpy_dtype or not spec.accepts(array.shape):
+            raise InvalidParameter(
+                f"it is {array.dtype.name}{list(array.shape)}; the model takes {spec}",
+                place=f"input {index}" + (f" {spec.name!r}" if spec.name else ""),
+            )

@@ -1,0 +1,107 @@
+"""The one place where exceptions become gRPC statuses. No servicer has a `try` for it."""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
+from nnrt_hdi.wire import rich_status
+
+_log = logging.getLogger(__name__)
+
+_OUR_SERVICES = "/nnrt_hdi.v2."
+
+
+def as_nnrt_error(error: Exception, method: str) -> NnrtError:
+    """The error to tell the client. One that nobody raised on purpose is logged, and only its kind told."""
+    if isinstance(error, NnrtError):
+        return error
+    _log.error("%s failed unexpectedly", method, exc_info=error)
+    return OperationFailed(
+        f"the daemon failed with {type(error).__name__}; its log has the details", place=method
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Undecodable:
+    """Stands for a request whose bytes are not the message they should be."""
+
+    reason: str
+
+
+class ErrorInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
+    """Gives every failed call of our services a rich status, undecodable requests included, and logs the calls."""
+
+    def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
+        handler = continuation(details)
+        if handler is None or not details.method.startswith(_OUR_SERVICES):
+            return handler
+        method = details.method.removeprefix(_OUR_SERVICES)
+        arity = ("stream" if handler.request_streaming else "unary") + (
+            "_stream" if handler.response_streaming else "_unary"
+        )
+        behavior = getattr(handler, arity)
+        checked = _checked_each if handler.request_streaming else _checked
+        translated = _translated_stream if handler.response_streaming else _translated
+        make_handler = getattr(grpc, f"{arity}_rpc_method_handler")
+        return make_handler(
+            translated(lambda request, context: behavior(checked(request, method), context), method),
+            request_deserializer=_tolerant(handler.request_deserializer),
+            response_serializer=handler.response_serializer,
+        )
+
+
+def _translated(behavior: Callable[[Any, Any], Any], method: str) -> Callable[[Any, Any], Any]:
+    def call(request: Any, context: Any) -> Any:
+        with _translating(context, method):
+            return behavior(request, context)
+
+    return call
+
+
+def _translated_stream(
+    behavior: Callable[[Any, Any], Any], method: str
+) -> Callable[[Any, Any], Iterator[Any]]:
+    def call(request: Any, context: Any) -> Iterator[Any]:
+        with _translating(context, method):
+            yield from behavior(request, context)
+
+    return call
+
+
+@contextmanager
+def _translating(context: Any, method: str) -> Iterator[None]:
+    _log.debug("%s from %s", method, context.peer())
+    try:
+        yield
+    except grpc.RpcError:
+        raise  # The client is gone: gRPC's own way out of a handler.
+    except Exception as error:
+        told = as_nnrt_error(error, method)
+        _log.debug("%s answered %s: %s", method, told.code.name, told)
+        context.abort_with_status(rich_status(told))
+
+
+def _tolerant(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    def decode(data: bytes) -> Any:
+        try:
+            return deserialize(data)
+        except DecodeError as error:
+            return _Undecodable(str(error))
+
+    return decode
+
+
+def _checked(request: Any, method: str) -> Any:
+    if isinstance(request, _Undecodable):
+        raise InvalidParameter(f"the request can't be decoded: {request.reason}", place=method)
+    return request
+
+
+def _checked_each(requests: Iterator[Any], method: str) -> Iterator[Any]:
+    return (_checked(request, method) for request in requests)

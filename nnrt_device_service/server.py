@@ -1,0 +1,130 @@
+"""A running daemon: the gRPC server around a device, from its addresses to its orderly end."""
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from nnrt_device_service.device import Device
+from nnrt_device_service.interceptor import ErrorInterceptor
+from nnrt_device_service.servicers import DeviceSessionServicer, NnrtDeviceServicer, PreparedModelServicer
+from nnrt_device_service.settings import Settings
+from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.v2 import (
+    device_pb2,
+    device_pb2_grpc,
+    prepared_model_pb2,
+    prepared_model_pb2_grpc,
+    session_pb2,
+    session_pb2_grpc,
+)
+
+_log = logging.getLogger(__name__)
+
+# Worker threads for short calls, beside one for each session and for each open run stream.
+_SHORT_CALL_THREADS = 16
+# A protobuf message is a little larger than the tensors in it.
+_MESSAGE_OVERHEAD_BYTES = 64 * 1024
+
+
+class Daemon:
+    """One device, served on one or more addresses."""
+
+    def __init__(self, device: Device, settings: Settings) -> None:
+        self._device = device
+        self._settings = settings
+        self._stopped = threading.Event()
+        self._health = health.HealthServicer(experimental_non_blocking=True)
+        workers = settings.max_sessions * (1 + settings.session_streams) + _SHORT_CALL_THREADS
+        message_bytes = settings.message_bytes + _MESSAGE_OVERHEAD_BYTES
+        self._server = grpc.server(
+            ThreadPoolExecutor(workers, thread_name_prefix="rpc"),
+            interceptors=[ErrorInterceptor()],
+            maximum_concurrent_rpcs=workers,
+            options=[
+                ("grpc.max_receive_message_length", message_bytes),
+                ("grpc.max_send_message_length", message_bytes),
+                ("grpc.so_reuseport", 0),  # A second daemon on the same port must fail, not share it.
+                ("grpc.http2.min_recv_ping_interval_without_data_ms", 5000),
+                ("grpc.keepalive_permit_without_calls", 1),
+            ],
+        )
+        session_pb2_grpc.add_DeviceSessionServicer_to_server(
+            DeviceSessionServicer(device, settings), self._server
+        )
+        device_pb2_grpc.add_NnrtDeviceServicer_to_server(NnrtDeviceServicer(device, settings), self._server)
+        prepared_model_pb2_grpc.add_PreparedModelServicer_to_server(
+            PreparedModelServicer(device, settings), self._server
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        services = [
+            file.DESCRIPTOR.services_by_name[name].full_name
+            for file, name in (
+                (session_pb2, "DeviceSession"),
+                (device_pb2, "NnrtDevice"),
+                (prepared_model_pb2, "PreparedModel"),
+            )
+        ]
+        reflection.enable_server_reflection(
+            (*services, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server
+        )
+        self._health_names = ["", *services]
+
+    def start(self, addresses: Sequence[str]) -> list[str]:
+        """Listen; the addresses really bound. Raises InvalidParameter for one that can't be."""
+        bound = [self._listen(address) for address in addresses]
+        self._server.start()
+        self._set_health(health_pb2.HealthCheckResponse.SERVING)
+        threading.Thread(target=self._watch_sessions, name="session-watch", daemon=True).start()
+        _log.info("serving %s on %s", self._device.info.device_name, ", ".join(bound))
+        return bound
+
+    def drain(self) -> None:
+        """Finish what is under way within the drain time, refuse everything new, then stop."""
+        _log.info("draining")
+        self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        if not self._device.gate.close(self._settings.drain_timeout_s):
+            _log.warning("work was still under way after %g s and is cut off", self._settings.drain_timeout_s)
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop now; work under way is cut off."""
+        self._stopped.set()
+        self._device.close()
+        self._server.stop(0.5).wait()
+
+    def _listen(self, address: str) -> str:
+        path = address.removeprefix("unix:")
+        if path != address:
+            _require_free(path)
+        elif ":" not in address:
+            raise InvalidParameter(f"address is {address!r}; use HOST:PORT or unix:PATH", place="--listen")
+        try:
+            port = self._server.add_insecure_port(address)
+        except (RuntimeError, ValueError) as error:
+            raise InvalidParameter(f"can't listen there: {error}", place=f"address {address!r}") from error
+        return address if path != address else f"{address.rpartition(':')[0]}:{port}"
+
+    def _set_health(self, status: int) -> None:
+        for name in self._health_names:
+            self._health.set(name, status)
+
+    def _watch_sessions(self) -> None:
+        while not self._stopped.wait(self._settings.heartbeat_timeout_s / 4):
+            for session in self._device.sessions.hang_up_silent():
+                _log.info("client %s has been silent for too long; its session is over", session.client)
+
+
+def _require_free(path: str) -> None:
+    """gRPC replaces a Unix socket that is there; one that still answers belongs to another daemon."""
+    if not os.path.exists(path):
+        return
+    with socket.socket(socket.AF_UNIX) as probe:
+        if probe.connect_ex(path) == 0:
+            raise InvalidParameter("another process listens there", place=f"address 'unix:{path}'")

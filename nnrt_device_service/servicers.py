@@ -1,0 +1,348 @@
+"""The three services: convert, call the device, convert back."""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from nnrt_device_service.buffers import chunks
+from nnrt_device_service.constants import MissingConstants
+from nnrt_device_service.device import Device, Prepared, Progress
+from nnrt_device_service.interceptor import as_nnrt_error
+from nnrt_device_service.session import Session
+from nnrt_device_service.settings import Settings
+from nnrt_hdi import HDI_VERSION, PROTOCOL_MINOR, wire
+from nnrt_hdi.backend import Cancellation
+from nnrt_hdi.errors import InvalidParameter, OperationFailed, OutOfMemory, UnknownHandle
+from nnrt_hdi.tensor import Array, TensorSpec
+from nnrt_hdi.v2 import (
+    device_pb2,
+    device_pb2_grpc,
+    model_pb2,
+    prepared_model_pb2,
+    prepared_model_pb2_grpc,
+    session_pb2,
+    session_pb2_grpc,
+)
+
+CHUNK_BYTES = 1 << 20
+ResultT = TypeVar("ResultT")
+
+
+class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):  # type: ignore[misc]
+    def __init__(self, device: Device, settings: Settings) -> None:
+        self._device = device
+        self._settings = settings
+
+    def Open(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
+        # The session exists before Hello, so that a client that never sends one is hung up like any silent client.
+        session = self._device.sessions.open(context.peer(), context.cancel)
+        try:
+            hello = next(requests, session_pb2.SessionRequest())
+            if hello.WhichOneof("request") != "hello":
+                raise InvalidParameter(
+                    "the first message of a session must be Hello", place="DeviceSession.Open"
+                )
+            session.client = f"{hello.hello.client_name} at {context.peer()}"
+            yield session_pb2.SessionReply(welcome=self._welcome(session))
+            yield from self._beats(session, requests)
+        finally:
+            self._device.sessions.close(session)
+
+    def _beats(self, session: Session, requests: Iterator[Any]) -> Iterator[Any]:
+        for request in requests:
+            session.touch()
+            match request.WhichOneof("request"):
+                case "beat":
+                    beat = session_pb2.Beat(sequence=request.beat.sequence, state=self._state())
+                    yield session_pb2.SessionReply(beat=beat)
+                case "goodbye":
+                    return
+                case other:
+                    raise InvalidParameter(
+                        f"after Welcome comes Beat or Goodbye, not {other or 'nothing'}",
+                        place="DeviceSession.Open",
+                    )
+
+    def _welcome(self, session: Session) -> Any:
+        device, settings = self._device, self._settings
+        return session_pb2.Welcome(
+            session_id=session.id,
+            instance_id=device.instance_id,
+            protocol_minor=PROTOCOL_MINOR,
+            hdi_major=HDI_VERSION[0],
+            hdi_minor=HDI_VERSION[1],
+            device=wire.device_info_message(device.info),
+            limits=session_pb2.Limits(
+                message_bytes=settings.message_bytes,
+                session_bytes=settings.session_bytes,
+                session_models=settings.session_models,
+                session_streams=settings.session_streams,
+                tensor_bytes=settings.tensor_bytes,
+            ),
+            heartbeat_timeout_ms=int(settings.heartbeat_timeout_s * 1000),
+        )
+
+    def _state(self) -> Any:
+        device = self._device
+        return session_pb2.DeviceState(
+            status=device.status.value,
+            draining=device.gate.is_closed,
+            running=device.scheduler.running,
+            queued=device.scheduler.queued,
+            held_bytes=device.sessions.held_bytes,
+        )
+
+
+class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):  # type: ignore[misc]
+    def __init__(self, device: Device, settings: Settings) -> None:
+        self._device = device
+        self._settings = settings
+
+    def GetDeviceStatus(self, request: Any, context: Any) -> Any:
+        _session(self._device, context)
+        return device_pb2.GetDeviceStatusReply(status=self._device.status.value)
+
+    def GetSupportedOperation(self, request: Any, context: Any) -> Any:
+        _session(self._device, context)
+        answers = self._device.supported(wire.graph(request.model))
+        return device_pb2.GetSupportedOperationReply(
+            nodes=[
+                device_pb2.NodeSupport(supported=answer.supported, reason=answer.reason) for answer in answers
+            ]
+        )
+
+    def PrepareModel(self, request: Any, context: Any) -> Iterator[Any]:
+        session = _session(self._device, context)
+        graph, config = wire.graph(request.model), self._config(request)
+        yield from self._prepared(
+            context, lambda progress: self._device.prepare(session, graph, config, progress)
+        )
+
+    def PrepareModelFromModelCache(self, request: Any, context: Any) -> Iterator[Any]:
+        session = _session(self._device, context)
+        buffers, config = (
+            [bytes(_bytes(session, buffer)) for buffer in request.buffers],
+            self._config(request),
+        )
+        yield from self._prepared(
+            context, lambda progress: self._device.restore(session, buffers, config, progress)
+        )
+
+    # To a backend a vendor's model file is what it would have exported itself.
+    PrepareOfflineModel = PrepareModelFromModelCache
+
+    def UploadConstants(self, requests: Iterator[Any], context: Any) -> Any:
+        session = _session(self._device, context)
+        completed, sha256, size_bytes = 0, b"", 0
+        with session.open_stream(context.cancel):
+            for chunk in requests:
+                sha256, size_bytes = (
+                    (chunk.sha256, chunk.size_bytes) if chunk.sha256 else (sha256, size_bytes)
+                )
+                completed += session.constants.write(sha256, size_bytes, chunk.offset, chunk.data)
+        return device_pb2.UploadConstantsReply(completed=completed)
+
+    def AllocateBuffer(self, request: Any, context: Any) -> Any:
+        buffer_id = _session(self._device, context).buffers.allocate(request.length)
+        region = model_pb2.BufferRegion(buffer_id=buffer_id, data_size=request.length)
+        return device_pb2.AllocateBufferReply(buffer=model_pb2.SharedBuffer(region=region))
+
+    def ReleaseBuffer(self, request: Any, context: Any) -> Any:
+        _session(self._device, context).buffers.release(request.buffer_id)
+        return device_pb2.ReleaseBufferReply()
+
+    def WriteBuffer(self, requests: Iterator[Any], context: Any) -> Any:
+        session = _session(self._device, context)
+        written = buffer_id = 0
+        with session.open_stream(context.cancel):
+            for chunk in requests:
+                buffer_id = chunk.buffer_id or buffer_id
+                session.buffers.region(buffer_id, chunk.offset, len(chunk.data))[:] = chunk.data
+                written += len(chunk.data)
+        return device_pb2.WriteBufferReply(written_bytes=written)
+
+    def ReadBuffer(self, request: Any, context: Any) -> Iterator[Any]:
+        region = _session(self._device, context).buffers.region(
+            request.buffer_id, request.offset, request.data_size
+        )
+        for start, piece in chunks(region, CHUNK_BYTES):
+            yield device_pb2.BufferChunk(offset=request.offset + start, data=bytes(piece))
+
+    def _config(self, request: Any) -> Any:
+        return wire.model_config(request.config, self._settings.tensor_bytes)
+
+    def _prepared(
+        self, context: Any, prepare: Callable[[Progress], Prepared | MissingConstants]
+    ) -> Iterator[Any]:
+        """The replies of a compilation: its progress while it goes on, then its outcome."""
+        replies: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+        def report(stage: str, fraction: float) -> None:
+            if not context.is_active():
+                raise OperationFailed("the client gave up")
+            progress = device_pb2.Progress(stage=stage, fraction=fraction)
+            replies.put(device_pb2.PrepareModelReply(progress=progress))
+
+        with self._device.gate.passage():
+            outcome = _in_thread(lambda: prepare(report), lambda: replies.put(None))
+            yield from iter(replies.get, None)
+            yield _prepare_reply(outcome())
+
+
+class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):  # type: ignore[misc]
+    def __init__(self, device: Device, settings: Settings) -> None:
+        self._device = device
+        self._settings = settings
+
+    def Run(self, request: Any, context: Any) -> Any:
+        session = _session(self._device, context)
+        remaining = context.time_remaining()
+        cancellation = Cancellation(None if remaining is None else time.monotonic() + remaining)
+        context.add_callback(cancellation.cancel)
+        with self._device.gate.passage():
+            return self._run(session, request, cancellation)
+
+    def RunStream(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
+        session = _session(self._device, context)
+        current = Cancellation()
+        context.add_callback(lambda: current.cancel())
+        with session.open_stream(context.cancel):
+            for request in requests:
+                timeout_ms = request.timeout_ms
+                current = Cancellation(time.monotonic() + timeout_ms / 1000 if timeout_ms else None)
+                if not context.is_active():
+                    return
+                # The stream outlives a run that fails, so this error is a reply, not a status.
+                try:
+                    with self._device.gate.passage():
+                        yield self._run(session, request, current)
+                except Exception as error:
+                    yield prepared_model_pb2.RunReply(
+                        error=wire.error_detail(as_nnrt_error(error, "PreparedModel.RunStream"))
+                    )
+
+    def ExportModelCache(self, request: Any, context: Any) -> Any:
+        session = _session(self._device, context)
+        with session.model(request.model_id).in_use() as prepared:
+            exported = prepared.export()
+        reply = prepared_model_pb2.ExportModelCacheReply()
+        for part in exported:
+            buffer_id = session.buffers.allocate(len(part))
+            session.buffers.region(buffer_id, 0, len(part))[:] = part
+            reply.buffers.add(region=model_pb2.BufferRegion(buffer_id=buffer_id, data_size=len(part)))
+        return reply
+
+    def GetInputDimRanges(self, request: Any, context: Any) -> Any:
+        with _session(self._device, context).model(request.model_id).in_use() as prepared:
+            return wire.dim_ranges_message(prepared.input_ranges())
+
+    def Release(self, request: Any, context: Any) -> Any:
+        _session(self._device, context).release_model(request.model_id)
+        return prepared_model_pb2.ReleaseReply()
+
+    def _run(self, session: Session, request: Any, cancellation: Cancellation) -> Any:
+        inputs = [_input(session, index, tensor) for index, tensor in enumerate(request.inputs)]
+        specs, outputs = self._device.run(session, request.model_id, inputs, cancellation)
+        if request.outputs and len(request.outputs) != len(outputs):
+            raise InvalidParameter(
+                f"{len(request.outputs)} places for outputs were given; the model has {len(outputs)}"
+            )
+        reply = prepared_model_pb2.RunReply()
+        inline_bytes = 0
+        for index, (spec, output) in enumerate(zip(specs, outputs, strict=True)):
+            wanted = request.outputs[index].data if request.outputs else None
+            if wanted is not None and wanted.HasField("region"):
+                reply.outputs.append(_into_region(session, wanted.region, spec, output, index))
+                continue
+            inline_bytes += output.nbytes
+            if inline_bytes > self._settings.message_bytes:
+                raise OutOfMemory(
+                    f"the outputs have over {inline_bytes} bytes, a message at most {self._settings.message_bytes};"
+                    " have large outputs written to a buffer"
+                )
+            reply.outputs.append(wire.io_tensor_message(spec, output))
+        return reply
+
+
+def _session(device: Device, context: Any) -> Session:
+    for key, value in context.invocation_metadata():
+        if key == wire.SESSION_METADATA:
+            session = device.sessions.of(value)
+            session.touch()
+            return session
+    raise UnknownHandle(f"the call names no session; send its id as metadata {wire.SESSION_METADATA!r}")
+
+
+def _in_thread(work: Callable[[], ResultT], done: Callable[[], None]) -> Callable[[], ResultT]:
+    """Do the work in a thread of its own and say when it is done; the result is a function that waits for its outcome."""
+    outcome: list[ResultT] = []
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            outcome.append(work())
+        except BaseException as error:
+            failure.append(error)
+        finally:
+            done()
+
+    thread = threading.Thread(target=run, name="prepare", daemon=True)
+    thread.start()
+
+    def result() -> ResultT:
+        thread.join()
+        if failure:
+            raise failure[0]
+        return outcome[0]
+
+    return result
+
+
+def _prepare_reply(outcome: Prepared | MissingConstants) -> Any:
+    if isinstance(outcome, MissingConstants):
+        missing = [
+            device_pb2.MissingConstant(sha256=sha256, received_bytes=received)
+            for sha256, received in outcome.received_bytes.items()
+        ]
+        return device_pb2.PrepareModelReply(missing=device_pb2.MissingConstants(constants=missing))
+    return device_pb2.PrepareModelReply(
+        prepared=device_pb2.PreparedModelInfo(
+            model_id=outcome.model_id,
+            inputs=[wire.tensor_message(spec) for spec in outcome.inputs],
+            outputs=[wire.tensor_message(spec) for spec in outcome.outputs],
+        )
+    )
+
+
+def _bytes(session: Session, buffer: Any) -> bytes | memoryview:
+    match buffer.WhichOneof("place"):
+        case "inline":
+            return buffer.inline  # type: ignore[no-any-return]
+        case "region":
+            region = buffer.region
+            return session.buffers.region(region.buffer_id, region.offset, region.data_size)
+        case "constant":
+            raise InvalidParameter(
+                "data by digest is only for constants of a model; send it inline or in a buffer"
+            )
+        case _:
+            raise InvalidParameter("it has no data; send it inline or in a buffer")
+
+
+def _input(session: Session, index: int, tensor: Any) -> Array:
+    return wire.at_place(
+        f"input {index}", lambda: wire.array_from_bytes(_bytes(session, tensor.data), wire.io_spec(tensor))
+    )
+
+
+def _into_region(session: Session, region: Any, spec: TensorSpec, output: Array, index: int) -> Any:
+    if output.nbytes > region.data_size:
+        raise InvalidParameter(
+            f"it has {output.nbytes} bytes, its region {region.data_size}; give it more",
+            place=f"output {index}",
+        )
+    view = session.buffers.region(region.buffer_id, region.offset, output.nbytes)
+    view[:] = memoryview(output).cast("B") if output.size else b""
+    return wire.io_region_message(spec, output.shape, region)

@@ -1,0 +1,222 @@
+"""What an accelerator vendor implements, and how a daemon finds it.
+
+A backend is a package that names a factory in the entry-point group `nnrt.backends`:
+
+    [project.entry-points."nnrt.backends"]
+    acme = "nnrt_backend_acme:create"
+
+`create(options)` returns a Backend, or raises BackendSkipped where its library or hardware is not here.
+"""
+
+import threading
+import time
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+
+from nnrt_hdi.enums import DeviceType, PerformanceMode, Priority
+from nnrt_hdi.errors import InvalidParameter, OperationFailed, TimedOut, Unsupported
+from nnrt_hdi.graph import Graph
+from nnrt_hdi.tensor import Array, Shape, TensorSpec
+
+ENTRY_POINT_GROUP = "nnrt.backends"
+DEFAULT_MAX_TENSOR_BYTES = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What of a ModelConfig has an effect, and what a model may be."""
+
+    float16_precision: bool = False
+    performance_mode: bool = False
+    priority: bool = False
+    dynamic_input: bool = False
+    model_cache: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """Who a device is. The device and vendor names together are unique in a fleet."""
+
+    device_name: str
+    vendor_name: str
+    device_type: DeviceType
+    capabilities: Capabilities
+    backend_name: str
+    backend_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """How to compile a model. The daemon has already refused what the device's capabilities exclude.
+
+    `max_tensor_bytes` is the daemon's own: refuse a run that would make a larger tensor before taking the memory.
+    """
+
+    enable_float16: bool = False
+    mode: PerformanceMode = PerformanceMode.NONE
+    priority: Priority = Priority.NONE
+    extensions: Mapping[str, bytes] = field(default_factory=dict)
+    max_tensor_bytes: int = DEFAULT_MAX_TENSOR_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Support:
+    """Whether a device runs a node; if not, why, in words a person can act on."""
+
+    reason: str = ""
+
+    @property
+    def supported(self) -> bool:
+        return not self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class DimRange:
+    """Smallest and largest shape of an input."""
+
+    min_dims: Shape
+    max_dims: Shape
+
+
+class Cancellation:
+    """Tells a run to stop: it was cancelled, or its time is over. A backend asks at least between operators."""
+
+    def __init__(self, deadline: float | None = None) -> None:
+        """`deadline` on the clock of time.monotonic, None for no limit."""
+        self.deadline = deadline
+        self.is_cancelled = False
+        self._lock = threading.Lock()
+        self._listeners: list[Callable[[], None]] = []
+
+    def cancel(self) -> None:
+        """Ask the run to stop. Any thread, any number of times."""
+        with self._lock:
+            self.is_cancelled = True
+            listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            listener()
+
+    def on_cancel(self, listener: Callable[[], None]) -> None:
+        """Call this once when the run is cancelled, from the thread that cancels; at once if it already was."""
+        with self._lock:
+            if not self.is_cancelled:
+                self._listeners.append(listener)
+                return
+        listener()
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds until the deadline, None without one."""
+        return None if self.deadline is None else max(self.deadline - time.monotonic(), 0.0)
+
+    def check(self) -> None:
+        """Raise TimedOut or OperationFailed if the run must stop."""
+        if self.is_cancelled:
+            raise OperationFailed("the run was cancelled")
+        if self.deadline is not None and time.monotonic() >= self.deadline:
+            raise TimedOut("the run took longer than it was given")
+
+
+class PreparedModel(ABC):
+    """A compiled model. `run` may be called from several threads at once."""
+
+    # Inputs and outputs in the order of a run; -1 where a dimension is not known.
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+    @abstractmethod
+    def run(self, inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
+        """Run the model. Data types and shapes of `inputs` have been checked against `self.inputs`; the arrays are
+        read-only and valid only until the return."""
+
+    def export(self) -> list[bytes]:
+        """The compiled model as `Backend.restore` takes it. Needed only with the capability model_cache."""
+        raise Unsupported("this device does not export compiled models")
+
+    def input_ranges(self) -> list[DimRange]:
+        """Smallest and largest shape of each input. By default every size for a dimension of -1."""
+        raise Unsupported("this device does not say which shapes it takes")
+
+    def close(self) -> None:
+        """Free what the model holds on the device. Not called while a run is under way."""
+
+
+class Backend(ABC):
+    """One accelerator."""
+
+    @abstractmethod
+    def describe(self) -> DeviceInfo:
+        """Who the device is and what it can. Never changes."""
+
+    @abstractmethod
+    def supported(self, graph: Graph) -> list[Support]:
+        """Per node, whether the device runs it. The nodes have passed `nnrt_hdi.ops`; large constants may be absent."""
+
+    @abstractmethod
+    def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
+        """Compile a graph whose nodes are all supported. `progress` takes the fraction done."""
+
+    def restore(self, cache: Sequence[bytes], config: ModelConfig) -> PreparedModel:
+        """Load what `PreparedModel.export` gave. Raises InvalidFile for anything else."""
+        raise Unsupported("this device does not restore compiled models")
+
+    def close(self) -> None:
+        """Let go of the device."""
+
+
+class BackendSkipped(Exception):
+    """Raised by a factory: the backend is sound, but its library or hardware is not here. The message says which."""
+
+
+Factory = Callable[[Mapping[str, str]], Backend]
+
+
+@dataclass(frozen=True, slots=True)
+class BackendState:
+    """An installed backend: available with its description, skipped with a reason, or broken with a traceback."""
+
+    name: str
+    info: DeviceInfo | None = None
+    skipped: str = ""
+    broken: str = ""
+
+
+def backend_names() -> list[str]:
+    """Names of the installed backends."""
+    return sorted({point.name for point in entry_points(group=ENTRY_POINT_GROUP)})
+
+
+def load_backend(name: str, options: Mapping[str, str] | None = None) -> Backend:
+    """The backend of that name, ready for use.
+
+    Raises InvalidParameter for a name that is not installed, BackendSkipped where it can't work here, and whatever a
+    broken one raises.
+    """
+    points = [point for point in entry_points(group=ENTRY_POINT_GROUP) if point.name == name]
+    if not points:
+        raise InvalidParameter(
+            f"no backend named {name!r}; installed: {', '.join(backend_names()) or 'none'}"
+        )
+    factory: Factory = points[0].load()
+    return factory(options or {})
+
+
+def backend_states() -> list[BackendState]:
+    """Every installed backend and whether it works here."""
+    return [_state(name) for name in backend_names()]
+
+
+def _state(name: str) -> BackendState:
+    try:
+        backend = load_backend(name)
+    except BackendSkipped as reason:
+        return BackendState(name, skipped=str(reason))
+    except Exception:
+        return BackendState(name, broken=traceback.format_exc())
+    try:
+        return BackendState(name, info=backend.describe())
+    finally:
+        backend.close()

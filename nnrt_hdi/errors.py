@@ -1,0 +1,121 @@
+"""The errors of NNRt: one class per return code, each with the gRPC status it travels as.
+
+    NnrtError                          code                    gRPC status
+    |-- OperationFailed                FAILED                  INTERNAL
+    |-- InvalidParameter               INVALID_PARAMETER       INVALID_ARGUMENT
+    |-- OutOfMemory                    MEMORY_ERROR            RESOURCE_EXHAUSTED
+    |-- OperationForbidden             OPERATION_FORBIDDEN     FAILED_PRECONDITION
+    |-- NullPointer                    NULL_PTR                INVALID_ARGUMENT
+    |-- InvalidFile                    INVALID_FILE            DATA_LOSS
+    |-- InvalidPath                    INVALID_PATH            NOT_FOUND
+    |-- TimedOut                       TIMEOUT                 DEADLINE_EXCEEDED
+    |-- Unsupported                    UNSUPPORTED             UNIMPLEMENTED
+    |-- ConnectionFailed               CONNECTION_EXCEPTION    UNAUTHENTICATED
+    |-- SaveCacheFailed                SAVE_CACHE_EXCEPTION    ABORTED
+    |-- DynamicShape                   DYNAMIC_SHAPE           FAILED_PRECONDITION
+    `-- UnavailableDevice              UNAVAILABLE_DEVICE      UNAVAILABLE
+        `-- UnknownHandle              UNAVAILABLE_DEVICE      NOT_FOUND
+
+The code is what counts and travels beside the status (`ErrorDetail`); the status alone decides only where the other end
+doesn't speak NNRt, see `nnrt_hdi.wire`.
+"""
+
+from typing import ClassVar
+
+from typing_extensions import Self
+
+from nnrt_hdi.enums import ReturnCode
+
+
+class NnrtError(Exception):
+    """Base of every error the runtime and the daemon raise on purpose.
+
+    `message` says in one sentence what was given and what would be right; `place` names where ("node 3 'conv1'").
+    """
+
+    code: ClassVar[ReturnCode]
+    grpc_status: ClassVar[str]
+
+    def __init_subclass__(cls, code: ReturnCode, status: str) -> None:
+        cls.code = code
+        cls.grpc_status = status
+        _CLASS_OF_CODE.setdefault(code, cls)
+
+    def __init__(self, message: str, *, place: str = "") -> None:
+        super().__init__(message, place)
+        self.message = message
+        self.place = place
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.message}" if self.place else self.message
+
+    def at(self, place: str) -> Self:
+        """The same error with the place put in front of the one it has."""
+        return type(self)(self.message, place=f"{place}: {self.place}" if self.place else place)
+
+
+_CLASS_OF_CODE: dict[ReturnCode, type[NnrtError]] = {}
+
+
+class OperationFailed(NnrtError, code=ReturnCode.FAILED, status="INTERNAL"):
+    """Something failed that no other code describes; a device refused to compile."""
+
+
+class InvalidParameter(NnrtError, code=ReturnCode.INVALID_PARAMETER, status="INVALID_ARGUMENT"):
+    """A value, index, size or shape is not allowed."""
+
+
+class OutOfMemory(NnrtError, code=ReturnCode.MEMORY_ERROR, status="RESOURCE_EXHAUSTED"):
+    """Memory could not be had, or a limit would be passed."""
+
+
+class OperationForbidden(NnrtError, code=ReturnCode.OPERATION_FORBIDDEN, status="FAILED_PRECONDITION"):
+    """The call is not allowed in this state."""
+
+
+class NullPointer(NnrtError, code=ReturnCode.NULL_PTR, status="INVALID_ARGUMENT"):
+    """A required object is missing."""
+
+
+class InvalidFile(NnrtError, code=ReturnCode.INVALID_FILE, status="DATA_LOSS"):
+    """A cache or model file is incomplete, damaged, or was made for another device."""
+
+
+class InvalidPath(NnrtError, code=ReturnCode.INVALID_PATH, status="NOT_FOUND"):
+    """A directory or file is missing or not accessible."""
+
+
+class TimedOut(NnrtError, code=ReturnCode.TIMEOUT, status="DEADLINE_EXCEEDED"):
+    """The call or the run took longer than it was given."""
+
+
+class Unsupported(NnrtError, code=ReturnCode.UNSUPPORTED, status="UNIMPLEMENTED"):
+    """The device doesn't offer this."""
+
+
+class ConnectionFailed(NnrtError, code=ReturnCode.CONNECTION_EXCEPTION, status="UNAUTHENTICATED"):
+    """The daemon was not reached, or the connection broke while the daemon may live on."""
+
+
+class SaveCacheFailed(NnrtError, code=ReturnCode.SAVE_CACHE_EXCEPTION, status="ABORTED"):
+    """A model cache could not be exported or written."""
+
+
+class DynamicShape(NnrtError, code=ReturnCode.DYNAMIC_SHAPE, status="FAILED_PRECONDITION"):
+    """A size was asked of a shape that still has unknown dimensions."""
+
+
+class UnavailableDevice(NnrtError, code=ReturnCode.UNAVAILABLE_DEVICE, status="UNAVAILABLE"):
+    """The daemon that held the object is gone; build again, there or on another device."""
+
+
+class UnknownHandle(UnavailableDevice, code=ReturnCode.UNAVAILABLE_DEVICE, status="NOT_FOUND"):
+    """The daemon doesn't know this session, model or buffer (any more)."""
+
+
+def error_class(code: int) -> type[NnrtError]:
+    """The exception of a return code; OperationFailed for a code this version doesn't know."""
+    try:
+        return _CLASS_OF_CODE[ReturnCode(code)]
+    except (KeyError, ValueError):
+        return OperationFailed

@@ -1,0 +1,188 @@
+"""A model as plain immutable values, with the structural checks that hold for every model.
+
+What a node computes is not known here (see `nnrt_hdi.ops`): only that indices exist, that each tensor has one source, and
+that the nodes can be put in an order.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import MappingProxyType
+
+from typing_extensions import Self
+
+from nnrt_hdi.enums import NodeType, QuantType
+from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.tensor import Array, TensorSpec
+
+AttrValue = bool | int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[tuple[int, ...], ...]
+
+# Operands of up to this many bytes may decide shapes (axes, permutations, target shapes), so they travel with the graph
+# itself; larger constants travel by digest and never decide anything before a run.
+INLINE_CONSTANT_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant:
+    """The elements of a constant tensor: always their digest and size, and the bytes themselves once they are here."""
+
+    sha256: bytes
+    size_bytes: int
+    data: Array | None = None
+
+    @classmethod
+    def of(cls, data: Array) -> Self:
+        """The constant that holds this array, which nobody may change from now on."""
+        return cls(
+            hashlib.sha256(memoryview(data).cast("B") if data.size else b"").digest(), data.nbytes, data
+        )
+
+    @property
+    def shape_value(self) -> Array | None:
+        """The elements if shape inference may look at them: the same ones on both ends of the wire."""
+        return self.data if self.size_bytes <= INLINE_CONSTANT_BYTES else None
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operator: what it computes, and the indices of the tensors it reads and writes."""
+
+    type: NodeType
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    attrs: Mapping[str, AttrValue] = field(default_factory=dict)
+    name: str = ""
+    quant_type: QuantType = QuantType.NONE
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "attrs", MappingProxyType(dict(self.attrs)))
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A model: tensors, constants by tensor index, nodes in any order, and the tensors a run takes and gives.
+
+    Raises InvalidParameter, naming the place, when it is made from parts that don't fit together.
+    """
+
+    tensors: tuple[TensorSpec, ...]
+    nodes: tuple[Node, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    constants: Mapping[int, Constant] = field(default_factory=dict)
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "constants", MappingProxyType(dict(self.constants)))
+        self._check_indices()
+        self._check_constants()
+        self._check_sources()
+        _ = self.order
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """Node indices such that each node comes after those it reads from. Raises InvalidParameter for a cycle."""
+        producer = {tensor: index for index, node in enumerate(self.nodes) for tensor in node.outputs}
+        waiting_for = [
+            {producer[tensor] for tensor in node.inputs if tensor in producer} for node in self.nodes
+        ]
+        readers: list[list[int]] = [[] for _ in self.nodes]
+        for index, sources in enumerate(waiting_for):
+            for source in sources:
+                readers[source].append(index)
+        ready = [index for index in reversed(range(len(self.nodes))) if not waiting_for[index]]
+        order: list[int] = []
+        while ready:
+            index = ready.pop()
+            order.append(index)
+            for reader in reversed(readers[index]):
+                waiting_for[reader].discard(index)
+                if not waiting_for[reader]:
+                    ready.append(reader)
+        if len(order) < len(self.nodes):
+            stuck = next(index for index, sources in enumerate(waiting_for) if sources)
+            raise InvalidParameter(
+                "the node depends on its own output; a graph has no cycles", place=self.place(stuck)
+            )
+        return tuple(order)
+
+    def place(self, node: int) -> str:
+        """How messages name a node: CONV2D_FUSION node 3 'conv1'."""
+        subject = self.nodes[node]
+        return f"{subject.type.name} node {node}" + (f" {subject.name!r}" if subject.name else "")
+
+    def tensor_place(self, tensor: int) -> str:
+        """How messages name a tensor: tensor 7 'image'."""
+        name = self.tensors[tensor].name
+        return f"tensor {tensor}" + (f" {name!r}" if name else "")
+
+    def with_tensors(self, tensors: Sequence[TensorSpec]) -> Self:
+        """The same graph with other (better known) tensor specs."""
+        return replace(self, tensors=tuple(tensors))
+
+    @property
+    def input_specs(self) -> tuple[TensorSpec, ...]:
+        return tuple(self.tensors[index] for index in self.inputs)
+
+    @property
+    def output_specs(self) -> tuple[TensorSpec, ...]:
+        return tuple(self.tensors[index] for index in self.outputs)
+
+    def _references(self) -> Iterator[tuple[str, int]]:
+        yield from (("the graph's inputs", index) for index in self.inputs)
+        yield from (("the graph's outputs", index) for index in self.outputs)
+        yield from (("the constants", index) for index in self.constants)
+        for number, node in enumerate(self.nodes):
+            yield from ((self.place(number), index) for index in (*node.inputs, *node.outputs))
+
+    def _check_indices(self) -> None:
+        if not self.outputs:
+            raise InvalidParameter("the graph has no outputs; name at least one tensor")
+        count = len(self.tensors)
+        used = set()
+        for place, index in self._references():
+            if not 0 <= index < count:
+                raise InvalidParameter(f"tensor index {index} is outside 0..{count - 1}", place=place)
+            used.add(index)
+        for index in range(count):
+            if index not in used:
+                raise InvalidParameter(
+                    "no node reads or writes it; leave it out", place=self.tensor_place(index)
+                )
+
+    def _check_constants(self) -> None:
+        for index, constant in self.constants.items():
+            spec = self.tensors[index]
+            if spec.is_dynamic or constant.size_bytes != spec.byte_size:
+                raise InvalidParameter(
+                    f"its data has {constant.size_bytes} bytes, but {spec} does not",
+                    place=self.tensor_place(index),
+                )
+
+    def _check_sources(self) -> None:
+        """Each tensor has exactly one source: the caller, its data, or one node."""
+        source = dict.fromkeys(self.constants, "the model's data")
+        for index in self.inputs:
+            self._claim(source, index, "the graph's inputs")
+        for number, node in enumerate(self.nodes):
+            if not node.outputs:
+                raise InvalidParameter(
+                    "the node writes no tensor; give it an output", place=self.place(number)
+                )
+            for index in node.outputs:
+                self._claim(source, index, self.place(number))
+        for place, index in self._references():
+            if index not in source:
+                raise InvalidParameter(
+                    "nothing writes it; give it data, or make it an input of the graph or an output of a node",
+                    place=f"{self.tensor_place(index)} of {place}",
+                )
+
+    def _claim(self, source: dict[int, str], index: int, claimant: str) -> None:
+        if index in source:
+            raise InvalidParameter(
+                f"both {source[index]} and {claimant} write it; a tensor has one source",
+                place=self.tensor_place(index),
+            )
+        source[index] = claimant

@@ -1,0 +1,19 @@
+"""What each NodeType computes: operands, attributes, constraints, and the shape and data type of its outputs.
+
+Operators are declared in the module of their family, in the language of `nnrt_hdi.ops.operator`.
+"""
+
+from nnrt_hdi.ops import (  # noqa: F401  (each module declares its operators)
+    activation,
+    arithmetic,
+    convolution,
+    elementwise,
+    linear,
+    normalization,
+    reduction,
+    shape,
+)
+from nnrt_hdi.ops.inference import Inference, infer_graph, infer_node
+from nnrt_hdi.ops.operator import OPERATORS, Operator
+
+__all__ = ["OPERATORS", "Inference", "Operator", "infer_graph", "infer_node"]

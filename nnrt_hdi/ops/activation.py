@@ -1,0 +1,59 @@
+"""Activation functions, alone or fused behind another operator."""
+
+from typing import Annotated
+
+from nnrt_hdi.enums import ActivationType, DataType, NodeType
+from nnrt_hdi.ops.operands import FLOATS, SIGNED_INTEGERS
+from nnrt_hdi.ops.operator import Accepts, Operand, operator, refuse
+from nnrt_hdi.tensor import TensorSpec
+
+# Functions that map integers to integers; all others need real numbers.
+INTEGER_FUNCTIONS = frozenset(
+    {
+        ActivationType.NO_ACTIVATION,
+        ActivationType.RELU,
+        ActivationType.RELU6,
+        ActivationType.RELU1,
+        ActivationType.ABS,
+    }
+)
+# What NNRt's FuseType can ask for behind another operator.
+FUSABLE = frozenset({ActivationType.NO_ACTIVATION, ActivationType.RELU, ActivationType.RELU6})
+
+
+@operator(NodeType.ACTIVATION)
+def activation(
+    x: Annotated[Operand, Accepts(FLOATS | SIGNED_INTEGERS)],
+    *,
+    activation_type: ActivationType = ActivationType.NO_ACTIVATION,
+    alpha: float = 0.0,
+    min_val: float = 0.0,
+    max_val: float = 0.0,
+    approximate: bool = False,
+) -> TensorSpec:
+    """y = f(x) element by element, f named by activation_type.
+
+    NO_ACTIVATION x; RELU max(x, 0); SIGMOID 1 / (1 + exp(-x)); RELU6 min(max(x, 0), 6); ELU x if x > 0 else
+    alpha (exp(x) - 1); LEAKY_RELU x if x >= 0 else alpha x; ABS |x|; RELU1 min(max(x, -1), 1); SOFTSIGN x / (1 + |x|);
+    SOFTPLUS log(1 + exp(x)); TANH; SELU 1.0507 (x if x > 0 else 1.67326 (exp(x) - 1)); HSWISH x min(max(x + 3, 0), 6) / 6;
+    HSIGMOID min(max((x + 3) / 6, 0), 1); THRESHOLDRELU min(max(x, 0), alpha); LINEAR x;
+    HARD_TANH min(max(x, min_val), max_val); SIGN; SWISH x sigmoid(x); GELU x Phi(x), with `approximate` the tanh form
+    0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
+    """
+    if activation_type is ActivationType.UNKNOWN:
+        refuse("activation_type is UNKNOWN; name a function")
+    if x.data_type not in FLOATS and activation_type not in INTEGER_FUNCTIONS:
+        refuse(f"{activation_type.name} of {x.data_type.name} is not defined; use a floating-point type")
+    if activation_type is ActivationType.HARD_TANH and min_val > max_val:
+        refuse(f"min_val {min_val} is above max_val {max_val}; swap them")
+    return x.spec
+
+
+def require_fusable(activation_type: ActivationType, data_type: DataType) -> None:
+    """Refuse an activation that can't be fused behind an operator with this result."""
+    if activation_type not in FUSABLE:
+        refuse(
+            f"activation_type is {activation_type.name}; only RELU and RELU6 can be fused, add a node for others"
+        )
+    if data_type is DataType.BOOL and activation_type is not ActivationType.NO_ACTIVATION:
+        refuse(f"{activation_type.name} of BOOL is not defined; use no activation")

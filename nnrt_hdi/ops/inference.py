@@ -1,0 +1,102 @@
+"""Shapes and data types of a whole graph."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from nnrt_hdi.enums import DataType, Format
+from nnrt_hdi.errors import InvalidParameter, NnrtError, Unsupported
+from nnrt_hdi.graph import Graph, Node
+from nnrt_hdi.ops.operator import OPERATORS, Operator
+from nnrt_hdi.tensor import UNKNOWN_DIM, Array, TensorSpec, format_shape
+
+
+@dataclass(frozen=True, slots=True)
+class Inference:
+    """Outcome for a graph: the graph with every tensor as well as it can be known, and what is wrong with which node."""
+
+    graph: Graph
+    problems: Mapping[int, NnrtError]
+
+    def raise_first_problem(self) -> None:
+        for _, problem in sorted(self.problems.items()):
+            raise problem
+
+
+def operator_of(node: Node) -> Operator:
+    """The declaration of a node's type. Raises Unsupported where there is none."""
+    try:
+        return OPERATORS[node.type]
+    except KeyError:
+        raise Unsupported(f"{node.type.name} is not an operator this version knows") from None
+
+
+def infer_node(
+    node: Node,
+    operands: Sequence[tuple[TensorSpec, Array | None]],
+    declared: tuple[TensorSpec, ...] = (),
+) -> tuple[TensorSpec, ...]:
+    """Specs of a node's outputs from its operands, each a spec with its elements where they may be looked at.
+
+    `declared` are the specs the model gives the outputs; what they add to the inferred ones is kept, what contradicts is
+    refused. Raises InvalidParameter or Unsupported, without a place.
+    """
+    operator = operator_of(node)
+    inferred = operator.infer(operands, operator.bind(node.attrs), declared)
+    if not declared:
+        return inferred
+    if len(declared) != len(inferred):
+        raise InvalidParameter(f"it has {len(declared)} outputs; give {len(inferred)}")
+    return tuple(_agreed(*pair) for pair in zip(inferred, declared, strict=True))
+
+
+def infer_graph(graph: Graph) -> Inference:
+    """Infer every node in order. A node with a problem leaves its outputs as declared, so that others are still checked."""
+    tensors = list(graph.tensors)
+    problems: dict[int, NnrtError] = {}
+    for index in graph.order:
+        node = graph.nodes[index]
+        operands = [(tensors[tensor], _shape_value(graph, tensor)) for tensor in node.inputs]
+        try:
+            outputs = infer_node(node, operands, tuple(tensors[tensor] for tensor in node.outputs))
+        except NnrtError as error:
+            problems[index] = error.at(graph.place(index))
+            continue
+        for tensor, spec in zip(node.outputs, outputs, strict=True):
+            tensors[tensor] = spec
+    return Inference(graph.with_tensors(tensors), problems)
+
+
+def _shape_value(graph: Graph, tensor: int) -> Array | None:
+    constant = graph.constants.get(tensor)
+    return constant.shape_value if constant else None
+
+
+def _agreed(inferred: TensorSpec, declared: TensorSpec) -> TensorSpec:
+    """The inferred spec with what only the declaration knows. Raises InvalidParameter where they contradict."""
+    name = repr(declared.name) if declared.name else "output"
+    if declared.data_type not in (DataType.UNKNOWN, inferred.data_type):
+        raise InvalidParameter(
+            f"{name} is declared {declared.data_type.name} but is {inferred.data_type.name}"
+        )
+    if Format.NONE not in (inferred.format, declared.format) and inferred.format != declared.format:
+        raise InvalidParameter(f"{name} is declared {declared.format.name} but is {inferred.format.name}")
+    shape = _agreed_shape(inferred.shape, declared.shape)
+    if shape is None:
+        raise InvalidParameter(
+            f"{name} is declared {format_shape(declared.shape)} but is {format_shape(inferred.shape)}"
+        )
+    layout = declared.format if inferred.format is Format.NONE else inferred.format
+    return replace(
+        inferred, shape=shape, format=layout, quant=declared.quant or inferred.quant, name=declared.name
+    )
+
+
+def _agreed_shape(inferred: tuple[int, ...], declared: tuple[int, ...]) -> tuple[int, ...] | None:
+    if len(inferred) != len(declared):
+        return None
+    shape = []
+    for known, said in zip(inferred, declared, strict=True):
+        if UNKNOWN_DIM not in (known, said) and known != said:
+            return None
+        shape.append(said if known == UNKNOWN_DIM else known)
+    return tuple(shape)

@@ -1,0 +1,155 @@
+"""Operand kinds and shape rules that several operator families share."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from nnrt_hdi.enums import DataType, Format
+from nnrt_hdi.ops.operator import Accepts, Operand, refuse
+from nnrt_hdi.tensor import UNKNOWN_DIM, Shape, TensorSpec, format_shape
+
+FLOATS = frozenset({DataType.FLOAT16, DataType.FLOAT32, DataType.FLOAT64})
+SIGNED_INTEGERS = frozenset({DataType.INT8, DataType.INT16, DataType.INT32, DataType.INT64})
+UNSIGNED_INTEGERS = frozenset({DataType.UINT8, DataType.UINT16, DataType.UINT32, DataType.UINT64})
+INTEGERS = SIGNED_INTEGERS | UNSIGNED_INTEGERS
+NUMBERS = FLOATS | INTEGERS
+ANY = NUMBERS | {DataType.BOOL}
+INDICES = frozenset({DataType.INT32, DataType.INT64})
+
+AnyTensor = Annotated[Operand, Accepts(ANY, quantized=True)]
+Number = Annotated[Operand, Accepts(NUMBERS)]
+Logical = Annotated[Operand, Accepts(ANY)]
+Real = Annotated[Operand, Accepts(FLOATS)]
+Image = Annotated[Operand, Accepts(FLOATS, min_rank=4, max_rank=4)]
+NumberImage = Annotated[Operand, Accepts(NUMBERS, min_rank=4, max_rank=4)]
+Vector = Annotated[Operand, Accepts(NUMBERS, min_rank=1, max_rank=1)]
+IndexVector = Annotated[Operand, Accepts(INDICES, max_rank=1)]
+
+
+def normalized_axis(axis: int, rank: int, name: str = "axis") -> int:
+    """The axis counted from the front. Refuses one outside -rank..rank-1."""
+    if not -rank <= axis < rank:
+        refuse(f"{name} is {axis} but the rank is {rank}; use {-rank}..{rank - 1}")
+    return axis % rank
+
+
+def normalized_axes(axes: Sequence[int], rank: int, name: str = "axis") -> Shape:
+    """The axes counted from the front, in the order given. Refuses one that is outside or comes twice."""
+    result = tuple(normalized_axis(axis, rank, name) for axis in axes)
+    if len(set(result)) < len(result):
+        refuse(f"{name} is {list(axes)}, which names a dimension twice; name each once")
+    return result
+
+
+def broadcast_shape(*operands: Operand) -> Shape:
+    """The shape that operands have together, by numpy's rules; refuses shapes that don't fit.
+
+    An unknown dimension beside one above 1 can only be that or 1, so the result is known.
+    """
+    rank = max(operand.rank for operand in operands)
+    result = []
+    for axis in range(-rank, 0):
+        dims = {operand.shape[axis] for operand in operands if operand.rank >= -axis}
+        fixed = dims - {1, UNKNOWN_DIM}
+        if len(fixed) > 1:
+            shapes = " and ".join(f"{operand.name} {format_shape(operand.shape)}" for operand in operands)
+            refuse(f"{shapes} do not broadcast in dimension {axis}; make them equal there, or 1")
+        result.append(fixed.pop() if fixed else UNKNOWN_DIM if UNKNOWN_DIM in dims else 1)
+    return tuple(result)
+
+
+def same_data_type(*operands: Operand) -> DataType:
+    """The data type all operands have; refuses mixtures."""
+    first = operands[0]
+    for other in operands[1:]:
+        if other.data_type != first.data_type:
+            refuse(
+                f"{first.name} is {first.data_type.name} but {other.name} is {other.data_type.name};"
+                " give both the same data type"
+            )
+    return first.data_type
+
+
+# Precision as "the higher-precision type of the two inputs" orders it: floats above integers, then by width.
+_PRECISION = [
+    DataType.BOOL,
+    DataType.UINT8,
+    DataType.INT8,
+    DataType.UINT16,
+    DataType.INT16,
+    DataType.UINT32,
+    DataType.INT32,
+    DataType.UINT64,
+    DataType.INT64,
+    DataType.FLOAT16,
+    DataType.FLOAT32,
+    DataType.FLOAT64,
+]
+
+
+def higher_precision(*operands: Operand) -> DataType:
+    """The data type of an operand that loses least: what mixed operands are computed in."""
+    return max((operand.data_type for operand in operands), key=precision)
+
+
+def precision(data_type: DataType) -> int:
+    """The place of a data type in the order of precision."""
+    return _PRECISION.index(data_type)
+
+
+def broadcast_spec(*operands: Operand, data_type: DataType | None = None) -> TensorSpec:
+    """Spec of an element-wise result: broadcast shape, and the layout of an operand that has the full rank."""
+    shape = broadcast_shape(*operands)
+    layouts = (
+        operand.format for operand in operands if operand.rank == len(shape) and operand.format != Format.NONE
+    )
+    return TensorSpec(data_type or operands[0].data_type, shape, next(layouts, Format.NONE))
+
+
+def common_format(*operands: Operand) -> Format:
+    """The layout of operands of one rank: what any of them says, NONE where none does; refuses mixtures."""
+    layouts = {operand.format for operand in operands} - {Format.NONE}
+    if len(layouts) > 1:
+        mixture = " and ".join(f"{operand.name} is {operand.format.name}" for operand in operands)
+        refuse(f"{mixture}; transpose them to one layout")
+    return layouts.pop() if layouts else Format.NONE
+
+
+def declared_data_type(declared: Sequence[TensorSpec], default: DataType) -> DataType:
+    """The data type the model gives the first output, or the default where it leaves it open."""
+    if declared and declared[0].data_type is not DataType.UNKNOWN:
+        return declared[0].data_type
+    return default
+
+
+def require_channels(channels: int, *vectors: Operand) -> None:
+    """Refuse vectors that don't have one element per channel."""
+    for vector in vectors:
+        if UNKNOWN_DIM not in (channels, vector.shape[0]) and vector.shape[0] != channels:
+            refuse(
+                f"{vector.name} has {vector.shape[0]} elements; give one for each of the {channels} channels"
+            )
+
+
+def int_values(operand: Operand, why: str) -> tuple[int, ...]:
+    """The elements of a small constant operand. Refuses one whose elements are not known."""
+    values = known_ints(operand)
+    if values is None:
+        refuse(f"{operand.name} must be a constant, for {why}")
+    return values
+
+
+def known_ints(operand: Operand) -> tuple[int, ...] | None:
+    """The elements of an integer operand, None where they are not known before the model runs."""
+    return None if operand.value is None else tuple(operand.value.reshape(-1).tolist())
+
+
+def known_product(dims: Sequence[int]) -> int:
+    """Product of dimensions; -1 as soon as one is unknown (unless another is 0)."""
+    product = 1
+    unknown = False
+    for dim in dims:
+        if dim == UNKNOWN_DIM:
+            unknown = True
+        else:
+            product *= dim
+    return UNKNOWN_DIM if unknown and product else product

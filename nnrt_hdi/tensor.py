@@ -1,0 +1,146 @@
+"""What a tensor is: element type, shape, format and quantization, as plain values."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import Self
+
+from nnrt_hdi.enums import ApiDataType, DataType, Format
+from nnrt_hdi.errors import DynamicShape, InvalidParameter
+
+Array = NDArray[np.generic]
+Shape = tuple[int, ...]
+
+UNKNOWN_DIM = -1
+MAX_RANK = 32
+MAX_DIM = 2**31 - 1
+MAX_TENSOR_BYTES = 2**63 - 1
+
+NUMPY_DTYPES: dict[DataType, np.dtype[np.generic]] = {
+    DataType.BOOL: np.dtype(np.bool_),
+    DataType.INT8: np.dtype(np.int8),
+    DataType.INT16: np.dtype("<i2"),
+    DataType.INT32: np.dtype("<i4"),
+    DataType.INT64: np.dtype("<i8"),
+    DataType.UINT8: np.dtype(np.uint8),
+    DataType.UINT16: np.dtype("<u2"),
+    DataType.UINT32: np.dtype("<u4"),
+    DataType.UINT64: np.dtype("<u8"),
+    DataType.FLOAT16: np.dtype("<f2"),
+    DataType.FLOAT32: np.dtype("<f4"),
+    DataType.FLOAT64: np.dtype("<f8"),
+}
+_DATA_TYPES = {dtype: data_type for data_type, dtype in NUMPY_DTYPES.items()}
+
+
+def data_type_of(dtype: np.dtype[np.generic]) -> DataType:
+    """The DataType of a numpy dtype. Raises InvalidParameter where NNRt has none."""
+    try:
+        return _DATA_TYPES[dtype.newbyteorder("<")]
+    except KeyError:
+        known = ", ".join(str(known) for known in _DATA_TYPES)
+        raise InvalidParameter(f"numpy dtype {dtype} has no NNRt data type; use one of {known}") from None
+
+
+def data_type_from_number(number: int) -> DataType:
+    """The DataType that a number in the data of an operand names.
+
+    Models carry the numbers of the application interface (1..12), devices may also get HDI's (30..44); the two don't
+    overlap. Raises InvalidParameter for any other number.
+    """
+    if number in ApiDataType.__members__.values() and number != ApiDataType.UNKNOWN:
+        return DataType[ApiDataType(number).name]
+    if number in NUMPY_DTYPES:
+        return DataType(number)
+    raise InvalidParameter(f"{number} names no data type; use 1 (BOOL) to 12 (FLOAT64)")
+
+
+@dataclass(frozen=True, slots=True)
+class QuantParam:
+    """Affine quantization: real = (q - zero_point) * scale."""
+
+    scale: float
+    zero_point: int
+    num_bits: int = 8
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """Everything known of a tensor but its elements. A dimension of -1 is known only when the model runs."""
+
+    data_type: DataType
+    shape: Shape
+    format: Format = Format.NONE
+    quant: tuple[QuantParam, ...] = ()
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if len(self.shape) > MAX_RANK:
+            raise InvalidParameter(f"rank is {len(self.shape)}; use at most {MAX_RANK} dimensions")
+        for axis, dim in enumerate(self.shape):
+            if not UNKNOWN_DIM <= dim <= MAX_DIM:
+                raise InvalidParameter(f"dimension {axis} is {dim}; use -1 (unknown) or 0..{MAX_DIM}")
+        fixed = math.prod(dim for dim in self.shape if dim != UNKNOWN_DIM)
+        if fixed * self.item_size > MAX_TENSOR_BYTES:
+            raise InvalidParameter(f"shape {list(self.shape)} of {self.data_type.name} overflows 2^63 bytes")
+
+    def __str__(self) -> str:
+        return f"{self.data_type.name}{format_shape(self.shape)}"
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def item_size(self) -> int:
+        """Bytes per element; 0 while the data type is UNKNOWN."""
+        dtype = NUMPY_DTYPES.get(self.data_type)
+        return dtype.itemsize if dtype else 0
+
+    @property
+    def numpy_dtype(self) -> np.dtype[np.generic]:
+        try:
+            return NUMPY_DTYPES[self.data_type]
+        except KeyError:
+            raise InvalidParameter("the data type is UNKNOWN; give one") from None
+
+    @property
+    def is_dynamic(self) -> bool:
+        return UNKNOWN_DIM in self.shape
+
+    @property
+    def element_count(self) -> int:
+        """Number of elements. Raises DynamicShape while a dimension is unknown."""
+        if self.is_dynamic:
+            raise DynamicShape(
+                f"shape {format_shape(self.shape)} has unknown dimensions, so its size is unknown"
+            )
+        return math.prod(self.shape)
+
+    @property
+    def byte_size(self) -> int:
+        """Length of the elements in bytes. Raises DynamicShape while a dimension is unknown."""
+        return self.element_count * self.item_size
+
+    @property
+    def channel_axis(self) -> int:
+        """The dimension of the channels: 1 for NCHW, else the last."""
+        return 1 if self.format is Format.NCHW else self.rank - 1
+
+    def with_shape(self, shape: Sequence[int]) -> Self:
+        return replace(self, shape=tuple(shape))
+
+    def accepts(self, shape: Sequence[int]) -> bool:
+        """Whether a concrete shape fits this one."""
+        return len(shape) == len(self.shape) and all(
+            given >= 0 and declared in (UNKNOWN_DIM, given)
+            for declared, given in zip(self.shape, shape, strict=True)
+        )
+
+
+def format_shape(shape: Sequence[int]) -> str:
+    """A shape as messages show it: [1, ?, 3]."""
+    return "[" + ", ".join("?" if dim == UNKNOWN_DIM else str(dim) for dim in shape) + "]"

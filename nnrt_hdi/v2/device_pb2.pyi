@@ -1,0 +1,153 @@
+from nnrt_hdi.v2 import enums_pb2 as _enums_pb2
+from nnrt_hdi.v2 import model_pb2 as _model_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class GetDeviceStatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetDeviceStatusReply(_message.Message):
+    __slots__ = ("status",)
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    status: _enums_pb2.DeviceStatus
+    def __init__(self, status: _Optional[_Union[_enums_pb2.DeviceStatus, str]] = ...) -> None: ...
+
+class GetSupportedOperationRequest(_message.Message):
+    __slots__ = ("model",)
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    model: _model_pb2.Model
+    def __init__(self, model: _Optional[_Union[_model_pb2.Model, _Mapping]] = ...) -> None: ...
+
+class GetSupportedOperationReply(_message.Message):
+    __slots__ = ("nodes",)
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    nodes: _containers.RepeatedCompositeFieldContainer[NodeSupport]
+    def __init__(self, nodes: _Optional[_Iterable[_Union[NodeSupport, _Mapping]]] = ...) -> None: ...
+
+class NodeSupport(_message.Message):
+    __slots__ = ("supported", "reason")
+    SUPPORTED_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    supported: bool
+    reason: str
+    def __init__(self, supported: bool = ..., reason: _Optional[str] = ...) -> None: ...
+
+class PrepareModelRequest(_message.Message):
+    __slots__ = ("model", "config")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    model: _model_pb2.Model
+    config: _model_pb2.ModelConfig
+    def __init__(self, model: _Optional[_Union[_model_pb2.Model, _Mapping]] = ..., config: _Optional[_Union[_model_pb2.ModelConfig, _Mapping]] = ...) -> None: ...
+
+class PrepareFromBuffersRequest(_message.Message):
+    __slots__ = ("buffers", "config")
+    BUFFERS_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    buffers: _containers.RepeatedCompositeFieldContainer[_model_pb2.SharedBuffer]
+    config: _model_pb2.ModelConfig
+    def __init__(self, buffers: _Optional[_Iterable[_Union[_model_pb2.SharedBuffer, _Mapping]]] = ..., config: _Optional[_Union[_model_pb2.ModelConfig, _Mapping]] = ...) -> None: ...
+
+class PrepareModelReply(_message.Message):
+    __slots__ = ("progress", "missing", "prepared")
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    PREPARED_FIELD_NUMBER: _ClassVar[int]
+    progress: Progress
+    missing: MissingConstants
+    prepared: PreparedModelInfo
+    def __init__(self, progress: _Optional[_Union[Progress, _Mapping]] = ..., missing: _Optional[_Union[MissingConstants, _Mapping]] = ..., prepared: _Optional[_Union[PreparedModelInfo, _Mapping]] = ...) -> None: ...
+
+class Progress(_message.Message):
+    __slots__ = ("stage", "fraction")
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    FRACTION_FIELD_NUMBER: _ClassVar[int]
+    stage: str
+    fraction: float
+    def __init__(self, stage: _Optional[str] = ..., fraction: _Optional[float] = ...) -> None: ...
+
+class MissingConstants(_message.Message):
+    __slots__ = ("constants",)
+    CONSTANTS_FIELD_NUMBER: _ClassVar[int]
+    constants: _containers.RepeatedCompositeFieldContainer[MissingConstant]
+    def __init__(self, constants: _Optional[_Iterable[_Union[MissingConstant, _Mapping]]] = ...) -> None: ...
+
+class MissingConstant(_message.Message):
+    __slots__ = ("sha256", "received_bytes")
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    sha256: bytes
+    received_bytes: int
+    def __init__(self, sha256: _Optional[bytes] = ..., received_bytes: _Optional[int] = ...) -> None: ...
+
+class PreparedModelInfo(_message.Message):
+    __slots__ = ("model_id", "inputs", "outputs")
+    MODEL_ID_FIELD_NUMBER: _ClassVar[int]
+    INPUTS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    model_id: int
+    inputs: _containers.RepeatedCompositeFieldContainer[_model_pb2.Tensor]
+    outputs: _containers.RepeatedCompositeFieldContainer[_model_pb2.Tensor]
+    def __init__(self, model_id: _Optional[int] = ..., inputs: _Optional[_Iterable[_Union[_model_pb2.Tensor, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[_model_pb2.Tensor, _Mapping]]] = ...) -> None: ...
+
+class ConstantChunk(_message.Message):
+    __slots__ = ("sha256", "size_bytes", "offset", "data")
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    sha256: bytes
+    size_bytes: int
+    offset: int
+    data: bytes
+    def __init__(self, sha256: _Optional[bytes] = ..., size_bytes: _Optional[int] = ..., offset: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class UploadConstantsReply(_message.Message):
+    __slots__ = ("completed",)
+    COMPLETED_FIELD_NUMBER: _ClassVar[int]
+    completed: int
+    def __init__(self, completed: _Optional[int] = ...) -> None: ...
+
+class AllocateBufferRequest(_message.Message):
+    __slots__ = ("length",)
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    length: int
+    def __init__(self, length: _Optional[int] = ...) -> None: ...
+
+class AllocateBufferReply(_message.Message):
+    __slots__ = ("buffer",)
+    BUFFER_FIELD_NUMBER: _ClassVar[int]
+    buffer: _model_pb2.SharedBuffer
+    def __init__(self, buffer: _Optional[_Union[_model_pb2.SharedBuffer, _Mapping]] = ...) -> None: ...
+
+class ReleaseBufferRequest(_message.Message):
+    __slots__ = ("buffer_id",)
+    BUFFER_ID_FIELD_NUMBER: _ClassVar[int]
+    buffer_id: int
+    def __init__(self, buffer_id: _Optional[int] = ...) -> None: ...
+
+class ReleaseBufferReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class BufferChunk(_message.Message):
+    __slots__ = ("buffer_id", "offset", "data")
+    BUFFER_ID_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    buffer_id: int
+    offset: int
+    data: bytes
+    def __init__(self, buffer_id: _Optional[int] = ..., offset: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class WriteBufferReply(_message.Message):
+    __slots__ = ("written_bytes",)
+    WRITTEN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    written_bytes: int
+    def __init__(self, written_bytes: _Optional[int] = ...) -> None: ...

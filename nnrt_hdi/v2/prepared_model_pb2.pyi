@@ -1,0 +1,71 @@
+from nnrt_hdi.v2 import error_pb2 as _error_pb2
+from nnrt_hdi.v2 import model_pb2 as _model_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class RunRequest(_message.Message):
+    __slots__ = ("model_id", "inputs", "outputs", "timeout_ms")
+    MODEL_ID_FIELD_NUMBER: _ClassVar[int]
+    INPUTS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    model_id: int
+    inputs: _containers.RepeatedCompositeFieldContainer[_model_pb2.IOTensor]
+    outputs: _containers.RepeatedCompositeFieldContainer[_model_pb2.IOTensor]
+    timeout_ms: int
+    def __init__(self, model_id: _Optional[int] = ..., inputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+
+class RunReply(_message.Message):
+    __slots__ = ("error", "outputs")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    error: _error_pb2.ErrorDetail
+    outputs: _containers.RepeatedCompositeFieldContainer[_model_pb2.IOTensor]
+    def __init__(self, error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ...) -> None: ...
+
+class ExportModelCacheRequest(_message.Message):
+    __slots__ = ("model_id",)
+    MODEL_ID_FIELD_NUMBER: _ClassVar[int]
+    model_id: int
+    def __init__(self, model_id: _Optional[int] = ...) -> None: ...
+
+class ExportModelCacheReply(_message.Message):
+    __slots__ = ("buffers",)
+    BUFFERS_FIELD_NUMBER: _ClassVar[int]
+    buffers: _containers.RepeatedCompositeFieldContainer[_model_pb2.SharedBuffer]
+    def __init__(self, buffers: _Optional[_Iterable[_Union[_model_pb2.SharedBuffer, _Mapping]]] = ...) -> None: ...
+
+class GetInputDimRangesRequest(_message.Message):
+    __slots__ = ("model_id",)
+    MODEL_ID_FIELD_NUMBER: _ClassVar[int]
+    model_id: int
+    def __init__(self, model_id: _Optional[int] = ...) -> None: ...
+
+class GetInputDimRangesReply(_message.Message):
+    __slots__ = ("inputs",)
+    INPUTS_FIELD_NUMBER: _ClassVar[int]
+    inputs: _containers.RepeatedCompositeFieldContainer[DimRange]
+    def __init__(self, inputs: _Optional[_Iterable[_Union[DimRange, _Mapping]]] = ...) -> None: ...
+
+class DimRange(_message.Message):
+    __slots__ = ("min_dims", "max_dims")
+    MIN_DIMS_FIELD_NUMBER: _ClassVar[int]
+    MAX_DIMS_FIELD_NUMBER: _ClassVar[int]
+    min_dims: _containers.RepeatedScalarFieldContainer[int]
+    max_dims: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, min_dims: _Optional[_Iterable[int]] = ..., max_dims: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class ReleaseRequest(_message.Message):
+    __slots__ = ("model_id",)
+    MODEL_ID_FIELD_NUMBER: _ClassVar[int]
+    model_id: int
+    def __init__(self, model_id: _Optional[int] = ...) -> None: ...
+
+class ReleaseReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -1,0 +1,66 @@
+"""Real daemons as processes, and the watch over what a test leaves behind."""
+
+import os
+
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from daemon_process import DaemonProcess
+
+from nnrt_client import Runtime, Settings
+
+# gRPC's and our own background threads end shortly after what they served; a test may not outlive them by more.
+_THREAD_GRACE_S = 5.0
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing_behind() -> Iterator[None]:
+    """Fails a test that leaves a thread or a child process behind."""
+    threads_before = set(threading.enumerate())
+    children_before = _children()
+    yield
+    for thread in set(threading.enumerate()) - threads_before:
+        thread.join(_THREAD_GRACE_S)
+    left = [thread.name for thread in set(threading.enumerate()) - threads_before]
+    assert not left, f"the test left threads behind: {left}"
+    orphans = _children() - children_before
+    assert not orphans, f"the test left processes behind: {orphans}"
+
+
+def _children() -> set[int]:
+    task = Path(f"/proc/self/task/{os.getpid()}/children")
+    return {int(pid) for pid in task.read_text().split()} if task.exists() else set()
+
+
+StartDaemon = Callable[..., DaemonProcess]
+
+
+@pytest.fixture
+def start_daemon() -> Iterator[StartDaemon]:
+    """Starts daemons, and kills those that still live when the test ends."""
+    daemons: list[DaemonProcess] = []
+
+    def start(*arguments: str, listen: str = "127.0.0.1:0") -> DaemonProcess:
+        daemons.append(DaemonProcess(*arguments, listen=listen))
+        return daemons[-1]
+
+    yield start
+    for daemon in daemons:
+        daemon.kill()
+
+
+@pytest.fixture(scope="session")
+def shared_daemon() -> Iterator[DaemonProcess]:
+    """One reference daemon for all tests that only talk to it."""
+    daemon = DaemonProcess()
+    yield daemon
+    daemon.kill()
+
+
+@pytest.fixture
+def runtime(shared_daemon: DaemonProcess) -> Iterator[Runtime]:
+    with Runtime([shared_daemon.address], Settings()) as runtime:
+        yield runtime

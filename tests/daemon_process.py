@@ -1,0 +1,72 @@
+"""A daemon as a process of its own, as an operator starts it."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+_PLUGINS = Path(__file__).parent / "plugins"
+_EXIT_S = 30.0
+
+
+class DaemonProcess:
+    """`nnrt-device serve` on free addresses. Ready when the constructor returns."""
+
+    def __init__(self, *arguments: str, listen: str = "127.0.0.1:0") -> None:
+        self._log = tempfile.TemporaryFile("w+")
+        self._written = ""
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "nnrt_device_service", "serve", "--listen", listen, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(_PLUGINS)},
+        )
+        assert self.process.stdout is not None
+        # The line comes when the daemon is ready, the end of file if it dies before: nothing to time out.
+        ready = self.process.stdout.readline().split()
+        if ready[:2] != ["listening", "on"]:
+            self.kill()
+            raise RuntimeError(f"the daemon did not start: {self.log()}")
+        self.addresses = ready[2:]
+
+    @property
+    def address(self) -> str:
+        return self.addresses[0]
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def log(self) -> str:
+        """What it wrote to its standard error so far."""
+        if not self._log.closed:
+            self._log.seek(0)
+            self._written = self._log.read()
+        return self._written
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def wait(self) -> int:
+        """Wait for its end; the exit code."""
+        return self.process.wait(_EXIT_S)
+
+    def kill(self) -> None:
+        """End it at once. Idempotent."""
+        self.process.kill()
+        self.process.wait(_EXIT_S)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        self.log()
+        self._log.close()
+
+    def memory_bytes(self) -> int:
+        """Resident memory."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def descriptor_count(self) -> int:
+        return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))

@@ -1,0 +1,107 @@
+"""Backends that behave as tests need it, found by daemons through their entry points like any vendor's.
+
+Each computes the identity of its first input, whatever the graph says.
+"""
+
+import ctypes
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from nnrt_hdi.backend import (
+    Backend,
+    BackendSkipped,
+    Cancellation,
+    Capabilities,
+    DeviceInfo,
+    DimRange,
+    ModelConfig,
+    PreparedModel,
+    Support,
+)
+from nnrt_hdi.enums import DeviceType
+from nnrt_hdi.errors import InvalidFile
+from nnrt_hdi.graph import Graph
+from nnrt_hdi.tensor import Array, TensorSpec
+
+RunFunction = Callable[[Sequence[Array], Cancellation], list[Array]]
+
+
+class _Model(PreparedModel):
+    def __init__(self, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...], run: RunFunction) -> None:
+        self.inputs = inputs
+        self.outputs = outputs
+        self._run = run
+
+    def run(self, inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
+        return self._run(inputs, cancellation)
+
+    def export(self) -> list[bytes]:
+        return [b"compiled", bytes(range(256)) * 4096]
+
+    def input_ranges(self) -> list[DimRange]:
+        return [DimRange(spec.shape, spec.shape) for spec in self.inputs]
+
+
+class _Backend(Backend):
+    def __init__(self, name: str, run: RunFunction, capabilities: Capabilities) -> None:
+        self._name = name
+        self._run = run
+        self._capabilities = capabilities
+        self._exported: tuple[TensorSpec, ...] = ()
+
+    def describe(self) -> DeviceInfo:
+        return DeviceInfo(self._name, "test", DeviceType.OTHER, self._capabilities, self._name, "0")
+
+    def supported(self, graph: Graph) -> list[Support]:
+        return [Support() for _ in graph.nodes]
+
+    def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
+        self._exported = graph.input_specs
+        return _Model(graph.input_specs, graph.output_specs, self._run)
+
+    def restore(self, cache: Sequence[bytes], config: ModelConfig) -> PreparedModel:
+        if list(cache) != _Model((), (), self._run).export():
+            raise InvalidFile("this is no model of the test backend")
+        return _Model(self._exported, self._exported, self._run)
+
+
+def _identity(inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
+    return [inputs[0]]
+
+
+def _until_cancelled(inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
+    """Runs for as long as it is let, like a kernel that looks up between operators."""
+    stop = threading.Event()
+    cancellation.on_cancel(stop.set)
+    stop.wait(cancellation.remaining)
+    cancellation.check()
+    return [inputs[0]]
+
+
+def _hold_the_interpreter(inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
+    """PyDLL keeps the interpreter's lock during the call, so that no Python thread runs while gRPC's own do."""
+    ctypes.PyDLL(None).sleep(3600)
+    return [inputs[0]]
+
+
+def slow(options: Mapping[str, str]) -> Backend:
+    """A run ends only by cancellation or by its deadline."""
+    return _Backend("slow", _until_cancelled, Capabilities(dynamic_input=True))
+
+
+def hanging(options: Mapping[str, str]) -> Backend:
+    """A run stops the whole interpreter."""
+    return _Backend("hanging", _hold_the_interpreter, Capabilities(dynamic_input=True))
+
+
+def cached(options: Mapping[str, str]) -> Backend:
+    """Has every capability."""
+    return _Backend("cached", _identity, Capabilities(True, True, True, True, True))
+
+
+def skipped(options: Mapping[str, str]) -> Backend:
+    raise BackendSkipped("there is no such accelerator")
+
+
+def broken(options: Mapping[str, str]) -> Backend:
+    raise ZeroDivisionError("the vendor's mistake")
