@@ -59,9 +59,10 @@ def _described(device: Device) -> dict[str, Any]:
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:
+    columns = ("name", "type", "status", "address", "backend")
     table = Table(box=box.SIMPLE)
-    for name in ("name", "type", "status", "address", "backend", "capabilities"):
-        table.add_column(name, overflow="fold")
+    for column in (*columns, "capabilities"):
+        table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*(str(row[column.header]) for column in table.columns[:-1]), ", ".join(row["capabilities"]) or "-")
+        table.add_row(*(row[column] for column in columns), ", ".join(row["capabilities"]) or "-")
     Console().print(table)

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum, auto
 from types import TracebackType
 from typing import Any, NoReturn
@@ -61,15 +62,13 @@ class PreparedHandle:
                 return
         connection = self.link.connection
         if connection.is_alive:
-            try:
+            with suppress(*_TRANSPORT_ERRORS):  # The end of the session releases it too.
                 connection.call(
                     connection.models.Release,
                     prepared_model_pb2.ReleaseRequest(model_id=self.model_id),
                     connection.settings.query_timeout_s,
                     "PreparedModel.Release",
                 )
-            except _TRANSPORT_ERRORS:
-                pass  # The end of the session releases it.
 
 
 class Compilation:
@@ -125,8 +124,11 @@ class Compilation:
         self._float16 = enable
 
     def add_extension_config(self, name: str, value: bytes) -> None:
-        """An attribute for the backend, which refuses in `build` what it doesn't know. A name given twice joins the values
-        with `|`. Raises InvalidParameter for an empty name or value, OperationForbidden after `build`."""
+        """An attribute for the backend, which refuses in `build` what it doesn't know.
+
+        A name given twice joins the values with `|`. Raises InvalidParameter for an empty name or value,
+        OperationForbidden after `build`.
+        """
         self._require_configuring()
         if not name or not value:
             raise InvalidParameter(f"extension config {name!r} has the value {value!r}; neither may be empty")
@@ -181,9 +183,7 @@ class Compilation:
             (self._priority != Priority.NONE, capabilities.priority, "a priority"),
         ):
             if wanted and not offered:
-                raise OperationForbidden(
-                    f"{self._device.name} does not offer {what}; take it back, or another device"
-                )
+                raise OperationForbidden(f"{self._device.name} does not offer {what}; take it back, or another device")
         return ModelConfig(
             enable_float16=self._float16,
             mode=wire.known_enum(PerformanceMode, self._mode, "performance mode"),
@@ -206,11 +206,7 @@ def supported_operations(model: Model, device: Device) -> list[Support]:
 
 
 def _require_supported(graph: Graph, answers: list[Support]) -> None:
-    reasons = [
-        f"{graph.place(index)}: {answer.reason}"
-        for index, answer in enumerate(answers)
-        if not answer.supported
-    ]
+    reasons = [f"{graph.place(index)}: {answer.reason}" for index, answer in enumerate(answers) if not answer.supported]
     if reasons:
         raise OperationFailed("the device does not run " + "; ".join(reasons))
 

@@ -32,7 +32,7 @@ class Connection:
     """
 
     def __init__(self, address: str, settings: Settings) -> None:
-        """Open a session. Raises ConnectionFailed where no daemon answers in time, or whatever the daemon refuses with."""
+        """Open a session. Raises ConnectionFailed where no daemon answers in time, or what the daemon refuses with."""
         self.address = address
         self.settings = settings
         self.death: NnrtError | None = None
@@ -207,9 +207,7 @@ class Connection:
             return told
         if not self._welcomed.is_set():
             return ConnectionFailed(f"no daemon answers: {error.details()}", place=self.place)
-        return UnavailableDevice(
-            f"it is gone: {error.details()}; build again, there or elsewhere", place=self.place
-        )
+        return UnavailableDevice(f"it is gone: {error.details()}; build again, there or elsewhere", place=self.place)
 
     def _end(self, reason: NnrtError) -> None:
         """The one place where a session ends. What was in flight gets the reason."""

@@ -9,7 +9,7 @@ from nnrt_client.run_streams import RunStreams
 from nnrt_hdi import wire
 from nnrt_hdi.backend import Capabilities, DeviceInfo
 from nnrt_hdi.enums import DeviceStatus, DeviceType
-from nnrt_hdi.errors import UnavailableDevice
+from nnrt_hdi.errors import OperationForbidden, UnavailableDevice
 from nnrt_hdi.v2 import device_pb2
 
 
@@ -33,6 +33,7 @@ class Device:
         self._lock = threading.Lock()
         self._link = Link(connection, callbacks)
         self._callbacks = callbacks
+        self._is_closed = False
         self.address = connection.address
         self._info = connection.info
         self.name = _unique_name(connection)
@@ -74,20 +75,22 @@ class Device:
         return wire.device_status(reply.status)
 
     def link(self) -> Link:
-        """A living link: the one there is, or a new one to the same device. Raises ConnectionFailed, UnavailableDevice."""
+        """The living link, or a new one to the same device. Raises ConnectionFailed or UnavailableDevice."""
         with self._lock:
+            if self._is_closed:
+                raise OperationForbidden("its runtime is closed; make a new one", place=self.name)
             if not self._link.connection.is_alive:
                 connection = Connection(self.address, self._link.connection.settings)
                 if (name := _unique_name(connection)) != self.name:
                     connection.close()
-                    raise UnavailableDevice(
-                        f"{self.name} is gone; {name} answers in its place", place=connection.place
-                    )
+                    raise UnavailableDevice(f"{self.name} is gone; {name} answers in its place", place=connection.place)
                 self._link = Link(connection, self._callbacks)
             return self._link
 
     def close(self) -> None:
-        """End the session; the daemon frees everything made in it."""
+        """End the session, for good; the daemon frees everything made in it."""
+        with self._lock:
+            self._is_closed = True
         self._link.connection.close()
 
 

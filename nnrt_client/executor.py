@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,6 +31,7 @@ _log = logging.getLogger(__name__)
 Inputs = Sequence[ArrayLike] | Mapping[str, ArrayLike]
 Outputs = list[NDArray[Any]]
 OnRunDone = Callable[[Any, Outputs | None, NnrtError | None], object]
+ItemT = TypeVar("ItemT")
 OnServiceDied = Callable[[Any], object]
 
 
@@ -90,8 +91,8 @@ class Executor:
         return _at(self._output_shapes, index, "output")
 
     def input_dim_range(self, index: int) -> tuple[Shape, Shape]:
-        """Smallest and largest shape the device takes for an input. Raises InvalidParameter, OperationForbidden where the
-        device doesn't say, or UnavailableDevice."""
+        """Smallest and largest shape the device takes for an input. Raises InvalidParameter, OperationForbidden where
+        the device doesn't say, or UnavailableDevice."""
         _at(self._prepared.inputs, index, "input")
         connection = self._connection
         reply = connection.call(
@@ -117,13 +118,13 @@ class Executor:
     def submit(self, inputs: Inputs, *, timeout_ms: int | None = None) -> "Future[Outputs]":
         """Start a run; its outputs are the result of the future, errors as for `run_sync` its exception.
 
-        asyncio awaits it through `asyncio.wrap_future`. Callbacks added to the future must return at once: they run on the
-        thread that reads replies.
+        asyncio awaits it through `asyncio.wrap_future`. Callbacks added to the future must return at once: they run on
+        the thread that reads replies.
         """
         return self._submit(inputs, timeout_ms).future
 
     def set_on_run_done(self, callback: OnRunDone) -> None:
-        """What later runs of `run_async` call when they end: callback(user_data, outputs, error), one of the two None."""
+        """What later runs of `run_async` call when they end: callback(user_data, outputs, error), one of them None."""
         self._on_run_done = callback
 
     def set_on_service_died(self, callback: OnServiceDied) -> None:
@@ -142,9 +143,7 @@ class Executor:
             raise InvalidParameter(f"timeout_ms is {timeout_ms}; use 1 or more")
         done, died = self._on_run_done, self._on_service_died
         if done is None:
-            raise OperationForbidden(
-                "no on_run_done is set, so nobody would learn the result; call set_on_run_done"
-            )
+            raise OperationForbidden("no on_run_done is set, so nobody would learn the result; call set_on_run_done")
         with self._lock:
             self._undelivered += 1
         try:
@@ -205,9 +204,7 @@ class Executor:
         self._output_shapes = [output.shape for output in outputs]
         return outputs
 
-    def _deliver(
-        self, done: OnRunDone, died: OnServiceDied | None, user_data: Any, future: "Future[Outputs]"
-    ) -> None:
+    def _deliver(self, done: OnRunDone, died: OnServiceDied | None, user_data: Any, future: "Future[Outputs]") -> None:
         """Make the one callback of a run. An exception in it is the application's; it is logged."""
         error = future.exception()
         self._callback_thread.inside = True
@@ -230,7 +227,7 @@ class Executor:
             self._settled.notify_all()
 
 
-def _at(items: Sequence[Any], index: int, what: str) -> Any:
+def _at(items: Sequence[ItemT], index: int, what: str) -> ItemT:
     if not 0 <= index < len(items):
         raise InvalidParameter(f"{what} index is {index}; use 0..{len(items) - 1}")
     return items[index]

@@ -26,7 +26,10 @@ Decode = Callable[[Any], Any]
 
 
 class PendingRun:
-    """A run that has been accepted. Its future ends exactly once: with what `decode` makes of the RunReply, or an NnrtError."""
+    """A run that has been accepted.
+
+    Its future ends exactly once: with what `decode` makes of the RunReply, or an NnrtError.
+    """
 
     def __init__(self, request: Any, decode: Decode, timeout_ms: int | None) -> None:
         self.request = request
@@ -164,9 +167,7 @@ class RunStreams:
                 late = [run for run in self._in_flight() if run.deadline <= now]
                 if not late:
                     self._watch_wakes_at = min((run.deadline for run in self._in_flight()), default=math.inf)
-                    self._changed.wait(
-                        None if self._watch_wakes_at == math.inf else self._watch_wakes_at - now
-                    )
+                    self._changed.wait(None if self._watch_wakes_at == math.inf else self._watch_wakes_at - now)
             for run in late:
                 self.abandon(run, TimedOut(f"the run took longer than {run.timeout_ms} ms"))
 

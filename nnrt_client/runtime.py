@@ -1,6 +1,7 @@
 """Where an application begins: the daemons it knows, and their devices."""
 
 import logging
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
@@ -11,7 +12,7 @@ from nnrt_client.connection import Connection
 from nnrt_client.device import Device
 from nnrt_client.settings import DEVICES_VARIABLE, Settings, addresses_from_environment
 from nnrt_hdi.enums import DeviceStatus
-from nnrt_hdi.errors import NnrtError, OperationFailed
+from nnrt_hdi.errors import NnrtError, OperationFailed, OperationForbidden
 
 _log = logging.getLogger(__name__)
 
@@ -28,9 +29,12 @@ class Runtime:
     """
 
     def __init__(self, addresses: Sequence[str] | None = None, settings: Settings | None = None) -> None:
-        self._addresses = tuple(addresses) if addresses is not None else addresses_from_environment()
+        given = addresses if addresses is not None else addresses_from_environment()
+        self._addresses = tuple(dict.fromkeys(given))
         self._settings = settings or Settings()
         self._devices: dict[str, Device] = {}
+        self._connecting = {address: threading.Lock() for address in self._addresses}
+        self._is_open = True
         self._callbacks = ThreadPoolExecutor(_CALLBACK_THREADS, thread_name_prefix="nnrt-callback")
 
     def __enter__(self) -> Self:
@@ -47,6 +51,8 @@ class Runtime:
         One that doesn't answer is left out, with a warning in the log; so is a second device of the same
         name.
         """
+        if not self._is_open:
+            raise OperationForbidden("the runtime is closed; make a new one")
         if not self._addresses:
             return []
         with ThreadPoolExecutor(len(self._addresses), thread_name_prefix="nnrt-probe") as pool:
@@ -71,15 +77,17 @@ class Runtime:
 
     def close(self) -> None:
         """End all sessions. Idempotent."""
+        self._is_open = False
         for device in self._devices.values():
             device.close()
         self._callbacks.shutdown(wait=False)
 
     def _probe(self, address: str) -> Device | None:
         try:
-            device = self._devices.get(address)
-            if device is None:
-                device = self._devices[address] = Device(Connection(address, self._settings), self._callbacks)
+            with self._connecting[address]:
+                device = self._devices.get(address)
+                if device is None:
+                    device = self._devices[address] = Device(Connection(address, self._settings), self._callbacks)
             status = device.status()
         except NnrtError as error:
             _log.warning("no device at %s: %s", address, error)

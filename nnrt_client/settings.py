@@ -10,9 +10,7 @@ DEVICES_VARIABLE = "NNRT_DEVICES"
 
 def addresses_from_environment() -> tuple[str, ...]:
     """The daemons named by NNRT_DEVICES, separated by commas."""
-    return tuple(
-        address.strip() for address in os.environ.get(DEVICES_VARIABLE, "").split(",") if address.strip()
-    )
+    return tuple(address.strip() for address in os.environ.get(DEVICES_VARIABLE, "").split(",") if address.strip())
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +36,4 @@ class Settings:
         for name in self.__slots__:
             value = getattr(self, name)
             if name.endswith("_s") and not value > 0:
-                raise InvalidParameter(
-                    f"{name} is {value!r}; use a number of seconds above 0", place="Settings"
-                )
+                raise InvalidParameter(f"{name} is {value!r}; use a number of seconds above 0", place="Settings")

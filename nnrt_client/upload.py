@@ -32,9 +32,7 @@ def prepare(connection: Connection, graph: Graph, config: ModelConfig, progress:
     Raises whatever the daemon refuses with, and UnavailableDevice or ConnectionFailed if it goes away
     meanwhile.
     """
-    request = device_pb2.PrepareModelRequest(
-        model=wire.model_message(graph), config=wire.model_config_message(config)
-    )
+    request = device_pb2.PrepareModelRequest(model=wire.model_message(graph), config=wire.model_config_message(config))
     # The first answer names what is missing. The second can name more only if the daemon had to drop something.
     for _ in range(3):
         reply = _ask(connection, request, progress)
@@ -75,7 +73,7 @@ def _chunks(wanted: list[tuple[Constant, int]], progress: Progress) -> Iterator[
     sent = 0
     for constant, received in wanted:
         assert constant.data is not None  # A client's graph holds its own constants.
-        data = memoryview(constant.data).cast("B") if constant.size_bytes else memoryview(b"")
+        data = constant.data.data.cast("B") if constant.size_bytes else memoryview(b"")
         # An empty constant is one empty chunk.
         for start in range(received, max(constant.size_bytes, 1), CHUNK_BYTES):
             piece = data[start : start + CHUNK_BYTES]

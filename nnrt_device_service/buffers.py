@@ -27,7 +27,7 @@ class BufferPool:
         if not 1 <= length <= MAX_BUFFER_BYTES:
             raise InvalidParameter(f"length is {length}; use 1..{MAX_BUFFER_BYTES}", place="AllocateBuffer")
         self._budget.take(length)
-        buffer = memoryview(np.zeros(length, np.uint8)).cast("B")
+        buffer = np.zeros(length, np.uint8).data.cast("B")
         with self._lock:
             buffer_id = next(self._ids)
             self._buffers[buffer_id] = buffer

@@ -47,7 +47,7 @@ def serve(**values: Any) -> None:
         raise click.ClickException(f"backend {settings.backend!r} can't work here: {reason}") from reason
     except NnrtError as error:
         raise click.ClickException(str(error)) from error
-    print("listening on", *addresses, flush=True)
+    click.echo(" ".join(["listening on", *addresses]))
     signal.sigwait(_STOP_SIGNALS)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)  # A second signal ends the daemon at once.
     daemon.drain()
@@ -60,9 +60,7 @@ def backends() -> None:
     for state in backend_states():
         if state.info:
             about = f"{state.info.device_type.name}, version {state.info.backend_version}"
-            table.add_row(
-                state.name, "available", f"{state.info.device_name} by {state.info.vendor_name}", about
-            )
+            table.add_row(state.name, "available", f"{state.info.device_name} by {state.info.vendor_name}", about)
         elif state.skipped:
             table.add_row(state.name, "skipped", "", state.skipped)
         else:

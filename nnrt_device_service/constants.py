@@ -58,9 +58,7 @@ class ConstantPool:
             upload = self._uploads.get(sha256) or self._begin(sha256, size_bytes)
             place = f"constant {sha256.hex()[:12]}"
             if size_bytes != upload.data.size:
-                raise InvalidParameter(
-                    f"its size is {size_bytes}, before it was {upload.data.size}", place=place
-                )
+                raise InvalidParameter(f"its size is {size_bytes}, before it was {upload.data.size}", place=place)
             if offset != upload.received or offset + len(data) > size_bytes:
                 raise InvalidParameter(
                     f"{len(data)} bytes at {offset} do not follow the {upload.received} of {size_bytes} received",
@@ -110,12 +108,8 @@ class ConstantPool:
 
     def _begin(self, sha256: bytes, size_bytes: int) -> _Upload:
         if len(sha256) != SHA256_BYTES:
-            raise InvalidParameter(
-                f"a constant's digest has {len(sha256)} bytes; a SHA-256 has {SHA256_BYTES}"
-            )
-        unused = (
-            key for key, upload in list(self._uploads.items()) if not upload.users and upload.is_complete
-        )
+            raise InvalidParameter(f"a constant's digest has {len(sha256)} bytes; a SHA-256 has {SHA256_BYTES}")
+        unused = (key for key, upload in list(self._uploads.items()) if not upload.users and upload.is_complete)
         while not self._budget.try_take(size_bytes):
             oldest = next(unused, None)
             if oldest is None:

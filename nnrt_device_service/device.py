@@ -55,8 +55,8 @@ class Device:
     ) -> Prepared | MissingConstants:
         """Compile a graph, or say which constants to upload first.
 
-        Raises InvalidParameter or Unsupported for a node the device doesn't run, OutOfMemory for one whose output is too
-        large, OperationForbidden for a config the device can't honour.
+        Raises InvalidParameter or Unsupported for a node the device doesn't run, OutOfMemory for one whose output is
+        too large, OperationForbidden for a config the device can't honour.
         """
         progress("checking", 0.0)
         self._check_config(config)
@@ -84,9 +84,7 @@ class Device:
             raise
         return self._added(session, prepared, release)
 
-    def restore(
-        self, session: Session, buffers: Sequence[bytes], config: ModelConfig, progress: Progress
-    ) -> Prepared:
+    def restore(self, session: Session, buffers: Sequence[bytes], config: ModelConfig, progress: Progress) -> Prepared:
         """Load a model the device exported, or one its vendor's tools compiled."""
         self._check_config(config)
         progress("restoring", 0.0)
@@ -113,7 +111,6 @@ class Device:
 
     def _supported(self, inferred: Inference) -> list[Support]:
         graph = inferred.graph
-        backend = self._backend.supported(graph)
         answers = []
         for index, support in enumerate(self._backend.supported(graph)):
             problem = inferred.problems.get(index)
@@ -135,9 +132,7 @@ class Device:
         if not self.info.capabilities.dynamic_input:
             for index in graph.inputs:
                 if graph.tensors[index].is_dynamic:
-                    raise Unsupported(
-                        "the device needs every dimension of an input", place=graph.tensor_place(index)
-                    )
+                    raise Unsupported("the device needs every dimension of an input", place=graph.tensor_place(index))
 
     def _check_config(self, config: ModelConfig) -> None:
         capabilities = self.info.capabilities

@@ -22,9 +22,7 @@ def as_nnrt_error(error: Exception, method: str) -> NnrtError:
     if isinstance(error, NnrtError):
         return error
     _log.error("%s failed unexpectedly", method, exc_info=error)
-    return OperationFailed(
-        f"the daemon failed with {type(error).__name__}; its log has the details", place=method
-    )
+    return OperationFailed(f"the daemon failed with {type(error).__name__}; its log has the details", place=method)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +62,7 @@ def _translated(behavior: Callable[[Any, Any], Any], method: str) -> Callable[[A
     return call
 
 
-def _translated_stream(
-    behavior: Callable[[Any, Any], Any], method: str
-) -> Callable[[Any, Any], Iterator[Any]]:
+def _translated_stream(behavior: Callable[[Any, Any], Any], method: str) -> Callable[[Any, Any], Iterator[Any]]:
     def call(request: Any, context: Any) -> Iterator[Any]:
         with _translating(context, method):
             yield from behavior(request, context)

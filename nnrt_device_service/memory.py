@@ -24,7 +24,7 @@ class MemoryBudget:
         """Raises OutOfMemory if it doesn't fit."""
         if not self.try_take(size_bytes):
             raise OutOfMemory(
-                f"{size_bytes} more bytes would pass this session's limit of {self._limit} ({self.used_bytes} are used);"
+                f"{size_bytes} more bytes pass this session's limit of {self._limit} ({self.used_bytes} are used);"
                 " release models or buffers, or raise the daemon's --session-bytes"
             )
 

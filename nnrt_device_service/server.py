@@ -1,11 +1,11 @@
 """A running daemon: the gRPC server around a device, from its addresses to its orderly end."""
 
 import logging
-import os
 import socket
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -55,9 +55,7 @@ class Daemon:
                 ("grpc.keepalive_permit_without_calls", 1),
             ],
         )
-        session_pb2_grpc.add_DeviceSessionServicer_to_server(
-            DeviceSessionServicer(device, settings), self._server
-        )
+        session_pb2_grpc.add_DeviceSessionServicer_to_server(DeviceSessionServicer(device, settings), self._server)
         device_pb2_grpc.add_NnrtDeviceServicer_to_server(NnrtDeviceServicer(device, settings), self._server)
         prepared_model_pb2_grpc.add_PreparedModelServicer_to_server(
             PreparedModelServicer(device, settings), self._server
@@ -71,9 +69,7 @@ class Daemon:
                 (prepared_model_pb2, "PreparedModel"),
             )
         ]
-        reflection.enable_server_reflection(
-            (*services, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server
-        )
+        reflection.enable_server_reflection((*services, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
         self._health_names = ["", *services]
 
     def start(self, addresses: Sequence[str]) -> list[str]:
@@ -123,7 +119,7 @@ class Daemon:
 
 def _require_free(path: str) -> None:
     """gRPC replaces a Unix socket that is there; one that still answers belongs to another daemon."""
-    if not os.path.exists(path):
+    if not Path(path).exists():
         return
     with socket.socket(socket.AF_UNIX) as probe:
         if probe.connect_ex(path) == 0:

@@ -30,7 +30,7 @@ CHUNK_BYTES = 1 << 20
 ResultT = TypeVar("ResultT")
 
 
-class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):  # type: ignore[misc]
+class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
     def __init__(self, device: Device, settings: Settings) -> None:
         self._device = device
         self._settings = settings
@@ -41,9 +41,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):  # type: ig
         try:
             hello = next(requests, session_pb2.SessionRequest())
             if hello.WhichOneof("request") != "hello":
-                raise InvalidParameter(
-                    "the first message of a session must be Hello", place="DeviceSession.Open"
-                )
+                raise InvalidParameter("the first message of a session must be Hello", place="DeviceSession.Open")
             session.client = f"{hello.hello.client_name} at {context.peer()}"
             yield session_pb2.SessionReply(welcome=self._welcome(session))
             yield from self._beats(session, requests)
@@ -87,38 +85,35 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):  # type: ig
     def _state(self) -> Any:
         device = self._device
         return session_pb2.DeviceState(
-            status=device.status.value,
+            status=wire.number(device.status),
             draining=device.gate.is_closed,
             running=device.scheduler.running,
             queued=device.scheduler.queued,
             held_bytes=device.sessions.held_bytes,
+            sessions=len(device.sessions),
         )
 
 
-class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):  # type: ignore[misc]
+class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
     def __init__(self, device: Device, settings: Settings) -> None:
         self._device = device
         self._settings = settings
 
     def GetDeviceStatus(self, request: Any, context: Any) -> Any:
         _session(self._device, context)
-        return device_pb2.GetDeviceStatusReply(status=self._device.status.value)
+        return device_pb2.GetDeviceStatusReply(status=wire.number(self._device.status))
 
     def GetSupportedOperation(self, request: Any, context: Any) -> Any:
         _session(self._device, context)
         answers = self._device.supported(wire.graph(request.model))
         return device_pb2.GetSupportedOperationReply(
-            nodes=[
-                device_pb2.NodeSupport(supported=answer.supported, reason=answer.reason) for answer in answers
-            ]
+            nodes=[device_pb2.NodeSupport(supported=answer.supported, reason=answer.reason) for answer in answers]
         )
 
     def PrepareModel(self, request: Any, context: Any) -> Iterator[Any]:
         session = _session(self._device, context)
         graph, config = wire.graph(request.model), self._config(request)
-        yield from self._prepared(
-            context, lambda progress: self._device.prepare(session, graph, config, progress)
-        )
+        yield from self._prepared(context, lambda progress: self._device.prepare(session, graph, config, progress))
 
     def PrepareModelFromModelCache(self, request: Any, context: Any) -> Iterator[Any]:
         session = _session(self._device, context)
@@ -126,9 +121,7 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):  # type: ignore[mi
             [bytes(_bytes(session, buffer)) for buffer in request.buffers],
             self._config(request),
         )
-        yield from self._prepared(
-            context, lambda progress: self._device.restore(session, buffers, config, progress)
-        )
+        yield from self._prepared(context, lambda progress: self._device.restore(session, buffers, config, progress))
 
     # To a backend a vendor's model file is what it would have exported itself.
     PrepareOfflineModel = PrepareModelFromModelCache
@@ -138,9 +131,7 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):  # type: ignore[mi
         completed, sha256, size_bytes = 0, b"", 0
         with session.open_stream(context.cancel):
             for chunk in requests:
-                sha256, size_bytes = (
-                    (chunk.sha256, chunk.size_bytes) if chunk.sha256 else (sha256, size_bytes)
-                )
+                sha256, size_bytes = (chunk.sha256, chunk.size_bytes) if chunk.sha256 else (sha256, size_bytes)
                 completed += session.constants.write(sha256, size_bytes, chunk.offset, chunk.data)
         return device_pb2.UploadConstantsReply(completed=completed)
 
@@ -164,18 +155,14 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):  # type: ignore[mi
         return device_pb2.WriteBufferReply(written_bytes=written)
 
     def ReadBuffer(self, request: Any, context: Any) -> Iterator[Any]:
-        region = _session(self._device, context).buffers.region(
-            request.buffer_id, request.offset, request.data_size
-        )
+        region = _session(self._device, context).buffers.region(request.buffer_id, request.offset, request.data_size)
         for start, piece in chunks(region, CHUNK_BYTES):
             yield device_pb2.BufferChunk(offset=request.offset + start, data=bytes(piece))
 
     def _config(self, request: Any) -> Any:
         return wire.model_config(request.config, self._settings.tensor_bytes)
 
-    def _prepared(
-        self, context: Any, prepare: Callable[[Progress], Prepared | MissingConstants]
-    ) -> Iterator[Any]:
+    def _prepared(self, context: Any, prepare: Callable[[Progress], Prepared | MissingConstants]) -> Iterator[Any]:
         """The replies of a compilation: its progress while it goes on, then its outcome."""
         replies: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
@@ -191,7 +178,7 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):  # type: ignore[mi
             yield _prepare_reply(outcome())
 
 
-class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):  # type: ignore[misc]
+class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
     def __init__(self, device: Device, settings: Settings) -> None:
         self._device = device
         self._settings = settings
@@ -276,7 +263,7 @@ def _session(device: Device, context: Any) -> Session:
 
 
 def _in_thread(work: Callable[[], ResultT], done: Callable[[], None]) -> Callable[[], ResultT]:
-    """Do the work in a thread of its own and say when it is done; the result is a function that waits for its outcome."""
+    """Do the work in a thread of its own and say when it is done; the function returned waits for its outcome."""
     outcome: list[ResultT] = []
     failure: list[BaseException] = []
 
@@ -324,9 +311,7 @@ def _bytes(session: Session, buffer: Any) -> bytes | memoryview:
             region = buffer.region
             return session.buffers.region(region.buffer_id, region.offset, region.data_size)
         case "constant":
-            raise InvalidParameter(
-                "data by digest is only for constants of a model; send it inline or in a buffer"
-            )
+            raise InvalidParameter("data by digest is only for constants of a model; send it inline or in a buffer")
         case _:
             raise InvalidParameter("it has no data; send it inline or in a buffer")
 
@@ -344,5 +329,5 @@ def _into_region(session: Session, region: Any, spec: TensorSpec, output: Array,
             place=f"output {index}",
         )
     view = session.buffers.region(region.buffer_id, region.offset, output.nbytes)
-    view[:] = memoryview(output).cast("B") if output.size else b""
+    view[:] = output.data.cast("B") if output.size else b""
     return wire.io_region_message(spec, output.shape, region)

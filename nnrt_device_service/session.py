@@ -186,9 +186,7 @@ class Sessions:
         try:
             return self._sessions[session_id][0]
         except KeyError:
-            raise UnknownHandle(
-                "no such session; it ended, or the daemon was restarted: open a new one"
-            ) from None
+            raise UnknownHandle("no such session; it ended, or the daemon was restarted: open a new one") from None
 
     def close(self, session: Session) -> None:
         with self._lock:

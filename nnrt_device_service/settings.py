@@ -27,9 +27,7 @@ class Settings:
     )
     name: str = _setting("", "Name of the device instead of the backend's; must be unique in a fleet.")
     option: tuple[str, ...] = _setting((), "NAME=VALUE for the backend. May be repeated.")
-    heartbeat_timeout_s: float = _setting(
-        10.0, "Seconds of silence after which a client counts as dead.", 0.1
-    )
+    heartbeat_timeout_s: float = _setting(10.0, "Seconds of silence after which a client counts as dead.", 0.1)
     drain_timeout_s: float = _setting(30.0, "Seconds that runs in flight get to finish after SIGTERM.", 0.0)
     concurrent_runs: int = _setting(1, "Runs on the device at a time; others wait their turn.", 1)
     max_sessions: int = _setting(64, "Clients at a time.", 1)

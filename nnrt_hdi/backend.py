@@ -197,9 +197,7 @@ def load_backend(name: str, options: Mapping[str, str] | None = None) -> Backend
     """
     points = [point for point in entry_points(group=ENTRY_POINT_GROUP) if point.name == name]
     if not points:
-        raise InvalidParameter(
-            f"no backend named {name!r}; installed: {', '.join(backend_names()) or 'none'}"
-        )
+        raise InvalidParameter(f"no backend named {name!r}; installed: {', '.join(backend_names()) or 'none'}")
     factory: Factory = points[0].load()
     return factory(options or {})
 

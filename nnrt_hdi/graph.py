@@ -1,7 +1,7 @@
 """A model as plain immutable values, with the structural checks that hold for every model.
 
-What a node computes is not known here (see `nnrt_hdi.ops`): only that indices exist, that each tensor has one source, and
-that the nodes can be put in an order.
+What a node computes is not known here (see `nnrt_hdi.ops`): only that indices exist, that each tensor has one source,
+and that the nodes can be put in an order.
 """
 
 import hashlib
@@ -34,9 +34,7 @@ class Constant:
     @classmethod
     def of(cls, data: Array) -> Self:
         """The constant that holds this array, which nobody may change from now on."""
-        return cls(
-            hashlib.sha256(memoryview(data).cast("B") if data.size else b"").digest(), data.nbytes, data
-        )
+        return cls(hashlib.sha256(data.data.cast("B") if data.size else b"").digest(), data.nbytes, data)
 
     @property
     def shape_value(self) -> Array | None:
@@ -84,9 +82,7 @@ class Graph:
     def order(self) -> tuple[int, ...]:
         """Node indices such that each node comes after those it reads from. Raises InvalidParameter for a cycle."""
         producer = {tensor: index for index, node in enumerate(self.nodes) for tensor in node.outputs}
-        waiting_for = [
-            {producer[tensor] for tensor in node.inputs if tensor in producer} for node in self.nodes
-        ]
+        waiting_for = [{producer[tensor] for tensor in node.inputs if tensor in producer} for node in self.nodes]
         readers: list[list[int]] = [[] for _ in self.nodes]
         for index, sources in enumerate(waiting_for):
             for source in sources:
@@ -102,9 +98,7 @@ class Graph:
                     ready.append(reader)
         if len(order) < len(self.nodes):
             stuck = next(index for index, sources in enumerate(waiting_for) if sources)
-            raise InvalidParameter(
-                "the node depends on its own output; a graph has no cycles", place=self.place(stuck)
-            )
+            raise InvalidParameter("the node depends on its own output; a graph has no cycles", place=self.place(stuck))
         return tuple(order)
 
     def place(self, node: int) -> str:
@@ -147,9 +141,7 @@ class Graph:
             used.add(index)
         for index in range(count):
             if index not in used:
-                raise InvalidParameter(
-                    "no node reads or writes it; leave it out", place=self.tensor_place(index)
-                )
+                raise InvalidParameter("no node reads or writes it; leave it out", place=self.tensor_place(index))
 
     def _check_constants(self) -> None:
         for index, constant in self.constants.items():
@@ -167,9 +159,7 @@ class Graph:
             self._claim(source, index, "the graph's inputs")
         for number, node in enumerate(self.nodes):
             if not node.outputs:
-                raise InvalidParameter(
-                    "the node writes no tensor; give it an output", place=self.place(number)
-                )
+                raise InvalidParameter("the node writes no tensor; give it an output", place=self.place(number))
             for index in node.outputs:
                 self._claim(source, index, self.place(number))
         for place, index in self._references():

@@ -115,9 +115,7 @@ class TensorSpec:
     def element_count(self) -> int:
         """Number of elements. Raises DynamicShape while a dimension is unknown."""
         if self.is_dynamic:
-            raise DynamicShape(
-                f"shape {format_shape(self.shape)} has unknown dimensions, so its size is unknown"
-            )
+            raise DynamicShape(f"shape {format_shape(self.shape)} has unknown dimensions, so its size is unknown")
         return math.prod(self.shape)
 
     @property
@@ -136,8 +134,7 @@ class TensorSpec:
     def accepts(self, shape: Sequence[int]) -> bool:
         """Whether a concrete shape fits this one."""
         return len(shape) == len(self.shape) and all(
-            given >= 0 and declared in (UNKNOWN_DIM, given)
-            for declared, given in zip(self.shape, shape, strict=True)
+            given >= 0 and declared in (UNKNOWN_DIM, given) for declared, given in zip(self.shape, shape, strict=True)
         )
 
 

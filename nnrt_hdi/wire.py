@@ -63,6 +63,11 @@ def known_enum(enum: type[EnumT], number: int, what: str) -> EnumT:
         raise InvalidParameter(f"{what} is {number}; use one of {known}") from None
 
 
+def number(member: IntEnum) -> Any:
+    """An enum member as a message takes it."""
+    return member.value
+
+
 # ---- tensors --------------------------------------------------------------------------------------------------------
 
 
@@ -72,9 +77,7 @@ def tensor_spec(message: "model_pb2.Tensor") -> TensorSpec:
         data_type=known_enum(DataType, message.data_type, "data_type"),
         shape=tuple(message.dims),
         format=_format(message),
-        quant=tuple(
-            QuantParam(param.scale, param.zero_point, param.num_bits or 8) for param in message.quant_params
-        ),
+        quant=tuple(QuantParam(param.scale, param.zero_point, param.num_bits or 8) for param in message.quant_params),
         name=message.name,
     )
 
@@ -82,7 +85,7 @@ def tensor_spec(message: "model_pb2.Tensor") -> TensorSpec:
 def tensor_message(spec: TensorSpec) -> "model_pb2.Tensor":
     return model_pb2.Tensor(
         name=spec.name,
-        data_type=spec.data_type.value,
+        data_type=number(spec.data_type),
         dims=spec.shape,
         format=_format_number(spec),
         quant_params=[
@@ -120,20 +123,18 @@ def io_tensor_message(spec: TensorSpec, array: Array) -> "model_pb2.IOTensor":
     """The tensor with its bytes inline."""
     return model_pb2.IOTensor(
         name=spec.name,
-        data_type=spec.data_type.value,
+        data_type=number(spec.data_type),
         dimensions=array.shape,
         format=_format_number(spec),
         data=model_pb2.SharedBuffer(inline=array.tobytes()),
     )
 
 
-def io_region_message(
-    spec: TensorSpec, shape: Sequence[int], region: "model_pb2.BufferRegion"
-) -> "model_pb2.IOTensor":
+def io_region_message(spec: TensorSpec, shape: Sequence[int], region: "model_pb2.BufferRegion") -> "model_pb2.IOTensor":
     """The tensor whose bytes are at the start of a region of a buffer."""
     known = spec.with_shape(shape)
     message = model_pb2.IOTensor(
-        name=spec.name, data_type=spec.data_type.value, dimensions=shape, format=_format_number(spec)
+        name=spec.name, data_type=number(spec.data_type), dimensions=shape, format=_format_number(spec)
     )
     message.data.region.CopyFrom(region)
     message.data.region.data_size = known.byte_size
@@ -149,8 +150,8 @@ def _format(message: "model_pb2.Tensor | model_pb2.IOTensor") -> Format:
     return known_enum(Format, message.format, "format") if message.HasField("format") else Format.NONE
 
 
-def _format_number(spec: TensorSpec) -> int | None:
-    return None if spec.format is Format.NONE else spec.format.value
+def _format_number(spec: TensorSpec) -> Any:
+    return None if spec.format is Format.NONE else number(spec.format)
 
 
 # ---- models ---------------------------------------------------------------------------------------------------------
@@ -170,8 +171,7 @@ def graph(message: "model_pb2.Model") -> Graph:
     return Graph(
         tensors=tensors,
         nodes=tuple(
-            at_place(f"node {index} {node.name!r}", partial(_node, node))
-            for index, node in enumerate(message.nodes)
+            at_place(f"node {index} {node.name!r}", partial(_node, node)) for index, node in enumerate(message.nodes)
         ),
         inputs=tuple(message.input_index),
         outputs=tuple(message.output_index),
@@ -222,9 +222,7 @@ def _node(message: "node_pb2.Node") -> Node:
     field = message.WhichOneof("attr")
     if field is None:
         wanted = _ATTR_FIELD_OF_TYPE.get(node_type, "none exists")
-        raise InvalidParameter(
-            f"{node_type.name} has no attributes set; set the field {wanted}, even if it is empty"
-        )
+        raise InvalidParameter(f"{node_type.name} has no attributes set; set the field {wanted}, even if it is empty")
     sent = NodeType(_ATTR_FIELDS[field].number - _ATTR_FIELD_OFFSET)
     if node_type is NodeType.QUANT_DTYPE_CAST and sent is NodeType.QUANT_DTYPE_CAST_V2:
         node_type = sent  # HDI 2.1 clients label the new struct with the old number.
@@ -244,10 +242,10 @@ def _node(message: "node_pb2.Node") -> Node:
 def _node_message(node: Node) -> "node_pb2.Node":
     message = node_pb2.Node(
         name=node.name,
-        node_type=node.type.value,
+        node_type=number(node.type),
         input_index=node.inputs,
         output_index=node.outputs,
-        quant_type=node.quant_type.value,
+        quant_type=number(node.quant_type),
     )
     attrs = getattr(message, _ATTR_FIELD_OF_TYPE[node.type])
     attrs.SetInParent()
@@ -287,16 +285,14 @@ def model_config(message: "model_pb2.ModelConfig", max_tensor_bytes: int) -> Mod
 def model_config_message(config: ModelConfig) -> "model_pb2.ModelConfig":
     return model_pb2.ModelConfig(
         enable_float16=config.enable_float16,
-        mode=config.mode.value,
-        priority=config.priority.value,
+        mode=number(config.mode),
+        priority=number(config.priority),
         extensions=dict(config.extensions),
     )
 
 
 def supports(message: "Any") -> list[Support]:
-    return [
-        Support() if node.supported else Support(node.reason or "not supported") for node in message.nodes
-    ]
+    return [Support() if node.supported else Support(node.reason or "not supported") for node in message.nodes]
 
 
 def dim_ranges(message: "prepared_model_pb2.GetInputDimRangesReply") -> list[DimRange]:
@@ -305,9 +301,7 @@ def dim_ranges(message: "prepared_model_pb2.GetInputDimRangesReply") -> list[Dim
 
 def dim_ranges_message(ranges: Sequence[DimRange]) -> "prepared_model_pb2.GetInputDimRangesReply":
     return prepared_model_pb2.GetInputDimRangesReply(
-        inputs=[
-            prepared_model_pb2.DimRange(min_dims=entry.min_dims, max_dims=entry.max_dims) for entry in ranges
-        ]
+        inputs=[prepared_model_pb2.DimRange(min_dims=entry.min_dims, max_dims=entry.max_dims) for entry in ranges]
     )
 
 
@@ -336,7 +330,7 @@ def device_info_message(info: DeviceInfo) -> "session_pb2.DeviceInfo":
     return session_pb2.DeviceInfo(
         device_name=info.device_name,
         vendor_name=info.vendor_name,
-        device_type=info.device_type.value,
+        device_type=number(info.device_type),
         capabilities=session_pb2.Capabilities(
             **{name: getattr(info.capabilities, name) for name in Capabilities.__slots__}
         ),
@@ -368,7 +362,7 @@ _ERROR_OF_STATUS: dict[grpc.StatusCode, type[NnrtError]] = {
 
 
 def error_detail(error: NnrtError) -> "error_pb2.ErrorDetail":
-    return error_pb2.ErrorDetail(code=error.code.value, message=error.message, place=error.place)
+    return error_pb2.ErrorDetail(code=number(error.code), message=error.message, place=error.place)
 
 
 def error_from_detail(detail: "error_pb2.ErrorDetail") -> NnrtError:
@@ -400,7 +394,8 @@ def error_of_status(call: "grpc.Call") -> NnrtError:
     return _ERROR_OF_STATUS.get(call.code(), OperationFailed)(f"{call.code().name}: {call.details()}")
 
 
-# ---- places -----------------------------------------------------------------------------------------------------------
+# ---- places
+# -----------------------------------------------------------------------------------------------------------
 
 
 def at_place(place: str, convert: Callable[[], ValueT]) -> ValueT:

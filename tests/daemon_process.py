@@ -15,7 +15,8 @@ class DaemonProcess:
     """`nnrt-device serve` on free addresses. Ready when the constructor returns."""
 
     def __init__(self, *arguments: str, listen: str = "127.0.0.1:0") -> None:
-        self._log = tempfile.TemporaryFile("w+")
+        # Appending, because the daemon and `log` share one position in the file.
+        self._log = tempfile.TemporaryFile("a+")
         self._written = ""
         self.process = subprocess.Popen(
             [sys.executable, "-m", "nnrt_device_service", "serve", "--listen", listen, *arguments],

@@ -17,6 +17,16 @@ def identity_model(data_type: DataType = DataType.FLOAT32, elements: int = -1) -
     return model
 
 
+def weighted_model(elements: int, seed: int = 0) -> Model:
+    """y = x + w for one number x and that many weights, which a seed gives."""
+    model = Model()
+    x = model.input((1,), name="x")
+    y = model.apply(OperationType.ADD, x, np.random.default_rng(seed).standard_normal(elements, np.float32))
+    model.specify_inputs_and_outputs([x], [y])
+    model.finish()
+    return model
+
+
 def convolution_model(channels: int = 8, seed: int = 0) -> Model:
     """A convolution, a pooling and a dense layer over 8x8 images, with weights that a seed gives."""
     rng = np.random.default_rng(seed)

@@ -1,7 +1,7 @@
 """Two device daemons, a trained network, and what happens when one of them dies.
 
-Run it with `make demo`. It starts a daemon on TCP and one on a Unix socket, lists them, classifies the held-out digits on
-the first, kills that one in the middle of asynchronous runs, and finishes on the other.
+Run it with `make demo`. It starts a daemon on TCP and one on a Unix socket, lists them, classifies the held-out digits
+on the first, kills that one in the middle of asynchronous runs, and finishes on the other.
 """
 
 import os
@@ -13,7 +13,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -123,7 +122,7 @@ def run_until_death(
     with Compilation(model, device) as compilation:
         compilation.build()
         with Executor(compilation) as executor:
-            executor.set_on_run_done(lambda run, outputs, error: events.put((run, error or outputs[0])))
+            executor.set_on_run_done(lambda run, outputs, error: events.put((run, outputs[0] if outputs else error)))
             executor.set_on_service_died(lambda run: events.put((run, None)))
             for run, batch in enumerate(batches):
                 executor.run_async([batch], timeout_ms=30_000, user_data=run)

@@ -30,7 +30,6 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-
 from dataset import Images, Labels, load
 
 Array = npt.NDArray[np.float32]

@@ -35,8 +35,8 @@ def activation(
 
     NO_ACTIVATION x; RELU max(x, 0); SIGMOID 1 / (1 + exp(-x)); RELU6 min(max(x, 0), 6); ELU x if x > 0 else
     alpha (exp(x) - 1); LEAKY_RELU x if x >= 0 else alpha x; ABS |x|; RELU1 min(max(x, -1), 1); SOFTSIGN x / (1 + |x|);
-    SOFTPLUS log(1 + exp(x)); TANH; SELU 1.0507 (x if x > 0 else 1.67326 (exp(x) - 1)); HSWISH x min(max(x + 3, 0), 6) / 6;
-    HSIGMOID min(max((x + 3) / 6, 0), 1); THRESHOLDRELU min(max(x, 0), alpha); LINEAR x;
+    SOFTPLUS log(1 + exp(x)); TANH; SELU 1.0507 (x if x > 0 else 1.67326 (exp(x) - 1)); HSWISH x min(max(x + 3, 0), 6)
+    / 6; HSIGMOID min(max((x + 3) / 6, 0), 1); THRESHOLDRELU min(max(x, 0), alpha); LINEAR x;
     HARD_TANH min(max(x, min_val), max_val); SIGN; SWISH x sigmoid(x); GELU x Phi(x), with `approximate` the tanh form
     0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
     """
@@ -52,8 +52,6 @@ def activation(
 def require_fusable(activation_type: ActivationType, data_type: DataType) -> None:
     """Refuse an activation that can't be fused behind an operator with this result."""
     if activation_type not in FUSABLE:
-        refuse(
-            f"activation_type is {activation_type.name}; only RELU and RELU6 can be fused, add a node for others"
-        )
+        refuse(f"activation_type is {activation_type.name}; only RELU and RELU6 can be fused, add a node for others")
     if data_type is DataType.BOOL and activation_type is not ActivationType.NO_ACTIVATION:
         refuse(f"{activation_type.name} of BOOL is not defined; use no activation")

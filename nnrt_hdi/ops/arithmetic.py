@@ -23,35 +23,27 @@ def _fused(a: Operand, b: Operand, activation_type: ActivationType) -> TensorSpe
 
 
 @operator(NodeType.ADD_FUSION)
-def add(
-    a: Logical, b: Logical, *, activation_type: ActivationType = ActivationType.NO_ACTIVATION
-) -> TensorSpec:
+def add(a: Logical, b: Logical, *, activation_type: ActivationType = ActivationType.NO_ACTIVATION) -> TensorSpec:
     """y = f(a + b), f the fused activation; integers wrap around, of two BOOL it is "or"."""
     return _fused(a, b, activation_type)
 
 
 @operator(NodeType.SUB_FUSION)
-def sub(
-    a: Logical, b: Logical, *, activation_type: ActivationType = ActivationType.NO_ACTIVATION
-) -> TensorSpec:
+def sub(a: Logical, b: Logical, *, activation_type: ActivationType = ActivationType.NO_ACTIVATION) -> TensorSpec:
     """y = f(a - b), f the fused activation; integers wrap around."""
     return _fused_number(a, b, activation_type, "difference")
 
 
 @operator(NodeType.MUL_FUSION)
-def mul(
-    a: Logical, b: Logical, *, activation_type: ActivationType = ActivationType.NO_ACTIVATION
-) -> TensorSpec:
+def mul(a: Logical, b: Logical, *, activation_type: ActivationType = ActivationType.NO_ACTIVATION) -> TensorSpec:
     """y = f(a b), f the fused activation; integers wrap around, of two BOOL it is "and"."""
     return _fused(a, b, activation_type)
 
 
 @operator(NodeType.DIV_FUSION)
-def div(
-    a: Logical, b: Logical, *, activation_type: ActivationType = ActivationType.NO_ACTIVATION
-) -> TensorSpec:
-    """y = f(a / b), f the fused activation; integers round towards zero (TensorFlow Lite, MindSpore Lite), and an integer
-    divided by zero is 0."""
+def div(a: Logical, b: Logical, *, activation_type: ActivationType = ActivationType.NO_ACTIVATION) -> TensorSpec:
+    """y = f(a / b), f the fused activation; integers round towards zero (TensorFlow Lite, MindSpore Lite), and an
+    integer divided by zero is 0."""
     return _fused_number(a, b, activation_type, "quotient")
 
 

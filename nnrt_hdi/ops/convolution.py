@@ -95,7 +95,7 @@ class Window:
         before, after = self.pad_list[2 * axis : 2 * axis + 2]
         return (size - 1) * stride + self.extent[axis] - before - after + output_padding
 
-    def transposed_cut(self, axis: int, size: int, output_padding: int) -> int:
+    def transposed_cut(self, axis: int, size: int) -> int:
         """Elements that the full transposed result has in front of the first one that is kept; may be negative."""
         if self.pad_mode is PadMode.SAME:
             full = (size - 1) * self.stride[axis] + self.extent[axis]
@@ -146,16 +146,14 @@ def conv2d(
     """2-D convolution with groups and dilation, plus a bias per output channel, then the fused activation.
 
     weight is [out channels, kernel height, kernel width, in channels / group]; with format NCHW it is [out channels,
-    in channels / group, kernel height, kernel width]. kernel_size, in_channel and out_channel repeat what its shape says.
-    Output sizes: SAME ceil(in / stride); VALID and PAD floor((in + pads - (k - 1) dilation - 1) / stride) + 1.
+    in channels / group, kernel height, kernel width]. kernel_size, in_channel and out_channel repeat what its shape
+    says. Output sizes: SAME ceil(in / stride); VALID and PAD floor((in + pads - (k - 1) dilation - 1) / stride) + 1.
     """
     image, kernel = ImageShape.of(x.spec), ImageShape.of(weight.spec)
     window = Window.of(_kernel(weight, kernel_size), stride, dilation, pad_mode, pad_list)
     _require_groups(image.channels, kernel, group)
     _require_result(x, weight, bias, kernel.batch, activation_type)
-    out = ImageShape(
-        image.batch, window.output_size(0, image.height), window.output_size(1, image.width), kernel.batch
-    )
+    out = ImageShape(image.batch, window.output_size(0, image.height), window.output_size(1, image.width), kernel.batch)
     return x.spec.with_shape(out.ordered_like(x.spec))
 
 
@@ -178,8 +176,8 @@ def conv2d_transpose(
 ) -> TensorSpec:
     """Transposed 2-D convolution (the gradient of a convolution), plus a bias per output channel, then the activation.
 
-    weight is laid out as for CONV2D_FUSION. Output sizes, with e = (k - 1) dilation + 1: SAME in stride + output padding;
-    VALID and PAD (in - 1) stride + e - pads + output padding (TensorFlow Lite, MindSpore Lite).
+    weight is laid out as for CONV2D_FUSION. Output sizes, with e = (k - 1) dilation + 1: SAME in stride + output
+    padding; VALID and PAD (in - 1) stride + e - pads + output padding (TensorFlow Lite, MindSpore Lite).
     """
     image, kernel = ImageShape.of(x.spec), ImageShape.of(weight.spec)
     window = Window.of(_kernel(weight, kernel_size), stride, dilation, pad_mode, pad_list)
@@ -189,11 +187,9 @@ def conv2d_transpose(
             refuse(f"output_paddings is {list(extra)}; each must be below the stride {list(window.stride)}")
     _require_groups(image.channels, kernel, group)
     _require_result(x, weight, bias, kernel.batch, activation_type)
-    sizes = [
-        window.transposed_size(axis, (image.height, image.width)[axis], extra[axis]) for axis in range(2)
-    ]
+    sizes = [window.transposed_size(axis, (image.height, image.width)[axis], extra[axis]) for axis in range(2)]
     for size in sizes:
-        if size < UNKNOWN_DIM or size == 0 and 0 not in (image.height, image.width):
+        if size < UNKNOWN_DIM or (size == 0 and 0 not in (image.height, image.width)):
             refuse(f"the output would have size {sizes}; use less padding")
     out = ImageShape(image.batch, max(sizes[0], UNKNOWN_DIM), max(sizes[1], UNKNOWN_DIM), kernel.batch)
     return x.spec.with_shape(out.ordered_like(x.spec))
@@ -214,13 +210,11 @@ def avg_pool(
 ) -> TensorSpec:
     """Mean of each window over its real elements (the divisor counts no padding), then the fused activation.
 
-    The layout is that of x; the attribute `format` says nothing (NNRt always sends NCHW). global pools the whole height and
-    width. Output sizes as for CONV2D_FUSION; with round_mode CEIL the PAD formula rounds up, but drops a window that would
-    start behind the input.
+    The layout is that of x; the attribute `format` says nothing (NNRt always sends NCHW). global pools the whole
+    height and width. Output sizes as for CONV2D_FUSION; with round_mode CEIL the PAD formula rounds up, but drops a
+    window that would start behind the input.
     """
-    return _pooled(
-        x, pooling_window(x.spec, kernel_size, strides, pad, pad_mode, round_mode, global_), activation_type
-    )
+    return _pooled(x, pooling_window(x.spec, kernel_size, strides, pad, pad_mode, round_mode, global_), activation_type)
 
 
 @operator(NodeType.MAX_POOL_FUSION)
@@ -237,9 +231,7 @@ def max_pool(
     activation_type: ActivationType = ActivationType.NO_ACTIVATION,
 ) -> TensorSpec:
     """Maximum of each window, padding never wins, then the fused activation. Layout and sizes as for AVGPOOL_FUSION."""
-    return _pooled(
-        x, pooling_window(x.spec, kernel_size, strides, pad, pad_mode, round_mode, global_), activation_type
-    )
+    return _pooled(x, pooling_window(x.spec, kernel_size, strides, pad, pad_mode, round_mode, global_), activation_type)
 
 
 def pooling_window(
@@ -278,9 +270,7 @@ def output_padding_pair(output_paddings: Ints) -> tuple[int, int]:
 def _pooled(x: Operand, window: Window | None, activation_type: ActivationType) -> TensorSpec:
     require_fusable(activation_type, x.data_type)
     image = ImageShape.of(x.spec)
-    height, width = (
-        (window.output_size(0, image.height), window.output_size(1, image.width)) if window else (1, 1)
-    )
+    height, width = (window.output_size(0, image.height), window.output_size(1, image.width)) if window else (1, 1)
     return x.spec.with_shape(ImageShape(image.batch, height, width, image.channels).ordered_like(x.spec))
 
 
@@ -290,9 +280,7 @@ def _kernel(weight: Operand, kernel_size: Ints) -> tuple[int, int]:
     if UNKNOWN_DIM in kernel:
         refuse(f"the height and width of {weight} must be known")
     if kernel_size and kernel_size != kernel:
-        refuse(
-            f"kernel_size is {list(kernel_size)} but {weight} has a kernel of {list(kernel)}; make them equal"
-        )
+        refuse(f"kernel_size is {list(kernel_size)} but {weight} has a kernel of {list(kernel)}; make them equal")
     return kernel
 
 

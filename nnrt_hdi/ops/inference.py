@@ -12,7 +12,7 @@ from nnrt_hdi.tensor import UNKNOWN_DIM, Array, TensorSpec, format_shape
 
 @dataclass(frozen=True, slots=True)
 class Inference:
-    """Outcome for a graph: the graph with every tensor as well as it can be known, and what is wrong with which node."""
+    """Outcome for a graph: itself with every tensor as well as it can be known, and what is wrong with which node."""
 
     graph: Graph
     problems: Mapping[int, NnrtError]
@@ -37,8 +37,8 @@ def infer_node(
 ) -> tuple[TensorSpec, ...]:
     """Specs of a node's outputs from its operands, each a spec with its elements where they may be looked at.
 
-    `declared` are the specs the model gives the outputs; what they add to the inferred ones is kept, what contradicts is
-    refused. Raises InvalidParameter or Unsupported, without a place.
+    `declared` are the specs the model gives the outputs; what they add to the inferred ones is kept, what contradicts
+    is refused. Raises InvalidParameter or Unsupported, without a place.
     """
     operator = operator_of(node)
     inferred = operator.infer(operands, operator.bind(node.attrs), declared)
@@ -50,7 +50,7 @@ def infer_node(
 
 
 def infer_graph(graph: Graph) -> Inference:
-    """Infer every node in order. A node with a problem leaves its outputs as declared, so that others are still checked."""
+    """Infer every node in order. One with a problem leaves its outputs as declared, so that the others are checked."""
     tensors = list(graph.tensors)
     problems: dict[int, NnrtError] = {}
     for index in graph.order:
@@ -75,9 +75,7 @@ def _agreed(inferred: TensorSpec, declared: TensorSpec) -> TensorSpec:
     """The inferred spec with what only the declaration knows. Raises InvalidParameter where they contradict."""
     name = repr(declared.name) if declared.name else "output"
     if declared.data_type not in (DataType.UNKNOWN, inferred.data_type):
-        raise InvalidParameter(
-            f"{name} is declared {declared.data_type.name} but is {inferred.data_type.name}"
-        )
+        raise InvalidParameter(f"{name} is declared {declared.data_type.name} but is {inferred.data_type.name}")
     if Format.NONE not in (inferred.format, declared.format) and inferred.format != declared.format:
         raise InvalidParameter(f"{name} is declared {declared.format.name} but is {inferred.format.name}")
     shape = _agreed_shape(inferred.shape, declared.shape)
@@ -86,9 +84,7 @@ def _agreed(inferred: TensorSpec, declared: TensorSpec) -> TensorSpec:
             f"{name} is declared {format_shape(declared.shape)} but is {format_shape(inferred.shape)}"
         )
     layout = declared.format if inferred.format is Format.NONE else inferred.format
-    return replace(
-        inferred, shape=shape, format=layout, quant=declared.quant or inferred.quant, name=declared.name
-    )
+    return replace(inferred, shape=shape, format=layout, quant=declared.quant or inferred.quant, name=declared.name)
 
 
 def _agreed_shape(inferred: tuple[int, ...], declared: tuple[int, ...]) -> tuple[int, ...] | None:

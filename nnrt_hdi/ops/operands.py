@@ -99,9 +99,7 @@ def precision(data_type: DataType) -> int:
 def broadcast_spec(*operands: Operand, data_type: DataType | None = None) -> TensorSpec:
     """Spec of an element-wise result: broadcast shape, and the layout of an operand that has the full rank."""
     shape = broadcast_shape(*operands)
-    layouts = (
-        operand.format for operand in operands if operand.rank == len(shape) and operand.format != Format.NONE
-    )
+    layouts = (operand.format for operand in operands if operand.rank == len(shape) and operand.format != Format.NONE)
     return TensorSpec(data_type or operands[0].data_type, shape, next(layouts, Format.NONE))
 
 
@@ -125,9 +123,7 @@ def require_channels(channels: int, *vectors: Operand) -> None:
     """Refuse vectors that don't have one element per channel."""
     for vector in vectors:
         if UNKNOWN_DIM not in (channels, vector.shape[0]) and vector.shape[0] != channels:
-            refuse(
-                f"{vector.name} has {vector.shape[0]} elements; give one for each of the {channels} channels"
-            )
+            refuse(f"{vector.name} has {vector.shape[0]} elements; give one for each of the {channels} channels")
 
 
 def int_values(operand: Operand, why: str) -> tuple[int, ...]:

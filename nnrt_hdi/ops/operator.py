@@ -86,9 +86,7 @@ class Accepts:
         if operand.quant and not self.quantized:
             refuse(f"{operand.name} is quantized, which this operator does not compute; dequantize it first")
         if operand.rank < self.min_rank or (self.max_rank is not None and operand.rank > self.max_rank):
-            refuse(
-                f"{operand.name} has rank {operand.rank} (shape {format_shape(operand.shape)}); use {self.ranks}"
-            )
+            refuse(f"{operand.name} has rank {operand.rank} (shape {format_shape(operand.shape)}); use {self.ranks}")
 
     @property
     def ranks(self) -> str:
@@ -188,9 +186,7 @@ class Operator:
         least = sum(not rule.optional for rule in self.operands)
         most = None if any(rule.variadic for rule in self.operands) else len(self.operands)
         if count < least or (most is not None and count > most):
-            wanted = (
-                f"{least} or more" if most is None else f"{least}" if least == most else f"{least} to {most}"
-            )
+            wanted = f"{least} or more" if most is None else f"{least}" if least == most else f"{least} to {most}"
             names = ", ".join(rule.name for rule in self.operands)
             refuse(f"it has {count} inputs; give {wanted} ({names})")
 
@@ -266,6 +262,4 @@ def _type_name(declared: Any) -> str:
     if get_origin(declared) is tuple:
         return f"a list of {_type_name(get_args(declared)[0])}"
     names = {bool: "true or false", int: "an integer", float: "a number", str: "a text"}
-    return names.get(declared) or " or ".join(
-        _type_name(part) for part in get_args(declared) if part is not type(None)
-    )
+    return names.get(declared) or " or ".join(_type_name(part) for part in get_args(declared) if part is not type(None))

@@ -18,6 +18,7 @@ from nnrt_client.operations import FAMILIES, OPERATIONS
 from nnrt_client.operations.operation import MANY, Operation, operation
 from nnrt_client.operations.parameter import Parameter, integer
 from nnrt_client.operations.record import TensorRecord
+from nnrt_client.quant_param import QuantParam
 from nnrt_client.tensor_desc import TensorDesc
 from nnrt_hdi import enums as hdi
 from nnrt_hdi.enums import ActivationType, NodeType, QuantType
@@ -37,7 +38,7 @@ UNDECLARED = frozenset(
     INSTANCE_NORM L2_NORMALIZE LAYER_NORM LESS LESS_EQUAL LOG LOGICAL_AND LOGICAL_NOT LOGICAL_OR LOG_SOFTMAX LRN LSTM
     MAXIMUM MINIMUM MOD NEG NOT_EQUAL ONE_HOT POW PRELU QUANT_DTYPE_CAST RANGE RANK RECIPROCAL RESIZE_BILINEAR ROUND
     RSQRT SCALE SCATTER_ND SELECT SIN SLICE SPACE_TO_BATCH_ND SPACE_TO_DEPTH SPARSE_TO_DENSE SPLIT SQRT SQUARE
-    SQUARED_DIFFERENCE STACK STRIDED_SLICE TILE TOP_K UNSTACK WHERE""".split()
+    SQUARED_DIFFERENCE STACK STRIDED_SLICE TILE TOP_K UNSTACK WHERE""".split()  # noqa: SIM905  (as literals they would fill the screen)
 )
 
 each_operation = pytest.mark.parametrize("declared", OPERATIONS.values(), ids=lambda declared: declared.type.name)
@@ -276,8 +277,8 @@ def test_channels_first() -> None:
 
 def test_both_padding_tensors_may_carry_either() -> None:
     for type_, values, expected in (
-        (TensorType.MAX_POOL_PAD, np.int8([1]), {"pad_mode": hdi.PadMode.VALID}),
-        (TensorType.MAX_POOL_PAD_MODE, np.int64([1, 1, 0, 0]), {"pad": (1, 1, 0, 0)}),
+        (TensorType.MAX_POOL_PAD, np.array([1], np.int8), {"pad_mode": hdi.PadMode.VALID}),
+        (TensorType.MAX_POOL_PAD_MODE, np.array([1, 1, 0, 0], np.int64), {"pad": (1, 1, 0, 0)}),
     ):
         attrs = pooled(type_, values)
         assert {name: attrs[name] for name in expected} == expected
@@ -287,12 +288,12 @@ def test_both_padding_tensors_may_carry_either() -> None:
     ("values", "message"),
     [
         (
-            np.int64([1, 1]),
+            np.array([1, 1], np.int64),
             r"MAX_POOL parameter pad \(MAX_POOL_PAD\): it has 2 values; give 4 \(pad\) or 1 \(pad_mode\)",
         ),
-        (np.int64([1]), r"parameter pad_mode \(MAX_POOL_PAD_MODE\): it is INT64; give INT8"),
-        (np.int8([1, 1, 1, 1]), r"parameter pad \(MAX_POOL_PAD\): it is INT8; give INT64"),
-        (np.int8([3]), r"it is 3; use one of 0 \(SAME\), 1 \(VALID\)"),
+        (np.array([1], np.int64), r"parameter pad_mode \(MAX_POOL_PAD_MODE\): it is INT64; give INT8"),
+        (np.array([1, 1, 1, 1], np.int8), r"parameter pad \(MAX_POOL_PAD\): it is INT8; give INT64"),
+        (np.array([3], np.int8), r"it is 3; use one of 0 \(SAME\), 1 \(VALID\)"),
     ],
 )
 def test_padding_that_is_neither(values: Any, message: str) -> None:
@@ -380,7 +381,7 @@ def cast_by_an_input() -> str:
 def test_quantized_node(name: str, expected: QuantType) -> None:
     model = Model()
     x, y = (model.add_tensor(TensorDesc(DataType.INT8, (2,))) for _ in range(2))
-    model.set_tensor_quant_params(y, model_module.QuantParam([0.5], [0]))
+    model.set_tensor_quant_params(y, QuantParam([0.5], [0]))
     model.add_operation(OperationType[name], [], [x], [y])
     model.specify_inputs_and_outputs([x], [y])
     model.finish()

@@ -18,6 +18,8 @@ from nnrt_hdi.enums import ActivationType, Format, NodeType, PaddingMode, PadMod
 
 AnyArray = NDArray[Any]
 OPSET = 21
+# In the order of the numbers that NNRt gives them, from 1.
+DTYPES = [np.dtype(code) for code in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")]
 IR_VERSION = 10
 
 
@@ -49,23 +51,34 @@ class Onnx:
             session = onnxruntime.InferenceSession(
                 model.SerializeToString(), options, providers=["CPUExecutionProvider"]
             )
-            return session.run(None, self.feeds)[0], "onnxruntime"
+            return np.asarray(session.run(None, self.feeds)[0]), "onnxruntime"
         except _REFUSALS:
             with np.errstate(all="ignore"):
-                return np.asarray(ReferenceEvaluator(model).run(None, self.feeds)[0]), "onnx reference"
+                results: Any = ReferenceEvaluator(model).run(None, self.feeds)
+            return np.asarray(results[0]), "onnx reference"
 
     def _model(self, output: str) -> onnx.ModelProto:
         inputs = [
-            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+            helper.make_tensor_value_info(name, element_type(array.dtype), array.shape)
             for name, array in self.feeds.items()
         ]
-        outputs = [helper.make_tensor_value_info(output, TensorProto.UNDEFINED, None)]
+        outputs = [helper.make_empty_tensor_value_info(output)]
         graph = helper.make_graph(self.nodes, "sample", inputs, outputs, self.constants)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
 
 
+def element_type(dtype: np.dtype[Any]) -> int:
+    return int(helper.np_dtype_to_tensor_dtype(dtype))
+
+
 _STATE = onnxruntime.capi.onnxruntime_pybind11_state
-_REFUSALS = (_STATE.NotImplemented, _STATE.InvalidGraph, _STATE.Fail)
+_REFUSALS = (
+    _STATE.NotImplemented,
+    _STATE.InvalidGraph,
+    _STATE.InvalidArgument,
+    _STATE.RuntimeException,
+    _STATE.Fail,
+)
 
 Attrs = Mapping[str, Any]
 Oracle = Callable[[Onnx, list[AnyArray], Attrs, Format], str]
@@ -74,8 +87,8 @@ ORACLES: dict[NodeType, Oracle] = {}
 
 def expected(node_type: NodeType, arrays: Sequence[AnyArray], attrs: Attrs, layout: Format) -> tuple[AnyArray, str]:
     """What a node gives, and which oracle says so. FLOAT16 is computed in FLOAT32, and rounded at the end."""
-    half = arrays[0].dtype == np.float16
-    wide = [array.astype(np.float32) if array.dtype == np.float16 else array for array in arrays]
+    half = arrays[0].dtype == np.float16 and node_type is not NodeType.CAST
+    wide = [array.astype(np.float32) if half and array.dtype == np.float16 else array for array in arrays]
     model = Onnx(wide)
     result, name = model.run(ORACLES[node_type](model, wide, attrs, layout))
     with np.errstate(all="ignore"):
@@ -137,6 +150,8 @@ def activation(model: Onnx, arrays: list[AnyArray], attrs: Attrs, _: Format) -> 
             return model.op("Elu", "x0", alpha=attrs["alpha"])
         case ActivationType.LEAKY_RELU:
             return model.op("LeakyRelu", "x0", alpha=attrs["alpha"])
+        case ActivationType.HSIGMOID | ActivationType.HSWISH | ActivationType.GELU if dtype == np.float64:
+            return _in_double(model, kind, attrs)
         case ActivationType.HSIGMOID:
             return model.op("HardSigmoid", "x0", alpha=1 / 6, beta=0.5)
         case ActivationType.SWISH:
@@ -144,6 +159,25 @@ def activation(model: Onnx, arrays: list[AnyArray], attrs: Attrs, _: Format) -> 
         case ActivationType.GELU:
             return model.op("Gelu", "x0", approximate="tanh" if attrs.get("approximate") else "none")
     return model.op(_PLAIN[kind], "x0")
+
+
+def _in_double(model: Onnx, kind: ActivationType, attrs: Attrs) -> str:
+    """The functions whose constants ONNX Runtime has in single precision only, as ONNX defines them."""
+
+    def number(value: float) -> str:
+        return model.constant(np.array(value, np.float64))
+
+    if kind is not ActivationType.GELU:
+        clipped = model.op("Clip", model.op("Add", "x0", number(3)), number(0), number(6))
+        sixth = model.op("Div", clipped, number(6))
+        return sixth if kind is ActivationType.HSIGMOID else model.op("Mul", "x0", sixth)
+    if attrs.get("approximate"):
+        cube = model.op("Mul", number(0.044715), model.op("Pow", "x0", number(3)))
+        inner = model.op("Mul", number(np.sqrt(2 / np.pi)), model.op("Add", "x0", cube))
+        bell = model.op("Tanh", inner)
+    else:
+        bell = model.op("Erf", model.op("Div", "x0", number(np.sqrt(2))))
+    return model.op("Mul", model.op("Mul", number(0.5), "x0"), model.op("Add", number(1), bell))
 
 
 # ---- arithmetic, linear, normalization -------------------------------------------------------------------------------
@@ -154,8 +188,10 @@ def _arithmetic(op_type: str, of_bool: str) -> Oracle:
         if arrays[0].dtype == arrays[1].dtype == np.bool_:
             return model.op(of_bool, "x0", "x1")
         dtype = np.result_type(*arrays)
-        operands = [model.op("Cast", f"x{i}", to=helper.np_dtype_to_tensor_dtype(dtype)) for i in range(2)]
-        return fused(model, model.op(op_type, *operands), dtype, attrs)
+        # ONNX Runtime has no narrow integers here: those wrap around on the way back.
+        wide = np.dtype(np.int64) if dtype.kind in "iu" else dtype
+        y = model.op(op_type, *(model.op("Cast", f"x{i}", to=element_type(wide)) for i in range(2)))
+        return fused(model, model.op("Cast", y, to=element_type(dtype)), dtype, attrs)
 
     return build
 
@@ -214,7 +250,7 @@ def batch_norm(model: Onnx, arrays: list[AnyArray], attrs: Attrs, layout: Format
 
 @oracle(NodeType.SOFTMAX)
 def softmax(model: Onnx, _: list[AnyArray], attrs: Attrs, __: Format) -> str:
-    return model.op("Softmax", "x0", axis=attrs.get("axis", (-1,))[0])
+    return model.op("Softmax", "x0", axis=(attrs["axis"] or (-1,))[0])
 
 
 # ---- shape, reduction, elementwise -----------------------------------------------------------------------------------
@@ -252,8 +288,9 @@ def pad(model: Onnx, arrays: list[AnyArray], attrs: Attrs, _: Format) -> str:
 
 @oracle(NodeType.SQUEEZE)
 def squeeze(model: Onnx, arrays: list[AnyArray], attrs: Attrs, _: Format) -> str:
-    axes = [axis for axis in attrs.get("axis", ()) if arrays[0].shape[axis] == 1]
-    return model.op("Squeeze", "x0", *([model.constant(np.array(axes))] if axes else []))
+    named = attrs.get("axis") or range(arrays[0].ndim)
+    axes = [axis for axis in named if arrays[0].shape[axis] == 1]
+    return model.op("Squeeze", "x0", model.constant(np.array(axes, np.int64)))
 
 
 @oracle(NodeType.UNSQUEEZE)
@@ -290,9 +327,10 @@ def reduce(model: Onnx, arrays: list[AnyArray], attrs: Attrs, _: Format) -> str:
         zero = model.constant(np.array(0, x.dtype))
         true = name if x.dtype == np.bool_ else model.op("Not", model.op("Equal", "x0", zero))
         name = model.op("Cast", true, to=TensorProto.INT32)
+    elif x.dtype.kind in "iu":
+        name = model.op("Cast", name, to=TensorProto.INT64)
     y = model.op(_REDUCTIONS[mode], name, model.constant(axes), keepdims=int(attrs.get("keep_dims", False)))
-    if mode == ReduceMode.ALL:
-        y = model.op("Cast", y, to=helper.np_dtype_to_tensor_dtype(x.dtype))
+    y = model.op("Cast", y, to=element_type(x.dtype))
     if attrs.get("reduce_to_end") and attrs.get("coeff"):
         y = model.op("Mul", y, model.constant(np.array(attrs["coeff"], x.dtype)))
     return y
@@ -300,9 +338,8 @@ def reduce(model: Onnx, arrays: list[AnyArray], attrs: Attrs, _: Format) -> str:
 
 @oracle(NodeType.CAST)
 def cast(model: Onnx, arrays: list[AnyArray], _: Attrs, __: Format) -> str:
-    dtypes = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split()
-    dtype = np.dtype(dtypes[int(arrays[1].reshape(-1)[0]) - 1])
-    return model.op("Cast", "x0", to=helper.np_dtype_to_tensor_dtype(dtype))
+    dtype = DTYPES[int(arrays[1].reshape(-1)[0]) - 1]
+    return model.op("Cast", "x0", to=element_type(dtype))
 
 
 # ---- convolution -----------------------------------------------------------------------------------------------------

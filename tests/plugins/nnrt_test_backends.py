@@ -1,11 +1,15 @@
 """Backends that behave as tests need it, found by daemons through their entry points like any vendor's.
 
-Each computes the identity of its first input, whatever the graph says.
+Each computes the identity of its first input, whatever the graph says, and logs the start of a run and the end of a
+model, which the daemon can't be asked for.
 """
 
 import ctypes
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 
 from nnrt_hdi.backend import (
     Backend,
@@ -23,7 +27,12 @@ from nnrt_hdi.errors import InvalidFile
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.tensor import Array, TensorSpec
 
+_log = logging.getLogger(__name__)
+
 RunFunction = Callable[[Sequence[Array], Cancellation], list[Array]]
+
+
+_LARGEST_DIM = 64
 
 
 class _Model(PreparedModel):
@@ -33,13 +42,23 @@ class _Model(PreparedModel):
         self._run = run
 
     def run(self, inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
+        _log.info("run started with %s", inputs[0].flat[0])
         return self._run(inputs, cancellation)
 
     def export(self) -> list[bytes]:
         return [b"compiled", bytes(range(256)) * 4096]
 
     def input_ranges(self) -> list[DimRange]:
-        return [DimRange(spec.shape, spec.shape) for spec in self.inputs]
+        return [
+            DimRange(
+                tuple(1 if size < 0 else size for size in spec.shape),
+                tuple(_LARGEST_DIM if size < 0 else size for size in spec.shape),
+            )
+            for spec in self.inputs
+        ]
+
+    def close(self) -> None:
+        _log.info("model closed")
 
 
 class _Backend(Backend):
@@ -84,6 +103,19 @@ def _hold_the_interpreter(inputs: Sequence[Array], cancellation: Cancellation) -
     return [inputs[0]]
 
 
+def _until_the_gate_opens(gate: Path, inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
+    """Deaf to cancellation, like a kernel that can't look up."""
+    gate.read_bytes()
+    return [inputs[0]]
+
+
+class _SlowCompiler(_Backend):
+    def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
+        while True:  # `progress` raises when the client gives up.
+            progress(0.5)
+            threading.Event().wait(0.02)
+
+
 def slow(options: Mapping[str, str]) -> Backend:
     """A run ends only by cancellation or by its deadline."""
     return _Backend("slow", _until_cancelled, Capabilities(dynamic_input=True))
@@ -92,6 +124,17 @@ def slow(options: Mapping[str, str]) -> Backend:
 def hanging(options: Mapping[str, str]) -> Backend:
     """A run stops the whole interpreter."""
     return _Backend("hanging", _hold_the_interpreter, Capabilities(dynamic_input=True))
+
+
+def gated(options: Mapping[str, str]) -> Backend:
+    """A run ends when somebody has opened and closed the FIFO of the option `gate` for writing."""
+    run = partial(_until_the_gate_opens, Path(options["gate"]))
+    return _Backend("gated", run, Capabilities(dynamic_input=True))
+
+
+def compiling(options: Mapping[str, str]) -> Backend:
+    """A compilation ends only when the client gives up."""
+    return _SlowCompiler("compiling", _identity, Capabilities(dynamic_input=True))
 
 
 def cached(options: Mapping[str, str]) -> Backend:

@@ -16,7 +16,7 @@ from nnrt_backend_reference.kernels.kernel import AnyArray, Call, cast_all, kern
 from nnrt_backend_reference.kernels.reduction import accumulator, lowest
 from nnrt_hdi.enums import Format, NodeType
 from nnrt_hdi.errors import OperationFailed
-from nnrt_hdi.ops.convolution import Window, output_padding_pair, pooling_window
+from nnrt_hdi.ops.convolution import Window, pooling_window
 from nnrt_hdi.tensor import Shape
 
 # Largest matrix of windows that a convolution makes at once.
@@ -39,14 +39,14 @@ def conv2d_transpose(call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray) 
     """Every pixel of x times the weight, added to the output where the window lies, tap by tap."""
     image, taps, bias = _channels_last(call, x, weight, bias)
     window = _window(call, taps)
-    groups, extra = call.attrs.group, output_padding_pair(call.attrs.output_paddings)
+    groups = call.attrs.group
     batch, *sizes, _ = image.shape
     _, *out_sizes, channels = _nhwc(call)
     # All with the groups in front: [groups, batch, height, width, channels / groups].
     image = np.moveaxis(image.reshape(batch, *sizes, groups, taps.shape[3]), 3, 0)
     taps = taps.reshape(groups, 1, channels // groups, *taps.shape[1:])
     y = np.zeros((groups, batch, *out_sizes, channels // groups), call.dtype)
-    cuts = [window.transposed_cut(axis, sizes[axis], extra[axis]) for axis in range(2)]
+    cuts = [window.transposed_cut(axis, sizes[axis]) for axis in range(2)]
     for row, column in itertools.product(*map(range, window.kernel)):
         (rows, out_rows), (columns, out_columns) = (
             _overlap((row, column)[i] * window.dilation[i] - cuts[i], window.stride[i], sizes[i], out_sizes[i])

@@ -1,0 +1,31 @@
+"""Measure everything, print the tables, and write docs/performance.md: `make bench`."""
+
+import datetime
+from pathlib import Path
+
+import carriers
+import small_run
+from report import machine
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
+
+
+def main() -> None:
+    reports = [*small_run.measure(), *carriers.measure()]
+    for report in reports:
+        report.show()
+    day = datetime.datetime.now(datetime.timezone.utc).date()
+    page = [
+        "# Performance",
+        "",
+        f"Written by `make bench` on {day} ({machine()}).",
+        "",
+        "Times depend on the machine and on what else it does. Compare the ratios: both sides are measured in one run.",
+        "",
+        *(report.markdown() for report in reports),
+    ]
+    PAGE.write_text("\n".join(page))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""Windows over images in any geometry: convolutions, transposed convolutions and pooling against ONNX Runtime."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from nnrt_hdi.enums import Format, NodeType, PadMode, RoundMode
+from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.tensor import data_type_of
+
+from .oracle import AnyArray, expected
+from .single_node import Pair, graph_of, run, spec
+from .tolerances import require_close
+
+Record = Callable[[str, str, str, float], None]
+Case = tuple[list[AnyArray], dict[str, Any], Format]
+
+geometries = settings(
+    max_examples=80,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much],
+)
+sizes = st.tuples(st.integers(1, 9), st.integers(1, 9))
+small = st.tuples(st.integers(1, 3), st.integers(1, 3))
+kernels = st.tuples(st.integers(1, 4), st.integers(1, 4))
+layouts = st.sampled_from([Format.NHWC, Format.NCHW])
+pad_modes = st.sampled_from(PadMode)
+
+
+def _image(random: np.random.Generator, layout: Format, *nhwc: int) -> AnyArray:
+    image = random.uniform(-2, 2, nhwc).astype(np.float32)
+    return np.ascontiguousarray(np.moveaxis(image, 3, 1)) if layout is Format.NCHW else image
+
+
+def _pads(draw: st.DrawFn, kernel: tuple[int, int]) -> tuple[int, int, int, int]:
+    top, bottom = (draw(st.integers(0, kernel[0] - 1)) for _ in range(2))
+    left, right = (draw(st.integers(0, kernel[1] - 1)) for _ in range(2))
+    return top, bottom, left, right
+
+
+@st.composite
+def convolutions(draw: st.DrawFn, transposed: bool = False) -> Case:
+    random = np.random.default_rng(draw(st.integers(0, 99)))
+    layout, kernel, mode = draw(layouts), draw(kernels), draw(pad_modes)
+    stride, dilation = draw(small), draw(small)
+    group, inner, outer = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    attrs: dict[str, Any] = {"stride": stride, "dilation": dilation, "group": group, "pad_mode": mode}
+    if mode is PadMode.PAD:
+        attrs["pad_list"] = _pads(draw, kernel)
+    if transposed and mode is not PadMode.SAME:
+        attrs["output_paddings"] = tuple(draw(st.integers(0, step - 1)) for step in stride)
+    x = _image(random, layout, draw(st.integers(1, 2)), *draw(sizes), group * inner)
+    weight = _image(random, layout, group * outer, *kernel, inner)
+    return [x, weight, random.uniform(-1, 1, group * outer).astype(np.float32)], attrs, layout
+
+
+@st.composite
+def pools(draw: st.DrawFn) -> Case:
+    random = np.random.default_rng(draw(st.integers(0, 99)))
+    layout, kernel, mode = draw(layouts), draw(kernels), draw(pad_modes)
+    attrs: dict[str, Any] = {"kernel_size": kernel, "strides": draw(small), "pad_mode": mode}
+    if mode is PadMode.PAD:
+        attrs.update(pad=_pads(draw, kernel), round_mode=draw(st.sampled_from(RoundMode)))
+    return [_image(random, layout, draw(st.integers(1, 2)), *draw(sizes), 2)], attrs, layout
+
+
+def _agrees(node_type: NodeType, case: Case, record_error: Record) -> None:
+    arrays, attrs, layout = case
+    operands: list[Pair] = [
+        (spec(array.shape, data_type_of(array.dtype), layout if array.ndim == 4 else Format.NONE), None)
+        for array in arrays
+    ]
+    try:
+        graph = graph_of(node_type, operands, attrs)
+    except InvalidParameter:
+        assume(False)
+    wanted, oracle = expected(node_type, arrays, attrs, layout)
+    record_error(f"{node_type.name} *", "float32", oracle, require_close(run(graph, arrays), wanted))
+
+
+@geometries
+@given(case=convolutions())
+def test_convolution(case: Case, record_error: Record) -> None:
+    _agrees(NodeType.CONV2D_FUSION, case, record_error)
+
+
+@geometries
+@given(case=convolutions(transposed=True))
+def test_transposed_convolution(case: Case, record_error: Record) -> None:
+    _agrees(NodeType.CONV2D_TRANSPOSE_FUSION, case, record_error)
+
+
+@geometries
+@given(case=pools())
+def test_average_pooling(case: Case, record_error: Record) -> None:
+    _agrees(NodeType.AVGPOOL_FUSION, case, record_error)
+
+
+@geometries
+@given(case=pools())
+def test_maximum_pooling(case: Case, record_error: Record) -> None:
+    _agrees(NodeType.MAX_POOL_FUSION, case, record_error)
