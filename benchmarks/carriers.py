@@ -176,7 +176,7 @@ def runs_per_second(address: str, carrier: Callable[[grpc.Channel], Callable[[by
         pipe.recv()
     for pipe in pipes:
         pipe.send("go")
-    counts = [pipe.recv() for pipe in pipes]
+    counts: list[int] = [pipe.recv() for pipe in pipes]
     for process in processes:
         process.join()
     return sum(counts) / THROUGHPUT_S

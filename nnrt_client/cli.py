@@ -40,7 +40,7 @@ def devices(addresses: tuple[str, ...], as_json: bool, timeout: float) -> None:
         rows = [_described(device) for device in runtime.devices()]
     if as_json:
         click.echo(json.dumps(rows, indent=2))
-    else:
+    elif rows:
         _print_table(rows)
     if len(rows) < len(addresses):
         raise SystemExit(1)

@@ -1,10 +1,8 @@
 """Memory of a session that runs can read and write."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count
-
-import numpy as np
 
 from nnrt_device_service.memory import MemoryBudget
 from nnrt_hdi.errors import InvalidParameter, UnknownHandle
@@ -26,12 +24,23 @@ class BufferPool:
         """A new buffer of that many zero bytes. Raises InvalidParameter or OutOfMemory."""
         if not 1 <= length <= MAX_BUFFER_BYTES:
             raise InvalidParameter(f"length is {length}; use 1..{MAX_BUFFER_BYTES}", place="AllocateBuffer")
-        self._budget.take(length)
-        buffer = np.zeros(length, np.uint8).data.cast("B")
+        buffer = self._budget.allocate(length).data
         with self._lock:
             buffer_id = next(self._ids)
             self._buffers[buffer_id] = buffer
         return buffer_id
+
+    def allocate_all(self, lengths: Iterable[int]) -> list[int]:
+        """Several buffers, or none of them."""
+        made: list[int] = []
+        try:
+            for length in lengths:
+                made.append(self.allocate(length))
+        except BaseException:
+            for buffer_id in made:
+                self.release(buffer_id)
+            raise
+        return made
 
     def release(self, buffer_id: int) -> None:
         """Forget a buffer, if it exists; a run that uses it keeps its memory until it ends."""

@@ -45,8 +45,9 @@ class ConstantPool:
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # Taking memory for one constant may mean dropping another.
         self._uploads: dict[bytes, _Upload] = {}
+        budget.on_shortage(self._drop_unused)
 
     def write(self, sha256: bytes, size_bytes: int, offset: int, data: bytes) -> bool:
         """Take the next bytes of a constant; whether that completes it.
@@ -109,15 +110,18 @@ class ConstantPool:
     def _begin(self, sha256: bytes, size_bytes: int) -> _Upload:
         if len(sha256) != SHA256_BYTES:
             raise InvalidParameter(f"a constant's digest has {len(sha256)} bytes; a SHA-256 has {SHA256_BYTES}")
-        unused = (key for key, upload in list(self._uploads.items()) if not upload.users and upload.is_complete)
-        while not self._budget.try_take(size_bytes):
+        upload = self._uploads[sha256] = _Upload(self._budget.allocate(size_bytes))
+        return upload
+
+    def _drop_unused(self) -> bool:
+        """Forget the oldest constant that no model uses; False if there is none."""
+        with self._lock:
+            unused = (key for key, upload in self._uploads.items() if not upload.users and upload.is_complete)
             oldest = next(unused, None)
             if oldest is None:
-                self._budget.take(size_bytes)
-                break
+                return False
             self._drop(oldest)
-        upload = self._uploads[sha256] = _Upload(np.empty(size_bytes, np.uint8))
-        return upload
+            return True
 
     def _drop(self, sha256: bytes) -> None:
         self._budget.give_back(self._uploads.pop(sha256).data.size)

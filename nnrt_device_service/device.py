@@ -70,13 +70,20 @@ class Device:
             if not support.supported:
                 raise Unsupported(support.reason, place=known.place(index))
         digests = uploaded_digests(graph)
+        inline_bytes = sum(constant.size_bytes for constant in graph.constants.values() if constant.data is not None)
         held = session.constants.hold(known)
         if isinstance(held, MissingConstants):
             return held
 
         def release() -> None:
             session.constants.release(digests)
+            session.budget.give_back(inline_bytes)
 
+        try:
+            session.budget.take(inline_bytes)
+        except BaseException:
+            session.constants.release(digests)
+            raise
         try:
             prepared = self._backend.prepare(held, config, lambda fraction: progress("compiling", fraction))
         except BaseException:
@@ -147,9 +154,14 @@ class Device:
                 )
 
 
+def require_input_count(specs: Sequence[TensorSpec], count: int) -> None:
+    """Refuse another number of inputs than the model takes."""
+    if len(specs) != count:
+        raise InvalidParameter(f"{count} inputs were given; the model takes {len(specs)}")
+
+
 def _check_inputs(specs: Sequence[TensorSpec], inputs: Sequence[Array]) -> None:
-    if len(specs) != len(inputs):
-        raise InvalidParameter(f"{len(inputs)} inputs were given; the model takes {len(specs)}")
+    require_input_count(specs, len(inputs))
     for index, (spec, array) in enumerate(zip(specs, inputs, strict=True)):
         if array.dtype != spec.numpy_dtype or not spec.accepts(array.shape):
             raise InvalidParameter(

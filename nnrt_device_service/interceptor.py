@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfMemory
 from nnrt_hdi.wire import rich_status
 
 _log = logging.getLogger(__name__)
@@ -21,6 +21,9 @@ def as_nnrt_error(error: Exception, method: str) -> NnrtError:
     """The error to tell the client. One that nobody raised on purpose is logged, and only its kind told."""
     if isinstance(error, NnrtError):
         return error
+    if isinstance(error, MemoryError):
+        _log.error("%s found no memory: %s", method, error)
+        return OutOfMemory("the daemon's host has not enough memory for it; ask for less", place=method)
     _log.error("%s failed unexpectedly", method, exc_info=error)
     return OperationFailed(f"the daemon failed with {type(error).__name__}; its log has the details", place=method)
 

@@ -1,8 +1,16 @@
 """How much memory a session may hold."""
 
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+from numpy.typing import NDArray
 
 from nnrt_hdi.errors import OutOfMemory
+
+# What anything held costs at least: a million empty things are not free.
+LEAST_BYTES = 1024
 
 
 class MemoryBudget:
@@ -11,23 +19,48 @@ class MemoryBudget:
     def __init__(self, limit_bytes: int) -> None:
         self._limit = limit_bytes
         self._lock = threading.Lock()
+        self._reclaim: Callable[[], bool] = lambda: False
         self.used_bytes = 0
 
-    def try_take(self, size_bytes: int) -> bool:
-        with self._lock:
-            if self.used_bytes + size_bytes > self._limit:
-                return False
-            self.used_bytes += size_bytes
-            return True
+    def on_shortage(self, reclaim: Callable[[], bool]) -> None:
+        """Call this when bytes don't fit; it gives some back that nobody needs, or says that there are none."""
+        self._reclaim = reclaim
 
     def take(self, size_bytes: int) -> None:
         """Raises OutOfMemory if it doesn't fit."""
-        if not self.try_take(size_bytes):
-            raise OutOfMemory(
-                f"{size_bytes} more bytes pass this session's limit of {self._limit} ({self.used_bytes} are used);"
-                " release models or buffers, or raise the daemon's --session-bytes"
-            )
+        cost = max(size_bytes, LEAST_BYTES)
+        while not self._try_take(cost):
+            if cost > self._limit or not self._reclaim():
+                raise OutOfMemory(
+                    f"{cost} more bytes pass this session's limit of {self._limit} ({self.used_bytes} are used);"
+                    " release models or buffers, or raise the daemon's --session-bytes"
+                )
 
     def give_back(self, size_bytes: int) -> None:
         with self._lock:
-            self.used_bytes -= size_bytes
+            self.used_bytes -= max(size_bytes, LEAST_BYTES)
+
+    @contextmanager
+    def lent(self, size_bytes: int) -> Iterator[None]:
+        """Hold bytes while the block lasts. Raises OutOfMemory if they don't fit."""
+        self.take(size_bytes)
+        try:
+            yield
+        finally:
+            self.give_back(size_bytes)
+
+    def allocate(self, size_bytes: int) -> NDArray[np.uint8]:
+        """Zeroed memory of that size, to be given back. Raises OutOfMemory if it doesn't fit, or the host has none."""
+        self.take(size_bytes)
+        try:
+            return np.zeros(size_bytes, np.uint8)
+        except MemoryError as error:
+            self.give_back(size_bytes)
+            raise OutOfMemory(f"the daemon's host has no {size_bytes} bytes left; ask for less") from error
+
+    def _try_take(self, cost: int) -> bool:
+        with self._lock:
+            if self.used_bytes + cost > self._limit:
+                return False
+            self.used_bytes += cost
+            return True

@@ -4,11 +4,12 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, TypeVar
 
 from nnrt_device_service.buffers import chunks
 from nnrt_device_service.constants import MissingConstants
-from nnrt_device_service.device import Device, Prepared, Progress
+from nnrt_device_service.device import Device, Prepared, Progress, require_input_count
 from nnrt_device_service.interceptor import as_nnrt_error
 from nnrt_device_service.session import Session
 from nnrt_device_service.settings import Settings
@@ -27,6 +28,8 @@ from nnrt_hdi.v2 import (
 )
 
 CHUNK_BYTES = 1 << 20
+_CLIENT_NAME_LENGTH = 100
+_MAX_REASON_BYTES = 512
 ResultT = TypeVar("ResultT")
 
 
@@ -42,7 +45,8 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
             hello = next(requests, session_pb2.SessionRequest())
             if hello.WhichOneof("request") != "hello":
                 raise InvalidParameter("the first message of a session must be Hello", place="DeviceSession.Open")
-            session.client = f"{hello.hello.client_name} at {context.peer()}"
+            # For logs: on one line, and no longer than a name is.
+            session.client = f"{hello.hello.client_name[:_CLIENT_NAME_LENGTH]!r} at {context.peer()}"
             yield session_pb2.SessionReply(welcome=self._welcome(session))
             yield from self._beats(session, requests)
         finally:
@@ -107,7 +111,12 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
         _session(self._device, context)
         answers = self._device.supported(wire.graph(request.model))
         return device_pb2.GetSupportedOperationReply(
-            nodes=[device_pb2.NodeSupport(supported=answer.supported, reason=answer.reason) for answer in answers]
+            nodes=[
+                device_pb2.NodeSupport(
+                    supported=answer.supported, reason=wire.shortened(answer.reason, _MAX_REASON_BYTES)
+                )
+                for answer in answers
+            ]
         )
 
     def PrepareModel(self, request: Any, context: Any) -> Iterator[Any]:
@@ -117,11 +126,17 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
 
     def PrepareModelFromModelCache(self, request: Any, context: Any) -> Iterator[Any]:
         session = _session(self._device, context)
-        buffers, config = (
-            [bytes(_bytes(session, buffer)) for buffer in request.buffers],
-            self._config(request),
-        )
-        yield from self._prepared(context, lambda progress: self._device.restore(session, buffers, config, progress))
+        config = self._config(request)
+        views = [
+            wire.at_place(f"buffer {index}", partial(_bytes, session, buffer))
+            for index, buffer in enumerate(request.buffers)
+        ]
+        # Copied, because the client may go on writing. Each may name the same gigabyte, so the copies count.
+        with session.budget.lent(sum(map(len, views))):
+            buffers = [bytes(view) for view in views]
+            yield from self._prepared(
+                context, lambda progress: self._device.restore(session, buffers, config, progress)
+            )
 
     # To a backend a vendor's model file is what it would have exported itself.
     PrepareOfflineModel = PrepareModelFromModelCache
@@ -155,9 +170,12 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
         return device_pb2.WriteBufferReply(written_bytes=written)
 
     def ReadBuffer(self, request: Any, context: Any) -> Iterator[Any]:
-        region = _session(self._device, context).buffers.region(request.buffer_id, request.offset, request.data_size)
-        for start, piece in chunks(region, CHUNK_BYTES):
-            yield device_pb2.BufferChunk(offset=request.offset + start, data=bytes(piece))
+        session = _session(self._device, context)
+        region = session.buffers.region(request.buffer_id, request.offset, request.data_size)
+        # A stream like the others: a client that doesn't read keeps a thread of the daemon.
+        with session.open_stream(context.cancel):
+            for start, piece in chunks(region, CHUNK_BYTES):
+                yield device_pb2.BufferChunk(offset=request.offset + start, data=bytes(piece))
 
     def _config(self, request: Any) -> Any:
         return wire.model_config(request.config, self._settings.tensor_bytes)
@@ -215,8 +233,7 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
         with session.model(request.model_id).in_use() as prepared:
             exported = prepared.export()
         reply = prepared_model_pb2.ExportModelCacheReply()
-        for part in exported:
-            buffer_id = session.buffers.allocate(len(part))
+        for part, buffer_id in zip(exported, session.buffers.allocate_all(map(len, exported)), strict=True):
             session.buffers.region(buffer_id, 0, len(part))[:] = part
             reply.buffers.add(region=model_pb2.BufferRegion(buffer_id=buffer_id, data_size=len(part)))
         return reply
@@ -230,6 +247,8 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
         return prepared_model_pb2.ReleaseReply()
 
     def _run(self, session: Session, request: Any, cancellation: Cancellation) -> Any:
+        # Counted before they are made: a message holds millions of empty ones.
+        require_input_count(session.model(request.model_id).prepared.inputs, len(request.inputs))
         inputs = [_input(session, index, tensor) for index, tensor in enumerate(request.inputs)]
         specs, outputs = self._device.run(session, request.model_id, inputs, cancellation)
         if request.outputs and len(request.outputs) != len(outputs):

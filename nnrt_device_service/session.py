@@ -116,12 +116,12 @@ class Session:
 
     @contextmanager
     def open_stream(self, end: Callable[[], object]) -> Iterator[None]:
-        """Count a run stream, and call `end` if the session ends first. Raises OutOfMemory beyond the limit."""
+        """Count a stream of any kind, and call `end` if the session ends first. Raises OutOfMemory beyond the limit."""
         with self._lock:
             self._require_open()
             if self._streams >= self._settings.session_streams:
                 raise OutOfMemory(
-                    f"this session has {self._streams} run streams open, its limit; use fewer at a time,"
+                    f"this session has {self._streams} streams open, its limit; use fewer at a time,"
                     " or raise the daemon's --session-streams"
                 )
             self._streams += 1

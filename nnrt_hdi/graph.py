@@ -5,6 +5,7 @@ and that the nodes can be put in an order.
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,6 +22,9 @@ AttrValue = bool | int | float | str | tuple[int, ...] | tuple[float, ...] | tup
 # Operands of up to this many bytes may decide shapes (axes, permutations, target shapes), so they travel with the graph
 # itself; larger constants travel by digest and never decide anything before a run.
 INLINE_CONSTANT_BYTES = 1024
+
+# As much of a name as places show.
+_SHOWN_NAME = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,12 +108,11 @@ class Graph:
     def place(self, node: int) -> str:
         """How messages name a node: CONV2D_FUSION node 3 'conv1'."""
         subject = self.nodes[node]
-        return f"{subject.type.name} node {node}" + (f" {subject.name!r}" if subject.name else "")
+        return f"{subject.type.name} node {node}" + shown_name(subject.name)
 
     def tensor_place(self, tensor: int) -> str:
         """How messages name a tensor: tensor 7 'image'."""
-        name = self.tensors[tensor].name
-        return f"tensor {tensor}" + (f" {name!r}" if name else "")
+        return f"tensor {tensor}" + shown_name(self.tensors[tensor].name)
 
     def with_tensors(self, tensors: Sequence[TensorSpec]) -> Self:
         """The same graph with other (better known) tensor specs."""
@@ -128,16 +131,25 @@ class Graph:
         yield from (("the graph's outputs", index) for index in self.outputs)
         yield from (("the constants", index) for index in self.constants)
         for number, node in enumerate(self.nodes):
-            yield from ((self.place(number), index) for index in (*node.inputs, *node.outputs))
+            place = self.place(number)
+            for index in (*node.inputs, *node.outputs):
+                yield place, index
 
     def _check_indices(self) -> None:
         if not self.outputs:
             raise InvalidParameter("the graph has no outputs; name at least one tensor")
+        if len(set(self.outputs)) < len(self.outputs):
+            twice = next(index for index, count in Counter(self.outputs).items() if count > 1)
+            raise InvalidParameter(
+                f"tensor index {twice} comes twice; name each tensor once", place="the graph's outputs"
+            )
         count = len(self.tensors)
         used = set()
         for place, index in self._references():
             if not 0 <= index < count:
-                raise InvalidParameter(f"tensor index {index} is outside 0..{count - 1}", place=place)
+                raise InvalidParameter(
+                    f"there is no tensor {index}; the graph has {count}, counted from 0", place=place
+                )
             used.add(index)
         for index in range(count):
             if index not in used:
@@ -146,10 +158,12 @@ class Graph:
     def _check_constants(self) -> None:
         for index, constant in self.constants.items():
             spec = self.tensors[index]
-            if spec.is_dynamic or constant.size_bytes != spec.byte_size:
+            place = self.tensor_place(index)
+            if spec.is_dynamic:
+                raise InvalidParameter(f"it has data, but is {spec}; give it every dimension", place=place)
+            if constant.size_bytes != spec.byte_size:
                 raise InvalidParameter(
-                    f"its data has {constant.size_bytes} bytes, but {spec} does not",
-                    place=self.tensor_place(index),
+                    f"its data has {constant.size_bytes} bytes; {spec} has {spec.byte_size}", place=place
                 )
 
     def _check_sources(self) -> None:
@@ -158,10 +172,11 @@ class Graph:
         for index in self.inputs:
             self._claim(source, index, "the graph's inputs")
         for number, node in enumerate(self.nodes):
+            place = self.place(number)
             if not node.outputs:
-                raise InvalidParameter("the node writes no tensor; give it an output", place=self.place(number))
+                raise InvalidParameter("the node writes no tensor; give it an output", place=place)
             for index in node.outputs:
-                self._claim(source, index, self.place(number))
+                self._claim(source, index, place)
         for place, index in self._references():
             if index not in source:
                 raise InvalidParameter(
@@ -176,3 +191,10 @@ class Graph:
                 place=self.tensor_place(index),
             )
         source[index] = claimant
+
+
+def shown_name(name: str) -> str:
+    """A name as a place shows it: quoted, and not much of a long one."""
+    if not name:
+        return ""
+    return f" {name!r}" if len(name) <= _SHOWN_NAME else f" {name[:_SHOWN_NAME]!r}..."

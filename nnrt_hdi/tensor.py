@@ -83,7 +83,8 @@ class TensorSpec:
         for axis, dim in enumerate(self.shape):
             if not UNKNOWN_DIM <= dim <= MAX_DIM:
                 raise InvalidParameter(f"dimension {axis} is {dim}; use -1 (unknown) or 0..{MAX_DIM}")
-        fixed = math.prod(dim for dim in self.shape if dim != UNKNOWN_DIM)
+        # Strides must not overflow either, so a dimension of 0 doesn't excuse the others.
+        fixed = math.prod(dim for dim in self.shape if dim > 0)
         if fixed * self.item_size > MAX_TENSOR_BYTES:
             raise InvalidParameter(f"shape {list(self.shape)} of {self.data_type.name} overflows 2^63 bytes")
 

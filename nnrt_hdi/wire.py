@@ -38,13 +38,25 @@ from nnrt_hdi.errors import (
     Unsupported,
     error_class,
 )
-from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, AttrValue, Constant, Graph, Node
-from nnrt_hdi.tensor import Array, QuantParam, TensorSpec
+from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, AttrValue, Constant, Graph, Node, shown_name
+from nnrt_hdi.tensor import MAX_RANK, Array, QuantParam, Shape, TensorSpec
 from nnrt_hdi.v2 import error_pb2, model_pb2, node_pb2, prepared_model_pb2, session_pb2
 
 # Metadata of every call but DeviceSession.Open: the session it belongs to.
 SESSION_METADATA = "nnrt-session-bin"
 SHA256_BYTES = 32
+
+# What a model may have, so that checking it stays a matter of seconds and megabytes whatever a message can hold.
+MAX_NODES = 1 << 16
+MAX_TENSORS = 1 << 18
+MAX_REFERENCES = 1 << 20  # operands and results of all nodes, inputs and outputs of the graph
+MAX_QUANT_PARAMS = 1 << 20  # of all tensors
+MAX_ATTRIBUTE_VALUES = 1024  # of one list
+
+# Errors travel in trailers, for which gRPC takes 8 KiB by default, encoded at a third or more above their size.
+_MAX_MESSAGE_BYTES = 2048
+_MAX_PLACE_BYTES = 512
+_MAX_STATUS_BYTES = 256
 
 _ATTR_FIELD_OFFSET = 1000
 _ATTR_FIELDS = {field.name: field for field in node_pb2.Node.DESCRIPTOR.oneofs_by_name["attr"].fields}
@@ -75,7 +87,7 @@ def tensor_spec(message: "model_pb2.Tensor") -> TensorSpec:
     """The description in a Tensor message, without its data."""
     return TensorSpec(
         data_type=known_enum(DataType, message.data_type, "data_type"),
-        shape=tuple(message.dims),
+        shape=_shape(message.dims),
         format=_format(message),
         quant=tuple(QuantParam(param.scale, param.zero_point, param.num_bits or 8) for param in message.quant_params),
         name=message.name,
@@ -99,7 +111,7 @@ def io_spec(message: "model_pb2.IOTensor") -> TensorSpec:
     """The description in an IOTensor message; all its dimensions are known."""
     spec = TensorSpec(
         known_enum(DataType, message.data_type, "data_type"),
-        tuple(message.dimensions),
+        _shape(message.dimensions),
         _format(message),
         (),
         message.name,
@@ -150,6 +162,17 @@ def _format(message: "model_pb2.Tensor | model_pb2.IOTensor") -> Format:
     return known_enum(Format, message.format, "format") if message.HasField("format") else Format.NONE
 
 
+def _shape(dims: Sequence[int]) -> Shape:
+    """The dimensions, counted before they are copied."""
+    _require_at_most(MAX_RANK, len(dims), "dimensions")
+    return tuple(dims)
+
+
+def _require_at_most(limit: int, count: int, what: str) -> None:
+    if count > limit:
+        raise InvalidParameter(f"there are {count} {what}; use at most {limit}")
+
+
 def _format_number(spec: TensorSpec) -> Any:
     return None if spec.format is Format.NONE else number(spec.format)
 
@@ -159,19 +182,21 @@ def _format_number(spec: TensorSpec) -> Any:
 
 def graph(message: "model_pb2.Model") -> Graph:
     """The graph of a Model. Constants sent by digest come without their data."""
+    _require_moderate(message)
     tensors = tuple(
-        at_place(f"tensor {index} {tensor.name!r}", partial(tensor_spec, tensor))
+        at_place(f"tensor {index}{shown_name(tensor.name)}", partial(tensor_spec, tensor))
         for index, tensor in enumerate(message.all_tensors)
     )
     constants = {
-        index: at_place(f"tensor {index} {tensor.name!r}", partial(_constant, tensor, tensors[index]))
+        index: at_place(f"tensor {index}{shown_name(tensor.name)}", partial(_constant, tensor, tensors[index]))
         for index, tensor in enumerate(message.all_tensors)
         if tensor.data.WhichOneof("place")
     }
     return Graph(
         tensors=tensors,
         nodes=tuple(
-            at_place(f"node {index} {node.name!r}", partial(_node, node)) for index, node in enumerate(message.nodes)
+            at_place(f"node {index}{shown_name(node.name)}", partial(_node, node))
+            for index, node in enumerate(message.nodes)
         ),
         inputs=tuple(message.input_index),
         outputs=tuple(message.output_index),
@@ -205,6 +230,17 @@ def model_message(graph: Graph) -> "model_pb2.Model":
     return message
 
 
+def _require_moderate(message: "model_pb2.Model") -> None:
+    """Refuse a model with more parts than any real one has, before they are copied."""
+    _require_at_most(MAX_TENSORS, len(message.all_tensors), "tensors")
+    _require_at_most(MAX_NODES, len(message.nodes), "nodes")
+    references = len(message.input_index) + len(message.output_index)
+    references += sum(len(node.input_index) + len(node.output_index) for node in message.nodes)
+    _require_at_most(MAX_REFERENCES, references, "references to tensors")
+    quant_params = sum(len(tensor.quant_params) for tensor in message.all_tensors)
+    _require_at_most(MAX_QUANT_PARAMS, quant_params, "quantization parameters")
+
+
 def _constant(message: "model_pb2.Tensor", spec: TensorSpec) -> Constant:
     place = message.data.WhichOneof("place")
     if place == "inline":
@@ -213,6 +249,11 @@ def _constant(message: "model_pb2.Tensor", spec: TensorSpec) -> Constant:
         ref = message.data.constant
         if len(ref.sha256) != SHA256_BYTES:
             raise InvalidParameter(f"its digest has {len(ref.sha256)} bytes; a SHA-256 has {SHA256_BYTES}")
+        if ref.size_bytes <= INLINE_CONSTANT_BYTES:
+            # It may decide shapes, and then whether a node is supported must not depend on what is uploaded already.
+            raise InvalidParameter(
+                f"it has {ref.size_bytes} bytes and is sent by digest; send up to {INLINE_CONSTANT_BYTES} inline"
+            )
         return Constant(ref.sha256, ref.size_bytes)
     raise InvalidParameter("its data is a region of a buffer; constants travel inline or by digest")
 
@@ -255,11 +296,11 @@ def _node_message(node: Node) -> "node_pb2.Node":
 
 
 def _attr_value(descriptor: Any, value: Any) -> AttrValue:
-    if descriptor.message_type:
-        return tuple(tuple(entry.values) for entry in value)
     if isinstance(value, bool | int | float | str):
         return value
-    return tuple(value)
+    count = sum(len(entry.values) for entry in value) if descriptor.message_type else 0
+    _require_at_most(MAX_ATTRIBUTE_VALUES, max(count, len(value)), f"values in {descriptor.name}")
+    return tuple(tuple(entry.values) for entry in value) if descriptor.message_type else tuple(value)
 
 
 def _set_attr(message: Any, name: str, value: AttrValue) -> None:
@@ -362,7 +403,11 @@ _ERROR_OF_STATUS: dict[grpc.StatusCode, type[NnrtError]] = {
 
 
 def error_detail(error: NnrtError) -> "error_pb2.ErrorDetail":
-    return error_pb2.ErrorDetail(code=number(error.code), message=error.message, place=error.place)
+    return error_pb2.ErrorDetail(
+        code=number(error.code),
+        message=shortened(error.message, _MAX_MESSAGE_BYTES),
+        place=shortened(error.place, _MAX_PLACE_BYTES),
+    )
 
 
 def error_from_detail(detail: "error_pb2.ErrorDetail") -> NnrtError:
@@ -371,9 +416,20 @@ def error_from_detail(detail: "error_pb2.ErrorDetail") -> NnrtError:
 
 def rich_status(error: NnrtError) -> "grpc.Status":
     """The error as a status to abort a call with."""
-    status = status_pb2.Status(code=grpc.StatusCode[error.grpc_status].value[0], message=str(error))
+    status = status_pb2.Status(
+        code=grpc.StatusCode[error.grpc_status].value[0], message=shortened(str(error), _MAX_STATUS_BYTES)
+    )
     status.details.add().Pack(error_detail(error))
     return rpc_status.to_status(status)
+
+
+def shortened(text: str, most_bytes: int) -> str:
+    """The text if its UTF-8 is no longer than that, else its beginning and its end."""
+    data = text.encode(errors="backslashreplace")
+    if len(data) <= most_bytes:
+        return data.decode()
+    half = (most_bytes - 5) // 2
+    return f"{data[:half].decode(errors='ignore')} ... {data[-half:].decode(errors='ignore')}"
 
 
 def error_detail_of(call: "grpc.Call") -> NnrtError | None:

@@ -10,7 +10,7 @@
   data types, ranks and quantization the operator takes; `| None` with a default of None makes an operand optional, and
   `*parts` takes any number.
 * Parameters behind `*` are the attributes of HDI's struct, under their snake_case names, with the type they must have
-  and the value an absent attribute means.
+  and the value an absent one means; without a default it is required.
 * An underscore at the end of a name (`global_`, `type_`) keeps it apart from Python's own words and is not part of it.
 * A parameter named `declared`, if there is one, gets the specs that the model declares for the outputs.
 * The body checks what the annotations can't say (`require`), and returns the spec of the output, or a tuple of specs.
@@ -129,6 +129,12 @@ class AttributeRule:
             refuse(f"{self.name} is {value!r}; use {_type_name(self.type)}")
         return value
 
+    def absent(self) -> Any:
+        """What it means that the attribute is not given. Refuses where the operator can't do without."""
+        if self.default is inspect.Parameter.empty:
+            refuse(f"{self.name} is missing; give {_type_name(self.type)}")
+        return self.default
+
 
 @dataclass(frozen=True, slots=True)
 class Operator:
@@ -149,7 +155,7 @@ class Operator:
                 known = ", ".join(self.attributes) or "none"
                 refuse(f"it has no attribute {name!r}; it has {known}")
         return {
-            rule.parameter: rule.bind(attrs[name]) if name in attrs else rule.default
+            rule.parameter: rule.bind(attrs[name]) if name in attrs else rule.absent()
             for name, rule in self.attributes.items()
         }
 

@@ -151,7 +151,7 @@ def activation(model: Onnx, arrays: list[AnyArray], attrs: Attrs, _: Format) -> 
         case ActivationType.LEAKY_RELU:
             return model.op("LeakyRelu", "x0", alpha=attrs["alpha"])
         case ActivationType.HSIGMOID | ActivationType.HSWISH | ActivationType.GELU if dtype == np.float64:
-            return _in_double(model, kind, attrs)
+            return _in_double(model, kind)
         case ActivationType.HSIGMOID:
             return model.op("HardSigmoid", "x0", alpha=1 / 6, beta=0.5)
         case ActivationType.SWISH:
@@ -161,23 +161,19 @@ def activation(model: Onnx, arrays: list[AnyArray], attrs: Attrs, _: Format) -> 
     return model.op(_PLAIN[kind], "x0")
 
 
-def _in_double(model: Onnx, kind: ActivationType, attrs: Attrs) -> str:
-    """The functions whose constants ONNX Runtime has in single precision only, as ONNX defines them."""
+def _in_double(model: Onnx, kind: ActivationType) -> str:
+    """Functions whose constants ONNX Runtime has in single precision only, as ONNX defines them; GELU by tanh."""
 
     def number(value: float) -> str:
         return model.constant(np.array(value, np.float64))
 
-    if kind is not ActivationType.GELU:
-        clipped = model.op("Clip", model.op("Add", "x0", number(3)), number(0), number(6))
-        sixth = model.op("Div", clipped, number(6))
-        return sixth if kind is ActivationType.HSIGMOID else model.op("Mul", "x0", sixth)
-    if attrs.get("approximate"):
+    if kind is ActivationType.GELU:
         cube = model.op("Mul", number(0.044715), model.op("Pow", "x0", number(3)))
         inner = model.op("Mul", number(np.sqrt(2 / np.pi)), model.op("Add", "x0", cube))
-        bell = model.op("Tanh", inner)
-    else:
-        bell = model.op("Erf", model.op("Div", "x0", number(np.sqrt(2))))
-    return model.op("Mul", model.op("Mul", number(0.5), "x0"), model.op("Add", number(1), bell))
+        return model.op("Mul", model.op("Mul", number(0.5), "x0"), model.op("Add", number(1), model.op("Tanh", inner)))
+    clipped = model.op("Clip", model.op("Add", "x0", number(3)), number(0), number(6))
+    sixth = model.op("Div", clipped, number(6))
+    return sixth if kind is ActivationType.HSIGMOID else model.op("Mul", "x0", sixth)
 
 
 # ---- arithmetic, linear, normalization -------------------------------------------------------------------------------

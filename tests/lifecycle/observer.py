@@ -1,0 +1,53 @@
+"""Watching a daemon from outside: a session of its own that does nothing but ask how the device is."""
+
+import queue
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import grpc
+from typing_extensions import Self
+
+from nnrt_hdi.v2 import session_pb2, session_pb2_grpc
+
+DEADLINE_S = 20.0
+
+
+class Observer:
+    """A raw session with a daemon. A context manager."""
+
+    def __init__(self, address: str) -> None:
+        self._channel = grpc.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
+        self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        stub = session_pb2_grpc.DeviceSessionStub(self._channel)
+        self._call = stub.Open(iter(self._requests.get, None), timeout=120)
+        self._requests.put(session_pb2.SessionRequest(hello=session_pb2.Hello(client_name="observer")))
+        self.welcome = next(self._call).welcome
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._requests.put(None)
+        self._channel.close()
+
+    def state(self) -> Any:
+        """The DeviceState now."""
+        self._requests.put(session_pb2.SessionRequest(beat=session_pb2.Beat()))
+        return next(self._call).beat.state
+
+    def wait_for(self, wanted: Callable[[Any], bool]) -> Any:
+        """Ask until the DeviceState is as wanted; that state."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not wanted(state := self.state()):
+            assert time.monotonic() < deadline, f"the device did not come to the state waited for: {state}"
+        return state
+
+    def wait_until_empty(self) -> None:
+        """Wait until the daemon holds nothing for anybody but this observer."""
+        self.wait_for(
+            lambda state: (state.sessions, state.running, state.queued, state.held_bytes) == (1, 0, 0, 0)
+        )

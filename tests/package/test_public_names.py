@@ -1,0 +1,15 @@
+"""The names an application may rely on. A change here is a change of the interface: say so in the changelog."""
+
+import nnrt_client
+
+PUBLIC = """
+    Capabilities Compilation ConnectionFailed DataType Device DeviceStatus DeviceType DynamicShape Executor Format
+    FuseType InvalidFile InvalidParameter InvalidPath Model ModelTensor NnrtError NullPointer OperationFailed
+    OperationForbidden OperationType OutOfMemory PadMode PerformanceMode Priority QuantParam ReturnCode Runtime
+    SaveCacheFailed Settings Support TensorDesc TensorType TimedOut UnavailableDevice Unsupported supported_operations
+"""
+
+
+def test_public_names() -> None:
+    assert nnrt_client.__all__ == PUBLIC.split()
+    assert all(hasattr(nnrt_client, name) for name in nnrt_client.__all__)

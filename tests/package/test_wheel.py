@@ -1,0 +1,71 @@
+"""The distribution: what a wheel holds, and that it works where it is installed."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOMS = ("nnrt_hdi", "nnrt_client", "nnrt_device_service", "nnrt_backend_reference")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel built from a copy of the sources, so that the build leaves nothing in them."""
+    source = tmp_path_factory.mktemp("source")
+    files = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    for name in filter(None, files.split("\0")):
+        if (ROOT / name).is_file():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            (source / name).write_bytes((ROOT / name).read_bytes())
+    built = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", built, source],
+        check=True,
+        capture_output=True,
+    )
+    (path,) = built.iterdir()
+    return path
+
+
+def test_wheel_holds_every_room_and_nothing_else(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == set(ROOMS)
+    for room in ROOMS:
+        assert f"{room}/py.typed" in names
+    assert "nnrt_hdi/v2/node_pb2.pyi" in names
+
+
+def test_an_installed_wheel_serves_and_is_found(wheel: Path, tmp_path: Path) -> None:
+    """Daemon and client of the wheel talk to each other from a folder that isn't the sources."""
+    place = tmp_path / "site"
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--no-deps", "--target", place, wheel], check=True, capture_output=True
+    )
+    environment = {**os.environ, "PYTHONPATH": str(place)}
+
+    def run(*command: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True)
+
+    where = run(sys.executable, "-c", f"import {', '.join(ROOMS)}; print({'.__file__, '.join(ROOMS)}.__file__)")
+    assert all(path.startswith(str(place)) for path in where.stdout.split())
+    assert "reference" in run(str(place / "bin/nnrt-device"), "backends").stdout
+    with subprocess.Popen(
+        [place / "bin/nnrt-device", "serve"], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+    ) as daemon:
+        try:
+            assert daemon.stdout is not None
+            address = daemon.stdout.readline().split()[2]
+            assert "reference_nnrt_v2_1" in run(str(place / "bin/nnrt"), "devices", address, "--json").stdout
+        finally:
+            daemon.kill()
