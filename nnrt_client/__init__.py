@@ -12,7 +12,7 @@ with Runtime(["127.0.0.1:50051"]) as runtime:
             (output,) = executor.run_sync([numpy.ones((1, 4), "float32")])
 """
 
-from nnrt_client.compilation import Compilation, supported_operations
+from nnrt_client.compilation import Compilation
 from nnrt_client.device import Device
 from nnrt_client.enums import (
     DataType,
@@ -88,5 +88,4 @@ __all__ = [
     "TimedOut",
     "UnavailableDevice",
     "Unsupported",
-    "supported_operations",
 ]

@@ -134,10 +134,6 @@ class Compilation:
             raise InvalidParameter(f"extension config {name!r} has the value {value!r}; neither may be empty")
         self._extensions[name] = self._extensions[name] + b"|" + value if name in self._extensions else value
 
-    def supported_operations(self) -> list[Support]:
-        """Per operation of the model, whether the device runs it, and if not, why."""
-        return supported_operations(self._model, self._device)
-
     def build(self, progress: Callable[[str, float], None] | None = None) -> None:
         """Compile. `progress` is called with a stage ("checking", "uploading", "compiling") and a fraction of it.
 
@@ -198,11 +194,6 @@ class Compilation:
     def _require_capability(self, capability: str, wanted: bool) -> None:
         if wanted and not getattr(self._device.capabilities, capability):
             raise UnavailableDevice(f"{self._device.name} does not have the capability {capability}")
-
-
-def supported_operations(model: Model, device: Device) -> list[Support]:
-    """Per operation of a finished model, whether the device runs it, and if not, why. Sends no weights."""
-    return upload.ask_supported(device.link().connection, model.graph)
 
 
 def _require_supported(graph: Graph, answers: list[Support]) -> None:

@@ -40,6 +40,8 @@ class Connection:
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._welcomed = threading.Event()
+        self._settled = threading.Event()
+        self._is_closing = False
         self._on_death: list[Callable[[NnrtError], None]] = []
         self._outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._last_heard = time.monotonic()
@@ -132,9 +134,12 @@ class Connection:
     def close(self) -> None:
         """Say goodbye, so that the daemon frees everything at once. Idempotent."""
         if self.is_alive:
+            self._is_closing = True
             self._outbox.put(session_pb2.SessionRequest(goodbye=session_pb2.Goodbye()))
             self._over.wait(self.settings.verdict_timeout_s)
         self._end(UnavailableDevice("the session was closed", place=self.place))
+        # Another thread may be ending it: when this returns, what was in flight has been told.
+        self._settled.wait(self.settings.verdict_timeout_s)
 
     # ---- the session's stream
 
@@ -155,7 +160,7 @@ class Connection:
         return self._welcome
 
     def _requests(self) -> Iterator[Any]:
-        """Hello, then beats until the session is over. Runs in a thread of gRPC's, which makes it our watch too."""
+        """Hello, then beats until the session is over. Runs in a thread of gRPC's."""
         hello = session_pb2.Hello(protocol_minor=PROTOCOL_MINOR, client_name=f"nnrt-client {__version__}")
         yield session_pb2.SessionRequest(hello=hello)
         sequence = 0
@@ -169,18 +174,28 @@ class Connection:
                     continue  # Something changed: whether the session lives, or how often to beat.
                 yield last_words
                 return
-            silence_s = time.monotonic() - self._last_heard
-            if silence_s > self.settings.heartbeat_timeout_s:
-                self._end(
-                    UnavailableDevice(
-                        f"it has been silent for {silence_s:.1f} s"
-                        f" (heartbeat_timeout_s is {self.settings.heartbeat_timeout_s:g}) and counts as dead",
-                        place=self.place,
-                    )
-                )
-                return
             sequence += 1
             yield session_pb2.SessionRequest(beat=session_pb2.Beat(sequence=sequence))
+
+    def _watch(self) -> None:
+        """Hold the daemon for dead after its silence. In a thread of its own, for the one that sends beats waits while
+        a stopped daemon takes no bytes."""
+        timeout_s = self.settings.heartbeat_timeout_s
+        silence_s = 0.0
+        while silence_s < timeout_s:
+            looked_at = time.monotonic()
+            if self._over.wait(min(self._interval_s, timeout_s - silence_s)):
+                return
+            now = time.monotonic()
+            if now - looked_at > 2 * self._interval_s:
+                self._last_heard = now  # This process stood still, so it could not have heard anything.
+            silence_s = now - self._last_heard
+        self._end(
+            UnavailableDevice(
+                f"it has been silent for {silence_s:.1f} s (heartbeat_timeout_s is {timeout_s:g}) and counts as dead",
+                place=self.place,
+            )
+        )
 
     def _read(self) -> None:
         try:
@@ -190,7 +205,8 @@ class Connection:
                     self._begin(reply.welcome)
                 else:
                     self.state = reply.beat.state
-            reason: NnrtError = UnavailableDevice("it ended the session", place=self.place)
+            ending = "the session was closed" if self._is_closing else "it ended the session"
+            reason: NnrtError = UnavailableDevice(ending, place=self.place)
         except grpc.RpcError as error:
             reason = self._end_reason(error)
         self._end(reason)
@@ -200,6 +216,7 @@ class Connection:
         timeout_s = min(self.settings.heartbeat_timeout_s, welcome.heartbeat_timeout_ms / 1000)
         self._interval_s = timeout_s / _BEATS_PER_TIMEOUT
         self._outbox.put(None)
+        threading.Thread(target=self._watch, name=f"nnrt-watch {self.address}", daemon=True).start()
         self._welcomed.set()
 
     def _end_reason(self, error: Any) -> NnrtError:
@@ -222,4 +239,5 @@ class Connection:
         _log.info("session over: %s", reason)
         for listener in listeners:
             listener(reason)
+        self._settled.set()
         self._channel.close()

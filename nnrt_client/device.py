@@ -9,7 +9,7 @@ from nnrt_client.run_streams import RunStreams
 from nnrt_hdi import wire
 from nnrt_hdi.backend import Capabilities, DeviceInfo
 from nnrt_hdi.enums import DeviceStatus, DeviceType
-from nnrt_hdi.errors import OperationForbidden, UnavailableDevice
+from nnrt_hdi.errors import ConnectionFailed, OperationForbidden, UnavailableDevice
 from nnrt_hdi.v2 import device_pb2
 
 
@@ -75,17 +75,24 @@ class Device:
         return wire.device_status(reply.status)
 
     def link(self) -> Link:
-        """The living link, or a new one to the same device. Raises ConnectionFailed or UnavailableDevice."""
+        """The living link, or a new one to the same device. Raises UnavailableDevice if there is none any more."""
         with self._lock:
             if self._is_closed:
                 raise OperationForbidden("its runtime is closed; make a new one", place=self.name)
             if not self._link.connection.is_alive:
-                connection = Connection(self.address, self._link.connection.settings)
+                connection = self._reconnected()
                 if (name := _unique_name(connection)) != self.name:
                     connection.close()
                     raise UnavailableDevice(f"{self.name} is gone; {name} answers in its place", place=connection.place)
                 self._link = Link(connection, self._callbacks)
             return self._link
+
+    def _reconnected(self) -> Connection:
+        try:
+            return Connection(self.address, self._link.connection.settings)
+        except ConnectionFailed as error:
+            # The address was good before, so it is the device that is missing.
+            raise UnavailableDevice(error.message, place=error.place) from error
 
     def close(self) -> None:
         """End the session, for good; the daemon frees everything made in it."""

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from typing_extensions import Buffer
 
+from nnrt_client.device import Device
 from nnrt_client.enums import DataType, Format, OperationType, TensorType
 from nnrt_client.operations import Operation, operation_of
 from nnrt_client.operations.operation import MANY
@@ -18,6 +19,8 @@ from nnrt_client.operations.record import OperationRecord, TensorRecord, inferre
 from nnrt_client.operations.values import copied_elements, is_empty, operand_array, raw_array
 from nnrt_client.quant_param import QuantParam
 from nnrt_client.tensor_desc import TensorDesc
+from nnrt_client.upload import ask_supported
+from nnrt_hdi.backend import Support
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationForbidden
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.tensor import UNKNOWN_DIM, Array, TensorSpec, data_type_of
@@ -226,6 +229,14 @@ class Model:
         if self._graph is None:
             self._graph = lowered(self.name, self._tensors, self._operations, self._inputs, self._outputs)
         return self._graph
+
+    def supported_operations(self, device: Device) -> list[Support]:
+        """Per operation, in the order they were added, whether a device runs it, and if not, why. Sends no weights.
+
+        Raises OperationForbidden before `finish`, InvalidParameter as `graph` does, and UnavailableDevice or
+        ConnectionFailed where the device isn't reached.
+        """
+        return ask_supported(device.link().connection, self.graph)
 
     def input(
         self,

@@ -20,6 +20,8 @@ from nnrt_hdi.errors import NnrtError, OperationFailed, TimedOut
 
 # Streams of a session that are left for uploads.
 _RESERVED_STREAMS = 2
+# RunRequest.timeout_ms is a uint32. Our own watch knows the longer ones.
+_MAX_TIMEOUT_MS = 2**32 - 1
 
 
 Decode = Callable[[Any], Any]
@@ -42,7 +44,7 @@ class PendingRun:
 
     def end(self, reply: Any) -> None:
         """Hand over what the reply holds, unless the run has already ended."""
-        if self._once.acquire(blocking=False):
+        if self._is_ours_to_end():
             try:
                 result = self._decode(reply)
             except Exception as error:
@@ -52,8 +54,12 @@ class PendingRun:
 
     def fail(self, error: NnrtError) -> None:
         """Hand over the error, unless the run has already ended."""
-        if self._once.acquire(blocking=False):
+        if self._is_ours_to_end():
             self.future.set_exception(error)
+
+    def _is_ours_to_end(self) -> bool:
+        """Whether it has not ended yet, by itself or by its future's `cancel`."""
+        return self._once.acquire(blocking=False) and self.future.set_running_or_notify_cancel()
 
 
 class RunStreams:
@@ -80,6 +86,7 @@ class RunStreams:
             self._place(run)
             if run.deadline < self._watch_wakes_at:
                 self._wake_watch(run.deadline)
+        run.future.add_done_callback(lambda future: self._abandon_cancelled(run))
         return run
 
     def abandon(self, run: PendingRun, error: NnrtError) -> None:
@@ -93,6 +100,10 @@ class RunStreams:
                 self._open.discard(stream)
                 stream.cancel()
         run.fail(error)
+
+    def _abandon_cancelled(self, run: PendingRun) -> None:
+        if run.future.cancelled():
+            self.abandon(run, OperationFailed("the run was cancelled"))
 
     def finished(self, stream: "_RunStream") -> PendingRun | None:
         """The stream's run has its reply: which run that was, while the stream goes on with the next one."""
@@ -109,21 +120,25 @@ class RunStreams:
             self._open.discard(stream)
             if stream in self._idle:
                 self._idle.remove(stream)
-            waiting, self._waiting = self._waiting, deque()
-            if self._death is None:
-                for other in waiting:
-                    self._place(other)
+            try:
+                while self._waiting and len(self._open) < self._limit:
+                    self._opened().send(self._waiting.popleft())
+            except NnrtError:
+                pass  # The session is over; `_end_all` ends those that wait.
         return run
 
     def _place(self, run: PendingRun) -> None:
         if self._idle:
             self._idle.pop().send(run)
         elif len(self._open) < self._limit:
-            stream = _RunStream(self, self._connection)
-            self._open.add(stream)
-            stream.send(run)
+            self._opened().send(run)
         else:
             self._waiting.append(run)
+
+    def _opened(self) -> "_RunStream":
+        stream = _RunStream(self, self._connection)
+        self._open.add(stream)
+        return stream
 
     def _next(self, stream: "_RunStream") -> None:
         if self._waiting:
@@ -188,7 +203,8 @@ class _RunStream:
         self.run = run
         request, run.request = run.request, None
         if run.timeout_ms is not None:
-            request.timeout_ms = max(int((run.deadline - time.monotonic()) * 1000), 1)
+            remaining_ms = int((run.deadline - time.monotonic()) * 1000)
+            request.timeout_ms = min(max(remaining_ms, 1), _MAX_TIMEOUT_MS)
         self._outbox.put(request)
 
     def cancel(self) -> None:
@@ -200,7 +216,7 @@ class _RunStream:
         self._outbox.put(None)
 
     def _read(self) -> None:
-        failure: NnrtError = OperationFailed("the daemon ended the run stream", place=self._connection.place)
+        broken: grpc.RpcError | None = None
         try:
             for reply in self._call:
                 run = self._streams.finished(self)
@@ -208,9 +224,13 @@ class _RunStream:
                     run.end(reply)
                 run = reply = None  # An idle stream keeps no tensors alive.
         except grpc.RpcError as error:
-            if self.run is not None:
-                failure = self._connection.verdict(error, "PreparedModel.RunStream")
-        run = self._streams.lost(self)
+            broken = error
+        run = self._streams.lost(self)  # First of all, so that no other run is given to this stream.
         if run is not None:
-            run.fail(failure)
+            run.fail(self._failure(broken))
         self.hang_up()
+
+    def _failure(self, broken: grpc.RpcError | None) -> NnrtError:
+        if broken is None:
+            return OperationFailed("the daemon ended the run stream", place=self._connection.place)
+        return self._connection.verdict(broken, "PreparedModel.RunStream")

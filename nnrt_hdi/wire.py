@@ -242,6 +242,8 @@ def _require_moderate(message: "model_pb2.Model") -> None:
 
 
 def _constant(message: "model_pb2.Tensor", spec: TensorSpec) -> Constant:
+    if spec.is_dynamic:
+        raise InvalidParameter(f"it has data, but is {spec}; give it every dimension")
     place = message.data.WhichOneof("place")
     if place == "inline":
         return Constant.of(array_from_bytes(message.data.inline, spec))

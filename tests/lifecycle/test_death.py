@@ -345,7 +345,7 @@ def test_silence_is_the_clients_own_to_define(start_daemon: StartDaemon) -> None
     ):
         device, kept = hasty.device(), patient.device()
         daemon.send(signal.SIGSTOP)
-        with pytest.raises(UnavailableDevice, match=r"silent for .* heartbeat_timeout_s is 1"):
+        with pytest.raises(UnavailableDevice, match=r"silent for .*heartbeat_timeout_s is 1"):
             device.status()
         daemon.send(signal.SIGCONT)
         with built(kept) as compilation, Executor(compilation) as executor:

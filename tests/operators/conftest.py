@@ -25,6 +25,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if not figures:
         return
     terminalreporter.section("reference kernels against their oracles")
-    terminalreporter.write_line(f"{'operator':<24} {'dtype':<8} {'cases':>5} {'worst error':>12}  oracle")
+    terminalreporter.write_line(f"{'operator':<26} {'dtype':<8} {'cases':>5} {'worst error':>12}  oracle")
     for (operator, dtype, oracle), errors in sorted(figures.items()):
-        terminalreporter.write_line(f"{operator:<24} {dtype:<8} {len(errors):>5} {max(errors):>12.1e}  {oracle}")
+        terminalreporter.write_line(f"{operator:<26} {dtype:<8} {len(errors):>5} {max(errors):>12.1e}  {oracle}")

@@ -252,14 +252,9 @@ def softmax(model: Onnx, _: list[AnyArray], attrs: Attrs, __: Format) -> str:
 # ---- shape, reduction, elementwise -----------------------------------------------------------------------------------
 
 
-def _index_operand(op_type: str) -> Oracle:
-    def build(model: Onnx, arrays: list[AnyArray], _: Attrs, __: Format) -> str:
-        return model.op(op_type, "x0", model.constant(arrays[1].reshape(-1).astype(np.int64)))
-
-    return build
-
-
-ORACLES[NodeType.RESHAPE] = _index_operand("Reshape")
+@oracle(NodeType.RESHAPE)
+def reshape(model: Onnx, arrays: list[AnyArray], _: Attrs, __: Format) -> str:
+    return model.op("Reshape", "x0", model.constant(arrays[1].astype(np.int64)))
 
 
 @oracle(NodeType.TRANSPOSE)

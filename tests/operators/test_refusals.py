@@ -11,12 +11,11 @@ import pytest
 from nnrt_hdi.enums import ActivationType, DataType, Format, NodeType, PaddingMode, PadMode, ReduceMode
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.ops import OPERATORS
-from nnrt_hdi.tensor import QuantParam, TensorSpec, data_type_of
+from nnrt_hdi.tensor import QuantParam, data_type_of
 
 from .single_node import Pair, infer, spec
 
 N = NodeType
-Given = Pair | tuple[TensorSpec, None]
 
 
 def t(*shape: int, data_type: DataType = DataType.FLOAT32, layout: Format = Format.NONE) -> Pair:
@@ -33,7 +32,6 @@ def quantized(*shape: int, scale: float = 0.5) -> Pair:
 
 
 IMAGE, INT8 = t(1, 8, 8, 4), DataType.INT8
-RELU = {"activation_type": ActivationType.RELU}
 CONV = [IMAGE, t(6, 3, 3, 4), t(6)]
 
 Case = tuple[NodeType, Sequence[Pair], Mapping[str, Any], str]

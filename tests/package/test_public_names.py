@@ -6,7 +6,7 @@ PUBLIC = """
     Capabilities Compilation ConnectionFailed DataType Device DeviceStatus DeviceType DynamicShape Executor Format
     FuseType InvalidFile InvalidParameter InvalidPath Model ModelTensor NnrtError NullPointer OperationFailed
     OperationForbidden OperationType OutOfMemory PadMode PerformanceMode Priority QuantParam ReturnCode Runtime
-    SaveCacheFailed Settings Support TensorDesc TensorType TimedOut UnavailableDevice Unsupported supported_operations
+    SaveCacheFailed Settings Support TensorDesc TensorType TimedOut UnavailableDevice Unsupported
 """
 
 

@@ -2,6 +2,7 @@
 
 import importlib
 from types import ModuleType
+from typing import Any
 
 import pytest
 from nnrt_backend_reference.kernels.kernel import KERNELS
@@ -11,7 +12,9 @@ from nnrt_hdi.enums import NodeType
 from nnrt_hdi.ops import OPERATORS
 from nnrt_hdi.v2 import attributes_pb2, node_pb2
 
-_ATTR = {field.number - 1000: field.message_type for field in node_pb2.Node.DESCRIPTOR.oneofs_by_name["attr"].fields}
+_STRUCTS: dict[int, Any] = {
+    field.number - 1000: field.message_type for field in node_pb2.Node.DESCRIPTOR.oneofs_by_name["attr"].fields
+}
 
 
 @pytest.mark.parametrize("node_type", sorted(OPERATORS), ids=lambda node_type: NodeType(node_type).name)
@@ -23,7 +26,7 @@ def test_declared_operators_have_a_kernel_in_the_same_family(node_type: NodeType
 @pytest.mark.parametrize("node_type", sorted(OPERATORS), ids=lambda node_type: NodeType(node_type).name)
 def test_declared_attributes_are_those_of_the_contract(node_type: NodeType) -> None:
     """The same names in the same order."""
-    assert list(OPERATORS[node_type].attributes) == [field.name for field in _ATTR[node_type].fields]
+    assert list(OPERATORS[node_type].attributes) == [field.name for field in _STRUCTS[node_type].fields]
 
 
 def test_operations_lower_to_declared_operators() -> None:
@@ -32,7 +35,7 @@ def test_operations_lower_to_declared_operators() -> None:
 
 @pytest.mark.parametrize("message", attributes_pb2.DESCRIPTOR.message_types_by_name)
 def test_every_attribute_struct_has_a_node_type(message: str) -> None:
-    used = {descriptor.name for descriptor in _ATTR.values()}
+    used = {descriptor.name for descriptor in _STRUCTS.values()}
     assert message in used or message == "Int64List"
 
 

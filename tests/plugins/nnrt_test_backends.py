@@ -23,7 +23,7 @@ from nnrt_hdi.backend import (
     Support,
 )
 from nnrt_hdi.enums import DeviceType
-from nnrt_hdi.errors import InvalidFile
+from nnrt_hdi.errors import InvalidFile, Unsupported
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.tensor import Array, TensorSpec
 
@@ -109,6 +109,16 @@ def _until_the_gate_opens(gate: Path, inputs: Sequence[Array], cancellation: Can
     return [inputs[0]]
 
 
+class _SilentModel(_Model):
+    def input_ranges(self) -> list[DimRange]:
+        raise Unsupported("this device does not say which shapes it takes")
+
+
+class _SilentBackend(_Backend):
+    def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
+        return _SilentModel(graph.input_specs, graph.output_specs, self._run)
+
+
 class _SlowCompiler(_Backend):
     def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
         while True:  # `progress` raises when the client gives up.
@@ -135,6 +145,11 @@ def gated(options: Mapping[str, str]) -> Backend:
 def compiling(options: Mapping[str, str]) -> Backend:
     """A compilation ends only when the client gives up."""
     return _SlowCompiler("compiling", _identity, Capabilities(dynamic_input=True))
+
+
+def silent(options: Mapping[str, str]) -> Backend:
+    """Does not say which shapes it takes."""
+    return _SilentBackend("silent", _identity, Capabilities(dynamic_input=True))
 
 
 def cached(options: Mapping[str, str]) -> Backend:

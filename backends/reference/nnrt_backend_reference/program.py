@@ -142,7 +142,9 @@ class Program(PreparedModel):
         node, tensors = self._graph.nodes[index], self._graph.tensors
         inputs = tuple(tensors[at] for at in node.inputs)
         outputs = tuple(tensors[at] for at in node.outputs)
-        operands = [(tensors[at], self._constants[at]) for at in node.inputs]
+        constants = (self._graph.constants.get(at) for at in node.inputs)
+        values = (constant.shape_value if constant else None for constant in constants)
+        operands = list(zip(inputs, values, strict=True))
         inferred = OPERATORS[node.type].infer(operands, attrs, outputs)
         if any(spec.is_dynamic for spec in (*inputs, *inferred)):
             return None

@@ -1,0 +1,232 @@
+"""A client that sends what it likes: it has a session, but checks nothing, and takes bytes for any message."""
+
+import queue
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import numpy as np
+from daemon_process import DaemonProcess
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+from model_draft import Draft
+from typing_extensions import Self
+
+from nnrt_hdi import wire
+from nnrt_hdi.tensor import Array, TensorSpec, data_type_of
+from nnrt_hdi.v2 import device_pb2, model_pb2, prepared_model_pb2, session_pb2
+
+Metadata = Sequence[tuple[str, str | bytes]]
+
+DEADLINE_S = 30.0
+CHUNK_BYTES = 100_000
+# An idle daemon has about 70 MiB; what a hostile client makes it keep must be far below what it asks for.
+MEMORY_BYTES = 600 << 20
+# Flags of daemons that these tests attack. The sessions last as long as a test thinks about its next move.
+FLAGS = ("--heartbeat-timeout-s", "600")
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One RPC, as its descriptor says."""
+
+    name: str
+    path: str
+    request: type[Message]
+    reply: type[Message]
+    client_streaming: bool
+    server_streaming: bool
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _methods() -> Iterator[Method]:
+    for file in (session_pb2, device_pb2, prepared_model_pb2):
+        for service in file.DESCRIPTOR.services_by_name.values():
+            for method in service.methods:
+                yield Method(
+                    f"{service.name}.{method.name}",
+                    f"/{service.full_name}/{method.name}",
+                    GetMessageClass(method.input_type),
+                    GetMessageClass(method.output_type),
+                    method.client_streaming,
+                    method.server_streaming,
+                )
+
+
+METHODS = {method.name: method for method in _methods()}
+
+
+class Conversation:
+    """A call with a stream of requests that stays open until it is told otherwise."""
+
+    def __init__(self, channel: grpc.Channel, method: Method, metadata: Metadata) -> None:
+        self._requests: queue.SimpleQueue[Message | bytes | None] = queue.SimpleQueue()
+        multi_callable = _multi_callable(channel, method, client_streaming=True)
+        self._call = multi_callable(iter(self._requests.get, None), metadata=metadata, timeout=2 * DEADLINE_S)
+
+    def send(self, *requests: Message | bytes) -> None:
+        for request in requests:
+            self._requests.put(request)
+
+    def end_requests(self) -> None:
+        self._requests.put(None)
+
+    def receive(self) -> Any:
+        """The next reply. Raises the error of a call that failed, StopIteration at the end."""
+        with _translated():
+            return next(self._call)
+
+    def failure(self) -> grpc.StatusCode:
+        """Wait until the call has ended by itself; its status."""
+        return self._call.code()
+
+    def cancel(self) -> None:
+        """Break the call off, wherever it is."""
+        self._call.cancel()
+        self.end_requests()
+
+
+class RawClient:
+    """A session with a daemon. The first to know that it is over is whoever calls next."""
+
+    def __init__(self, address: str) -> None:
+        self._channel = grpc.insecure_channel(
+            address,
+            options=[
+                ("grpc.max_receive_message_length", -1),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.use_local_subchannel_pool", 1),
+                ("grpc.enable_retries", 0),
+            ],
+        )
+        self.metadata: Metadata = ()
+        self.session = self.converse("DeviceSession.Open")
+        self.session.send(session_pb2.SessionRequest(hello=session_pb2.Hello(client_name="raw")))
+        try:
+            self.welcome = self.session.receive().welcome
+        except BaseException:
+            self.close()
+            raise
+        self.metadata = ((wire.SESSION_METADATA, self.welcome.session_id),)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.session.end_requests()
+        self.session.failure()
+        self._channel.close()
+
+    def call(self, method: str, *requests: Message | bytes, metadata: Metadata | None = None) -> list[Any]:
+        """All replies of a call. Raises the error the daemon put into a failed one, grpc.RpcError where it put none."""
+        about = METHODS[method]
+        multi_callable = _multi_callable(self._channel, about, about.client_streaming)
+        request = iter(requests) if about.client_streaming else requests[0]
+        with _translated():
+            replies = multi_callable(request, metadata=self.metadata if metadata is None else metadata, timeout=DEADLINE_S)
+            return list(replies) if about.server_streaming else [replies]
+
+    def ask(self, method: str, request: Message) -> Any:
+        """The last reply of a call."""
+        return self.call(method, request)[-1]
+
+    def converse(self, method: str) -> Conversation:
+        """Begin a call whose requests come later, or never."""
+        return Conversation(self._channel, METHODS[method], self.metadata)
+
+    # ---- what a well-behaved client does too
+
+    def supported(self, model: "model_pb2.Model") -> list[Any]:
+        return list(self.ask("NnrtDevice.GetSupportedOperation", device_pb2.GetSupportedOperationRequest(model=model)).nodes)
+
+    def prepare(self, model: "model_pb2.Model", config: "model_pb2.ModelConfig | None" = None) -> Any:
+        """The outcome of PrepareModel: `missing` or `prepared`."""
+        return self.ask("NnrtDevice.PrepareModel", device_pb2.PrepareModelRequest(model=model, config=config))
+
+    def upload(self, *constants: bytes) -> int:
+        """Send constants, each under its own digest; how many the daemon took."""
+        reply = self.call("NnrtDevice.UploadConstants", *(chunk for data in constants for chunk in chunks(data)))[-1]
+        return int(reply.completed)
+
+    def run(self, model_id: int, *inputs: Array) -> list[Array]:
+        """Inline inputs to arrays of outputs."""
+        request = prepared_model_pb2.RunRequest(model_id=model_id, inputs=[io_tensor(array) for array in inputs])
+        return [wire.io_array(output) for output in self.ask("PreparedModel.Run", request).outputs]
+
+    def allocate(self, length: int) -> int:
+        """The id of a new buffer."""
+        reply = self.ask("NnrtDevice.AllocateBuffer", device_pb2.AllocateBufferRequest(length=length))
+        return int(reply.buffer.region.buffer_id)
+
+    def read(self, region: "model_pb2.BufferRegion") -> bytes:
+        return b"".join(chunk.data for chunk in self.call("NnrtDevice.ReadBuffer", region))
+
+
+def chunks(data: bytes, sha256: bytes | None = None, start: int = 0) -> list["device_pb2.ConstantChunk"]:
+    """The chunks of a constant, under its own digest or another one."""
+    digest = sha256 or Draft.digest(data)
+    return [
+        device_pb2.ConstantChunk(
+            sha256=digest, size_bytes=len(data), offset=offset, data=data[offset : offset + CHUNK_BYTES]
+        )
+        for offset in range(start, max(len(data), 1), CHUNK_BYTES)
+    ]
+
+
+def io_tensor(array: Array, **fields: Any) -> "model_pb2.IOTensor":
+    """An array as a tensor of a run, inline unless `data` says otherwise."""
+    message = wire.io_tensor_message(TensorSpec(data_type_of(array.dtype), array.shape), array)
+    message.MergeFrom(model_pb2.IOTensor(**fields))
+    return message
+
+
+@contextmanager
+def attacked_daemon(*flags: str) -> Iterator[DaemonProcess]:
+    """A daemon that must be unharmed when the block ends."""
+    daemon = DaemonProcess(*FLAGS, *flags)
+    try:
+        yield daemon
+        assert_unharmed(daemon)
+    finally:
+        daemon.kill()
+
+
+def assert_unharmed(daemon: DaemonProcess) -> None:
+    """It lives, computes, holds no more memory than it should, and nothing in it failed by surprise."""
+    assert daemon.process.poll() is None, daemon.log()
+    with RawClient(daemon.address) as client:
+        prepared = client.prepare(Draft.sum_of_input_and([1, 2, 3]).message).prepared
+        (result,) = client.run(prepared.model_id, np.array([10, 20, 30], np.float32))
+    assert result.tolist() == [11, 22, 33]
+    assert daemon.memory_bytes() < MEMORY_BYTES
+    log = daemon.log()
+    assert "failed unexpectedly" not in log and "Traceback" not in log, log
+
+
+def _multi_callable(channel: grpc.Channel, method: Method, client_streaming: bool) -> Callable[..., Any]:
+    arity = ("stream" if client_streaming else "unary") + ("_stream" if method.server_streaming else "_unary")
+    factory = getattr(channel, arity)
+    return factory(method.path, request_serializer=_serialized, response_deserializer=method.reply.FromString)  # type: ignore[no-any-return]
+
+
+def _serialized(request: Message | bytes) -> bytes:
+    return request if isinstance(request, bytes) else request.SerializeToString()
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except grpc.RpcError as failure:
+        error = wire.error_detail_of(failure)
+        if error is None:
+            raise
+        assert error.message, "an error says something"
+        raise error from failure
