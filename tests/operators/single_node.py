@@ -33,25 +33,31 @@ def pairs(sample: Sample, arrays: Sequence[AnyArray]) -> list[Pair]:
     ]
 
 
+def infer_all(
+    node_type: NodeType, operands: Sequence[Pair], attrs: Mapping[str, Any], declared: tuple[TensorSpec, ...] = ()
+) -> tuple[TensorSpec, ...]:
+    """The specs of the outputs."""
+    return infer_node(Node(node_type, (), (0,), attrs), operands, declared)
+
+
 def infer(
     node_type: NodeType, operands: Sequence[Pair], attrs: Mapping[str, Any], declared: tuple[TensorSpec, ...] = ()
 ) -> TensorSpec:
     """The spec of the only output."""
-    (output,) = infer_node(Node(node_type, (), (0,), attrs), operands, declared)
+    (output,) = infer_all(node_type, operands, attrs, declared)
     return output
 
 
-def graph_of(
-    node_type: NodeType, operands: Sequence[Pair], attrs: Mapping[str, Any], output: TensorSpec | None = None
-) -> Graph:
+def graph_of(node_type: NodeType, operands: Sequence[Pair], attrs: Mapping[str, Any], *outputs: TensorSpec) -> Graph:
     """A graph of one node: operands with elements are constants, the others its inputs."""
+    results = outputs or infer_all(node_type, operands, attrs)
     count = len(operands)
-    result = output or infer(node_type, operands, attrs)
+    written = tuple(range(count, count + len(results)))
     return Graph(
-        tensors=(*(operand for operand, _ in operands), result),
-        nodes=(Node(node_type, tuple(range(count)), (count,), attrs),),
+        tensors=(*(operand for operand, _ in operands), *results),
+        nodes=(Node(node_type, tuple(range(count)), written, attrs),),
         inputs=tuple(index for index, (_, value) in enumerate(operands) if value is None),
-        outputs=(count,),
+        outputs=written,
         constants={index: Constant.of(value) for index, (_, value) in enumerate(operands) if value is not None},
     )
 
@@ -60,9 +66,14 @@ def prepare(graph: Graph, **config: Any) -> PreparedModel:
     return load_backend("reference").prepare(graph, ModelConfig(**config), lambda _: None)
 
 
+def run_all(graph: Graph, arrays: Sequence[AnyArray]) -> list[AnyArray]:
+    """The outputs, of the inputs."""
+    return prepare(graph).run(arrays, Cancellation())
+
+
 def run(graph: Graph, arrays: Sequence[AnyArray]) -> AnyArray:
     """The only output, of the inputs."""
-    (output,) = prepare(graph).run(arrays, Cancellation())
+    (output,) = run_all(graph, arrays)
     return output
 
 

@@ -9,9 +9,9 @@ from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.ops import OPERATORS
 from nnrt_hdi.tensor import UNKNOWN_DIM, TensorSpec, data_type_of
 
-from .oracle import expected
+from .oracles import expected
 from .samples import SAMPLES, Sample
-from .single_node import graph_of, infer, pairs, run, without_dims
+from .single_node import graph_of, infer_all, pairs, run_all, without_dims
 from .tolerances import require_close
 
 Record = Callable[[str, str, str, float], None]
@@ -32,48 +32,52 @@ def test_kernel_agrees_with_oracle(sample: Sample, record_error: Record) -> None
     arrays = sample.arrays()
     wanted, oracle = expected(sample.node_type, arrays, sample.attrs, sample.layout)
     graph = graph_of(sample.node_type, pairs(sample, arrays), sample.attrs)
-    actual = run(graph, _inputs(sample))
-    record_error(sample.node_type.name, sample.dtype.name, oracle, require_close(actual, wanted))
+    actual = run_all(graph, _inputs(sample))
+    for output in zip(actual, wanted, strict=True):
+        record_error(sample.node_type.name, sample.dtype.name, oracle, require_close(*output))
 
 
 @per_sample
 def test_inference_agrees_with_kernel(sample: Sample) -> None:
     operands = pairs(sample, sample.arrays())
-    inferred = infer(sample.node_type, operands, sample.attrs)
-    actual = run(graph_of(sample.node_type, operands, sample.attrs), _inputs(sample))
-    assert inferred.data_type == data_type_of(actual.dtype)
-    assert inferred.shape == actual.shape
+    inferred = infer_all(sample.node_type, operands, sample.attrs)
+    actual = run_all(graph_of(sample.node_type, operands, sample.attrs), _inputs(sample))
+    assert [(spec.data_type, spec.shape) for spec in inferred] == [
+        (data_type_of(array.dtype), array.shape) for array in actual
+    ]
 
 
 @per_sample
 def test_unknown_dimensions(sample: Sample) -> None:
     """With any dimension unknown, inference says what is still known, or why that one must be."""
     operands = pairs(sample, sample.arrays())
-    known = infer(sample.node_type, operands, sample.attrs)
+    known = infer_all(sample.node_type, operands, sample.attrs)
     for index, (operand, value) in enumerate(operands):
         for axis in range(operand.rank if value is None else 0):
             partly = [*operands[:index], without_dims(operands[index], axis), *operands[index + 1 :]]
             try:
-                inferred = infer(sample.node_type, partly, sample.attrs)
+                inferred = infer_all(sample.node_type, partly, sample.attrs)
             except InvalidParameter as refusal:
                 assert "known" in str(refusal)
                 continue
-            assert inferred.accepts(known.shape)
-            assert inferred.data_type == known.data_type
+            for partial, whole in zip(inferred, known, strict=True):
+                assert partial.accepts(whole.shape)
+                assert partial.data_type == whole.data_type
 
 
 @per_sample
 def test_shapes_known_only_at_run_time(sample: Sample) -> None:
     """A model with unknown dimensions gives, to the bit, what the one with known dimensions gives."""
     operands = pairs(sample, sample.arrays())
-    wanted = run(graph_of(sample.node_type, operands, sample.attrs), _inputs(sample))
+    wanted = run_all(graph_of(sample.node_type, operands, sample.attrs), _inputs(sample))
     dynamic = [pair if pair[1] is not None else without_dims(pair) for pair in operands]
-    known = infer(sample.node_type, operands, sample.attrs)
-    output = TensorSpec(known.data_type, (UNKNOWN_DIM,) * known.rank)
+    known = infer_all(sample.node_type, operands, sample.attrs)
+    outputs = [TensorSpec(spec.data_type, (UNKNOWN_DIM,) * spec.rank) for spec in known]
     try:
-        graph = graph_of(sample.node_type, dynamic, sample.attrs, output)
-        actual = run(graph, _inputs(sample))
+        graph = graph_of(sample.node_type, dynamic, sample.attrs, *outputs)
+        actual = run_all(graph, _inputs(sample))
     except InvalidParameter as refusal:
         assert "known" in str(refusal)
         return
-    np.testing.assert_array_equal(actual, wanted)
+    for output in zip(actual, wanted, strict=True):
+        np.testing.assert_array_equal(*output)

@@ -1,0 +1,15 @@
+"""What other people's code says an operator gives."""
+
+from . import (  # noqa: F401  (each module says what its operators give)
+    activation,
+    arithmetic,
+    convolution,
+    elementwise,
+    linear,
+    normalization,
+    reduction,
+    shape,
+)
+from .oracle import AnyArray, expected
+
+__all__ = ["AnyArray", "expected"]

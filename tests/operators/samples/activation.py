@@ -1,0 +1,36 @@
+"""Activations."""
+
+from collections.abc import Iterator
+
+from nnrt_hdi.enums import ActivationType, NodeType
+
+from .row import FLOATS, HALF, SIGNED, SINGLE, Attrs, Fixed, Row
+
+
+def rows() -> Iterator[Row]:
+    plain = {
+        ActivationType.NO_ACTIVATION,
+        ActivationType.RELU,
+        ActivationType.RELU6,
+        ActivationType.RELU1,
+        ActivationType.ABS,
+    }
+    attrs: dict[ActivationType, Attrs] = {
+        ActivationType.ELU: {"alpha": 0.75},
+        ActivationType.LEAKY_RELU: {"alpha": 0.125},
+        ActivationType.THRESHOLDRELU: {"alpha": 1.5},
+        ActivationType.HARD_TANH: {"min_val": -1.5, "max_val": 0.5},
+    }
+    for kind in ActivationType:
+        if kind is not ActivationType.UNKNOWN:
+            # No oracle has the error function in double precision: see test_special.py.
+            dtypes = FLOATS + SIGNED if kind in plain else (HALF, SINGLE) if kind is ActivationType.GELU else FLOATS
+            yield Row(
+                NodeType.ACTIVATION,
+                [Fixed((2, 3, 17), low=-9, high=9)],
+                {"activation_type": kind, **attrs.get(kind, {})},
+                dtypes,
+            )
+    yield Row(NodeType.ACTIVATION, [(2, 3, 17)], {"activation_type": ActivationType.GELU, "approximate": True})
+    yield Row(NodeType.ACTIVATION, [()], {"activation_type": ActivationType.SIGMOID})
+    yield Row(NodeType.ACTIVATION, [(0, 3)], {"activation_type": ActivationType.TANH})

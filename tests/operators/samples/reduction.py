@@ -1,0 +1,24 @@
+"""Reductions."""
+
+from collections.abc import Iterator
+
+from nnrt_hdi.enums import NodeType, ReduceMode
+
+from .row import ANY, FLOATS, NUMBERS, SINGLE, Fixed, Row, ints
+
+
+def rows() -> Iterator[Row]:
+    for mode in ReduceMode:
+        dtypes = ANY if mode is ReduceMode.ALL else FLOATS if mode is ReduceMode.L2 else NUMBERS
+        small = Fixed((2, 3, 4), low=-2, high=2)
+        yield Row(NodeType.REDUCE_FUSION, [small, ints(1)], {"mode": mode}, dtypes)
+        yield Row(NodeType.REDUCE_FUSION, [small, ints(-1, 0)], {"mode": mode, "keep_dims": True}, (SINGLE,))
+        yield Row(NodeType.REDUCE_FUSION, [small, ints()], {"mode": mode}, (SINGLE,))
+        yield Row(
+            NodeType.REDUCE_FUSION, [small, ints(1, dtype="i4")], {"mode": mode, "reduce_to_end": True}, (SINGLE,)
+        )
+        yield Row(NodeType.REDUCE_FUSION, [(0, 4), ints(1)], {"mode": mode}, (SINGLE,))
+    to_end = {"reduce_to_end": True, "coeff": 0.5, "keep_dims": True}
+    yield Row(NodeType.REDUCE_FUSION, [(2, 3, 5, 4), ints(-3)], to_end, FLOATS)
+    yield Row(NodeType.REDUCE_FUSION, [(3, 0), ints(1)], {"mode": ReduceMode.SUM}, (SINGLE,))
+    yield Row(NodeType.REDUCE_FUSION, [(3, 0), ints(1)], {"mode": ReduceMode.PROD}, (SINGLE,))
