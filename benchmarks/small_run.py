@@ -91,9 +91,9 @@ def median_us(run: Callable[[], Any]) -> float:
 def measure() -> list[Report]:
     latency = Report(
         "A small run beside a bare gRPC echo",
-        f"1 KB in and 1 KB out, p50 of {ROUNDS} rounds of {RUNS_PER_ROUND} calls taken in turns; the ratio is the median"
-        " of the rounds' ratios, with their quartiles. The echo is a unary call of gRPC-Python whose handler returns its"
-        " request.",
+        f"1 KB in and 1 KB out, p50 of {ROUNDS} rounds of {RUNS_PER_ROUND} calls taken in turns; the ratio is the"
+        " median of the rounds' ratios, with their quartiles. The echo is a unary call of gRPC-Python whose handler"
+        " returns its request.",
         ("transport", "echo µs", "run µs", "ratio", "quartiles"),
     )
     memory = Report(

@@ -21,8 +21,6 @@ ReplyT = TypeVar("ReplyT")
 
 # Signs of life per heartbeat timeout: one may be lost or late without anybody being taken for dead.
 _BEATS_PER_TIMEOUT = 4
-# A protobuf message is a little larger than the tensors in it.
-_MESSAGE_OVERHEAD_BYTES = 64 * 1024
 
 
 class Connection:
@@ -37,6 +35,9 @@ class Connection:
         self.settings = settings
         self.death: NnrtError | None = None
         self.state = session_pb2.DeviceState()
+        # One upload at a time, for two could bring the same bytes; and how many there have been.
+        self.uploading = threading.Lock()
+        self.uploads = 0
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._welcomed = threading.Event()
@@ -52,10 +53,8 @@ class Connection:
             options=[
                 ("grpc.max_receive_message_length", -1),
                 ("grpc.max_send_message_length", -1),
-                (
-                    "grpc.use_local_subchannel_pool",
-                    1,
-                ),  # A connection of its own: it ends when the session does.
+                # A connection of its own: it ends when the session does.
+                ("grpc.use_local_subchannel_pool", 1),
                 ("grpc.enable_retries", 0),
                 *settings.channel_options,
             ],

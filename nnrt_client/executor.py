@@ -21,12 +21,17 @@ from nnrt_hdi.errors import (
     NnrtError,
     OperationFailed,
     OperationForbidden,
+    OutOfMemory,
     UnavailableDevice,
+    Unsupported,
 )
 from nnrt_hdi.tensor import Array, Shape, TensorSpec, data_type_of, format_shape
 from nnrt_hdi.v2 import prepared_model_pb2
 
 _log = logging.getLogger(__name__)
+
+# Whether this thread is inside a callback.
+_callback_thread = threading.local()
 
 Inputs = Sequence[ArrayLike] | Mapping[str, ArrayLike]
 Outputs = list[NDArray[Any]]
@@ -60,7 +65,6 @@ class Executor:
         self._output_shapes: list[Shape] = [spec.shape for spec in self._prepared.outputs]
         self._on_run_done: OnRunDone | None = None
         self._on_service_died: OnServiceDied | None = None
-        self._callback_thread = threading.local()
 
     def __enter__(self) -> Self:
         return self
@@ -95,12 +99,15 @@ class Executor:
         the device doesn't say, or UnavailableDevice."""
         _at(self._prepared.inputs, index, "input")
         connection = self._connection
-        reply = connection.call(
-            connection.models.GetInputDimRanges,
-            prepared_model_pb2.GetInputDimRangesRequest(model_id=self._prepared.model_id),
-            connection.settings.query_timeout_s,
-            "PreparedModel.GetInputDimRanges",
-        )
+        try:
+            reply = connection.call(
+                connection.models.GetInputDimRanges,
+                prepared_model_pb2.GetInputDimRangesRequest(model_id=self._prepared.model_id),
+                connection.settings.query_timeout_s,
+                "PreparedModel.GetInputDimRanges",
+            )
+        except Unsupported as error:
+            raise OperationForbidden(error.message, place=error.place) from error
         found = _at(wire.dim_ranges(reply), index, "input range")
         return found.min_dims, found.max_dims
 
@@ -148,16 +155,15 @@ class Executor:
             self._undelivered += 1
         try:
             run = self._submit(inputs, timeout_ms)
-        except NnrtError:
+        except BaseException:
             self._delivered()
             raise
-        deliver = partial(self._deliver, done, died, user_data)
-        run.future.add_done_callback(lambda future: self._prepared.link.callbacks.submit(deliver, future))
+        run.future.add_done_callback(partial(self._call_back, partial(self._deliver, done, died, user_data)))
 
     def close(self) -> None:
         """End the runs in flight (their callbacks get OperationFailed), wait for the callbacks, let go of the model.
 
-        Idempotent. Called from a callback of this executor, it does not wait.
+        Idempotent. Called from a callback, it does not wait: two callbacks that wait for each other would never end.
         """
         with self._lock:
             if not self._is_open:
@@ -166,7 +172,7 @@ class Executor:
             in_flight = list(self._in_flight)
         for run in in_flight:
             self._prepared.link.streams.abandon(run, OperationFailed("the executor was closed"))
-        if not getattr(self._callback_thread, "inside", False):
+        if not getattr(_callback_thread, "inside", False):
             with self._lock:
                 self._settled.wait_for(lambda: not self._undelivered)
         self._prepared.release()
@@ -176,24 +182,27 @@ class Executor:
         with self._lock:
             if not self._is_open:
                 raise OperationForbidden("the executor is closed; make a new one")
-        run = self._prepared.link.streams.submit(request, self._outputs, timeout_ms)
-        with self._lock:
+            run = self._prepared.link.streams.submit(request, self._outputs, timeout_ms)
             self._in_flight.add(run)
         run.future.add_done_callback(lambda future: self._in_flight.discard(run))
         return run
 
     def _request(self, inputs: Inputs) -> Any:
         specs = self._prepared.inputs
+        if inputs is None:
+            raise InvalidParameter("inputs are None; give a sequence of arrays, or a mapping by name")
         arrays = _in_order(specs, inputs) if isinstance(inputs, Mapping) else list(inputs)
         if len(arrays) != len(specs):
             raise InvalidParameter(f"{len(arrays)} inputs were given; the model takes {len(specs)}")
-        return prepared_model_pb2.RunRequest(
-            model_id=self._prepared.model_id,
-            inputs=[
-                wire.io_tensor_message(spec, _fitting(spec, index, array))
-                for index, (spec, array) in enumerate(zip(specs, arrays, strict=True))
-            ],
-        )
+        fitting = [_fitting(spec, index, given) for index, (spec, given) in enumerate(zip(specs, arrays, strict=True))]
+        size_bytes, limit = sum(array.nbytes for array in fitting), self._connection.welcome.limits.message_bytes
+        if size_bytes > limit:
+            raise OutOfMemory(
+                f"the inputs have {size_bytes} bytes, of which the daemon takes {limit} at a time;"
+                " run a smaller batch, or raise its --message-bytes"
+            )
+        messages = [wire.io_tensor_message(spec, array) for spec, array in zip(specs, fitting, strict=True)]
+        return prepared_model_pb2.RunRequest(model_id=self._prepared.model_id, inputs=messages)
 
     def _outputs(self, reply: Any) -> Outputs:
         if reply.HasField("error"):
@@ -204,10 +213,16 @@ class Executor:
         self._output_shapes = [output.shape for output in outputs]
         return outputs
 
+    def _call_back(self, deliver: Callable[["Future[Outputs]"], None], future: "Future[Outputs]") -> None:
+        try:
+            self._prepared.link.callbacks.submit(deliver, future)
+        except RuntimeError:  # The runtime has been closed meanwhile, and its threads with it.
+            threading.Thread(target=deliver, args=(future,), name="nnrt-callback").start()
+
     def _deliver(self, done: OnRunDone, died: OnServiceDied | None, user_data: Any, future: "Future[Outputs]") -> None:
         """Make the one callback of a run. An exception in it is the application's; it is logged."""
         error = future.exception()
-        self._callback_thread.inside = True
+        _callback_thread.inside = True
         try:
             if error is None:
                 done(user_data, future.result(), None)
@@ -218,7 +233,7 @@ class Executor:
         except Exception:
             _log.exception("a callback of run %r failed", user_data)
         finally:
-            self._callback_thread.inside = False
+            _callback_thread.inside = False
             self._delivered()
 
     def _delivered(self) -> None:
@@ -241,11 +256,14 @@ def _in_order(specs: Sequence[TensorSpec], inputs: Mapping[str, ArrayLike]) -> l
 
 
 def _fitting(spec: TensorSpec, index: int, given: ArrayLike) -> Array:
-    array = np.asarray(given)
-    if data_type_of(array.dtype) != spec.data_type or not spec.accepts(array.shape):
-        name = f" {spec.name!r}" if spec.name else ""
+    place = f"input {index}" + (f" {spec.name!r}" if spec.name else "")
+    try:
+        array = np.asarray(given)
+        data_type = data_type_of(array.dtype)
+    except (InvalidParameter, ValueError) as error:
+        raise InvalidParameter(str(error), place=place) from error
+    if data_type != spec.data_type or not spec.accepts(array.shape):
         raise InvalidParameter(
-            f"it is {array.dtype.name}{format_shape(array.shape)}; the model takes {spec}",
-            place=f"input {index}{name}",
+            f"it is {array.dtype.name}{format_shape(array.shape)}; the model takes {spec}", place=place
         )
-    return array
+    return array.astype(spec.numpy_dtype, copy=False)

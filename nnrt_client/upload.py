@@ -13,6 +13,7 @@ from nnrt_hdi.v2 import device_pb2
 Progress = Callable[[str, float], None]
 
 CHUNK_BYTES = 1 << 20
+_ATTEMPTS = 3
 
 
 def ask_supported(connection: Connection, graph: Graph) -> list[Support]:
@@ -33,12 +34,20 @@ def prepare(connection: Connection, graph: Graph, config: ModelConfig, progress:
     meanwhile.
     """
     request = device_pb2.PrepareModelRequest(model=wire.model_message(graph), config=wire.model_config_message(config))
+    attempts = 0
     # The first answer names what is missing. The second can name more only if the daemon had to drop something.
-    for _ in range(3):
+    while attempts < _ATTEMPTS:
+        uploads = connection.uploads
         reply = _ask(connection, request, progress)
         if reply.HasField("prepared"):
             return reply.prepared
-        upload(connection, graph, reply.missing.constants, progress)
+        with connection.uploading:
+            if connection.uploads == uploads:  # Else another build has sent something since, perhaps the same.
+                attempts += 1
+                try:
+                    upload(connection, graph, reply.missing.constants, progress)
+                finally:
+                    connection.uploads += 1
     raise OperationFailed("it asks for the same constants again and again", place=connection.place)
 
 
@@ -46,12 +55,22 @@ def upload(connection: Connection, graph: Graph, missing: Any, progress: Progres
     """Send constants from where the daemon says, in chunks that are views of their memory."""
     constants = {constant.sha256: constant for constant in graph.constants.values()}
     wanted = [(constants[entry.sha256], entry.received_bytes) for entry in missing]
+    failures: list[Exception] = []
+
+    def chunks() -> Iterator[Any]:
+        try:
+            yield from _chunks(wanted, progress)
+        except Exception as error:  # In a thread of gRPC's, which would tell only that there was one.
+            failures.append(error)
+
     connection.call(
         connection.device.UploadConstants,
-        _chunks(wanted, progress),
+        chunks(),
         connection.settings.build_timeout_s,
         "NnrtDevice.UploadConstants",
     )
+    if failures:
+        raise failures[0]
 
 
 def _ask(connection: Connection, request: Any, progress: Progress) -> Any:

@@ -1,6 +1,7 @@
 """The command `nnrt-device`: serve a device, list the backends."""
 
 import logging
+import os
 import signal
 import sys
 from typing import Any
@@ -50,7 +51,9 @@ def serve(**values: Any) -> None:
     click.echo(" ".join(["listening on", *addresses]))
     signal.sigwait(_STOP_SIGNALS)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)  # A second signal ends the daemon at once.
-    daemon.drain()
+    if not daemon.drain():
+        logging.shutdown()
+        os._exit(0)  # The interpreter would wait for the thread of a run that can't be stopped.
 
 
 @main.command()

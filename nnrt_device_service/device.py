@@ -17,6 +17,8 @@ from nnrt_hdi.tensor import Array, TensorSpec
 
 Progress = Callable[[str, float], None]
 
+_INPUT_UNKNOWN = "the device needs every dimension of an input; fix those that are unknown"
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
@@ -119,9 +121,12 @@ class Device:
     def _supported(self, inferred: Inference) -> list[Support]:
         graph = inferred.graph
         answers = []
+        unknown = self._unknown_inputs(graph)
         for index, support in enumerate(self._backend.supported(graph)):
             problem = inferred.problems.get(index)
             reason = problem.message if problem else self._too_large(graph, index)
+            if not reason and not unknown.isdisjoint(graph.nodes[index].inputs):
+                reason = _INPUT_UNKNOWN
             answers.append(Support(reason) if reason else support)
         return answers
 
@@ -136,10 +141,14 @@ class Device:
         return ""
 
     def _check_inputs(self, graph: Graph) -> None:
-        if not self.info.capabilities.dynamic_input:
-            for index in graph.inputs:
-                if graph.tensors[index].is_dynamic:
-                    raise Unsupported("the device needs every dimension of an input", place=graph.tensor_place(index))
+        for index in sorted(self._unknown_inputs(graph)):
+            raise Unsupported(_INPUT_UNKNOWN, place=graph.tensor_place(index))
+
+    def _unknown_inputs(self, graph: Graph) -> set[int]:
+        """Inputs of the graph with dimensions that the device would have to know, but can't."""
+        if self.info.capabilities.dynamic_input:
+            return set()
+        return {index for index in graph.inputs if graph.tensors[index].is_dynamic}
 
     def _check_config(self, config: ModelConfig) -> None:
         capabilities = self.info.capabilities

@@ -1,6 +1,7 @@
 """A running daemon: the gRPC server around a device, from its addresses to its orderly end."""
 
 import logging
+import os
 import socket
 import threading
 from collections.abc import Sequence
@@ -27,7 +28,12 @@ from nnrt_hdi.v2 import (
 
 _log = logging.getLogger(__name__)
 
-# Worker threads for short calls, beside one for each session and for each open run stream.
+_MAX_PORT = 65535
+# sockaddr_un holds 108 bytes with the zero at the end.
+_MAX_UNIX_PATH_BYTES = 107
+# What calls get to end by themselves when the daemon stops.
+_STOP_GRACE_S = 0.5
+# Worker threads for short calls, beside one for each session and two for each stream: open, and waiting for one to end.
 _SHORT_CALL_THREADS = 16
 # A protobuf message is a little larger than the tensors in it.
 _MESSAGE_OVERHEAD_BYTES = 64 * 1024
@@ -41,7 +47,7 @@ class Daemon:
         self._settings = settings
         self._stopped = threading.Event()
         self._health = health.HealthServicer(experimental_non_blocking=True)
-        workers = settings.max_sessions * (1 + settings.session_streams) + _SHORT_CALL_THREADS
+        workers = settings.max_sessions * (1 + 2 * settings.session_streams) + _SHORT_CALL_THREADS
         message_bytes = settings.message_bytes + _MESSAGE_OVERHEAD_BYTES
         self._server = grpc.server(
             ThreadPoolExecutor(workers, thread_name_prefix="rpc"),
@@ -81,25 +87,28 @@ class Daemon:
         _log.info("serving %s on %s", self._device.info.device_name, ", ".join(bound))
         return bound
 
-    def drain(self) -> None:
-        """Finish what is under way within the drain time, refuse everything new, then stop."""
+    def drain(self) -> bool:
+        """Finish what is under way within the drain time, refuse everything new, stop; whether all work has ended."""
         _log.info("draining")
         self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         if not self._device.gate.close(self._settings.drain_timeout_s):
             _log.warning("work was still under way after %g s and is cut off", self._settings.drain_timeout_s)
         self.stop()
+        return self._device.gate.close(_STOP_GRACE_S)
 
     def stop(self) -> None:
         """Stop now; work under way is cut off."""
         self._stopped.set()
         self._device.close()
-        self._server.stop(0.5).wait()
+        self._server.stop(_STOP_GRACE_S).wait()
 
     def _listen(self, address: str) -> str:
         path = address.removeprefix("unix:")
         if path != address:
-            _require_free(path)
-        elif ":" not in address:
+            _require_free_path(path)
+        elif ":" in address:
+            _require_free_port(address)
+        else:
             raise InvalidParameter(f"address is {address!r}; use HOST:PORT or unix:PATH", place="--listen")
         try:
             port = self._server.add_insecure_port(address)
@@ -117,10 +126,31 @@ class Daemon:
                 _log.info("client %s has been silent for too long; its session is over", session.client)
 
 
-def _require_free(path: str) -> None:
+def _require_free_path(path: str) -> None:
     """gRPC replaces a Unix socket that is there; one that still answers belongs to another daemon."""
+    place = f"address 'unix:{path}'"
+    length = len(os.fsencode(path))
+    if length > _MAX_UNIX_PATH_BYTES:
+        raise InvalidParameter(f"its path has {length} bytes; use at most {_MAX_UNIX_PATH_BYTES}", place=place)
     if not Path(path).exists():
         return
+    if not Path(path).is_socket():
+        raise InvalidParameter("what is there is no socket; move it away", place=place)
     with socket.socket(socket.AF_UNIX) as probe:
         if probe.connect_ex(path) == 0:
-            raise InvalidParameter("another process listens there", place=f"address 'unix:{path}'")
+            raise InvalidParameter("another process listens there", place=place)
+
+
+def _require_free_port(address: str) -> None:
+    """gRPC takes a port modulo 65536, and doesn't tell why it can't listen."""
+    host, _, port = address.rpartition(":")
+    place = f"address {address!r}"
+    if not port.isdecimal() or int(port) > _MAX_PORT:
+        raise InvalidParameter(f"port is {port!r}; use 0..{_MAX_PORT}, 0 for any free one", place=place)
+    try:
+        family, kind, protocol, _, target = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(target)
+    except OSError as error:
+        raise InvalidParameter(f"can't listen there: {error.strerror}", place=place) from error

@@ -122,7 +122,9 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
     def PrepareModel(self, request: Any, context: Any) -> Iterator[Any]:
         session = _session(self._device, context)
         graph, config = wire.graph(request.model), self._config(request)
-        yield from self._prepared(context, lambda progress: self._device.prepare(session, graph, config, progress))
+        yield from self._prepared(
+            session, context, lambda progress: self._device.prepare(session, graph, config, progress)
+        )
 
     def PrepareModelFromModelCache(self, request: Any, context: Any) -> Iterator[Any]:
         session = _session(self._device, context)
@@ -135,7 +137,7 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
         with session.budget.lent(sum(map(len, views))):
             buffers = [bytes(view) for view in views]
             yield from self._prepared(
-                context, lambda progress: self._device.restore(session, buffers, config, progress)
+                session, context, lambda progress: self._device.restore(session, buffers, config, progress)
             )
 
     # To a backend a vendor's model file is what it would have exported itself.
@@ -180,7 +182,9 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
     def _config(self, request: Any) -> Any:
         return wire.model_config(request.config, self._settings.tensor_bytes)
 
-    def _prepared(self, context: Any, prepare: Callable[[Progress], Prepared | MissingConstants]) -> Iterator[Any]:
+    def _prepared(
+        self, session: Session, context: Any, prepare: Callable[[Progress], Prepared | MissingConstants]
+    ) -> Iterator[Any]:
         """The replies of a compilation: its progress while it goes on, then its outcome."""
         replies: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
@@ -190,8 +194,14 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
             progress = device_pb2.Progress(stage=stage, fraction=fraction)
             replies.put(device_pb2.PrepareModelReply(progress=progress))
 
+        def wanted() -> Prepared | MissingConstants:
+            outcome = prepare(report)
+            if isinstance(outcome, Prepared) and not context.is_active():
+                session.release_model(outcome.model_id)  # The client will never learn of it.
+            return outcome
+
         with self._device.gate.passage():
-            outcome = _in_thread(lambda: prepare(report), lambda: replies.put(None))
+            outcome = _in_thread(wanted, lambda: replies.put(None))
             yield from iter(replies.get, None)
             yield _prepare_reply(outcome())
 

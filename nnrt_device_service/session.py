@@ -14,6 +14,9 @@ from nnrt_device_service.settings import Settings
 from nnrt_hdi.backend import Cancellation, PreparedModel
 from nnrt_hdi.errors import OutOfMemory, UnavailableDevice, UnknownHandle
 
+# How long a stream that was cancelled may take to end before it counts against the limit.
+_STREAM_END_S = 1.0
+
 
 class HeldModel:
     """A prepared model of a session. Closed when it has been released and its last run has ended."""
@@ -57,12 +60,14 @@ class Session:
         self.buffers = BufferPool(self.budget)
         self._settings = settings
         self._lock = threading.Lock()
+        self._stream_ended = threading.Condition(self._lock)
         self._is_open = True
         self._model_ids = count(1)
         self._models: dict[int, HeldModel] = {}
         self._running: set[Cancellation] = set()
         self._on_close: set[Callable[[], object]] = set()
         self._streams = 0
+        self._streams_waiting = 0
 
     def touch(self) -> None:
         """The client has given a sign of life."""
@@ -118,6 +123,7 @@ class Session:
     def open_stream(self, end: Callable[[], object]) -> Iterator[None]:
         """Count a stream of any kind, and call `end` if the session ends first. Raises OutOfMemory beyond the limit."""
         with self._lock:
+            self._await_ending_streams()
             self._require_open()
             if self._streams >= self._settings.session_streams:
                 raise OutOfMemory(
@@ -132,6 +138,15 @@ class Session:
             with self._lock:
                 self._streams -= 1
                 self._on_close.discard(end)
+                self._stream_ended.notify()
+
+    def _await_ending_streams(self) -> None:
+        """A client may open a stream the moment it has cancelled another, which is still on its way out here."""
+        limit = self._settings.session_streams
+        if self._streams >= limit and self._streams_waiting < limit:
+            self._streams_waiting += 1
+            self._stream_ended.wait_for(lambda: self._streams < limit, _STREAM_END_S)
+            self._streams_waiting -= 1
 
     def close(self) -> None:
         """Free everything. Runs in flight are cancelled; what they use is freed when they end. Idempotent."""
@@ -141,10 +156,11 @@ class Session:
             self._is_open = False
             models, self._models = self._models, {}
             endings, self._on_close = self._on_close, set()
-        for cancellation in list(self._running):
-            cancellation.cancel()
+        # The streams first: to its client a run cut off is a death, not a run that the device cancelled.
         for end in endings:
             end()
+        for cancellation in list(self._running):
+            cancellation.cancel()
         for held in models.values():
             held.release()
         self.buffers.clear()

@@ -1,8 +1,6 @@
 """Real daemons as processes, and the watch over what a test leaves behind."""
 
 import os
-
-
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path

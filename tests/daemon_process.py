@@ -15,8 +15,7 @@ class DaemonProcess:
     """`nnrt-device serve` on free addresses. Ready when the constructor returns."""
 
     def __init__(self, *arguments: str, listen: str = "127.0.0.1:0") -> None:
-        # Appending, because the daemon and `log` share one position in the file.
-        self._log = tempfile.TemporaryFile("a+")
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # `kill` closes it.
         self._written = ""
         self.process = subprocess.Popen(
             [sys.executable, "-m", "nnrt_device_service", "serve", "--listen", listen, *arguments],
@@ -44,8 +43,8 @@ class DaemonProcess:
     def log(self) -> str:
         """What it wrote to its standard error so far."""
         if not self._log.closed:
-            self._log.seek(0)
-            self._written = self._log.read()
+            # From a position of its own: where the file stands is where the daemon writes next.
+            self._written = os.pread(self._log.fileno(), os.fstat(self._log.fileno()).st_size, 0).decode()
         return self._written
 
     def send(self, number: signal.Signals) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from nnrt_hdi.enums import DataType, Format
 from nnrt_hdi.ops.operator import Accepts, Operand, refuse
-from nnrt_hdi.tensor import UNKNOWN_DIM, Shape, TensorSpec, format_shape
+from nnrt_hdi.tensor import MAX_RANK, UNKNOWN_DIM, Shape, TensorSpec, format_shape
 
 FLOATS = frozenset({DataType.FLOAT16, DataType.FLOAT32, DataType.FLOAT64})
 SIGNED_INTEGERS = frozenset({DataType.INT8, DataType.INT16, DataType.INT32, DataType.INT64})
@@ -14,6 +14,9 @@ INTEGERS = SIGNED_INTEGERS | UNSIGNED_INTEGERS
 NUMBERS = FLOATS | INTEGERS
 ANY = NUMBERS | {DataType.BOOL}
 INDICES = frozenset({DataType.INT32, DataType.INT64})
+
+# An operand that decides shapes has at most a pair of values for each dimension.
+MAX_SHAPE_VALUES = 2 * MAX_RANK
 
 AnyTensor = Annotated[Operand, Accepts(ANY, quantized=True)]
 Number = Annotated[Operand, Accepts(NUMBERS)]
@@ -135,7 +138,15 @@ def int_values(operand: Operand, why: str) -> tuple[int, ...]:
 
 
 def known_ints(operand: Operand) -> tuple[int, ...] | None:
-    """The elements of an integer operand, None where they are not known before the model runs."""
+    """The elements of an integer operand, None where they are not known before the model runs.
+
+    Such an operand says something of each dimension, so one that is longer is refused before it is looked at.
+    """
+    count = known_product(operand.shape)
+    if count > MAX_SHAPE_VALUES:
+        refuse(f"{operand} has {count} elements; use at most {MAX_SHAPE_VALUES}")
+    if count == 0:
+        return ()
     return None if operand.value is None else tuple(operand.value.reshape(-1).tolist())
 
 

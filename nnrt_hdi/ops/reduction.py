@@ -61,4 +61,6 @@ def _kept_rank(x: Operand, axis: Operand, reduce_to_end: bool) -> int:
     count = axis.shape[0] if axis.rank else 1
     if count == UNKNOWN_DIM or reduce_to_end:
         refuse(f"the output's rank depends on {axis.name}, which is not known; make it a constant, or keep_dims")
+    if count > x.rank:
+        refuse(f"{axis} names {count} dimensions, but {x} has {x.rank}; name each at most once")
     return x.rank - count if count else 0

@@ -23,7 +23,7 @@ from nnrt_hdi.ops.operands import (
     same_data_type,
 )
 from nnrt_hdi.ops.operator import Accepts, IntLists, Ints, Operand, operator, refuse
-from nnrt_hdi.tensor import UNKNOWN_DIM, Shape, TensorSpec, format_shape
+from nnrt_hdi.tensor import MAX_RANK, UNKNOWN_DIM, Shape, TensorSpec, format_shape
 
 _LAYOUT_CHANGES: dict[tuple[Format, Shape], Format] = {
     (Format.NHWC, (0, 3, 1, 2)): Format.NCHW,
@@ -175,6 +175,8 @@ def _element_count(vector: Operand) -> int:
     count = known_product(vector.shape)
     if count == UNKNOWN_DIM:
         refuse(f"{vector} decides the output's rank, but has an unknown length; fix it")
+    if count > MAX_RANK:
+        refuse(f"{vector} makes the output's rank {count}; use at most {MAX_RANK} elements")
     return count
 
 

@@ -1,10 +1,11 @@
 """A client that sends what it likes: it has a session, but checks nothing, and takes bytes for any message."""
 
 import queue
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import numpy as np
@@ -18,6 +19,7 @@ from nnrt_hdi import wire
 from nnrt_hdi.tensor import Array, TensorSpec, data_type_of
 from nnrt_hdi.v2 import device_pb2, model_pb2, prepared_model_pb2, session_pb2
 
+ResultT = TypeVar("ResultT")
 Metadata = Sequence[tuple[str, str | bytes]]
 
 DEADLINE_S = 30.0
@@ -26,6 +28,9 @@ CHUNK_BYTES = 100_000
 MEMORY_BYTES = 600 << 20
 # Flags of daemons that these tests attack. The sessions last as long as a test thinks about its next move.
 FLAGS = ("--heartbeat-timeout-s", "600")
+
+# The run that proves that a daemon still computes.
+INPUT, VALUES, SUM = (10, 20, 30), (1, 2, 3), (11, 22, 33)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +44,9 @@ class Method:
     client_streaming: bool
     server_streaming: bool
 
-    def __str__(self) -> str:
-        return self.name
+    @property
+    def arity(self) -> str:
+        return "_".join("stream" if many else "unary" for many in (self.client_streaming, self.server_streaming))
 
 
 def _methods() -> Iterator[Method]:
@@ -61,11 +67,11 @@ METHODS = {method.name: method for method in _methods()}
 
 
 class Conversation:
-    """A call with a stream of requests that stays open until it is told otherwise."""
+    """A call that stays open until it is told otherwise: to gRPC's transport every request is a stream of them."""
 
     def __init__(self, channel: grpc.Channel, method: Method, metadata: Metadata) -> None:
         self._requests: queue.SimpleQueue[Message | bytes | None] = queue.SimpleQueue()
-        multi_callable = _multi_callable(channel, method, client_streaming=True)
+        multi_callable = _multi_callable(channel, method, "stream_stream")
         self._call = multi_callable(iter(self._requests.get, None), metadata=metadata, timeout=2 * DEADLINE_S)
 
     def send(self, *requests: Message | bytes) -> None:
@@ -82,7 +88,9 @@ class Conversation:
 
     def failure(self) -> grpc.StatusCode:
         """Wait until the call has ended by itself; its status."""
-        return self._call.code()
+        code: grpc.StatusCode = self._call.code()
+        self.end_requests()
+        return code
 
     def cancel(self) -> None:
         """Break the call off, wherever it is."""
@@ -94,7 +102,7 @@ class RawClient:
     """A session with a daemon. The first to know that it is over is whoever calls next."""
 
     def __init__(self, address: str) -> None:
-        self._channel = grpc.insecure_channel(
+        self.channel = grpc.insecure_channel(
             address,
             options=[
                 ("grpc.max_receive_message_length", -1),
@@ -122,29 +130,33 @@ class RawClient:
     def close(self) -> None:
         self.session.end_requests()
         self.session.failure()
-        self._channel.close()
+        self.channel.close()
 
     def call(self, method: str, *requests: Message | bytes, metadata: Metadata | None = None) -> list[Any]:
         """All replies of a call. Raises the error the daemon put into a failed one, grpc.RpcError where it put none."""
         about = METHODS[method]
-        multi_callable = _multi_callable(self._channel, about, about.client_streaming)
+        multi_callable = _multi_callable(self.channel, about, about.arity)
         request = iter(requests) if about.client_streaming else requests[0]
         with _translated():
-            replies = multi_callable(request, metadata=self.metadata if metadata is None else metadata, timeout=DEADLINE_S)
+            replies = multi_callable(
+                request, metadata=self.metadata if metadata is None else metadata, timeout=DEADLINE_S
+            )
             return list(replies) if about.server_streaming else [replies]
 
-    def ask(self, method: str, request: Message) -> Any:
+    def ask(self, method: str, *requests: Message) -> Any:
         """The last reply of a call."""
-        return self.call(method, request)[-1]
+        return self.call(method, *requests)[-1]
 
     def converse(self, method: str) -> Conversation:
         """Begin a call whose requests come later, or never."""
-        return Conversation(self._channel, METHODS[method], self.metadata)
+        return Conversation(self.channel, METHODS[method], self.metadata)
 
     # ---- what a well-behaved client does too
 
     def supported(self, model: "model_pb2.Model") -> list[Any]:
-        return list(self.ask("NnrtDevice.GetSupportedOperation", device_pb2.GetSupportedOperationRequest(model=model)).nodes)
+        return list(
+            self.ask("NnrtDevice.GetSupportedOperation", device_pb2.GetSupportedOperationRequest(model=model)).nodes
+        )
 
     def prepare(self, model: "model_pb2.Model", config: "model_pb2.ModelConfig | None" = None) -> Any:
         """The outcome of PrepareModel: `missing` or `prepared`."""
@@ -152,7 +164,7 @@ class RawClient:
 
     def upload(self, *constants: bytes) -> int:
         """Send constants, each under its own digest; how many the daemon took."""
-        reply = self.call("NnrtDevice.UploadConstants", *(chunk for data in constants for chunk in chunks(data)))[-1]
+        reply = self.ask("NnrtDevice.UploadConstants", *(chunk for data in constants for chunk in chunks(data)))
         return int(reply.completed)
 
     def run(self, model_id: int, *inputs: Array) -> list[Array]:
@@ -188,32 +200,41 @@ def io_tensor(array: Array, **fields: Any) -> "model_pb2.IOTensor":
 
 
 @contextmanager
-def attacked_daemon(*flags: str) -> Iterator[DaemonProcess]:
-    """A daemon that must be unharmed when the block ends."""
+def attacked_daemon(*flags: str, sum_of_two: Sequence[float] = SUM) -> Iterator[DaemonProcess]:
+    """A daemon that must be unharmed when the block ends; `sum_of_two` is what its backend holds for INPUT + VALUES."""
     daemon = DaemonProcess(*FLAGS, *flags)
     try:
         yield daemon
-        assert_unharmed(daemon)
+        assert_unharmed(daemon, sum_of_two)
     finally:
         daemon.kill()
 
 
-def assert_unharmed(daemon: DaemonProcess) -> None:
+def assert_unharmed(daemon: DaemonProcess, sum_of_two: Sequence[float] = SUM) -> None:
     """It lives, computes, holds no more memory than it should, and nothing in it failed by surprise."""
     assert daemon.process.poll() is None, daemon.log()
     with RawClient(daemon.address) as client:
-        prepared = client.prepare(Draft.sum_of_input_and([1, 2, 3]).message).prepared
-        (result,) = client.run(prepared.model_id, np.array([10, 20, 30], np.float32))
-    assert result.tolist() == [11, 22, 33]
+        prepared = client.prepare(Draft.sum_of_input_and(VALUES).message).prepared
+        (result,) = client.run(prepared.model_id, np.array(INPUT, np.float32))
+    assert result.tolist() == list(sum_of_two)
     assert daemon.memory_bytes() < MEMORY_BYTES
     log = daemon.log()
     assert "failed unexpectedly" not in log and "Traceback" not in log, log
 
 
-def _multi_callable(channel: grpc.Channel, method: Method, client_streaming: bool) -> Callable[..., Any]:
-    arity = ("stream" if client_streaming else "unary") + ("_stream" if method.server_streaming else "_unary")
-    factory = getattr(channel, arity)
-    return factory(method.path, request_serializer=_serialized, response_deserializer=method.reply.FromString)  # type: ignore[no-any-return]
+def until(ask: Callable[[], ResultT]) -> ResultT:
+    """Ask until the answer is true."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not (answer := ask()):
+        assert time.monotonic() < deadline, "what the test waits for did not happen"
+    return answer
+
+
+def _multi_callable(channel: grpc.Channel, method: Method, arity: str) -> Callable[..., Any]:
+    multi_callable: Callable[..., Any] = getattr(channel, arity)(
+        method.path, request_serializer=_serialized, response_deserializer=method.reply.FromString
+    )
+    return multi_callable
 
 
 def _serialized(request: Message | bytes) -> bytes:

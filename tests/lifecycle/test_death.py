@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,9 +80,7 @@ def blocked_run(daemon: DaemonProcess, device: Device) -> BlockedCall:
 
 def blocked_build(daemon: DaemonProcess, device: Device) -> BlockedCall:
     begun = threading.Event()
-    call = BlockedCall(
-        lambda: Compilation(identity_model(), device).build(lambda stage, _: begun.set())
-    )
+    call = BlockedCall(lambda: Compilation(identity_model(), device).build(lambda stage, _: begun.set()))
     assert begun.wait(10)
     return call
 
@@ -154,7 +153,7 @@ def test_everything_old_stays_dead(start_daemon: StartDaemon) -> None:
 
 
 def test_device_of_a_dead_daemon_is_unavailable(start_daemon: StartDaemon) -> None:
-    """A device that was there and is gone is UnavailableDevice, not a bad address, and leaves the list until it is back."""
+    """A device that is gone is unavailable, not a bad address, and is not listed until it is back."""
     daemon = start_daemon()
     with Runtime([daemon.address]) as runtime:
         device = runtime.device()
@@ -221,7 +220,7 @@ def test_twenty_kills(start_daemon: StartDaemon) -> None:
         recorder = Recorder()
         with Runtime([daemon.address]) as runtime, built(runtime.device()) as compilation:
             executors = [recorder.watch(Executor(compilation)) for _ in range(2)]
-            blocked = BlockedCall(lambda run=executors[0].run_sync: run_until_it_raises(run))
+            blocked = BlockedCall(partial(run_until_it_raises, executors[0].run_sync))
             runs = range(int(rng.integers(1, 60)))
             accepted = []
             for run in runs:
@@ -293,7 +292,7 @@ def silent_upload(device: Device) -> BlockedCall:
 def test_stopped_daemon_is_noticed(
     start_daemon: StartDaemon, backend: str, start: Callable[[Device], BlockedCall]
 ) -> None:
-    """SIGSTOP ends a call within the heartbeat timeout; after SIGCONT the daemon frees the session and serves the next."""
+    """SIGSTOP ends a call within the heartbeat timeout; after SIGCONT the daemon frees the session and goes on."""
     daemon = start_daemon("--backend", backend)
     with Runtime([daemon.address], Settings(heartbeat_timeout_s=HEARTBEAT_S)) as runtime:
         device = runtime.device()

@@ -152,15 +152,11 @@ def test_expired_work_never_starts(slow: Executor, slow_daemon: DaemonProcess, o
     assert "run started with 12.0" not in log
 
 
-def test_timeouts_do_not_use_up_the_run_streams(slow: Executor) -> None:
-    """A client may start new runs at once where others timed out, although the daemon is still ending those."""
-    recorder = Recorder()
-    recorder.watch(slow)
-    for wave in range(20):
-        for run in range(6):
-            slow.run_async([ONE], 5, (wave, run))
-        recorder.wait(6 * (wave + 1))
-    assert {type(recorder.error(user_data)) for user_data in recorder.done} == {TimedOut}
+def test_ended_runs_do_not_use_up_the_run_streams(slow: Executor) -> None:
+    """A client may start new runs the moment it has given up others, which the daemon is still ending."""
+    for _ in range(60):
+        futures = [slow.submit([ONE]) for _ in range(6)]
+        assert all(future.cancel() for future in futures), [future.exception() for future in futures]
 
 
 def test_a_longer_timeout_than_the_wire_can_carry(executor: Executor) -> None:
@@ -229,7 +225,7 @@ def test_close_races_with_runs(compilation: Compilation) -> None:
     for _ in range(30):
         recorder = Recorder()
         executor = recorder.watch(Executor(compilation))
-        accepted = []
+        accepted: list[int] = []
         started = threading.Event()
 
         def submit_until_closed(
@@ -465,11 +461,9 @@ def run_async(executor: Executor, inputs: Any) -> None:
         pytest.param([ONE], "1 inputs were given; the model takes 2", id="too few"),
         pytest.param([ONE] * 3, "3 inputs were given; the model takes 2", id="too many"),
         pytest.param({"x": ONE}, r"inputs are named \['x'\]; the model's are \['x', 'y'\]", id="name missing"),
+        pytest.param({"x": ONE, "y": ONE, "z": ONE}, r"inputs are named \['x', 'y', 'z'\]", id="name too many"),
         pytest.param(
-            {"x": ONE, "y": ONE, "z": ONE}, r"inputs are named \['x', 'y', 'z'\]", id="name too many"
-        ),
-        pytest.param(
-            [np.zeros((1, 2)), ONE], r"input 0 'x': it is float64\[1, 2\]; the model takes .*float32", id="data type"
+            [np.zeros((1, 2)), ONE], r"input 0 'x': it is float64\[1, 2\]; the model takes FLOAT32", id="data type"
         ),
         pytest.param([np.zeros((1, 3), np.float32), ONE], r"input 0 'x': it is float32\[1, 3\]", id="size"),
         pytest.param([ONE, ONE], r"input 0 'x': it is float32\[1\]", id="rank"),
@@ -572,6 +566,6 @@ def test_input_larger_than_a_message(start_daemon: StartDaemon) -> None:
     with Runtime([daemon.address]) as runtime, Compilation(identity_model(), runtime.device()) as compilation:
         compilation.build()
         with Executor(compilation) as executor:
-            with pytest.raises(NnrtError, match="larger than max|message"):
+            with pytest.raises(NnrtError, match="the inputs have 262144 bytes, of which the daemon takes 65536"):
                 executor.run_sync([np.zeros(1 << 16, np.float32)])
             np.testing.assert_array_equal(executor.run_sync([ONE]), [ONE])

@@ -22,8 +22,8 @@ from nnrt_hdi.backend import (
     PreparedModel,
     Support,
 )
-from nnrt_hdi.enums import DeviceType
-from nnrt_hdi.errors import InvalidFile, Unsupported
+from nnrt_hdi.enums import DeviceType, NodeType
+from nnrt_hdi.errors import InvalidFile, OperationFailed, Unsupported
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.tensor import Array, TensorSpec
 
@@ -75,6 +75,13 @@ class _Backend(Backend):
         return [Support() for _ in graph.nodes]
 
     def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
+        _log.info(
+            "compiled with %s %s %s %s",
+            config.enable_float16,
+            config.mode.name,
+            config.priority.name,
+            sorted(config.extensions.items()),
+        )
         self._exported = graph.input_specs
         return _Model(graph.input_specs, graph.output_specs, self._run)
 
@@ -109,6 +116,12 @@ def _until_the_gate_opens(gate: Path, inputs: Sequence[Array], cancellation: Can
     return [inputs[0]]
 
 
+class _PickyBackend(_Backend):
+    def supported(self, graph: Graph) -> list[Support]:
+        refused = Support("the picky backend runs no SUB")
+        return [refused if node.type is NodeType.SUB_FUSION else Support() for node in graph.nodes]
+
+
 class _SilentModel(_Model):
     def input_ranges(self) -> list[DimRange]:
         raise Unsupported("this device does not say which shapes it takes")
@@ -124,6 +137,16 @@ class _SlowCompiler(_Backend):
         while True:  # `progress` raises when the client gives up.
             progress(0.5)
             threading.Event().wait(0.02)
+
+
+class _LateCompiler(_Backend):
+    def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
+        try:
+            while True:
+                progress(0.5)
+                threading.Event().wait(0.02)
+        except OperationFailed:  # The client gave up.
+            return super().prepare(graph, config, progress)
 
 
 def slow(options: Mapping[str, str]) -> Backend:
@@ -145,6 +168,16 @@ def gated(options: Mapping[str, str]) -> Backend:
 def compiling(options: Mapping[str, str]) -> Backend:
     """A compilation ends only when the client gives up."""
     return _SlowCompiler("compiling", _identity, Capabilities(dynamic_input=True))
+
+
+def late(options: Mapping[str, str]) -> Backend:
+    """A compilation succeeds when the client has given up."""
+    return _LateCompiler("late", _identity, Capabilities(dynamic_input=True))
+
+
+def picky(options: Mapping[str, str]) -> Backend:
+    """Refuses one operator."""
+    return _PickyBackend("picky", _identity, Capabilities(dynamic_input=True))
 
 
 def silent(options: Mapping[str, str]) -> Backend:

@@ -112,13 +112,15 @@ class Program(PreparedModel):
 
     def _own_outputs(self, values: Sequence[AnyArray | None]) -> list[Array]:
         """The outputs, contiguous, each in memory of its own. Views of inputs and constants are read-only."""
-        outputs: list[AnyArray] = []
+        outputs: list[Array] = []
+        given_away: set[int] = set()
         for index in self._graph.outputs:
             array = np.asarray(values[index], order="C")
-            if not array.flags.writeable or any(np.may_share_memory(array, other) for other in outputs):
+            if not array.flags.writeable or id(_owner(array)) in given_away:
                 array = array.copy()
+            given_away.add(id(_owner(array)))
             outputs.append(array)
-        return list(outputs)
+        return outputs
 
     def _make_steps(self) -> list[Step]:
         graph = self._graph
@@ -164,3 +166,10 @@ def _read_only(array: Array) -> AnyArray:
     view: AnyArray = array.view()
     view.flags.writeable = False
     return view
+
+
+def _owner(array: AnyArray) -> AnyArray:
+    """The array whose memory this one is a view of; itself if it is none."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array

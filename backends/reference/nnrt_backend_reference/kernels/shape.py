@@ -31,6 +31,8 @@ def concat(call: Call, *parts: AnyArray) -> AnyArray:
 def pad(call: Call, x: AnyArray, paddings: AnyArray) -> AnyArray:
     """x with a border that holds a constant, or mirrors x without (REFLECT) or with (SYMMETRIC) its edge."""
     mode = call.attrs.padding_mode
+    if not x.ndim:
+        return x
     if mode is PaddingMode.CONSTANT:
         return np.pad(x, paddings.tolist(), constant_values=x.dtype.type(call.attrs.constant_value))
     return np.pad(x, paddings.tolist(), mode="reflect" if mode is PaddingMode.REFLECT else "symmetric")

@@ -1,0 +1,111 @@
+"""A client as a process of its own, to be killed and stopped. Run as a script it is that client."""
+
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+from typing_extensions import Self
+
+from nnrt_client import Compilation, Device, Executor, Runtime
+from nnrt_hdi.v2 import device_pb2
+
+_EXIT_S = 20.0
+BUFFER_BYTES = 1 << 20
+WEIGHTS = 1 << 20
+
+
+class ClientProcess:
+    """A client of the daemon at an address that does one of the things below. A context manager that kills it."""
+
+    def __init__(self, address: str, what: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, address, what],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={"PYTHONPATH": str(Path(__file__).parents[1])},
+        )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "ready\n"  # End of file if it fails.
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def wait(self) -> int:
+        return self.process.wait(_EXIT_S)
+
+    def kill(self) -> None:
+        """Kill it; nothing of it runs when this returns. Idempotent."""
+        self.process.kill()
+        self.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+def _ready() -> None:
+    print("ready", flush=True)
+
+
+def _build(device: Device) -> Executor:
+    from networks import weighted_model
+
+    compilation = Compilation(weighted_model(WEIGHTS), device)
+    compilation.build()
+    return Executor(compilation)
+
+
+def idle(device: Device) -> None:
+    """Holds a model with weights and a buffer, and waits."""
+    executor = _build(device)
+    connection = device.link().connection
+    connection.call(
+        connection.device.AllocateBuffer, device_pb2.AllocateBufferRequest(length=BUFFER_BYTES), 5, "AllocateBuffer"
+    )
+    _ready()
+    signal.pause()
+    executor.close()
+
+
+def run(device: Device) -> None:
+    """Has more runs in flight than the device takes at a time."""
+    executor = _build(device)
+    futures = [executor.submit([np.ones(1, np.float32)]) for _ in range(10)]
+    _ready()
+    for future in futures:
+        future.result()
+
+
+def upload(device: Device) -> None:
+    """Stops in the middle of sending a constant."""
+    from networks import weighted_model
+
+    def stop_half_way(stage: str, fraction: float) -> None:
+        if stage == "uploading" and fraction > 0.5:
+            _ready()
+            threading.Event().wait()
+
+    Compilation(weighted_model(WEIGHTS), device).build(stop_half_way)
+
+
+def leave(device: Device) -> None:
+    """Ends without closing anything."""
+    executor = _build(device)
+    executor.submit([np.ones(1, np.float32)])
+    _ready()
+
+
+if __name__ == "__main__":
+    address, what = sys.argv[1:]
+    runtime = Runtime([address])
+    {"idle": idle, "run": run, "upload": upload, "leave": leave}[what](runtime.device())
