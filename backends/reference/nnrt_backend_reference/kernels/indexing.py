@@ -1,0 +1,1 @@
+"""Elements picked or placed by their index."""

@@ -1,0 +1,1 @@
+"""Images resized, rearranged and read: the operators that know height and width."""

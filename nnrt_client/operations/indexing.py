@@ -1,0 +1,5 @@
+"""Elements picked or placed by their index."""
+
+from nnrt_client.operations.operation import Operation
+
+OPERATIONS: tuple[Operation, ...] = ()

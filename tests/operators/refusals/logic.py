@@ -1,0 +1,5 @@
+"""Comparisons, logic, and choices by a condition."""
+
+from .case import Case
+
+CASES: list[Case] = []
