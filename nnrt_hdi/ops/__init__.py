@@ -13,6 +13,7 @@ from nnrt_hdi.ops import (  # noqa: F401  (each module declares its operators)
     linear,
     logic,
     normalization,
+    quantization,
     reduction,
     shape,
     spatial,

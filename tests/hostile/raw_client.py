@@ -130,7 +130,9 @@ class RawClient:
         multi_callable = _multi_callable(self._channel, about, about.client_streaming)
         request = iter(requests) if about.client_streaming else requests[0]
         with _translated():
-            replies = multi_callable(request, metadata=self.metadata if metadata is None else metadata, timeout=DEADLINE_S)
+            replies = multi_callable(
+                request, metadata=self.metadata if metadata is None else metadata, timeout=DEADLINE_S
+            )
             return list(replies) if about.server_streaming else [replies]
 
     def ask(self, method: str, request: Message) -> Any:
@@ -144,7 +146,9 @@ class RawClient:
     # ---- what a well-behaved client does too
 
     def supported(self, model: "model_pb2.Model") -> list[Any]:
-        return list(self.ask("NnrtDevice.GetSupportedOperation", device_pb2.GetSupportedOperationRequest(model=model)).nodes)
+        return list(
+            self.ask("NnrtDevice.GetSupportedOperation", device_pb2.GetSupportedOperationRequest(model=model)).nodes
+        )
 
     def prepare(self, model: "model_pb2.Model", config: "model_pb2.ModelConfig | None" = None) -> Any:
         """The outcome of PrepareModel: `missing` or `prepared`."""

@@ -13,14 +13,8 @@ from daemon_process import DaemonProcess
 from model_draft import Draft
 from raw_client import RawClient, attacked_daemon, io_tensor
 
-from nnrt_device_service.device import Device
-from nnrt_device_service.session import Session
-from nnrt_device_service.settings import Settings
-from nnrt_hdi import wire
-from nnrt_hdi.backend import Backend, Capabilities, DeviceInfo, ModelConfig, PreparedModel, Support
-from nnrt_hdi.enums import DataType, DeviceType, Format, NodeType, PadMode, PaddingMode
+from nnrt_hdi.enums import DataType, Format, NodeType, PaddingMode, PadMode
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OutOfMemory, Unsupported
-from nnrt_hdi.graph import Graph
 from nnrt_hdi.tensor import MAX_DIM
 from nnrt_hdi.v2 import device_pb2, prepared_model_pb2
 
@@ -406,11 +400,60 @@ def input_of_unknown_data_type() -> Draft:
     return draft
 
 
-@wrong_node("SOFTMAX node 0", "x is quantized, which this operator does not compute; dequantize it first")
+@wrong_node("LOGICAL_NOT node 0", "x is quantized, which this operator does not compute; dequantize it first")
 def quantized_operand() -> Draft:
     draft = Draft()
-    x = draft.input([2], quant_params=[{"scale": float("nan"), "zero_point": -(2**31), "num_bits": -5}])
+    x = draft.input([2], DataType.INT8, quant_params=[{"scale": 1.0}])
+    draft.node(NodeType.LOGICAL_NOT, [x], [draft.output([2], DataType.BOOL)])
+    return draft
+
+
+@wrong_node("SOFTMAX node 0", "x is quantized to -5 bits; use 8")
+def quantized_to_nothing() -> Draft:
+    draft = Draft()
+    x = draft.input([2], DataType.INT8, quant_params=[{"scale": 1.0, "num_bits": -5}])
     draft.node(NodeType.SOFTMAX, [x], [draft.output([2])])
+    return draft
+
+
+@wrong_node("SOFTMAX node 0", "the scale of channel 1 of x is nan; use a number above 0, or 0 where all elements are 0")
+def scale_that_is_no_number() -> Draft:
+    draft = Draft()
+    x = draft.input([2], DataType.INT8, quant_params=[{"scale": 0.5}, {"scale": float("nan")}])
+    draft.node(NodeType.SOFTMAX, [x], [draft.output([2])])
+    return draft
+
+
+@wrong_node("SOFTMAX node 0", "the zero point of x is -2147483648; use -128..127 (INT8)")
+def zero_point_outside_its_type() -> Draft:
+    draft = Draft()
+    x = draft.input([2], DataType.INT8, quant_params=[{"scale": 0.5, "zero_point": -(2**31)}])
+    draft.node(NodeType.SOFTMAX, [x], [draft.output([2])])
+    return draft
+
+
+@wrong_node("SOFTMAX node 0", "the output is declared FLOAT32, but operands are quantized; declare it INT8")
+def real_output_of_a_quantized_operand() -> Draft:
+    draft = Draft()
+    x = draft.input([2], DataType.INT8, quant_params=[{"scale": 0.5}])
+    draft.node(NodeType.SOFTMAX, [x], [draft.output([2], DataType.FLOAT32)])
+    return draft
+
+
+@wrong_node("SOFTMAX node 0", "the output is declared INT8[2] and quantized, but no operand is; use QUANT_DTYPE_CAST")
+def quantized_output_of_a_real_operand() -> Draft:
+    draft = Draft()
+    y = draft.output([2], DataType.INT8, quant_params=[{"scale": 0.5}])
+    draft.node(NodeType.SOFTMAX, [draft.input([2])], [y])
+    return draft
+
+
+@wrong_node("RESHAPE node 0", "INT8[2, 1] has 3 quantization parameters; use 1, or one for each of the 1")
+def more_parameters_than_channels() -> Draft:
+    draft = Draft()
+    x = draft.input([2], DataType.INT8, quant_params=[{"scale": 0.5}])
+    shape = draft.constant(np.array([2, 1]))
+    draft.node(NodeType.RESHAPE, [x, shape], [draft.output([2, 1], DataType.INT8, quant_params=[{"scale": 0.5}] * 3)])
     return draft
 
 
@@ -436,7 +479,9 @@ def negative_groups() -> Draft:
     return convolution(group=-3)
 
 
-@wrong_node("CONV2D_FUSION node 0", "the window covers a height of", "use a smaller kernel or dilation, or more padding")
+@wrong_node(
+    "CONV2D_FUSION node 0", "the window covers a height of", "use a smaller kernel or dilation, or more padding"
+)
 def dilation_beyond_the_image() -> Draft:
     return convolution(dilation=[MAX_DIM, MAX_DIM])
 
@@ -682,9 +727,7 @@ def constants(nodes: int) -> Draft:
         (constants, [sum(range(LARGE_MODEL_NODES))] * 2),
     ],
 )
-def test_large_models_take_seconds(
-    client: RawClient, make: Callable[[int], Draft], expected: list[float]
-) -> None:
+def test_large_models_take_seconds(client: RawClient, make: Callable[[int], Draft], expected: list[float]) -> None:
     model = make(LARGE_MODEL_NODES).message
     start = time.monotonic()
     assert all(support.supported for support in client.supported(model))

@@ -48,6 +48,4 @@ class Observer:
 
     def wait_until_empty(self) -> None:
         """Wait until the daemon holds nothing for anybody but this observer."""
-        self.wait_for(
-            lambda state: (state.sessions, state.running, state.queued, state.held_bytes) == (1, 0, 0, 0)
-        )
+        self.wait_for(lambda state: (state.sessions, state.running, state.queued, state.held_bytes) == (1, 0, 0, 0))

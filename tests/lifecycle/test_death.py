@@ -79,9 +79,7 @@ def blocked_run(daemon: DaemonProcess, device: Device) -> BlockedCall:
 
 def blocked_build(daemon: DaemonProcess, device: Device) -> BlockedCall:
     begun = threading.Event()
-    call = BlockedCall(
-        lambda: Compilation(identity_model(), device).build(lambda stage, _: begun.set())
-    )
+    call = BlockedCall(lambda: Compilation(identity_model(), device).build(lambda stage, _: begun.set()))
     assert begun.wait(10)
     return call
 

@@ -465,9 +465,7 @@ def run_async(executor: Executor, inputs: Any) -> None:
         pytest.param([ONE], "1 inputs were given; the model takes 2", id="too few"),
         pytest.param([ONE] * 3, "3 inputs were given; the model takes 2", id="too many"),
         pytest.param({"x": ONE}, r"inputs are named \['x'\]; the model's are \['x', 'y'\]", id="name missing"),
-        pytest.param(
-            {"x": ONE, "y": ONE, "z": ONE}, r"inputs are named \['x', 'y', 'z'\]", id="name too many"
-        ),
+        pytest.param({"x": ONE, "y": ONE, "z": ONE}, r"inputs are named \['x', 'y', 'z'\]", id="name too many"),
         pytest.param(
             [np.zeros((1, 2)), ONE], r"input 0 'x': it is float64\[1, 2\]; the model takes .*float32", id="data type"
         ),

@@ -10,6 +10,7 @@ from nnrt_backend_reference.kernels import (  # noqa: F401  (each module registe
     linear,
     logic,
     normalization,
+    quantization,
     reduction,
     shape,
     spatial,
