@@ -9,10 +9,10 @@ GRPC_TOOLS := grpcio-tools==1.74.0
 
 PROTOS := $(wildcard protos/nnrt_hdi/v2/*.proto)
 SERVICES := $(shell grep -l '^service ' $(PROTOS))
-SOURCES := nnrt_hdi nnrt_client nnrt_device_service backends tests benchmarks examples
+SOURCES := nnrt_hdi nnrt_client nnrt_device_service backends tests benchmarks examples docs
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format lint types imports proto proto-check tests bench clean
+.PHONY: help demo test check format lint types imports proto proto-check docs docs-check tests bench clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,7 +22,7 @@ demo: $(VENV)/installed ## Run the digits demo: two daemons, remote inference, t
 
 test: check ## Run every check and test, as CI does
 
-check: lint types imports proto-check tests ## Format, lint, types, import rules, generated code, tests
+check: lint types imports proto-check docs-check tests ## Format, lint, types, import rules, generated files, tests
 
 format: $(CHECK)/installed ## Format the sources in place
 	$(CHECK)/bin/ruff format -q $(SOURCES)
@@ -52,8 +52,14 @@ proto-check: $(PROTO)/installed ## Check that nnrt_hdi/v2 is what protos/ genera
 	@diff -r -x __init__.py -x __pycache__ build/proto/nnrt_hdi/v2 nnrt_hdi/v2 \
 	  || { echo 'nnrt_hdi/v2 differs from what protos/ generate; run `make proto`'; exit 1; }
 
+docs: $(CHECK)/installed ## Write docs/operators.md from the declarations
+	PYTHONPATH=tests $(CHECK)/bin/python docs/operators_page.py
+
+docs-check: $(CHECK)/installed ## Check that docs/operators.md is what the declarations say
+	@PYTHONPATH=tests $(CHECK)/bin/python docs/operators_page.py --check
+
 bench: $(CHECK)/installed ## Measure, print ratios, write docs/performance.md
-	$(CHECK)/bin/python benchmarks/run.py
+	PYTHONPATH=tests $(CHECK)/bin/python benchmarks/run.py
 
 clean: ## Remove everything that make has made
 	rm -rf $(VENV) $(CHECK) $(PROTO) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

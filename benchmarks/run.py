@@ -1,9 +1,14 @@
 """Measure everything, print the tables, and write docs/performance.md: `make bench`."""
 
 import datetime
+import os
 from pathlib import Path
 
+# Before numpy is imported: the reference kernels are compared with one thread of ONNX Runtime.
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
 import carriers
+import kernels
 import small_run
 from report import machine
 
@@ -11,7 +16,7 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
 
 
 def main() -> None:
-    reports = [*small_run.measure(), *carriers.measure()]
+    reports = [*small_run.measure(), *carriers.measure(), *kernels.measure()]
     for report in reports:
         report.show()
     day = datetime.datetime.now(datetime.timezone.utc).date()

@@ -21,6 +21,7 @@ from nnrt_client.quant_param import QuantParam
 from nnrt_client.tensor_desc import TensorDesc
 from nnrt_client.upload import ask_supported
 from nnrt_hdi.backend import Support
+from nnrt_hdi.enums import DataType as HdiDataType
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationForbidden
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.tensor import UNKNOWN_DIM, Array, TensorSpec, data_type_of
@@ -245,13 +246,20 @@ class Model:
         *,
         format: Format = Format.NONE,
         name: str = "",
+        quant: QuantParam | None = None,
     ) -> ModelTensor:
-        """Append a tensor to be named as an input; an empty shape is that of a scalar."""
-        return self.add_tensor(TensorDesc(data_type, shape if len(shape) else None, format, name))
+        """Append a tensor to be named as an input, quantized by `quant`; an empty shape is that of a scalar."""
+        desc = TensorDesc(data_type, shape if len(shape) else None, format, name)
+        return self._add_quantized(desc, quant)
 
-    def constant(self, array: ArrayLike, *, format: Format = Format.NONE, name: str = "") -> ModelTensor:
-        """Append a constant with a copy of these elements; plain numbers become BOOL, INT32 or FLOAT32."""
-        return self._add_array(operand_array(array, None, is_index=False), format, name)
+    def constant(
+        self, array: ArrayLike, *, format: Format = Format.NONE, name: str = "", quant: QuantParam | None = None
+    ) -> ModelTensor:
+        """Append a constant with a copy of these elements; plain numbers become BOOL, INT32 or FLOAT32.
+
+        Quantized by `quant`, they stand for the real numbers (element - zero point) scale.
+        """
+        return self._add_array(operand_array(array, None, is_index=False), format, name, quant)
 
     @overload
     def apply(  # type: ignore[overload-overlap]  # the operations with several outputs are the narrower case
@@ -260,6 +268,7 @@ class Model:
         /,
         *operands: ModelTensor | ArrayLike,
         output: Output | Sequence[Output] | None = ...,
+        quant: QuantParam | Sequence[QuantParam | None] | None = ...,
         name: str = ...,
         **parameters: object,
     ) -> tuple[ModelTensor, ...]: ...
@@ -270,6 +279,7 @@ class Model:
         /,
         *operands: ModelTensor | ArrayLike,
         output: Output | Sequence[Output] | None = ...,
+        quant: QuantParam | Sequence[QuantParam | None] | None = ...,
         name: str = ...,
         **parameters: object,
     ) -> ModelTensor: ...
@@ -279,6 +289,7 @@ class Model:
         /,
         *operands: ModelTensor | ArrayLike,
         output: Output | Sequence[Output] | None = None,
+        quant: QuantParam | Sequence[QuantParam | None] | None = None,
         name: str = "",
         **parameters: object,
     ) -> ModelTensor | tuple[ModelTensor, ...]:
@@ -287,20 +298,27 @@ class Model:
             y = model.apply(OperationType.CONV2D, x, weight, bias, stride=(1, 1), activation=FuseType.RELU)
 
         Operands that are no ModelTensor become constants: arrays as they are, other numbers in the data type
-        of the first tensor operand, or as INT32 or INT64 where the operation takes integers (axes, shapes).
+        of the first tensor operand (FLOAT32 if that is quantized), or as INT32 or INT64 where the operation takes
+        integers (axes, shapes).
         Parameters are named like the attributes of HDI's struct in snake_case, but `activation` for
         activationType and `global_` for global; their values are numbers, booleans, sequences or members of
         the API's enums. None or an empty sequence stands for the default.
 
         Shape and data type of the output are inferred, unless `output` is a tensor to write, or the desc of
-        one to add; a sequence for several. `name` names the operation and its output; several outputs are
+        one to add; a sequence for several. Of quantized operands the output is quantized, too: `quant` says how
+        (a sequence for several outputs), unless `output` is a tensor, which has its own parameters; what is only
+        moved keeps those it has.
+
+            y = model.apply(OperationType.ADD, a, b, quant=QuantParam([0.05], [-3]))
+
+        `name` names the operation and its output; several outputs are
         `<name>:<position>`. Operations that may have several outputs return a tuple. On any error nothing is
         added.
         """
         self._require_open()
         tensors, operations = len(self._tensors), len(self._operations)
         try:
-            return self._apply(operation_of(type), operands, output, name, parameters)
+            return self._apply(operation_of(type), operands, output, quant, name, parameters)
         except BaseException:
             del self._tensors[tensors:], self._operations[operations:]
             raise
@@ -310,6 +328,7 @@ class Model:
         declared: Operation,
         operands: Sequence[ModelTensor | ArrayLike],
         output: Output | Sequence[Output] | None,
+        quant: QuantParam | Sequence[QuantParam | None] | None,
         name: str,
         parameters: dict[str, object],
     ) -> ModelTensor | tuple[ModelTensor, ...]:
@@ -321,7 +340,12 @@ class Model:
             tensor.to_spec() if isinstance(tensor, TensorDesc) else self._tensors[self._index(tensor)].spec
             for tensor in wanted
         ]
-        specs = inferred(declared, self._records(inputs), self._records(given), declared_specs, name)
+        params = [
+            param.to_spec() if param else () for param in ((quant,) if isinstance(quant, QuantParam) else quant or ())
+        ]
+        if params and not all(isinstance(tensor, TensorDesc) for tensor in wanted):
+            raise InvalidParameter("quant is given for a tensor that is there already; use set_tensor_quant_params")
+        specs = inferred(declared, self._records(inputs), self._records(given), declared_specs, params, name)
         outputs = [
             self._add_output(spec, tensor, name if len(specs) == 1 or not name else f"{name}:{at}")
             if tensor is None or isinstance(tensor, TensorDesc)
@@ -334,7 +358,10 @@ class Model:
     def _add_operands(self, declared: Operation, operands: Sequence[ModelTensor | ArrayLike]) -> list[int]:
         """Indices of the operands, those that are no tensors yet added as constants."""
         known = {at: self._index(given) for at, given in enumerate(operands) if isinstance(given, ModelTensor)}
-        like = self._tensors[next(iter(known.values()))].spec.data_type if known else None
+        like = None
+        if known:
+            first = self._tensors[next(iter(known.values()))].spec
+            like = HdiDataType.FLOAT32 if first.is_quantized else first.data_type
         indices = []
         for at, given in enumerate(operands):
             if isinstance(given, ModelTensor):
@@ -356,17 +383,27 @@ class Model:
         self.set_tensor_type(tensor, parameter.tensor_types[0])
         return tensor.index
 
-    def _add_array(self, array: Array, format: Format = Format.NONE, name: str = "") -> ModelTensor:
+    def _add_array(
+        self, array: Array, format: Format = Format.NONE, name: str = "", quant: QuantParam | None = None
+    ) -> ModelTensor:
         desc = TensorDesc(DataType[data_type_of(array.dtype).name], array.shape or None, format, name)
-        tensor = self.add_tensor(desc)
+        tensor = self._add_quantized(desc, quant)
         self.set_tensor_data(tensor, array)
+        return tensor
+
+    def _add_quantized(self, desc: TensorDesc, quant: QuantParam | None) -> ModelTensor:
+        params = quant.to_spec() if quant else ()
+        tensor = self.add_tensor(desc)
+        self._tensors[tensor.index].quant = params
         return tensor
 
     def _add_output(self, spec: TensorSpec, declared: TensorDesc | None, name: str) -> ModelTensor:
         """Add an output as it was inferred; its name is its own, not that of an input it resembles."""
         desc = TensorDesc.from_spec(spec)
         desc.name = (declared.name if declared else "") or name
-        return self.add_tensor(desc)
+        tensor = self.add_tensor(desc)
+        self._tensors[tensor.index].quant = spec.quant
+        return tensor
 
     def _records(self, indices: Sequence[int]) -> list[TensorRecord]:
         return [self._tensors[index] for index in indices]

@@ -125,6 +125,16 @@ class TensorSpec:
         return self.element_count * self.item_size
 
     @property
+    def is_quantized(self) -> bool:
+        """Whether the elements stand for real numbers: integers with quantization parameters.
+
+        The parameters of any other data type don't matter: a BOOL may carry some in a quantized model, and a float
+        tensor may say how it is to be quantized.
+        """
+        dtype = NUMPY_DTYPES.get(self.data_type)
+        return bool(self.quant) and dtype is not None and dtype.kind in "iu"
+
+    @property
     def channel_axis(self) -> int:
         """The dimension of the channels: 1 for NCHW, else the last."""
         return 1 if self.format is Format.NCHW else self.rank - 1

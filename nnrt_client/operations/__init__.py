@@ -11,11 +11,16 @@ from nnrt_client.operations import (
     activation,
     arithmetic,
     convolution,
+    creation,
     elementwise,
+    indexing,
     linear,
+    logic,
     normalization,
+    quantization,
     reduction,
     shape,
+    spatial,
 )
 from nnrt_client.operations.operation import Operation
 from nnrt_hdi.errors import InvalidParameter
@@ -29,11 +34,16 @@ FAMILIES: Mapping[str, tuple[Operation, ...]] = MappingProxyType(
             activation,
             arithmetic,
             convolution,
+            creation,
             elementwise,
+            indexing,
             linear,
+            logic,
             normalization,
+            quantization,
             reduction,
             shape,
+            spatial,
         )
     }
 )

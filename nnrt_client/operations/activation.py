@@ -1,9 +1,10 @@
-"""Activation functions: all become an ACTIVATION node, which names the function."""
+"""Activation functions: all but PRELU become an ACTIVATION node, which names the function."""
 
 from nnrt_client.enums import OperationType, TensorType
-from nnrt_client.operations.operation import Operation, operation
+from nnrt_client.operations.operation import Call, Operation, operation
 from nnrt_client.operations.parameter import Parameter, boolean, number
 from nnrt_hdi.enums import ActivationType, NodeType
+from nnrt_hdi.graph import AttrValue
 
 
 def _activation(
@@ -16,6 +17,11 @@ def _activation(
         fixed={"activation_type": function},
         sets_quant_type=sets_quant_type,
     )
+
+
+def _prelu(call: Call) -> dict[str, AttrValue]:
+    """HDI wants to be told where one weight serves all channels; NNRt's own client never says so."""
+    return {"channel_shared": True} if call.inputs[1].spec.shape == (1,) else {}
 
 
 OPERATIONS = (
@@ -37,6 +43,14 @@ OPERATIONS = (
         OperationType.GELU,
         ActivationType.GELU,
         boolean("approximate", TensorType.GELU_APPROXIMATE),
+        sets_quant_type=False,
+    ),
+    operation(
+        OperationType.PRELU,
+        NodeType.PRELU_FUSION,
+        inputs=2,
+        derive=_prelu,
+        node_name="PRelu",
         sets_quant_type=False,
     ),
 )

@@ -1,7 +1,8 @@
 """Functions of one operand, element by element."""
 
-from nnrt_client.enums import DataType, OperationType
+from nnrt_client.enums import DataType, OperationType, TensorType
 from nnrt_client.operations.operation import Call, operation, refuse
+from nnrt_client.operations.parameter import number
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.graph import AttrValue
 
@@ -19,4 +20,38 @@ def _cast(call: Call) -> dict[str, AttrValue]:
     return {}
 
 
-OPERATIONS = (operation(OperationType.CAST, NodeType.CAST, inputs=2, derive=_cast),)
+# Named as their nodes are.
+_PLAIN = (
+    OperationType.SQUARE,
+    OperationType.ERF,
+    OperationType.LOG,
+    OperationType.SIN,
+    OperationType.COS,
+    OperationType.CEIL,
+    OperationType.FLOOR,
+    OperationType.ROUND,
+    OperationType.NEG,
+    OperationType.RECIPROCAL,
+)
+
+OPERATIONS = (
+    operation(OperationType.CAST, NodeType.CAST, inputs=2, derive=_cast),
+    operation(OperationType.SQRT, NodeType.SQRT),
+    operation(OperationType.RSQRT, NodeType.RSQRT),
+    *(operation(type_, NodeType[type_.name], sets_quant_type=False) for type_ in _PLAIN),
+    operation(
+        OperationType.EXP,
+        NodeType.EXPFUSION,
+        number("base", TensorType.EXP_BASE),
+        number("scale", TensorType.EXP_SCALE),
+        number("shift", TensorType.EXP_SHIFT),
+        sets_quant_type=False,
+    ),
+    operation(
+        OperationType.CLIP,
+        NodeType.CLIP,
+        number("max", TensorType.CLIP_MAX),
+        number("min", TensorType.CLIP_MIN),
+        sets_quant_type=False,
+    ),
+)

@@ -1,8 +1,8 @@
-"""Matrix products."""
+"""Matrix products, and the recurrence made of them."""
 
 from nnrt_client.enums import OperationType, TensorType
 from nnrt_client.operations.operation import Call, operation, refuse
-from nnrt_client.operations.parameter import activation, boolean, integer
+from nnrt_client.operations.parameter import activation, boolean, integer, number
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.graph import AttrValue
 
@@ -36,5 +36,23 @@ OPERATIONS = (
         boolean("transpose_b", TensorType.MATMUL_TRANSPOSE_B),
         activation(TensorType.MATMUL_ACTIVATION_TYPE),
         inputs=2,
+    ),
+    operation(
+        OperationType.LSTM,
+        NodeType.LSTM,
+        boolean("bidirectional", TensorType.LSTM_BIDIRECTIONAL),
+        boolean("has_bias", TensorType.LSTM_HAS_BIAS),
+        integer("input_size", TensorType.LSTM_INPUT_SIZE),
+        integer("hidden_size", TensorType.LSTM_HIDDEN_SIZE),
+        integer("num_layers", TensorType.LSTM_NUM_LAYERS),
+        integer("num_directions", TensorType.LSTM_NUM_DIRECTIONS),
+        number("dropout", TensorType.LSTM_DROPOUT),
+        number("zoneout_cell", TensorType.LSTM_ZONEOUT_CELL),
+        number("zoneout_hidden", TensorType.LSTM_ZONEOUT_HIDDEN),
+        integer("proj_size", TensorType.LSTM_PROJ_SIZE),
+        inputs=6,
+        outputs=3,
+        node_name="LSTM",
+        sets_quant_type=False,
     ),
 )

@@ -92,6 +92,11 @@ def number(attr: str, tensor_type: TensorType, *, or_like_input: bool = False) -
     )
 
 
+def numbers(attr: str, tensor_type: TensorType, *counts: int) -> Parameter:
+    """A list of FLOAT32; without counts of any length."""
+    return _parameter(attr, tensor_type, (DataType.FLOAT32,), counts, tuple)
+
+
 def boolean(attr: str, tensor_type: TensorType) -> Parameter:
     """One BOOL."""
     return _parameter(attr, tensor_type, (DataType.BOOL,), (1,), lambda values: bool(values[0]))

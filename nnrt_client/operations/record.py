@@ -1,15 +1,16 @@
 """What a model keeps of its tensors and operations, and how they become a graph of the device interface."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nnrt_client.enums import TensorType
 from nnrt_client.operations.operation import Operation
 from nnrt_client.tensor_desc import TensorDesc
-from nnrt_hdi.enums import QuantType
-from nnrt_hdi.errors import NnrtError
+from nnrt_hdi.enums import DataType, QuantType
+from nnrt_hdi.errors import InvalidParameter, NnrtError
 from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, AttrValue, Constant, Graph, Node
-from nnrt_hdi.ops import infer_node
+from nnrt_hdi.ops import OPERATORS, infer_node
+from nnrt_hdi.ops.quantized import QUANTIZED_TYPES
 from nnrt_hdi.tensor import Array, QuantParam, TensorSpec
 
 
@@ -52,18 +53,42 @@ def inferred(
     inputs: Sequence[TensorRecord],
     parameters: Sequence[TensorRecord],
     outputs: Sequence[TensorSpec],
+    quant: Sequence[tuple[QuantParam, ...]],
     name: str,
 ) -> tuple[TensorSpec, ...]:
     """Specs of the outputs of an operation, `outputs` being what the model declares, or nothing.
 
-    Raises InvalidParameter if they can't be computed or are not as declared.
+    `quant` are the quantization parameters of outputs that have none yet. Raises InvalidParameter if the specs
+    can't be computed or are not as declared.
     """
     attrs = declared.attributes(inputs, len(outputs) or None, parameters)
     operands = [(tensor.spec, tensor.shape_value) for tensor in inputs]
+    # Where nothing is declared, the parameters alone are: neither shapes nor data types are known before inference.
+    hints = tuple(TensorSpec(DataType.UNKNOWN, (), quant=params) for params in quant)
     try:
-        return infer_node(Node(declared.node_type, (), (), attrs), operands, tuple(outputs))
+        if outputs:
+            said = _with_params(outputs, quant)
+            return infer_node(Node(declared.node_type, (), (), attrs), operands, said)
+        operator = OPERATORS[declared.node_type]
+        return _with_params(operator.infer(operands, operator.bind(attrs), hints), quant)
     except NnrtError as error:
         raise error.at(declared.type.name + (f" {name!r}" if name else "")) from error
+
+
+def _with_params(outputs: Sequence[TensorSpec], quant: Sequence[tuple[QuantParam, ...]]) -> tuple[TensorSpec, ...]:
+    """Outputs with these parameters, which only quantized ones and, where they say nothing, truth values take."""
+    if len(quant) > len(outputs):
+        raise InvalidParameter(f"quant is for {len(quant)} outputs; there are {len(outputs)}")
+    specs = list(outputs)
+    for at, params in enumerate(quant):
+        if params and specs[at].quant not in ((), params):
+            raise InvalidParameter(f"quant is given for output {at}, which has other parameters already; leave it out")
+        if params and specs[at].data_type not in (*QUANTIZED_TYPES, DataType.BOOL):
+            raise InvalidParameter(
+                f"quant is given for output {at}, which is {specs[at]}; quantize an operand, or use QUANT_DTYPE_CAST"
+            )
+        specs[at] = replace(specs[at], quant=params or specs[at].quant)
+    return tuple(specs)
 
 
 def lowered(

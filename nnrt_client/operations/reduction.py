@@ -1,8 +1,8 @@
-"""Reductions: all become a REDUCE_FUSION node, which names the fold."""
+"""Reductions: all but ALL become a REDUCE_FUSION node, which names the fold."""
 
 from nnrt_client.enums import OperationType, TensorType
 from nnrt_client.operations.operation import Operation, operation
-from nnrt_client.operations.parameter import boolean, number
+from nnrt_client.operations.parameter import boolean, integer, number
 from nnrt_hdi.enums import NodeType, ReduceMode
 
 
@@ -27,4 +27,12 @@ OPERATIONS = (
     _reduction(OperationType.REDUCE_MIN, ReduceMode.MIN),
     _reduction(OperationType.REDUCE_SUM, ReduceMode.SUM),
     _reduction(OperationType.REDUCE_L2, ReduceMode.L2),
+    # Here keep_dims is a number: all but 0 keep them.
+    operation(
+        OperationType.ALL,
+        NodeType.ALL,
+        integer("keep_dims", TensorType.ALL_KEEP_DIMS),
+        inputs=2,
+        sets_quant_type=False,
+    ),
 )

@@ -7,11 +7,16 @@ from nnrt_hdi.ops import (  # noqa: F401  (each module declares its operators)
     activation,
     arithmetic,
     convolution,
+    creation,
     elementwise,
+    indexing,
     linear,
+    logic,
     normalization,
+    quantization,
     reduction,
     shape,
+    spatial,
 )
 from nnrt_hdi.ops.inference import Inference, infer_graph, infer_node
 from nnrt_hdi.ops.operator import OPERATORS, Operator

@@ -3,9 +3,9 @@
 from typing import Annotated
 
 from nnrt_hdi.enums import ActivationType, DataType, NodeType
-from nnrt_hdi.ops.operands import FLOATS, SIGNED_INTEGERS
+from nnrt_hdi.ops.operands import FLOATS, SIGNED_INTEGERS, Real, require_channels, same_data_type
 from nnrt_hdi.ops.operator import Accepts, Operand, operator, refuse
-from nnrt_hdi.tensor import TensorSpec
+from nnrt_hdi.tensor import UNKNOWN_DIM, TensorSpec
 
 # Functions that map integers to integers; all others need real numbers.
 INTEGER_FUNCTIONS = frozenset(
@@ -21,7 +21,7 @@ INTEGER_FUNCTIONS = frozenset(
 FUSABLE = frozenset({ActivationType.NO_ACTIVATION, ActivationType.RELU, ActivationType.RELU6})
 
 
-@operator(NodeType.ACTIVATION)
+@operator(NodeType.ACTIVATION, quantized=True)
 def activation(
     x: Annotated[Operand, Accepts(FLOATS | SIGNED_INTEGERS)],
     *,
@@ -42,10 +42,41 @@ def activation(
     """
     if activation_type is ActivationType.UNKNOWN:
         refuse("activation_type is UNKNOWN; name a function")
+    if activation_type is ActivationType.GELU and x.stands_for_real:
+        refuse(f"{x.name} is quantized, which GELU does not take (NNRt); dequantize it first")
     if x.data_type not in FLOATS and activation_type not in INTEGER_FUNCTIONS:
         refuse(f"{activation_type.name} of {x.data_type.name} is not defined; use a floating-point type")
     if activation_type is ActivationType.HARD_TANH and min_val > max_val:
         refuse(f"min_val {min_val} is above max_val {max_val}; swap them")
+    return x.spec
+
+
+@operator(NodeType.LEAKY_RELU, quantized=True)
+def leaky_relu(x: Real, *, negative_slope: float = 0.0) -> TensorSpec:
+    """y = x if x >= 0 else negative_slope x."""
+    return x.spec
+
+
+@operator(NodeType.PRELU_FUSION, quantized=True)
+def prelu(
+    x: Real,
+    weight: Annotated[Operand, Accepts(FLOATS, min_rank=1, max_rank=1)],
+    *,
+    channel_shared: bool | None = None,
+) -> TensorSpec:
+    """y = x if x > 0 else weight x: one weight for all, or one for each channel, which needs two dimensions or more.
+
+    Channels are the last dimension, of an NCHW tensor dimension 1. The length of weight decides; channel_shared
+    may only say so too.
+    """
+    same_data_type(x, weight)
+    count = weight.shape[0]
+    if channel_shared and count not in (1, UNKNOWN_DIM):
+        refuse(f"channel_shared is true but {weight} has {count} elements; give 1")
+    if count not in (1, UNKNOWN_DIM):
+        if x.rank < 2:
+            refuse(f"{weight} has {count} elements but {x} has no channels; give 1")
+        require_channels(x.shape[x.spec.channel_axis], weight)
     return x.spec
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from nnrt_hdi.enums import ActivationType, Format, NodeType, PadMode, RoundMode
 from nnrt_hdi.ops.activation import require_fusable
-from nnrt_hdi.ops.operands import FLOATS, INTEGERS, Image, Vector, require_channels, same_data_type
+from nnrt_hdi.ops.operands import FLOATS, INTEGERS, Bias, Image, WeightImage, require_channels, same_data_type
 from nnrt_hdi.ops.operator import Accepts, Ints, Operand, operator, refuse
 from nnrt_hdi.tensor import MAX_DIM, UNKNOWN_DIM, Shape, TensorSpec
 
@@ -127,11 +127,11 @@ class ImageShape:
         return self.batch, self.height, self.width, self.channels
 
 
-@operator(NodeType.CONV2D_FUSION)
+@operator(NodeType.CONV2D_FUSION, quantized=True)
 def conv2d(
     x: Image,
-    weight: Image,
-    bias: Vector,
+    weight: WeightImage,
+    bias: Bias,
     *,
     kernel_size: Ints = (),
     stride: Ints = (),
@@ -157,11 +157,11 @@ def conv2d(
     return x.spec.with_shape(out.ordered_like(x.spec))
 
 
-@operator(NodeType.CONV2D_TRANSPOSE_FUSION)
+@operator(NodeType.CONV2D_TRANSPOSE_FUSION, quantized=True)
 def conv2d_transpose(
     x: Image,
-    weight: Image,
-    bias: Vector,
+    weight: WeightImage,
+    bias: Bias,
     *,
     kernel_size: Ints = (),
     stride: Ints = (),
@@ -195,7 +195,7 @@ def conv2d_transpose(
     return x.spec.with_shape(out.ordered_like(x.spec))
 
 
-@operator(NodeType.AVGPOOL_FUSION)
+@operator(NodeType.AVGPOOL_FUSION, quantized=True)
 def avg_pool(
     x: PoolImage,
     *,
@@ -217,7 +217,7 @@ def avg_pool(
     return _pooled(x, pooling_window(x.spec, kernel_size, strides, pad, pad_mode, round_mode, global_), activation_type)
 
 
-@operator(NodeType.MAX_POOL_FUSION)
+@operator(NodeType.MAX_POOL_FUSION, quantized=True)
 def max_pool(
     x: PoolImage,
     *,

@@ -1,12 +1,77 @@
 """Functions of one operand, element by element."""
 
+import math
 from dataclasses import replace
 from typing import Annotated
 
-from nnrt_hdi.enums import NodeType
-from nnrt_hdi.ops.operands import INTEGERS, Logical, int_values
+import numpy as np
+
+from nnrt_hdi.enums import DataType, NodeType
+from nnrt_hdi.ops.operands import FLOATS, INTEGERS, Logical, Number, Real, int_values
 from nnrt_hdi.ops.operator import Accepts, Operand, operator, refuse
 from nnrt_hdi.tensor import TensorSpec, data_type_from_number
+
+
+@operator(NodeType.SQRT, "y = sqrt(x), not a number where x < 0.", quantized=True)
+@operator(
+    NodeType.LOG, "y = log(x), the natural logarithm: minus infinity of 0, not a number where x < 0.", quantized=True
+)
+@operator(NodeType.SIN, "y = sin(x), x in radians.", quantized=True)
+@operator(NodeType.COS, "y = cos(x), x in radians.", quantized=True)
+@operator(NodeType.CEIL, "y = the smallest whole number that is not below x.", quantized=True)
+@operator(NodeType.FLOOR, "y = the largest whole number that is not above x.", quantized=True)
+@operator(NodeType.RECIPROCAL, "y = 1 / x, infinity of 0.", quantized=True)
+def of_real(x: Real) -> TensorSpec:
+    return x.spec
+
+
+@operator(NodeType.RSQRT, "y = 1 / sqrt(x), infinity of 0, not a number where x < 0.", quantized=True)
+@operator(NodeType.ERF, "y = 2 / sqrt(pi) integral of exp(-t^2) from 0 to x.", quantized=True)
+def of_real_up_to_rank_7(x: Annotated[Operand, Accepts(FLOATS, max_rank=7)]) -> TensorSpec:
+    return x.spec
+
+
+@operator(NodeType.SQUARE, "y = x^2; integers wrap around.", quantized=True)
+@operator(NodeType.NEG, "y = -x; integers wrap around, unsigned ones too.", quantized=True)
+@operator(NodeType.ABS, "y = |x|; integers wrap around, so the lowest stays what it is.", quantized=True)
+@operator(NodeType.ROUND, "y = the whole number nearest to x, of two the even one.", quantized=True)
+def of_number(x: Number) -> TensorSpec:
+    return x.spec
+
+
+@operator(NodeType.EXPFUSION, quantized=True)
+def exp(x: Real, *, base: float = -1.0, scale: float = 1.0, shift: float = 0.0) -> TensorSpec:
+    """y = base^(shift + scale x); base -1 stands for e."""
+    if base != -1 and not base > 0:
+        refuse(f"base is {base}; use a number above 0, or -1 for e")
+    return x.spec
+
+
+@operator(NodeType.CLIP, quantized=True)
+def clip(x: Number, *, max: float | None = None, min: float | None = None) -> TensorSpec:
+    """y = min(max(x, min), max), so max where min > max; not a number stays one. A bound that is absent is none.
+
+    Integers stay integers: those between min and max.
+    """
+    for name, bound in (("max", max), ("min", min)):
+        if bound is not None and math.isnan(bound):
+            refuse(f"{name} is not a number; use one, or none for no bound")
+    if x.data_type not in FLOATS:
+        integer_bounds(x.data_type, min, max)
+    return x.spec
+
+
+def integer_bounds(data_type: DataType, low: float | None, high: float | None) -> tuple[int, int]:
+    """The least and the greatest integer that CLIP leaves. Refuses bounds that no integer of the type fulfils."""
+    limits = np.iinfo(data_type.name.lower())
+    if low is not None and low > limits.max:
+        refuse(f"min is {low}, above every {data_type.name}; use at most {limits.max}")
+    if high is not None and high < limits.min:
+        refuse(f"max is {high}, below every {data_type.name}; use at least {limits.min}")
+    return (
+        limits.min if low is None or low < limits.min else math.ceil(low),
+        limits.max if high is None or high > limits.max else math.floor(high),
+    )
 
 
 @operator(NodeType.CAST)

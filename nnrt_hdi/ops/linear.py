@@ -1,4 +1,4 @@
-"""Matrix products."""
+"""Matrix products, and the recurrence made of them."""
 
 from typing import Annotated
 
@@ -7,7 +7,8 @@ from nnrt_hdi.ops.activation import require_fusable
 from nnrt_hdi.ops.operands import (
     FLOATS,
     NUMBERS,
-    Vector,
+    Bias,
+    WeightMatrix,
     broadcast_shape,
     declared_data_type,
     higher_precision,
@@ -21,13 +22,16 @@ from nnrt_hdi.ops.operator import Accepts, Operand, operator, refuse
 from nnrt_hdi.tensor import UNKNOWN_DIM, Shape, TensorSpec
 
 Matrices = Annotated[Operand, Accepts(NUMBERS, min_rank=2)]
+# What LSTM has for each layer and direction; a single one may leave out that dimension.
+Entries = Annotated[Operand, Accepts(FLOATS, min_rank=2, max_rank=3)]
+EntryVectors = Annotated[Operand, Accepts(FLOATS, min_rank=1, max_rank=2)]
 
 
-@operator(NodeType.FULL_CONNECTION)
+@operator(NodeType.FULL_CONNECTION, quantized=True)
 def full_connection(
     x: Annotated[Operand, Accepts(FLOATS, min_rank=1)],
-    weight: Annotated[Operand, Accepts(FLOATS, min_rank=2, max_rank=2)],
-    bias: Vector | None = None,
+    weight: WeightMatrix,
+    bias: Bias | None = None,
     *,
     has_bias: bool | None = None,
     use_axis: bool | None = None,
@@ -58,7 +62,7 @@ def full_connection(
     return TensorSpec(x.data_type, (*x.shape[:first], out_features))
 
 
-@operator(NodeType.MATMUL_FUSION)
+@operator(NodeType.MATMUL_FUSION, quantized=True)
 def matmul(
     a: Matrices,
     b: Matrices,
@@ -88,6 +92,89 @@ def matmul(
         )
     batch = broadcast_shape(_batch(a), _batch(b))
     return TensorSpec(data_type, (*batch, rows, columns))
+
+
+@operator(NodeType.LSTM)
+def lstm(
+    x: Annotated[Operand, Accepts(FLOATS, min_rank=3, max_rank=3)],
+    w_ih: Entries,
+    w_hh: Entries,
+    bias: EntryVectors,
+    hx: Entries,
+    cx: Entries,
+    *,
+    bidirectional: bool = False,
+    has_bias: bool = False,
+    input_size: int = 0,
+    hidden_size: int = 0,
+    num_layers: int = 0,
+    num_directions: int = 0,
+    dropout: float = 0.0,
+    zoneout_cell: float = 0.0,
+    zoneout_hidden: float = 0.0,
+    proj_size: int = 0,
+) -> tuple[TensorSpec, ...]:
+    """c' = sigmoid(f) c + sigmoid(i) tanh(g), h' = sigmoid(o) tanh(c'), step by step through x [steps, batch, inputs].
+
+    The gates i, o, f, g (in ONNX's order) are the quarters of w_ih x + w_hh h + bias. For each layer, and in it for
+    each direction (forward, backward), there is an entry in w_ih [entries, 4 hidden, inputs], w_hh [entries, 4 hidden,
+    hidden], bias [entries, 8 hidden] (those of x before those of h; not applied without has_bias) and the first states
+    hx and cx [entries, batch, hidden]. A layer reads what the one before it gives, forward and backward side by side.
+
+    Outputs: the h of the last layer [steps, batch, directions hidden]; the last h and the last c of all entries. With
+    z = zoneout_cell the next step gets z c + (1 - z) c', with zoneout_hidden h likewise (Krueger et al. 2016). dropout
+    is for training. Sizes, num_layers and num_directions of 0 are not given: the operands, 1, bidirectional say them.
+    """
+    same_data_type(x, w_ih, w_hh, bias, hx, cx)
+    if proj_size:
+        refuse(f"proj_size is {proj_size}, but no operand has the weights of a projection; use 0")
+    _require_fractions(dropout=dropout, zoneout_cell=zoneout_cell, zoneout_hidden=zoneout_hidden)
+    layers, directions = lstm_depth(num_layers, num_directions, bidirectional)
+    sizes = {"entries": layers * directions}
+    sizes.update({name: size for name, size in (("inputs", input_size), ("hidden", hidden_size)) if size})
+    _match(sizes, x, "steps", "batch", "inputs")
+    _match(sizes, w_hh, "entries", "4 hidden", "hidden")
+    _match(sizes, w_ih, "entries", "4 hidden", "inputs")
+    if has_bias:
+        _match(sizes, bias, "entries", "8 hidden")
+    _match(sizes, hx, "entries", "batch", "hidden")
+    _match(sizes, cx, "entries", "batch", "hidden")
+    steps, batch, hidden = (sizes.get(name, UNKNOWN_DIM) for name in ("steps", "batch", "hidden"))
+    width = known_product((directions, hidden))
+    if layers > 1 and width != UNKNOWN_DIM and sizes.setdefault("inputs", width) != width:
+        refuse(f"layer 2 reads the {width} outputs of layer 1 but {w_ih} takes {sizes['inputs']}; make them equal")
+    state = x.spec.with_shape((layers * directions, batch, hidden))
+    return x.spec.with_shape((steps, batch, width)), state, state
+
+
+def lstm_depth(num_layers: int, num_directions: int, bidirectional: bool) -> tuple[int, int]:
+    """Layers and directions. Refuses numbers that contradict."""
+    directions = 2 if bidirectional else 1
+    if num_directions not in (0, directions):
+        refuse(f"num_directions is {num_directions} but bidirectional {bidirectional}; use {directions}, or 0")
+    if num_layers < 0:
+        refuse(f"num_layers is {num_layers}; use 1 or more, or 0 for 1")
+    return num_layers or 1, directions
+
+
+def _require_fractions(**values: float) -> None:
+    for name, value in values.items():
+        if not 0 <= value <= 1:
+            refuse(f"{name} is {value}; use 0..1")
+
+
+def _match(sizes: dict[str, int], operand: Operand, *dims: str) -> None:
+    """Learn sizes from an operand whose dimensions are multiples of them, "4 hidden"; refuse one that contradicts.
+
+    The dimension of the entries may be left out.
+    """
+    shape = (1, *operand.shape) if operand.rank < len(dims) else operand.shape
+    for text, dim in zip(dims, shape, strict=True):
+        times, _, name = text.rpartition(" ")
+        multiple = int(times or 1)
+        if dim != UNKNOWN_DIM and dim != sizes.setdefault(name, dim // multiple) * multiple:
+            wanted = sizes[name] * multiple
+            refuse(f"{operand} is not [{', '.join(dims)}] with {name} {sizes[name]}; give it {wanted} instead of {dim}")
 
 
 def _rows(x: Operand, weight: Operand) -> int:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Annotated
 
+import numpy as np
+
 from nnrt_hdi.enums import DataType, Format
 from nnrt_hdi.ops.operator import Accepts, Operand, refuse
 from nnrt_hdi.tensor import MAX_RANK, UNKNOWN_DIM, Shape, TensorSpec, format_shape
@@ -19,13 +21,19 @@ INDICES = frozenset({DataType.INT32, DataType.INT64})
 MAX_SHAPE_VALUES = 2 * MAX_RANK
 
 AnyTensor = Annotated[Operand, Accepts(ANY, quantized=True)]
+AnyDimensioned = Annotated[Operand, Accepts(ANY, min_rank=1, quantized=True)]
 Number = Annotated[Operand, Accepts(NUMBERS)]
 Logical = Annotated[Operand, Accepts(ANY)]
 Real = Annotated[Operand, Accepts(FLOATS)]
 Image = Annotated[Operand, Accepts(FLOATS, min_rank=4, max_rank=4)]
 NumberImage = Annotated[Operand, Accepts(NUMBERS, min_rank=4, max_rank=4)]
 Vector = Annotated[Operand, Accepts(NUMBERS, min_rank=1, max_rank=1)]
+# A weight whose first dimension is that of the output's channels, and the bias of each of these.
+WeightImage = Annotated[Operand, Accepts(FLOATS, min_rank=4, max_rank=4, channel_axis=0)]
+WeightMatrix = Annotated[Operand, Accepts(FLOATS, min_rank=2, max_rank=2, channel_axis=0)]
+Bias = Annotated[Operand, Accepts(NUMBERS, min_rank=1, max_rank=1, is_bias=True)]
 IndexVector = Annotated[Operand, Accepts(INDICES, max_rank=1)]
+Indices = Annotated[Operand, Accepts(INDICES)]
 
 
 def normalized_axis(axis: int, rank: int, name: str = "axis") -> int:
@@ -58,6 +66,16 @@ def broadcast_shape(*operands: Operand) -> Shape:
             refuse(f"{shapes} do not broadcast in dimension {axis}; make them equal there, or 1")
         result.append(fixed.pop() if fixed else UNKNOWN_DIM if UNKNOWN_DIM in dims else 1)
     return tuple(result)
+
+
+def common_shape(*operands: Operand) -> Shape:
+    """The one shape that operands have, known where any of them knows it; refuses shapes that differ."""
+    ranks = {operand.rank for operand in operands}
+    known = [set(dims) - {UNKNOWN_DIM} for dims in zip(*(operand.shape for operand in operands), strict=False)]
+    if len(ranks) > 1 or any(len(dims) > 1 for dims in known):
+        shapes = " and ".join(f"{operand.name} {format_shape(operand.shape)}" for operand in operands)
+        refuse(f"{shapes} differ; give them one shape")
+    return tuple(dims.pop() if dims else UNKNOWN_DIM for dims in known)
 
 
 def same_data_type(*operands: Operand) -> DataType:
@@ -122,6 +140,15 @@ def declared_data_type(declared: Sequence[TensorSpec], default: DataType) -> Dat
     return default
 
 
+def require_holds(data_type: DataType, value: float, name: str) -> None:
+    """Refuse a number that integers of this type can't be."""
+    if data_type in FLOATS or data_type is DataType.BOOL:
+        return
+    limits = np.iinfo(data_type.name.lower())
+    if not (float(value).is_integer() and limits.min <= value <= limits.max):
+        refuse(f"{name} is {value}; use a whole number in {limits.min}..{limits.max} ({data_type.name})")
+
+
 def require_channels(channels: int, *vectors: Operand) -> None:
     """Refuse vectors that don't have one element per channel."""
     for vector in vectors:
@@ -148,6 +175,47 @@ def known_ints(operand: Operand) -> tuple[int, ...] | None:
     if count == 0:
         return ()
     return None if operand.value is None else tuple(operand.value.reshape(-1).tolist())
+
+
+def known_int(operand: Operand) -> int | None:
+    """The only element of an integer operand, None where it is not known. Refuses another number of elements."""
+    require_one_element(operand)
+    values = known_ints(operand)
+    return values[0] if values else None
+
+
+def require_one_element(operand: Operand) -> None:
+    """Refuse an operand that stands for one number, but has none or several."""
+    count = known_product(operand.shape)
+    if count not in (1, UNKNOWN_DIM):
+        refuse(f"{operand} has {count} elements; give one")
+
+
+def require_length(vector: Operand, count: int, each: str) -> None:
+    """Refuse a vector that doesn't have this number of elements, one for each ..."""
+    length = known_product(vector.shape)
+    if length not in (count, UNKNOWN_DIM):
+        refuse(f"{vector} has {length} elements; give one for each of the {count} {each}")
+
+
+def known_rank(vector: Operand) -> int:
+    """Number of elements of a vector that gives the output its dimensions. Refuses one that is not known."""
+    count = known_product(vector.shape)
+    if count == UNKNOWN_DIM:
+        refuse(f"{vector} decides the output's rank, but has an unknown length; fix it")
+    if count > MAX_RANK:
+        refuse(f"{vector} has {count} elements, one for each dimension of the output; use at most {MAX_RANK}")
+    return count
+
+
+def known_sizes(vector: Operand, count: int) -> Shape:
+    """The dimensions that `count` elements of a vector name, -1 while they are not known. Refuses negative ones."""
+    values = known_ints(vector)
+    if values is None:
+        return (UNKNOWN_DIM,) * count
+    if any(value < 0 for value in values):
+        refuse(f"{vector.name} is {list(values)}; use sizes of 0 or more")
+    return values
 
 
 def known_product(dims: Sequence[int]) -> int:

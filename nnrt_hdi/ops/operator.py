@@ -13,8 +13,17 @@
   and the value an absent one means; without a default it is required.
 * An underscore at the end of a name (`global_`, `type_`) keeps it apart from Python's own words and is not part of it.
 * A parameter named `declared`, if there is one, gets the specs that the model declares for the outputs.
+* `@operator(..., quantized=True)` says that the operator is defined on real numbers, so that quantized tensors will do:
+  the body gets FLOAT32 in their place (see `nnrt_hdi.ops.quantized`). Operands that `Accepts(quantized=True)` are
+  moved, not computed with: where all quantized tensors of a node have one parameter, their elements stay as they are.
 * The body checks what the annotations can't say (`require`), and returns the spec of the output, or a tuple of specs.
   Dimensions may be -1: what can be known must be computed, what can't stays -1.
+* One function may declare several operators that take and give the same; then each brings its own documentation:
+
+    @operator(NodeType.SIN, "y = sin(x), x in radians.")
+    @operator(NodeType.COS, "y = cos(x), x in radians.")
+    def of_real(x: Real) -> TensorSpec:
+        return x.spec
 
 The function is called with what is known: while a model is built, when a device is asked, and, for dynamic models, with
 the real shapes before each kernel.
@@ -29,6 +38,17 @@ from typing import Annotated, Any, NoReturn, TypeVar, get_args, get_origin, get_
 from nnrt_hdi.enums import DataType, Format, NodeType
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.graph import AttrValue
+from nnrt_hdi.ops.quantized import (
+    QUANTIZED_TYPES,
+    RealView,
+    Scaling,
+    bias_scaling,
+    common_params,
+    quantized_output,
+    real_declaration,
+    real_spec,
+    scaling_of,
+)
 from nnrt_hdi.tensor import Array, QuantParam, Shape, TensorSpec, format_shape
 
 Ints = tuple[int, ...]
@@ -40,11 +60,15 @@ InferT = TypeVar("InferT", bound=Infer)
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """What inference knows of an operand: its spec always, its elements where they are a small constant."""
+    """What inference knows of an operand: its spec always, its elements where they are a small constant.
+
+    `stands_for_real` says that the FLOAT32 tensor which the spec describes is that of a quantized one.
+    """
 
     name: str
     spec: TensorSpec
     value: Array | None = None
+    stands_for_real: bool = False
 
     @property
     def data_type(self) -> DataType:
@@ -72,21 +96,31 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Accepts:
-    """What an operand may be. Empty `data_types` means any; `quantized` allows quantization parameters."""
+    """What an operand may be. Empty `data_types` means any.
+
+    `quantized` says that a quantized operand is moved as it is. `channel_axis` is the dimension along which several
+    quantization parameters run, where that is not the layout's. `is_bias` says that INT32 elements beside a quantized
+    input and weight, the first two operands, are multiples of the product of their scales.
+    """
 
     data_types: frozenset[DataType] = frozenset()
     min_rank: int = 0
     max_rank: int | None = None
     quantized: bool = False
+    channel_axis: int | None = None
+    is_bias: bool = False
 
     def check(self, operand: Operand) -> None:
         if self.data_types and operand.data_type not in self.data_types:
             allowed = ", ".join(sorted(data_type.name for data_type in self.data_types))
             refuse(f"{operand.name} is {operand.data_type.name}; use one of {allowed}")
-        if operand.quant and not self.quantized:
-            refuse(f"{operand.name} is quantized, which this operator does not compute; dequantize it first")
         if operand.rank < self.min_rank or (self.max_rank is not None and operand.rank > self.max_rank):
             refuse(f"{operand.name} has rank {operand.rank} (shape {format_shape(operand.shape)}); use {self.ranks}")
+
+    @property
+    def takes_real(self) -> bool:
+        """Whether it may be FLOAT32."""
+        return not self.data_types or DataType.FLOAT32 in self.data_types
 
     @property
     def ranks(self) -> str:
@@ -146,6 +180,8 @@ class Operator:
     operands: tuple[OperandRule, ...]
     attributes: Mapping[str, AttributeRule]
     takes_declared: bool
+    quantized: bool
+    sees_quantization: bool
     function: Infer
 
     def bind(self, attrs: Mapping[str, AttrValue]) -> dict[str, Any]:
@@ -169,24 +205,101 @@ class Operator:
 
         `operands` are specs with the elements where they may be looked at. Raises InvalidParameter.
         """
-        bound = self._bind_operands(operands)
+        self._check_count(len(operands))
+        specs = [pair[0] if pair else None for pair in operands]
+        scalings = self._scalings(specs)
+        bound = [
+            None if pair is None else self._operand(position, *pair, scaling is not None)
+            for position, (pair, scaling) in enumerate(zip(operands, scalings, strict=True))
+        ]
+        if any(scalings):
+            declared_real = tuple(map(real_declaration, declared))
+            return self._quantized(self._call(bound, attrs, declared_real), declared, specs, scalings)
+        for spec in declared:
+            if spec.is_quantized and not self.sees_quantization:
+                refuse(f"the output is declared {spec} and quantized, but no operand is; use QUANT_DTYPE_CAST first")
+        return self._call(bound, attrs, declared)
+
+    def real_view(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> RealView | None:
+        """How a backend computes a node on real numbers; None if on the elements as they are.
+
+        The specs are those of a node that has been inferred.
+        """
+        scalings = self._scalings(inputs)
+        if not any(scalings) or (
+            self._is_moved and common_params([*self._moved(inputs), *(spec for spec in outputs if spec.is_quantized)])
+        ):
+            return None
+        return RealView(scalings, tuple(scaling_of("output", spec) if spec.is_quantized else None for spec in outputs))
+
+    def takes_quantized(self, rule: OperandRule) -> bool:
+        """Whether an operand may be quantized."""
+        return rule.accepts.quantized or (self.quantized and rule.accepts.takes_real) or self.sees_quantization
+
+    def _call(
+        self, bound: Sequence[Operand | None], attrs: Mapping[str, Any], declared: tuple[TensorSpec, ...]
+    ) -> tuple[TensorSpec, ...]:
         extra = {"declared": declared} if self.takes_declared else {}
         result = self.function(*bound, **attrs, **extra)
         return result if isinstance(result, tuple) else (result,)
 
-    def _bind_operands(self, given: Sequence[tuple[TensorSpec, Array | None] | None]) -> list[Operand | None]:
-        self._check_count(len(given))
-        bound: list[Operand | None] = []
-        for position, pair in enumerate(given):
-            rule = self.operands[min(position, len(self.operands) - 1)]
-            if pair is None:
-                bound.append(None)
+    def _rule(self, position: int) -> tuple[OperandRule, str]:
+        """The rule of an operand, and what messages call it."""
+        rule = self.operands[min(position, len(self.operands) - 1)]
+        return rule, f"{rule.name}[{position - len(self.operands) + 1}]" if rule.variadic else rule.name
+
+    def _operand(self, position: int, spec: TensorSpec, value: Array | None, is_real: bool) -> Operand:
+        """The operand as inference sees it, found acceptable."""
+        rule, name = self._rule(position)
+        operand = Operand(name, real_spec(spec), None, True) if is_real else Operand(name, spec, value)
+        rule.accepts.check(operand)
+        return operand
+
+    @property
+    def _is_moved(self) -> bool:
+        return any(rule.accepts.quantized for rule in self.operands)
+
+    def _moved(self, specs: Sequence[TensorSpec | None]) -> list[TensorSpec]:
+        """The operands that are moved."""
+        return [spec for at, spec in enumerate(specs) if spec and self._rule(at)[0].accepts.quantized]
+
+    def _scalings(self, specs: Sequence[TensorSpec | None]) -> tuple[Scaling | None, ...]:
+        """How each operand stands for real numbers; None for those that don't. Refuses what can't be computed."""
+        scalings: list[Scaling | None] = [None] * len(specs)
+        if self.sees_quantization or not any(spec and spec.is_quantized for spec in specs):
+            return tuple(scalings)
+        for at, spec in enumerate(specs):
+            if spec is None:
                 continue
-            name = f"{rule.name}[{position - len(self.operands) + 1}]" if rule.variadic else rule.name
-            operand = Operand(name, *pair)
-            rule.accepts.check(operand)
-            bound.append(operand)
-        return bound
+            rule, name = self._rule(at)
+            accepts = rule.accepts
+            if accepts.is_bias and spec.data_type is DataType.INT32:
+                if spec.is_quantized:
+                    refuse(f"{name} is INT32 with quantization parameters; leave them out, those of x and weight count")
+                scalings[at] = bias_scaling(name, *scalings[:2])
+            elif spec.is_quantized:
+                if not self.takes_quantized(rule):
+                    refuse(f"{name} is quantized, which this operator does not compute; dequantize it first")
+                scalings[at] = scaling_of(name, spec, accepts.channel_axis)
+            elif spec.data_type in QUANTIZED_TYPES and accepts.takes_real:
+                refuse(f"{name} is {spec.data_type.name} without quantization parameters beside quantized operands")
+        return tuple(scalings)
+
+    def _quantized(
+        self,
+        results: Sequence[TensorSpec],
+        declared: Sequence[TensorSpec],
+        specs: Sequence[TensorSpec | None],
+        scalings: Sequence[Scaling | None],
+    ) -> tuple[TensorSpec, ...]:
+        """The outputs, from those of the real numbers. What is only moved keeps its parameters."""
+        first = next(spec for spec, scaling in zip(specs, scalings, strict=True) if spec and scaling)
+        quant = common_params(self._moved(specs)) if self._is_moved else ()
+        said = [*declared, *[None] * (len(results) - len(declared))]
+        return tuple(
+            quantized_output(result, declaration, first.data_type, quant)
+            for result, declaration in zip(results, said, strict=False)
+        )
 
     def _check_count(self, count: int) -> None:
         least = sum(not rule.optional for rule in self.operands)
@@ -200,8 +313,13 @@ class Operator:
 OPERATORS: dict[NodeType, Operator] = {}
 
 
-def operator(node_type: NodeType) -> Callable[[InferT], InferT]:
-    """Declare the operator of a node type; see the module's docstring."""
+def operator(
+    node_type: NodeType, doc: str = "", *, quantized: bool = False, sees_quantization: bool = False
+) -> Callable[[InferT], InferT]:
+    """Declare the operator of a node type; see the module's docstring. `doc` is that of one among several.
+
+    `sees_quantization` is for the one that converts: its function gets quantized specs as they are.
+    """
 
     def declare(function: InferT) -> InferT:
         if node_type in OPERATORS:
@@ -223,10 +341,12 @@ def operator(node_type: NodeType) -> Callable[[InferT], InferT]:
         OPERATORS[node_type] = Operator(
             node_type=node_type,
             family=function.__module__.rpartition(".")[2],
-            doc=inspect.getdoc(function) or "",
+            doc=doc or inspect.getdoc(function) or "",
             operands=tuple(operands),
             attributes=attributes,
             takes_declared=takes_declared,
+            quantized=quantized,
+            sees_quantization=sees_quantization,
             function=function,
         )
         return function

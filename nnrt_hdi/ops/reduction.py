@@ -1,6 +1,7 @@
 """Reductions: many elements folded into one."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated
 
 from nnrt_hdi.enums import DataType, NodeType, ReduceMode
@@ -9,7 +10,7 @@ from nnrt_hdi.ops.operator import Accepts, Operand, operator, refuse
 from nnrt_hdi.tensor import UNKNOWN_DIM, Shape, TensorSpec
 
 
-@operator(NodeType.REDUCE_FUSION)
+@operator(NodeType.REDUCE_FUSION, quantized=True)
 def reduce(
     x: Annotated[Operand, Accepts(ANY, max_rank=7)],
     axis: IndexVector,
@@ -32,15 +33,16 @@ def reduce(
         refuse(f"L2 of {x.data_type.name} is not defined; use a floating-point type")
     if x.data_type not in FLOATS and reduction_factor(reduce_to_end, coeff) != 1:
         refuse(f"coeff is {coeff}, which does not scale {x.data_type.name}; use a floating-point type, or 0")
-    axes = known_ints(axis)
-    if axes is not None:
-        reduced = reduced_axes(axes, x.rank, reduce_to_end)
-        if keep_dims:
-            return x.spec.with_shape([1 if at in reduced else dim for at, dim in enumerate(x.shape)])
-        return TensorSpec(x.data_type, tuple(dim for at, dim in enumerate(x.shape) if at not in reduced))
-    if keep_dims:
-        return x.spec.with_shape((UNKNOWN_DIM,) * x.rank)
-    return TensorSpec(x.data_type, (UNKNOWN_DIM,) * _kept_rank(x, axis, reduce_to_end))
+    return _folded(x, axis, keep_dims, reduce_to_end)
+
+
+@operator(NodeType.ALL)
+def all_of(x: Annotated[Operand, Accepts(ANY)], axis: IndexVector, *, keep_dims: int = 0) -> TensorSpec:
+    """y = whether no element of x is 0 over the dimensions in axis (empty: all), as BOOL; of no elements, true.
+
+    The dimensions go, or stay with length 1 if keep_dims is not 0.
+    """
+    return replace(_folded(x, axis, keep_dims != 0), data_type=DataType.BOOL)
 
 
 def reduced_axes(axes: Sequence[int], rank: int, reduce_to_end: bool) -> Shape:
@@ -54,6 +56,19 @@ def reduced_axes(axes: Sequence[int], rank: int, reduce_to_end: bool) -> Shape:
 def reduction_factor(reduce_to_end: bool, coeff: float) -> float:
     """What the result is multiplied by (MindSpore Lite: a coeff up to 1e-5 stands for none)."""
     return coeff if reduce_to_end and abs(coeff) > 1e-5 else 1.0
+
+
+def _folded(x: Operand, axis: Operand, keep_dims: bool, reduce_to_end: bool = False) -> TensorSpec:
+    """Spec of x folded over the dimensions in axis."""
+    axes = known_ints(axis)
+    if axes is not None:
+        reduced = reduced_axes(axes, x.rank, reduce_to_end)
+        if keep_dims:
+            return x.spec.with_shape([1 if at in reduced else dim for at, dim in enumerate(x.shape)])
+        return TensorSpec(x.data_type, tuple(dim for at, dim in enumerate(x.shape) if at not in reduced))
+    if keep_dims:
+        return x.spec.with_shape((UNKNOWN_DIM,) * x.rank)
+    return TensorSpec(x.data_type, (UNKNOWN_DIM,) * _kept_rank(x, axis, reduce_to_end))
 
 
 def _kept_rank(x: Operand, axis: Operand, reduce_to_end: bool) -> int:

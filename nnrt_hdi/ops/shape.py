@@ -1,29 +1,36 @@
-"""Data moved, not changed: new shapes, orders, joins and borders."""
+"""Data moved, not changed: new shapes, orders, joins, parts, repetitions and borders."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated
 
-import numpy as np
-
 from nnrt_hdi.enums import DataType, Format, NodeType, PaddingMode
 from nnrt_hdi.ops.operands import (
-    ANY,
-    FLOATS,
     INDICES,
+    AnyDimensioned,
     AnyTensor,
     IndexVector,
     Logical,
     common_format,
+    common_shape,
     declared_data_type,
+    known_int,
     known_ints,
     known_product,
+    known_rank,
+    known_sizes,
     normalized_axes,
     normalized_axis,
+    require_holds,
+    require_length,
     same_data_type,
 )
 from nnrt_hdi.ops.operator import Accepts, IntLists, Ints, Operand, operator, refuse
-from nnrt_hdi.tensor import MAX_RANK, UNKNOWN_DIM, Shape, TensorSpec, format_shape
+from nnrt_hdi.ops.slicing import Masks, crop_starts, strided_cuts, window
+from nnrt_hdi.tensor import UNKNOWN_DIM, Shape, TensorSpec, format_shape
+
+# As many as an operation of NNRt may have.
+_MOST_OUTPUTS = 200
 
 _LAYOUT_CHANGES: dict[tuple[Format, Shape], Format] = {
     (Format.NHWC, (0, 3, 1, 2)): Format.NCHW,
@@ -36,9 +43,9 @@ _LAYOUT_CHANGES: dict[tuple[Format, Shape], Format] = {
 @operator(NodeType.RESHAPE)
 def reshape(x: AnyTensor, shape: IndexVector) -> TensorSpec:
     """The elements of x, in their order, in another shape: 0 copies a dimension, one -1 takes the rest."""
-    wanted = known_ints(shape)
+    rank, wanted = known_rank(shape), known_ints(shape)
     if wanted is None:
-        return _moved(x, (UNKNOWN_DIM,) * _element_count(shape))
+        return _moved(x, (UNKNOWN_DIM,) * rank)
     return _moved(x, reshaped(x, wanted))
 
 
@@ -66,10 +73,8 @@ def transpose(x: AnyTensor, permutation: IndexVector) -> TensorSpec:
 
     A layout survives only a change from NHWC to NCHW or back; after any other permutation the format is NONE.
     """
+    require_length(permutation, x.rank, f"dimensions of {x.name}")
     axes = known_ints(permutation)
-    count = _element_count(permutation) if axes is None else len(axes)
-    if count not in (x.rank, UNKNOWN_DIM):
-        refuse(f"{permutation} has {count} elements; give one for each of the {x.rank} dimensions of {x.name}")
     if axes is None:
         return _moved(x, (UNKNOWN_DIM,) * x.rank)
     order = normalized_axes(axes, x.rank, permutation.name)
@@ -77,18 +82,10 @@ def transpose(x: AnyTensor, permutation: IndexVector) -> TensorSpec:
 
 
 @operator(NodeType.CONCAT)
-def concat(*parts: Annotated[Operand, Accepts(ANY, min_rank=1, quantized=True)], axis: int = 0) -> TensorSpec:
-    """The parts behind each other along axis; all else in them agrees, quantization parameters included."""
-    first = parts[0]
-    if len(parts) < 2:
-        refuse("it has 1 input; give 2 or more")
+def concat(*parts: AnyDimensioned, axis: int = 0) -> TensorSpec:
+    """The parts behind each other along axis; all else in their shapes agrees."""
+    first = _first_of_like(parts)
     along = normalized_axis(axis, first.rank)
-    same_data_type(*parts)
-    for part in parts[1:]:
-        if part.rank != first.rank:
-            refuse(f"{first} and {part} differ in rank; give them one rank")
-        if part.quant != first.quant:
-            refuse(f"{first.name} and {part.name} are quantized differently; give them one scale and zero point")
     shape = []
     for at, dims in enumerate(zip(*(part.shape for part in parts), strict=True)):
         known = set(dims) - {UNKNOWN_DIM}
@@ -102,7 +99,149 @@ def concat(*parts: Annotated[Operand, Accepts(ANY, min_rank=1, quantized=True)],
     return replace(first.spec, shape=tuple(shape), format=common_format(*parts))
 
 
-@operator(NodeType.PAD_FUSION)
+@operator(NodeType.STACK)
+def stack(*parts: AnyTensor, axis: int = 0) -> TensorSpec:
+    """The parts, all of one shape, behind each other along a new dimension: where axis says in the output."""
+    first = _first_of_like(parts)
+    at = normalized_axis(axis, first.rank + 1)
+    shape = common_shape(*parts)
+    return _moved(first, (*shape[:at], len(parts), *shape[at:]))
+
+
+@operator(NodeType.SPLIT)
+def split(
+    x: AnyDimensioned,
+    *,
+    axis: int = 0,
+    output_num: int = 0,
+    size_splits: Ints = (),
+    declared: tuple[TensorSpec, ...],
+) -> tuple[TensorSpec, ...]:
+    """x cut along axis into output_num pieces: of equal length, or of the lengths that size_splits lists.
+
+    An output_num of 0 stands for the length of size_splits or, if that is empty, the number of outputs.
+    """
+    along = normalized_axis(axis, x.rank)
+    count = _output_count(output_num or len(size_splits) or len(declared), declared)
+    total = x.shape[along]
+    lengths = size_splits or (UNKNOWN_DIM if total == UNKNOWN_DIM else total // count,) * count
+    if len(lengths) != count:
+        refuse(f"size_splits is {list(lengths)} but output_num is {count}; give a length for each output")
+    if size_splits and min(lengths) < 0:
+        refuse(f"size_splits is {list(lengths)}; use 0 or more")
+    if total != UNKNOWN_DIM and sum(lengths) != total:
+        wanted = f"lengths {list(lengths)}" if size_splits else f"{count} equal lengths"
+        refuse(f"{wanted} do not make up the {total} of dimension {along} (axis) of {x}; give size_splits that do")
+    return tuple(x.spec.with_shape((*x.shape[:along], length, *x.shape[along + 1 :])) for length in lengths)
+
+
+@operator(NodeType.UNSTACK)
+def unstack(x: AnyDimensioned, *, axis: int = 0, declared: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
+    """The entries of x along axis, an output for each; that dimension goes."""
+    along = normalized_axis(axis, x.rank)
+    count = x.shape[along]
+    if count == UNKNOWN_DIM and not declared:
+        refuse(f"dimension {along} (axis) of {x} is the number of outputs, but is not known; fix it, or give outputs")
+    count = _output_count(len(declared) if count == UNKNOWN_DIM else count, declared)
+    return (_moved(x, x.shape[:along] + x.shape[along + 1 :]),) * count
+
+
+@operator(NodeType.SLICE_FUSION)
+def slice_(x: AnyDimensioned, begin: IndexVector, size: IndexVector, *, axes: Ints = ()) -> TensorSpec:
+    """size[i] elements of x from begin[i] on, in dimension axes[i] (axes empty: in dimension i, of all)."""
+    along = normalized_axes(axes, x.rank, "axes") if axes else tuple(range(x.rank))
+    for vector in (begin, size):
+        require_length(vector, len(along), "dimensions that are cut")
+    starts = known_ints(begin)
+    if starts is None:  # What fits anywhere fits at 0.
+        starts = (0,) * len(along)
+    cut = window(x.shape, along, starts, known_sizes(size, len(along)))
+    return x.spec.with_shape([length for _, length in cut])
+
+
+@operator(NodeType.CROP)
+def crop(x: AnyDimensioned, shape: IndexVector, *, axis: int = 0, offset: Ints = ()) -> TensorSpec:
+    """A window into x: from dimension axis on, shape[i] elements of dimension i; the dimensions before stay whole.
+
+    It begins at 0, or at offset: one number for all dimensions that are cut, one for each, or one for each of x.
+    """
+    require_length(shape, x.rank, f"dimensions of {x.name}")
+    along = range(normalized_axis(axis, x.rank), x.rank)
+    starts = crop_starts(offset, along)
+    cut = window(x.shape, along, starts, known_sizes(shape, x.rank)[along.start :])
+    return x.spec.with_shape([length for _, length in cut])
+
+
+@operator(NodeType.STRIDED_SLICE)
+def strided_slice(
+    x: AnyTensor,
+    begin: IndexVector,
+    end: IndexVector,
+    strides: IndexVector,
+    *,
+    begin_mask: int = 0,
+    end_mask: int = 0,
+    ellipsis_mask: int = 0,
+    new_axis_mask: int = 0,
+    shrink_axis_mask: int = 0,
+    declared: tuple[TensorSpec, ...],
+) -> TensorSpec:
+    """x[begin[0]:end[0]:strides[0], begin[1]:end[1]:strides[1], ...], in dimensions beyond those whole.
+
+    As in Python, negative positions count from the end, and what is outside is left out. Bit i of a mask changes
+    entry i. begin_mask and end_mask: from, or to, the edge. ellipsis_mask, in one place: whole dimensions, as many as
+    the other entries leave. new_axis_mask: no dimension of x, a new one of length 1. shrink_axis_mask: the element at
+    begin, which must exist, and no dimension; if the model declares that rank for the output, one of length 1.
+    """
+    count = known_rank(begin)
+    for vector in (end, strides):
+        require_length(vector, count, f"entries of {begin.name}")
+    masks = Masks(begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
+    entries = [known_ints(vector) or (None,) * count for vector in (begin, end, strides)]
+    cuts = strided_cuts(x.shape, list(zip(*entries, strict=True)), masks)
+    if not (declared and declared[0].rank == len(cuts)):
+        cuts = [cut for cut in cuts if not cut.is_shrunk]
+    keeps_places = len(cuts) == x.rank and all(cut.part is not None for cut in cuts)
+    return _moved(x, [cut.length for cut in cuts], x.format if keeps_places else Format.NONE)
+
+
+@operator(NodeType.TILE_FUSION)
+def tile(x: AnyTensor, multiples: IndexVector, *, dims: Ints = ()) -> TensorSpec:
+    """x repeated multiples[i] times along dimension dims[i] (dims empty, or of another length: along dimension i).
+
+    Where there are more multiples than dimensions, x gets dimensions of length 1 in front.
+    """
+    count = known_rank(multiples)
+    rank = max(count, x.rank)
+    if len(dims) != count:
+        require_length(multiples, rank, f"dimensions of {x.name}")
+    along = normalized_axes(dims, rank, "dims") if len(dims) == count else range(rank)
+    shape = [1] * (rank - x.rank) + list(x.shape)
+    for at, times in zip(along, known_sizes(multiples, count), strict=True):
+        shape[at] = known_product((times, shape[at]))
+    return x.spec.with_shape(shape) if rank == x.rank else _moved(x, shape)
+
+
+@operator(NodeType.BROADCAST_TO)
+def broadcast_to(x: AnyTensor, *, shape: Ints = ()) -> TensorSpec:
+    """x repeated along its dimensions of length 1, and along new ones in front, to fill a shape.
+
+    A dimension of -1 stays as it is in x.
+    """
+    added = len(shape) - x.rank
+    if added < 0:
+        refuse(f"shape is {list(shape)} but {x} has rank {x.rank}; give at least as many dimensions")
+    result = []
+    for at, (wanted, dim) in enumerate(zip(shape, (1,) * added + x.shape, strict=True)):
+        keeps = wanted == UNKNOWN_DIM and at >= added
+        if not keeps and (wanted < 0 or dim not in (1, wanted, UNKNOWN_DIM)):
+            own = f"{dim}, or -1 for it" if at >= added else "0 or more"
+            refuse(f"shape is {list(shape)}, whose dimension {at} {x} does not fill; use {own}")
+        result.append(dim if keeps else wanted)
+    return _moved(x, result) if added else x.spec.with_shape(result)
+
+
+@operator(NodeType.PAD_FUSION, quantized=True)
 def pad(
     x: Logical,
     paddings: Annotated[Operand, Accepts(INDICES, min_rank=2, max_rank=2)],
@@ -121,7 +260,7 @@ def pad(
     if padding_mode is PaddingMode.RESERVED:
         refuse("padding_mode is RESERVED; use CONSTANT, REFLECT or SYMMETRIC")
     if padding_mode is PaddingMode.CONSTANT:
-        _require_holds(x.data_type, constant_value)
+        require_holds(x.data_type, constant_value, "constant_value")
     if any(dim not in (UNKNOWN_DIM, size) for dim, size in zip(paddings.shape, (x.rank, 2), strict=True)):
         refuse(f"{paddings} is not a pair per dimension of {x}; give it shape [{x.rank}, 2]")
     values = known_ints(paddings)
@@ -156,6 +295,25 @@ def unsqueeze(x: AnyTensor, *, axis: Ints = ()) -> TensorSpec:
     return _moved(x, [1 if at in inserted else next(dims) for at in range(rank)])
 
 
+@operator(NodeType.EXPAND_DIMS)
+def expand_dims(x: AnyTensor, axis: IndexVector) -> TensorSpec:
+    """x with a dimension of length 1 inserted, so that it is where axis says in the output."""
+    at = known_int(axis)
+    if at is None:
+        return _moved(x, (UNKNOWN_DIM,) * (x.rank + 1))
+    at = normalized_axis(at, x.rank + 1)
+    return _moved(x, (*x.shape[:at], 1, *x.shape[at:]))
+
+
+@operator(NodeType.FLATTEN)
+def flatten(x: AnyTensor, *, axis: int = 1) -> TensorSpec:
+    """The elements of x, in their order, as a matrix: the dimensions before axis become rows, the others columns."""
+    if not -x.rank <= axis <= x.rank:
+        refuse(f"axis is {axis} but the rank is {x.rank}; use {-x.rank}..{x.rank}")
+    at = axis if axis >= 0 else axis + x.rank
+    return _moved(x, [known_product(x.shape[:at]), known_product(x.shape[at:])])
+
+
 @operator(NodeType.SHAPE)
 def shape_of(x: AnyTensor, *, declared: tuple[TensorSpec, ...]) -> TensorSpec:
     """The dimensions of x, as INT32, or INT64 if the model declares the output so."""
@@ -165,19 +323,36 @@ def shape_of(x: AnyTensor, *, declared: tuple[TensorSpec, ...]) -> TensorSpec:
     return TensorSpec(data_type, (x.rank,))
 
 
-def _moved(x: Operand, shape: Sequence[int], layout: Format = Format.NONE) -> TensorSpec:
-    """The same elements, quantized as they were, in other dimensions."""
-    return replace(x.spec, shape=tuple(shape), format=layout)
+@operator(NodeType.RANK)
+def rank_of(x: AnyTensor) -> TensorSpec:
+    """The number of dimensions of x, as an INT32 scalar."""
+    return TensorSpec(DataType.INT32, ())
 
 
-def _element_count(vector: Operand) -> int:
-    """Number of elements, which give the output its rank. Refuses one that is not known."""
-    count = known_product(vector.shape)
-    if count == UNKNOWN_DIM:
-        refuse(f"{vector} decides the output's rank, but has an unknown length; fix it")
-    if count > MAX_RANK:
-        refuse(f"{vector} makes the output's rank {count}; use at most {MAX_RANK} elements")
+def _first_of_like(parts: Sequence[Operand]) -> Operand:
+    """The first of two or more parts. Refuses parts that differ in data type or rank."""
+    first = parts[0]
+    if len(parts) < 2:
+        refuse("it has 1 input; give 2 or more")
+    same_data_type(*parts)
+    for part in parts[1:]:
+        if part.rank != first.rank:
+            refuse(f"{first} and {part} differ in rank; give them one rank")
+    return first
+
+
+def _output_count(count: int, declared: Sequence[TensorSpec]) -> int:
+    """The number of outputs. Refuses one that NNRt's limit forbids, or another than there are."""
+    if not 1 <= count <= _MOST_OUTPUTS:
+        refuse(f"it would have {count} outputs; use 1 to {_MOST_OUTPUTS}")
+    if declared and count != len(declared):
+        refuse(f"it has {len(declared)} outputs; give {count}")
     return count
+
+
+def _moved(x: Operand, shape: Sequence[int], layout: Format = Format.NONE) -> TensorSpec:
+    """The same elements in other dimensions."""
+    return replace(x.spec, shape=tuple(shape), format=layout)
 
 
 def _padded(x: Operand, at: int, pair: tuple[int, int], mode: PaddingMode) -> int:
@@ -192,12 +367,3 @@ def _padded(x: Operand, at: int, pair: tuple[int, int], mode: PaddingMode) -> in
     if most is not None and max(pair) > most:
         refuse(f"paddings[{at}] is {list(pair)} but {mode.name} mirrors at most {most} elements of {x}")
     return before + size + after
-
-
-def _require_holds(data_type: DataType, value: float) -> None:
-    """Refuse a constant that integers of this type can't be."""
-    if data_type in FLOATS or data_type is DataType.BOOL:
-        return
-    limits = np.iinfo(data_type.name.lower())
-    if not (float(value).is_integer() and limits.min <= value <= limits.max):
-        refuse(f"constant_value is {value}; use a whole number in {limits.min}..{limits.max} ({data_type.name})")

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from nnrt_hdi.backend import Cancellation, ModelConfig, PreparedModel, load_backend
@@ -75,6 +76,23 @@ def run(graph: Graph, arrays: Sequence[AnyArray]) -> AnyArray:
     """The only output, of the inputs."""
     (output,) = run_all(graph, arrays)
     return output
+
+
+def compute(
+    node_type: NodeType,
+    arrays: Sequence[AnyArray],
+    attrs: Mapping[str, Any] | None = None,
+    declared: tuple[TensorSpec, ...] = (),
+) -> AnyArray:
+    """The only output of a node whose operands are all constants."""
+    operands = [(spec(array.shape, data_type_of(array.dtype)), array) for array in arrays]
+    output = infer(node_type, operands, attrs or {}, declared)
+    return run(graph_of(node_type, operands, attrs or {}, output), [])
+
+
+def of(*values: Any, dtype: str = "f4") -> AnyArray:
+    """An array of FLOAT32, or of another type."""
+    return np.array(values, dtype)
 
 
 def without_dims(operand: Pair, *axes: int) -> Pair:

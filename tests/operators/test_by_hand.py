@@ -1,6 +1,5 @@
 """Results worked out by hand, where no oracle has the operator, the type or the case."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,27 +8,14 @@ from nnrt_backend_reference.kernels import convolution
 from numpy.typing import NDArray
 
 from nnrt_hdi.enums import ActivationType, DataType, Format, NodeType, PaddingMode, PadMode, ReduceMode
-from nnrt_hdi.tensor import TensorSpec, data_type_of
+from nnrt_hdi.tensor import TensorSpec
 
 from .samples import SAMPLES
-from .single_node import graph_of, infer, pairs, run, spec
+from .single_node import compute, graph_of, of, pairs, run
 
 AnyArray = NDArray[Any]
 N = NodeType
 NAN, INF = np.nan, np.inf
-
-
-def compute(
-    node_type: NodeType, arrays: Sequence[AnyArray], attrs: Mapping[str, Any] | None = None, declared: Any = ()
-) -> AnyArray:
-    """The output of a node whose operands are all constants."""
-    operands = [(spec(array.shape, data_type_of(array.dtype)), array) for array in arrays]
-    output = infer(node_type, operands, attrs or {}, declared)
-    return run(graph_of(node_type, operands, attrs or {}, output), [])
-
-
-def of(*values: Any, dtype: str = "f4") -> AnyArray:
-    return np.array(values, dtype)
 
 
 @pytest.mark.parametrize("dtype", ["i1", "i2", "i4", "i8"])

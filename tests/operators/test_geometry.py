@@ -1,4 +1,4 @@
-"""Windows over images in any geometry: convolutions, transposed convolutions and pooling against ONNX Runtime."""
+"""Images in any geometry: convolutions, pooling and resizing against ONNX Runtime, blocks against LiteRT."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from nnrt_hdi.enums import Format, NodeType, PadMode, RoundMode
+from nnrt_hdi.enums import CoordinateTransformMode, Format, NearestMode, NodeType, PadMode, ResizeMethod, RoundMode
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.tensor import data_type_of
 
@@ -78,6 +78,48 @@ def pools(draw: st.DrawFn) -> Case:
     return [_image(random, layout, draw(st.integers(1, 2)), *draw(sizes), 2)], attrs, layout
 
 
+@st.composite
+def lengths(draw: st.DrawFn, exact: bool) -> tuple[int, int]:
+    """An old and a new one; `exact` if oracles should find the positions between them without rounding."""
+    length = draw(st.integers(1, 6))
+    if not exact:
+        return length, draw(st.integers(1, 12))
+    factor = draw(st.sampled_from([1, 2, 4]))
+    return (length * factor, length) if draw(st.booleans()) else (length, length * draw(st.integers(1, 5)))
+
+
+@st.composite
+def resizes(draw: st.DrawFn) -> Case:
+    random = np.random.default_rng(draw(st.integers(0, 99)))
+    layout, method = draw(layouts), draw(st.sampled_from([method for method in ResizeMethod if method >= 0]))
+    rows, columns = (draw(lengths(method is ResizeMethod.NEAREST)) for _ in range(2))
+    attrs: dict[str, Any] = {
+        "method": method,
+        "new_height": rows[1],
+        "new_width": columns[1],
+        "coordinate_transform_mode": draw(st.sampled_from(CoordinateTransformMode)),
+    }
+    if method is ResizeMethod.NEAREST:
+        attrs["nearest_mode"] = draw(st.sampled_from(NearestMode))
+    if method is ResizeMethod.CUBIC:
+        attrs.update(cubic_coeff=draw(st.sampled_from([-0.75, -0.5])), exclude_outside=draw(st.integers(0, 1)))
+    return [_image(random, layout, draw(st.integers(1, 2)), rows[0], columns[0], 2)], attrs, layout
+
+
+@st.composite
+def blocks(draw: st.DrawFn, to_batch: bool) -> Case:
+    random = np.random.default_rng(draw(st.integers(0, 99)))
+    layout, block, batch, inner = draw(layouts), draw(small), draw(st.integers(1, 3)), draw(sizes)
+    borders = tuple((draw(st.integers(0, 2)), draw(st.integers(0, 2))) for _ in range(2))
+    attrs: dict[str, Any] = {"block_shape": block, ("paddings" if to_batch else "crops"): borders}
+    if to_batch:
+        height, width = (size * step - sum(pair) for size, step, pair in zip(inner, block, borders, strict=True))
+        assume(min(height, width) > 0)
+        return [_image(random, layout, batch, height, width, 2)], attrs, layout
+    assume(all(size * step > sum(pair) for size, step, pair in zip(inner, block, borders, strict=True)))
+    return [_image(random, layout, batch * block[0] * block[1], *inner, 2)], attrs, layout
+
+
 def _agrees(node_type: NodeType, case: Case, record_error: Record) -> None:
     arrays, attrs, layout = case
     operands: list[Pair] = [
@@ -114,3 +156,21 @@ def test_average_pooling(case: Case, record_error: Record) -> None:
 @given(case=pools())
 def test_maximum_pooling(case: Case, record_error: Record) -> None:
     _agrees(NodeType.MAX_POOL_FUSION, case, record_error)
+
+
+@geometries
+@given(case=resizes())
+def test_resize(case: Case, record_error: Record) -> None:
+    _agrees(NodeType.RESIZE, case, record_error)
+
+
+@geometries
+@given(case=blocks(to_batch=True))
+def test_space_to_batch(case: Case, record_error: Record) -> None:
+    _agrees(NodeType.SPACE_TO_BATCH_ND, case, record_error)
+
+
+@geometries
+@given(case=blocks(to_batch=False))
+def test_batch_to_space(case: Case, record_error: Record) -> None:
+    _agrees(NodeType.BATCH_TO_SPACE_ND, case, record_error)

@@ -9,7 +9,9 @@ import numpy as np
 
 from nnrt_backend_reference.kernels import KERNELS
 from nnrt_backend_reference.kernels.kernel import AnyArray, Call, Kernel, require_memory
+from nnrt_backend_reference.quantized import on_real_numbers
 from nnrt_hdi.backend import Cancellation, DimRange, PreparedModel
+from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfMemory
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.ops import OPERATORS, infer_graph, infer_node
@@ -78,7 +80,7 @@ class Program(PreparedModel):
             call, kernel = step.call, step.kernel
             if call is None:
                 call = self._bind(step, operands, specs)
-                kernel = _kernel(step.kernel, call)
+                kernel = _kernel(self._graph.nodes[step.node].type, call)
             computed = kernel(call, *operands)
         except NnrtError as error:
             raise error.at(self._graph.place(step.node)) from error
@@ -133,9 +135,9 @@ class Program(PreparedModel):
             attrs = OPERATORS[node.type].bind(node.attrs)
             try:
                 call = self._static_call(index, attrs)
+                kernel = _kernel(node.type, call) if call else KERNELS[node.type]
             except NnrtError as error:
                 raise error.at(graph.place(index)) from error
-            kernel = _kernel(KERNELS[node.type], call) if call else KERNELS[node.type]
             steps.append(Step(index, kernel, attrs, node.inputs, node.outputs, call, tuple(last_uses)))
         return steps[::-1]
 
@@ -153,9 +155,12 @@ class Program(PreparedModel):
         return self._call(attrs, inputs, outputs)
 
 
-def _kernel(kernel: Kernel, call: Call) -> Kernel:
-    """The kernel, which need not know how to compute results without elements."""
-    return _nothing if call.is_empty else kernel
+def _kernel(node_type: NodeType, call: Call) -> Kernel:
+    """The kernel, which need know neither results without elements nor quantized operands."""
+    if call.is_empty:
+        return _nothing
+    view = OPERATORS[node_type].real_view(call.inputs, call.outputs)
+    return on_real_numbers(KERNELS[node_type], call, view) if view else KERNELS[node_type]
 
 
 def _nothing(call: Call, *_: AnyArray) -> tuple[AnyArray, ...]:

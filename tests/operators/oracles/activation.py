@@ -4,7 +4,7 @@ import numpy as np
 
 from nnrt_hdi.enums import ActivationType, Format, NodeType
 
-from .oracle import AnyArray, Attrs, Onnx, oracle
+from .oracle import AnyArray, Attrs, Onnx, oracle, per_channel
 
 _PLAIN = {
     ActivationType.NO_ACTIVATION: "Identity",
@@ -51,6 +51,16 @@ def activation(model: Onnx, arrays: list[AnyArray], attrs: Attrs, _: Format) -> 
         case ActivationType.GELU:
             return model.op("Gelu", "x0", approximate="tanh" if attrs.get("approximate") else "none")
     return model.op(_PLAIN[kind], "x0")
+
+
+@oracle(NodeType.LEAKY_RELU)
+def leaky_relu(model: Onnx, _: list[AnyArray], attrs: Attrs, __: Format) -> str:
+    return model.op("LeakyRelu", "x0", alpha=attrs.get("negative_slope", 0.0))
+
+
+@oracle(NodeType.PRELU_FUSION)
+def prelu(model: Onnx, arrays: list[AnyArray], _: Attrs, layout: Format) -> str:
+    return model.op("PRelu", "x0", per_channel(model, "x1", arrays[0].ndim, layout))
 
 
 def _in_double(model: Onnx, kind: ActivationType) -> str:

@@ -9,11 +9,11 @@ from nnrt_hdi.enums import Format, NodeType, PadMode, RoundMode
 from .oracle import ORACLES, AnyArray, Attrs, Onnx, Oracle, fused, oracle
 
 
-def _image(model: Onnx, layout: Format) -> str:
+def image(model: Onnx, layout: Format) -> str:
     return "x0" if layout is Format.NCHW else model.op("Transpose", "x0", perm=[0, 3, 1, 2])
 
 
-def _as_given(model: Onnx, y: str, layout: Format) -> str:
+def as_given(model: Onnx, y: str, layout: Format) -> str:
     return y if layout is Format.NCHW else model.op("Transpose", y, perm=[0, 2, 3, 1])
 
 
@@ -37,8 +37,8 @@ def _window(attrs: Attrs) -> dict[str, Any]:
 @oracle(NodeType.CONV2D_FUSION)
 def conv2d(model: Onnx, arrays: list[AnyArray], attrs: Attrs, layout: Format) -> str:
     weight = arrays[1] if layout is Format.NCHW else np.moveaxis(arrays[1], 3, 1)
-    y = model.op("Conv", _image(model, layout), model.constant(np.ascontiguousarray(weight)), "x2", **_window(attrs))
-    return _as_given(model, fused(model, y, arrays[0].dtype, attrs), layout)
+    y = model.op("Conv", image(model, layout), model.constant(np.ascontiguousarray(weight)), "x2", **_window(attrs))
+    return as_given(model, fused(model, y, arrays[0].dtype, attrs), layout)
 
 
 @oracle(NodeType.CONV2D_TRANSPOSE_FUSION)
@@ -52,29 +52,29 @@ def conv2d_transpose(model: Onnx, arrays: list[AnyArray], attrs: Attrs, layout: 
     extra = list(attrs.get("output_paddings") or (0,))
     y = model.op(
         "ConvTranspose",
-        _image(model, layout),
+        image(model, layout),
         model.constant(weight),
         "x2",
         output_padding=extra * 2 if len(extra) == 1 else extra,
         **_window(attrs),
     )
-    return _as_given(model, fused(model, y, arrays[0].dtype, attrs), layout)
+    return as_given(model, fused(model, y, arrays[0].dtype, attrs), layout)
 
 
 def _pooling(op_type: str) -> Oracle:
     def build(model: Onnx, arrays: list[AnyArray], attrs: Attrs, layout: Format) -> str:
         if attrs.get("global"):
-            y = model.op(f"Global{op_type}", _image(model, layout))
+            y = model.op(f"Global{op_type}", image(model, layout))
         else:
             y = model.op(
                 op_type,
-                _image(model, layout),
+                image(model, layout),
                 kernel_shape=list(attrs["kernel_size"]),
                 strides=list(attrs.get("strides") or (1, 1)),
                 ceil_mode=int(attrs.get("round_mode", RoundMode.FLOOR)),
                 **_pads(attrs, "pad"),
             )
-        return _as_given(model, fused(model, y, arrays[0].dtype, attrs), layout)
+        return as_given(model, fused(model, y, arrays[0].dtype, attrs), layout)
 
     return build
 

@@ -28,3 +28,35 @@ def matmul(model: Onnx, arrays: list[AnyArray], attrs: Attrs, _: Format) -> str:
 
     y = model.op("MatMul", operand(0, attrs.get("transpose_a", False)), operand(1, attrs.get("transpose_b", False)))
     return fused(model, y, arrays[0].dtype, attrs)
+
+
+@oracle(NodeType.LSTM)
+def lstm(model: Onnx, arrays: list[AnyArray], attrs: Attrs, _: Format) -> tuple[str, ...]:
+    """A node per layer; ONNX keeps the directions of its output apart."""
+    directions = 2 if attrs.get("bidirectional") else 1
+    layers = attrs.get("num_layers") or 1
+    hidden = arrays[2].shape[-1]
+    names, states = "x0", []
+    for layer in range(layers):
+        entries = slice(layer * directions, (layer + 1) * directions)
+        w_ih, w_hh, bias, hx, cx = (
+            model.constant(np.ascontiguousarray(array.reshape(layers * directions, *array.shape[1 - rank :])[entries]))
+            for array, rank in zip(arrays[1:], (3, 3, 2, 3, 3), strict=True)
+        )
+        y, h, c = model.ops(
+            "LSTM",
+            names,
+            w_ih,
+            w_hh,
+            bias if attrs.get("has_bias") else "",
+            "",
+            hx,
+            cx,
+            outputs=3,
+            direction="bidirectional" if directions == 2 else "forward",
+            hidden_size=hidden,
+        )
+        side_by_side = model.constant(np.array([0, 0, directions * hidden]))
+        names = model.op("Reshape", model.op("Transpose", y, perm=[0, 2, 1, 3]), side_by_side)
+        states.append((h, c))
+    return names, *(model.op("Concat", *ends, axis=0) for ends in zip(*states, strict=True))

@@ -49,19 +49,21 @@ class Onnx:
 
     def run(self, outputs: Sequence[str]) -> tuple[list[AnyArray], str]:
         """The elements of tensors, and whose they are."""
-        model = self._model(outputs)
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
         try:
-            session = onnxruntime.InferenceSession(
-                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-            )
+            session = self.session(outputs)
             return [np.asarray(result) for result in session.run(None, self.feeds)], "onnxruntime"
         except _REFUSALS:
             with np.errstate(all="ignore"):
-                results: Any = ReferenceEvaluator(model).run(None, self.feeds)
+                results: Any = ReferenceEvaluator(self._model(outputs)).run(None, self.feeds)
             return [np.asarray(result) for result in results], "onnx reference"
+
+    def session(self, outputs: Sequence[str]) -> Any:
+        """The model in ONNX Runtime, with one thread."""
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        model = self._model(outputs).SerializeToString()
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
     def _model(self, names: Sequence[str]) -> onnx.ModelProto:
         inputs = [
@@ -87,8 +89,8 @@ _REFUSALS = (
 )
 
 Attrs = Mapping[str, Any]
-# The name of the output, or of all of them.
-Oracle = Callable[[Onnx, list[AnyArray], Attrs, Format], str | tuple[str, ...]]
+# The name of the output, or of all of them; or their elements, by an oracle that isn't ONNX.
+Oracle = Callable[[Onnx, list[AnyArray], Attrs, Format], str | tuple[str, ...] | list[AnyArray]]
 ORACLES: dict[NodeType, Oracle] = {}
 
 
@@ -103,7 +105,10 @@ def expected(
     wide = [array.astype(np.float32) if half and array.dtype == np.float16 else array for array in arrays]
     model = Onnx(wide)
     named = ORACLES[node_type](model, wide, attrs, layout)
-    results, name = model.run((named,) if isinstance(named, str) else named)
+    if isinstance(named, list):
+        results, name = named, "LiteRT"
+    else:
+        results, name = model.run((named,) if isinstance(named, str) else named)
     with np.errstate(all="ignore"):
         return [
             result.astype(np.float16) if half and result.dtype == np.float32 else result for result in results
@@ -125,3 +130,10 @@ def fused(model: Onnx, y: str, dtype: np.dtype[Any], attrs: Attrs) -> str:
     low = model.constant(np.array(0, dtype))
     high = model.constant(np.array(6, dtype))
     return model.op("Clip", y, low, high) if kind == ActivationType.RELU6 else model.op("Max", y, low)
+
+
+def per_channel(model: Onnx, name: str, rank: int, layout: Format) -> str:
+    """A vector as [C, 1, 1] where channels are dimension 1; as it is where they are last."""
+    if layout is not Format.NCHW:
+        return name
+    return model.op("Reshape", name, model.constant(np.array([-1] + [1] * (rank - 2))))

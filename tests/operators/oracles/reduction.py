@@ -38,3 +38,11 @@ def reduce(model: Onnx, arrays: list[AnyArray], attrs: Attrs, _: Format) -> str:
     if attrs.get("reduce_to_end") and attrs.get("coeff"):
         y = model.op("Mul", y, model.constant(np.array(attrs["coeff"], x.dtype)))
     return y
+
+
+@oracle(NodeType.ALL)
+def all_of(model: Onnx, arrays: list[AnyArray], attrs: Attrs, layout: Format) -> str:
+    attrs = {"mode": ReduceMode.ALL, "keep_dims": attrs.get("keep_dims", 0) != 0}
+    folded = reduce(model, arrays, attrs, layout)
+    assert isinstance(folded, str)
+    return model.op("Cast", folded, to=TensorProto.BOOL)

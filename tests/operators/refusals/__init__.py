@@ -1,9 +1,37 @@
 """What operators refuse, in the module of their family."""
 
-from . import activation, arithmetic, convolution, elementwise, linear, normalization, reduction, shape
+from . import (
+    activation,
+    arithmetic,
+    convolution,
+    creation,
+    elementwise,
+    indexing,
+    linear,
+    logic,
+    normalization,
+    quantization,
+    reduction,
+    shape,
+    spatial,
+)
 
 CASES = [
     case
-    for family in (activation, arithmetic, convolution, elementwise, linear, normalization, reduction, shape)
+    for family in (
+        activation,
+        arithmetic,
+        convolution,
+        creation,
+        elementwise,
+        indexing,
+        linear,
+        logic,
+        normalization,
+        quantization,
+        reduction,
+        shape,
+        spatial,
+    )
     for case in family.CASES
 ]

@@ -16,4 +16,7 @@ CASES: list[Case] = [
     ),
     (NodeType.REDUCE_FUSION, [t(*[1] * 8), c(0)], {}, r"x has rank 8 .* use rank 0\.\.7"),
     (NodeType.REDUCE_FUSION, [t(2), t(-1, data_type=DataType.INT32)], {}, "rank depends on axis, which is not known"),
+    (NodeType.ALL, [t(2, 3), c(2)], {}, r"axis is 2 but the rank is 2; use -2\.\.1"),
+    (NodeType.ALL, [t(2), c(0)], {"keep_dims": True}, "keep_dims is True; use an integer"),
+    (NodeType.ALL, [t(2), t(-1, data_type=DataType.INT32)], {}, "rank depends on axis, which is not known"),
 ]

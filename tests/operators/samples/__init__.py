@@ -4,12 +4,38 @@ from collections.abc import Iterator
 
 from nnrt_hdi.enums import Format
 
-from . import activation, arithmetic, convolution, elementwise, linear, normalization, reduction, shape
+from . import (
+    activation,
+    arithmetic,
+    convolution,
+    creation,
+    elementwise,
+    indexing,
+    linear,
+    logic,
+    normalization,
+    reduction,
+    shape,
+    spatial,
+)
 from .row import Sample
 
 __all__ = ["SAMPLES", "Sample"]
 
-FAMILIES = (activation, arithmetic, convolution, elementwise, linear, normalization, reduction, shape)
+FAMILIES = (
+    activation,
+    arithmetic,
+    convolution,
+    creation,
+    elementwise,
+    indexing,
+    linear,
+    logic,
+    normalization,
+    reduction,
+    shape,
+    spatial,
+)
 
 
 def _samples() -> Iterator[Sample]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from nnrt_hdi.enums import ActivationType, NodeType
 
-from .row import FLOATS, HALF, SIGNED, SINGLE, Attrs, Fixed, Row
+from .row import BOTH, FLOATS, HALF, SIGNED, SINGLE, Attrs, Fixed, Row
 
 
 def rows() -> Iterator[Row]:
@@ -34,3 +34,11 @@ def rows() -> Iterator[Row]:
     yield Row(NodeType.ACTIVATION, [(2, 3, 17)], {"activation_type": ActivationType.GELU, "approximate": True})
     yield Row(NodeType.ACTIVATION, [()], {"activation_type": ActivationType.SIGMOID})
     yield Row(NodeType.ACTIVATION, [(0, 3)], {"activation_type": ActivationType.TANH})
+    yield Row(NodeType.LEAKY_RELU, [(2, 3, 17)], {"negative_slope": 0.125})
+    yield Row(NodeType.LEAKY_RELU, [()], {"negative_slope": 0.125}, (SINGLE,))
+    yield Row(NodeType.LEAKY_RELU, [(0, 3)], {}, (SINGLE,))
+    yield Row(NodeType.PRELU_FUSION, [(2, 3, 17), (17,)])
+    yield Row(NodeType.PRELU_FUSION, [(2, 3, 5, 4), (4,)], {}, FLOATS, BOTH)
+    yield Row(NodeType.PRELU_FUSION, [(2, 3, 5, 4), (1,)], {"channel_shared": True}, (SINGLE,), BOTH)
+    yield Row(NodeType.PRELU_FUSION, [(5,), (1,)], {}, (SINGLE,))
+    yield Row(NodeType.PRELU_FUSION, [(0, 3), (3,)], {}, (SINGLE,))

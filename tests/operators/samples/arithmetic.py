@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nnrt_hdi.enums import NodeType
+from nnrt_hdi.enums import EltwiseMode, NodeType
 
 from .row import ANY, BOTH, DOUBLE, FLOATS, NUMBERS, RELU, RELU6, SIGNED, SINGLE, Fixed, Row
 
@@ -24,6 +24,41 @@ def rows() -> Iterator[Row]:
     yield Row(NodeType.DIV_FUSION, [(3, 4), NONZERO], {}, NUMBERS)
     yield Row(NodeType.DIV_FUSION, [(2, 3, 4), Fixed((1, 4), low=-7, high=-1)], RELU6, FLOATS + SIGNED)
     yield Row(NodeType.DIV_FUSION, [(0, 4), NONZERO.shape[1:]], {}, (SINGLE,))
+    yield Row(NodeType.REAL_DIV, [(3, 4), NONZERO], {}, NUMBERS)
+    yield from _of_two()
+    yield from _powers()
     yield Row(NodeType.BIAS_ADD, [(3, 5), (5,)], {}, FLOATS + SIGNED[2:])
     yield Row(NodeType.BIAS_ADD, [(2, 3, 5, 4), (4,)], {}, FLOATS, BOTH)
     yield Row(NodeType.BIAS_ADD, [(0, 3, 5, 4), (4,)], {}, (SINGLE,), BOTH)
+    for attrs in ({"axis": 1}, {"axis": -2, **RELU}):
+        yield Row(NodeType.SCALE_FUSION, [(2, 3, 4), (3,), (3,)], attrs, NUMBERS)
+    yield Row(NodeType.SCALE_FUSION, [(2, 3, 4), (3, 4), (3, 4)], {"axis": 1, **RELU6})
+    yield Row(NodeType.SCALE_FUSION, [(2, 3, 5, 4), (4,), (4,)], {"axis": 3}, FLOATS, BOTH[:1])
+    yield Row(NodeType.SCALE_FUSION, [(2, 3), (), ()], {"axis": 0}, (SINGLE,))
+    yield Row(NodeType.SCALE_FUSION, [(2, 0), (2,), (2,)], {"axis": 0}, (SINGLE,))
+
+
+def _of_two() -> Iterator[Row]:
+    """Operators of two operands that broadcast."""
+    for node_type in (NodeType.MAXIMUM, NodeType.MINIMUM, NodeType.SQUARED_DIFFERENCE, NodeType.MOD):
+        second = NONZERO if node_type is NodeType.MOD else (3, 4)
+        yield Row(node_type, [(2, 1, 4), second], {}, NUMBERS)
+        yield Row(node_type, [(), Fixed((5,), low=-9, high=-1)], {}, FLOATS + SIGNED)
+        yield Row(node_type, [(0, 3), (1, 3)], {}, (SINGLE,))
+        yield Row(node_type, [Fixed((3, 4), "i4"), Fixed((3, 4), "f8", low=1)], {}, (DOUBLE,))
+        yield Row(node_type, [Fixed((3, 4), "?"), Fixed((4,), "i2", low=1)], {}, (np.dtype("i2"),))
+    for mode in (EltwiseMode.PROD, EltwiseMode.SUM, EltwiseMode.MAXIMUM):
+        yield Row(NodeType.ELTWISE, [(2, 3, 4), (2, 3, 4)], {"mode": mode}, NUMBERS)
+    yield Row(NodeType.ELTWISE, [(2, 3, 4, 2), (2, 3, 4, 2)], {}, (SINGLE,), BOTH)
+    yield Row(NodeType.ELTWISE, [(), ()], {}, (SINGLE,))
+    yield Row(NodeType.ELTWISE, [(0, 3), (0, 3)], {}, (SINGLE,))
+
+
+def _powers() -> Iterator[Row]:
+    base, exponent = Fixed((2, 1, 4), low=0.2, high=3), Fixed((3, 1), low=0, high=2)
+    yield Row(NodeType.POW_FUSION, [base, exponent], {}, NUMBERS)
+    yield Row(NodeType.POW_FUSION, [base, exponent], {"scale": 2.0, "shift": 1.0}, FLOATS + SIGNED)
+    yield Row(NodeType.POW_FUSION, [base, Fixed((4,), low=-3, high=0)], {"scale": 0.25})
+    yield Row(NodeType.POW_FUSION, [(2, 3), Fixed((3,), "i4")], {}, (SINGLE, DOUBLE))
+    yield Row(NodeType.POW_FUSION, [Fixed((), low=1, high=3), Fixed((), "?")], {}, (SINGLE,))
+    yield Row(NodeType.POW_FUSION, [(0, 3), (3,)], {}, (SINGLE,))

@@ -1,13 +1,31 @@
-"""Matrix products."""
+"""Matrix products, and the recurrence made of them."""
 
 from collections.abc import Iterator
 
 from nnrt_hdi.enums import NodeType
 
-from .row import FLOATS, INTEGERS, RELU, RELU6, SINGLE, Row
+from .row import FLOATS, HALF, INTEGERS, RELU, RELU6, SINGLE, Attrs, DTypes, Fixed, Given, Row
+
+
+def recurrences() -> Iterator[Row]:
+    def row(steps: int, batch: int, inputs: int, hidden: int, attrs: Attrs, dtypes: DTypes, entries: int = 1) -> Row:
+        shapes = ((4 * hidden, inputs), (4 * hidden, hidden), (8 * hidden,), (batch, hidden), (batch, hidden))
+        operands: list[Given] = [Fixed((entries, *shape), low=-1, high=1) for shape in shapes]
+        return Row(NodeType.LSTM, [(steps, batch, inputs), *operands], attrs, dtypes)
+
+    half = (HALF, SINGLE)
+    yield row(6, 3, 5, 4, {}, FLOATS)
+    yield row(6, 3, 5, 4, {"has_bias": True, "num_layers": 1, "num_directions": 1, "dropout": 0.5}, FLOATS)
+    yield row(6, 3, 5, 4, {"has_bias": True, "bidirectional": True, "num_directions": 2}, half, 2)
+    yield row(5, 1, 4, 4, {"has_bias": True, "num_layers": 3, "hidden_size": 4, "input_size": 4}, FLOATS, 3)
+    yield row(5, 2, 6, 3, {"has_bias": True, "num_layers": 2, "bidirectional": True}, half, 4)
+    yield row(1, 1, 1, 1, {}, (SINGLE,))
+    bare = [Fixed(shape, low=-1, high=1) for shape in ((16, 5), (16, 4), (32,), (3, 4), (3, 4))]
+    yield Row(NodeType.LSTM, [(6, 3, 5), *bare], {"has_bias": True}, (SINGLE,))
 
 
 def rows() -> Iterator[Row]:
+    yield from recurrences()
     yield Row(NodeType.FULL_CONNECTION, [(5, 7), (3, 7)])
     yield Row(NodeType.FULL_CONNECTION, [(2, 3, 7), (4, 7), (4,)], {"has_bias": True, **RELU})
     yield Row(NodeType.FULL_CONNECTION, [(2, 3, 4), (5, 12), (5,)], {"axis": 1, **RELU6})

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from nnrt_hdi.enums import NodeType, ReduceMode
 
 from .row import ANY, FLOATS, NUMBERS, SINGLE, Fixed, Row, ints
@@ -22,3 +24,8 @@ def rows() -> Iterator[Row]:
     yield Row(NodeType.REDUCE_FUSION, [(2, 3, 5, 4), ints(-3)], to_end, FLOATS)
     yield Row(NodeType.REDUCE_FUSION, [(3, 0), ints(1)], {"mode": ReduceMode.SUM}, (SINGLE,))
     yield Row(NodeType.REDUCE_FUSION, [(3, 0), ints(1)], {"mode": ReduceMode.PROD}, (SINGLE,))
+    small = Fixed((2, 3, 4), low=-2, high=2)
+    yield Row(NodeType.ALL, [small, ints(1)], {}, ANY)
+    yield Row(NodeType.ALL, [small, ints(-1, 0)], {"keep_dims": -1}, ANY[:2])
+    yield Row(NodeType.ALL, [small, ints()], {}, (SINGLE,))
+    yield Row(NodeType.ALL, [(0, 4), np.array(1)], {}, (SINGLE,))

@@ -4,11 +4,16 @@ from nnrt_backend_reference.kernels import (  # noqa: F401  (each module registe
     activation,
     arithmetic,
     convolution,
+    creation,
     elementwise,
+    indexing,
     linear,
+    logic,
     normalization,
+    quantization,
     reduction,
     shape,
+    spatial,
 )
 from nnrt_backend_reference.kernels.kernel import KERNELS
 

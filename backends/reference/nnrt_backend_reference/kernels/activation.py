@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from nnrt_backend_reference.kernels.kernel import AnyArray, Call, kernel
+from nnrt_backend_reference.kernels.kernel import AnyArray, Call, cast_all, kernel, per_channel
 from nnrt_backend_reference.kernels.special import erfc
 from nnrt_hdi.enums import ActivationType, NodeType
 
@@ -21,6 +21,20 @@ def activation(call: Call, x: AnyArray) -> AnyArray:
     return FUNCTIONS[call.attrs.activation_type](x.astype(call.dtype, copy=False), call.attrs)
 
 
+@kernel(NodeType.LEAKY_RELU)
+def leaky_relu_node(call: Call, x: AnyArray) -> AnyArray:
+    """y = x if x >= 0 else negative_slope x."""
+    return leaky_relu(x.astype(call.dtype, copy=False), call.attrs.negative_slope)
+
+
+@kernel(NodeType.PRELU_FUSION)
+def prelu(call: Call, x: AnyArray, weight: AnyArray) -> AnyArray:
+    """y = x if x > 0 else weight x."""
+    x, weight = cast_all(call.dtype, x, weight)
+    slope = per_channel(call, weight) if weight.size > 1 else weight.reshape(())
+    return np.where(x > 0, x, slope * x)
+
+
 def fused(x: AnyArray, activation_type: ActivationType) -> AnyArray:
     """x with a fused activation: none, RELU or RELU6."""
     return FUNCTIONS[activation_type](x, SimpleNamespace())
@@ -33,6 +47,10 @@ def sigmoid(x: AnyArray) -> AnyArray:
     return y
 
 
+def leaky_relu(x: AnyArray, slope: float) -> AnyArray:
+    return np.where(x >= 0, x, slope * x)
+
+
 def elu(x: AnyArray, alpha: float) -> AnyArray:
     return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
 
@@ -43,7 +61,7 @@ def gelu(x: AnyArray, approximate: bool) -> AnyArray:
     if approximate:
         phi = 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
     else:
-        phi = 0.5 * erfc(x * -math.sqrt(0.5))
+        phi = 0.5 * erfc(x * np.asarray(-math.sqrt(0.5), x.dtype))
     return np.multiply(x, phi)
 
 
@@ -54,7 +72,7 @@ FUNCTIONS: dict[ActivationType, Function] = {
     ActivationType.SIGMOID: lambda x, _: sigmoid(x),
     ActivationType.RELU6: lambda x, _: np.clip(x, 0, 6),
     ActivationType.ELU: lambda x, attrs: elu(x, attrs.alpha),
-    ActivationType.LEAKY_RELU: lambda x, attrs: np.where(x >= 0, x, attrs.alpha * x),
+    ActivationType.LEAKY_RELU: lambda x, attrs: leaky_relu(x, attrs.alpha),
     ActivationType.ABS: lambda x, _: np.abs(x),
     ActivationType.RELU1: lambda x, _: np.clip(x, -1, 1),
     ActivationType.SOFTSIGN: lambda x, _: x / (1 + np.abs(x)),

@@ -1,47 +1,14 @@
 """Arithmetic on two operands, with broadcasting."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from nnrt_backend_reference.kernels.activation import fused
-from nnrt_backend_reference.kernels.kernel import AnyArray, Call, cast_all, kernel
-from nnrt_hdi.enums import NodeType
+from nnrt_backend_reference.kernels.kernel import AnyArray, Call, Kernel, cast_all, kernel, per_channel
+from nnrt_hdi.enums import ActivationType, EltwiseMode, NodeType
 
-
-@kernel(NodeType.ADD_FUSION)
-def add(call: Call, a: AnyArray, b: AnyArray) -> AnyArray:
-    """y = f(a + b); numpy's sum of two BOOL is "or"."""
-    return fused(np.add(*cast_all(call.dtype, a, b)), call.attrs.activation_type)
-
-
-@kernel(NodeType.SUB_FUSION)
-def sub(call: Call, a: AnyArray, b: AnyArray) -> AnyArray:
-    """y = f(a - b)."""
-    return fused(np.subtract(*cast_all(call.dtype, a, b)), call.attrs.activation_type)
-
-
-@kernel(NodeType.MUL_FUSION)
-def mul(call: Call, a: AnyArray, b: AnyArray) -> AnyArray:
-    """y = f(a b); numpy's product of two BOOL is "and"."""
-    return fused(np.multiply(*cast_all(call.dtype, a, b)), call.attrs.activation_type)
-
-
-@kernel(NodeType.DIV_FUSION)
-def div(call: Call, a: AnyArray, b: AnyArray) -> AnyArray:
-    """y = f(a / b)."""
-    return fused(quotient(*cast_all(call.dtype, a, b)), call.attrs.activation_type)
-
-
-@kernel(NodeType.BIAS_ADD)
-def bias_add(call: Call, x: AnyArray, bias: AnyArray) -> AnyArray:
-    """y = x + bias, one bias for each channel."""
-    x, bias = cast_all(call.dtype, x, bias)
-    return x + per_channel(call, bias)
-
-
-def per_channel(call: Call, vector: AnyArray) -> AnyArray:
-    """A vector with one element per channel of the first operand, shaped to be broadcast with it."""
-    spec = call.inputs[0]
-    return vector.reshape([-1 if axis == spec.channel_axis else 1 for axis in range(spec.rank)])
+Function = Callable[[AnyArray, AnyArray], AnyArray]
 
 
 def quotient(a: AnyArray, b: AnyArray) -> AnyArray:
@@ -50,3 +17,80 @@ def quotient(a: AnyArray, b: AnyArray) -> AnyArray:
         return np.divide(a, b)
     divisor = np.where(b == 0, b.dtype.type(1), b)
     return np.where(b == 0, a.dtype.type(0), (a - np.fmod(a, divisor)) // divisor)
+
+
+def squared_difference(a: AnyArray, b: AnyArray) -> AnyArray:
+    """(a - b)^2; of two BOOL "exclusive or"."""
+    return np.logical_xor(a, b) if a.dtype.kind == "b" else np.square(a - b)
+
+
+def power(a: AnyArray, b: AnyArray) -> AnyArray:
+    """a^b; of integers to a negative power, which numpy refuses, only 1 and -1 leave something: what parity says."""
+    if a.dtype.kind != "i":
+        return np.power(a, b)
+    is_lost = (b < 0) & (a != 1) & (a != -1)
+    return np.where(is_lost, a.dtype.type(0), np.power(a, np.where(b < 0, b & 1, b)))
+
+
+# numpy's sum of two BOOL is "or", its product "and". Its remainder of an integer by 0 is 0.
+FUNCTIONS: dict[NodeType, Function] = {
+    NodeType.ADD_FUSION: np.add,
+    NodeType.SUB_FUSION: np.subtract,
+    NodeType.MUL_FUSION: np.multiply,
+    NodeType.DIV_FUSION: quotient,
+    NodeType.REAL_DIV: quotient,
+    NodeType.MAXIMUM: np.maximum,
+    NodeType.MINIMUM: np.minimum,
+    NodeType.MOD: np.fmod,
+    NodeType.SQUARED_DIFFERENCE: squared_difference,
+}
+COMBINATIONS: dict[EltwiseMode, Function] = {
+    EltwiseMode.PROD: np.multiply,
+    EltwiseMode.SUM: np.add,
+    EltwiseMode.MAXIMUM: np.maximum,
+}
+
+
+def _kernel_of(function: Function) -> Kernel:
+    """The function in the type of the result, with the fused activation of the operators that have one."""
+
+    def compute(call: Call, a: AnyArray, b: AnyArray) -> AnyArray:
+        activation_type = getattr(call.attrs, "activation_type", ActivationType.NO_ACTIVATION)
+        return fused(function(*cast_all(call.dtype, a, b)), activation_type)
+
+    return compute
+
+
+for _node_type, _function in FUNCTIONS.items():
+    kernel(_node_type)(_kernel_of(_function))
+
+
+@kernel(NodeType.ELTWISE)
+def eltwise(call: Call, a: AnyArray, b: AnyArray) -> AnyArray:
+    """y = a and b, combined as mode says."""
+    return COMBINATIONS[call.attrs.mode](*cast_all(call.dtype, a, b))
+
+
+@kernel(NodeType.POW_FUSION)
+def pow_fusion(call: Call, x: AnyArray, y: AnyArray) -> AnyArray:
+    """(scale x + shift)^y; a zero keeps its sign where there is nothing to scale and shift."""
+    x, y = cast_all(call.dtype, x, y)
+    scale, shift = call.attrs.scale, call.attrs.shift
+    base = x if (scale, shift) == (1, 0) else x.dtype.type(scale) * x + x.dtype.type(shift)
+    return power(base, y)
+
+
+@kernel(NodeType.SCALE_FUSION)
+def scale(call: Call, x: AnyArray, scale: AnyArray, bias: AnyArray) -> AnyArray:
+    """y = f(x scale + bias), scale and bias repeated over the dimensions of x behind them."""
+    x, scale, bias = cast_all(call.dtype, x, scale, bias)
+    behind = (1,) * (x.ndim - call.attrs.axis % x.ndim - scale.ndim)
+    y = x * scale.reshape(scale.shape + behind) + bias.reshape(bias.shape + behind)
+    return fused(y, call.attrs.activation_type)
+
+
+@kernel(NodeType.BIAS_ADD)
+def bias_add(call: Call, x: AnyArray, bias: AnyArray) -> AnyArray:
+    """y = x + bias, one bias for each channel."""
+    x, bias = cast_all(call.dtype, x, bias)
+    return x + per_channel(call, bias)

@@ -153,10 +153,14 @@ def _depthwise(windows: AnyArray, taps: AnyArray) -> AnyArray:
     """Each channel by its own filters, [channels * multiplier, height, width, 1], one kernel tap at a time."""
     *positions, channels, height, width = windows.shape
     filters = taps.reshape(channels, -1, height, width)
-    y = np.zeros((*positions, *filters.shape[:2]), windows.dtype)
-    for row, column in itertools.product(range(height), range(width)):
-        y += windows[..., row, column, None] * filters[:, :, row, column]
-    return y.reshape(*positions, -1)
+    multiplier = filters.shape[1]
+    # Channels innermost, so that each step runs over contiguous memory: [multiplier, ..., channels].
+    y = np.zeros((multiplier, *positions, channels), windows.dtype)
+    product = np.empty_like(y[0])
+    for out, row, column in itertools.product(range(multiplier), range(height), range(width)):
+        np.multiply(windows[..., row, column], filters[:, out, row, column], out=product)
+        y[out] += product
+    return np.moveaxis(y, 0, -1).reshape(*positions, -1)
 
 
 def _blocks(shape: Shape, most: int) -> Iterator[tuple[slice, ...]]:

@@ -1,9 +1,60 @@
 """Functions of one operand, element by element."""
 
+from collections.abc import Callable
+
 import numpy as np
 
-from nnrt_backend_reference.kernels.kernel import AnyArray, AnyDType, Call, kernel
+from nnrt_backend_reference.kernels.kernel import AnyArray, AnyDType, Call, Kernel, kernel
+from nnrt_backend_reference.kernels.special import erf
 from nnrt_hdi.enums import NodeType
+from nnrt_hdi.ops.elementwise import integer_bounds
+
+FUNCTIONS: dict[NodeType, Callable[[AnyArray], AnyArray]] = {
+    NodeType.SQRT: np.sqrt,
+    NodeType.RSQRT: lambda x: np.reciprocal(np.sqrt(x)),
+    NodeType.SQUARE: np.square,
+    NodeType.ERF: erf,
+    NodeType.LOG: np.log,
+    NodeType.SIN: np.sin,
+    NodeType.COS: np.cos,
+    NodeType.CEIL: np.ceil,
+    NodeType.FLOOR: np.floor,
+    NodeType.ROUND: lambda x: np.rint(x) if x.dtype.kind == "f" else x,
+    NodeType.NEG: np.negative,
+    NodeType.ABS: np.abs,
+    NodeType.RECIPROCAL: np.reciprocal,
+}
+
+
+def _kernel_of(function: Callable[[AnyArray], AnyArray]) -> Kernel:
+    def compute(call: Call, x: AnyArray) -> AnyArray:
+        return function(x.astype(call.dtype, copy=False))
+
+    return compute
+
+
+for _node_type, _function in FUNCTIONS.items():
+    kernel(_node_type)(_kernel_of(_function))
+
+
+@kernel(NodeType.EXPFUSION)
+def exp(call: Call, x: AnyArray) -> AnyArray:
+    """y = base^(shift + scale x)."""
+    attrs, x = call.attrs, x.astype(call.dtype, copy=False)
+    exponent: AnyArray = attrs.shift + attrs.scale * x
+    return np.exp(exponent) if attrs.base == -1 else np.power(x.dtype.type(attrs.base), exponent)
+
+
+@kernel(NodeType.CLIP)
+def clip(call: Call, x: AnyArray) -> AnyArray:
+    """y = min(max(x, min), max)."""
+    x, low, high = x.astype(call.dtype, copy=False), call.attrs.min, call.attrs.max
+    if x.dtype.kind == "f":
+        low, high = -np.inf if low is None else low, np.inf if high is None else high
+    else:
+        low, high = integer_bounds(call.inputs[0].data_type, low, high)
+    y: AnyArray = np.minimum(np.maximum(x, x.dtype.type(low)), x.dtype.type(high))
+    return y
 
 
 @kernel(NodeType.CAST)

@@ -75,6 +75,12 @@ def cast_all(dtype: AnyDType, *arrays: AnyArray) -> list[AnyArray]:
     return [array.astype(dtype, copy=False) for array in arrays]
 
 
+def per_channel(call: Call, vector: AnyArray) -> AnyArray:
+    """A vector with one element per channel of the first operand, shaped to be broadcast with it."""
+    spec = call.inputs[0]
+    return vector.reshape([-1 if axis == spec.channel_axis else 1 for axis in range(spec.rank)])
+
+
 def require_memory(call: Call, shape: Shape, dtype: AnyDType) -> None:
     """Raise OutOfMemory, before it is taken, if an array would pass the limit of a single tensor."""
     size = math.prod(shape) * dtype.itemsize

@@ -1,12 +1,13 @@
-"""Matrix products."""
+"""Matrix products, and the recurrence made of them."""
 
 import math
 
 import numpy as np
 
-from nnrt_backend_reference.kernels.activation import fused
+from nnrt_backend_reference.kernels.activation import fused, sigmoid
 from nnrt_backend_reference.kernels.kernel import AnyArray, Call, cast_all, kernel
 from nnrt_hdi.enums import NodeType
+from nnrt_hdi.ops.linear import lstm_depth
 
 
 @kernel(NodeType.FULL_CONNECTION)
@@ -27,3 +28,44 @@ def matmul(call: Call, a: AnyArray, b: AnyArray) -> AnyArray:
     a = a.swapaxes(-1, -2) if call.attrs.transpose_a else a
     b = b.swapaxes(-1, -2) if call.attrs.transpose_b else b
     return fused(np.matmul(a, b), call.attrs.activation_type)
+
+
+@kernel(NodeType.LSTM)
+def lstm(
+    call: Call, x: AnyArray, w_ih: AnyArray, w_hh: AnyArray, bias: AnyArray, hx: AnyArray, cx: AnyArray
+) -> tuple[AnyArray, ...]:
+    """Layer by layer, each forward and, if it is bidirectional, backward."""
+    attrs = call.attrs
+    layers, directions = lstm_depth(attrs.num_layers, attrs.num_directions, attrs.bidirectional)
+    states = call.outputs[1].shape
+    entries = states[0]
+    x, w_ih, w_hh, bias, hx, cx = cast_all(call.dtype, x, w_ih, w_hh, bias, hx, cx)
+    w_ih, w_hh = (weight.reshape(entries, *weight.shape[-2:]) for weight in (w_ih, w_hh))
+    # The biases of x and those of h are only ever added.
+    both = bias.reshape(entries, 2, -1).sum(axis=1) if attrs.has_bias else np.zeros((entries, 1), call.dtype)
+    hx, cx = hx.reshape(states).copy(), cx.reshape(states).copy()
+    for layer in range(layers):
+        y = np.empty((*x.shape[:2], directions, states[2]), call.dtype)
+        for direction in range(directions):
+            entry = layer * directions + direction
+            order = slice(None, None, -1 if direction else 1)
+            _recur(call, x[order], y[order, :, direction], w_ih[entry], w_hh[entry], both[entry], hx[entry], cx[entry])
+        x = y.reshape(*y.shape[:2], directions * states[2])
+    return x, hx, cx
+
+
+def _recur(
+    call: Call, x: AnyArray, y: AnyArray, w_ih: AnyArray, w_hh: AnyArray, bias: AnyArray, h: AnyArray, c: AnyArray
+) -> None:
+    """One direction of a layer, step by step: writes the states after each into h and c, and each h into y."""
+    keep_c, keep_h = call.attrs.zoneout_cell, call.attrs.zoneout_hidden
+    for x_step, y_step in zip(x, y, strict=True):
+        i, o, f, g = np.split(x_step @ w_ih.T + h @ w_hh.T + bias, 4, axis=-1)
+        new_c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+        h[...] = _zoned_out(keep_h, h, sigmoid(o) * np.tanh(new_c))
+        c[...] = _zoned_out(keep_c, c, new_c)
+        y_step[...] = h
+
+
+def _zoned_out(keep: float, old: AnyArray, new: AnyArray) -> AnyArray:
+    return keep * old + (1 - keep) * new if keep else new

@@ -22,6 +22,13 @@ def reduce(call: Call, x: AnyArray, axis: AnyArray) -> AnyArray:
     return (y if factor == 1 else y * factor).reshape(call.outputs[0].shape)
 
 
+@kernel(NodeType.ALL)
+def all_of(call: Call, x: AnyArray, axis: AnyArray) -> AnyArray:
+    """Whether no element is 0 over the dimensions in axis."""
+    axes = reduced_axes(axis.reshape(-1).tolist(), x.ndim, reduce_to_end=False)
+    return np.asarray(np.all(x, axis=axes)).reshape(call.outputs[0].shape)
+
+
 def total(x: AnyArray, axes: Shape) -> AnyArray:
     """Sum in a type that keeps it exact for longer: FLOAT64; integers wrap around in the end."""
     return np.asarray(np.sum(x, axis=axes, dtype=accumulator(x.dtype)))

@@ -1,0 +1,31 @@
+"""Tensors made from a shape or a range."""
+
+import numpy as np
+
+from nnrt_backend_reference.kernels.kernel import AnyArray, Call, kernel, require_memory
+from nnrt_hdi.enums import NodeType
+
+
+@kernel(NodeType.FILL)
+def fill(call: Call, value: AnyArray, _: AnyArray) -> AnyArray:
+    """The only element of value, everywhere."""
+    return np.broadcast_to(value.reshape(()), call.outputs[0].shape)
+
+
+@kernel(NodeType.CONSTANT_OF_SHAPE)
+def constant_of_shape(call: Call, _: AnyArray) -> AnyArray:
+    """One number, everywhere."""
+    spec = call.outputs[0]
+    number = np.array(call.attrs.value or 0.0).astype(spec.numpy_dtype)
+    return np.broadcast_to(number.reshape(()), spec.shape)
+
+
+@kernel(NodeType.RANGE)
+def range_(call: Call, _: AnyArray) -> AnyArray:
+    """Numbers from start in steps of delta; sums that wrap around come back, for the last number is an INT64."""
+    shape, dtype = call.outputs[0].shape, np.dtype(np.int64)
+    require_memory(call, shape, dtype)
+    y = np.arange(*shape, dtype=dtype)
+    y *= call.attrs.delta
+    y += call.attrs.start
+    return y

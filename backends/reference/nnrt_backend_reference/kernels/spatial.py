@@ -1,0 +1,174 @@
+"""Images resized, rearranged and read: the operators that know height and width.
+
+All are computed in the order batch, height, width, channels; an image in NCHW is turned before and after, which costs
+nothing.
+"""
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from nnrt_backend_reference.kernels import boxes
+from nnrt_backend_reference.kernels.kernel import AnyArray, Call, cast_all, kernel, wider
+from nnrt_hdi.enums import CoordinateTransformMode, Format, NearestMode, NodeType, ResizeMethod
+from nnrt_hdi.ops.spatial import block_pair, borders
+from nnrt_hdi.tensor import Shape
+
+
+@kernel(NodeType.RESIZE)
+def resize(call: Call, x: AnyArray) -> AnyArray:
+    """Each row and column is a weighted sum of a few: one dimension after the other."""
+    image = _channels_last(call, x).astype(call.dtype, copy=False)
+    sizes = _nhwc(call.outputs[0].shape, call)
+    # First the dimension that shrinks more or grows less, so that nothing is larger than x or y.
+    for axis in sorted((1, 2), key=lambda axis: sizes[axis] / image.shape[axis]):
+        sources, weights = _neighbours(call.attrs, image.shape[axis], sizes[axis])
+        image = _weighted_sum(image, axis, sources, weights)
+    return _as_given(call, image)
+
+
+def _neighbours(attrs: SimpleNamespace, old: int, new: int) -> tuple[AnyArray, AnyArray]:
+    """For each new pixel along an axis the old ones it reads, [neighbours, new], and their weights, likewise.
+
+    Positions are fractions of whole numbers, and exact.
+    """
+    above, below = _positions(attrs.coordinate_transform_mode, old, new)
+    first = above // below
+    if attrs.method is ResizeMethod.NEAREST:
+        return _nearest(attrs.nearest_mode, above, below)[None].clip(0, old - 1), np.ones((1, new))
+    rest = (above - first * below) / below
+    if attrs.method is ResizeMethod.LINEAR:
+        sources, weights = first + np.arange(2)[:, None], np.stack([1 - rest, rest])
+    else:
+        sources, weights = first + np.arange(-1, 3)[:, None], _cubic(rest, attrs.cubic_coeff)
+    if attrs.exclude_outside:
+        weights = np.where((sources >= 0) & (sources < old), weights, 0)
+        weights = weights / weights.sum(axis=0)
+    return sources.clip(0, old - 1), weights
+
+
+def _positions(mode: CoordinateTransformMode, old: int, new: int) -> tuple[AnyArray, int]:
+    """Where new pixels are in the old ones: numerators, and their denominator."""
+    index = np.arange(new, dtype=np.int64)
+    if mode is CoordinateTransformMode.ASYMMETRIC:
+        return index * old, new
+    if new == 1:
+        return index, 1
+    if mode is CoordinateTransformMode.ALIGN_CORNERS:
+        return index * (old - 1), new - 1
+    return (2 * index + 1) * old - new, 2 * new
+
+
+def _nearest(mode: NearestMode, above: AnyArray, below: int) -> AnyArray:
+    """The fraction above / below as a whole number."""
+    if mode is NearestMode.FLOOR:
+        return above // below
+    if mode is NearestMode.CEIL:
+        return -(-above // below)
+    if mode is NearestMode.ROUND_HALF_DOWN:
+        return -((below - 2 * above) // (2 * below))
+    # Away from 0 (NORMAL) is up for all positions inside the image.
+    return (2 * above + below) // (2 * below)
+
+
+def _cubic(rest: AnyArray, a: float) -> AnyArray:
+    """Weights of the neighbours at -1, 0, 1 and 2 (R. Keys, "Cubic convolution interpolation", 1981, equation 4)."""
+
+    def near(t: AnyArray) -> AnyArray:
+        return ((a + 2) * t - (a + 3)) * t * t + 1
+
+    def far(t: AnyArray) -> AnyArray:
+        return ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
+
+    return np.stack([far(1 + rest), near(rest), near(1 - rest), far(2 - rest)])
+
+
+def _weighted_sum(x: AnyArray, axis: int, sources: AnyArray, weights: AnyArray) -> AnyArray:
+    """The sum of a few takes from x along an axis, each with its weights; a single one is x as it is."""
+    if len(sources) == 1:
+        only: AnyArray = x.take(sources[0], axis)
+        return only
+    shape = [-1 if at == axis else 1 for at in range(x.ndim)]
+    parts = zip(sources, weights.astype(x.dtype), strict=True)
+    y: AnyArray = sum(x.take(source, axis) * weight.reshape(shape) for source, weight in parts)
+    return y
+
+
+@kernel(NodeType.BATCH_TO_SPACE_ND)
+def batch_to_space(call: Call, x: AnyArray) -> AnyArray:
+    """[rows, columns, batch, height, width, channels] as [batch, height rows, width columns, channels], cropped."""
+    image = _channels_last(call, x)
+    rows, columns = block_pair(call.attrs.block_shape)
+    (top, _), (left, _) = borders("crops", call.attrs.crops)
+    _, out_height, out_width, _ = _nhwc(call.outputs[0].shape, call)
+    _, height, width, channels = image.shape
+    blocks = image.reshape(rows, columns, -1, height, width, channels).transpose(2, 3, 0, 4, 1, 5)
+    full = blocks.reshape(-1, height * rows, width * columns, channels)
+    return _as_given(call, full[:, top : top + out_height, left : left + out_width])
+
+
+@kernel(NodeType.SPACE_TO_BATCH_ND)
+def space_to_batch(call: Call, x: AnyArray) -> AnyArray:
+    """With a border, [batch, height, rows, width, columns, channels] as [rows columns batch, height, width, channels].
+
+    The border is 0, of a quantized tensor the element that stands for it.
+    """
+    rows, columns = block_pair(call.attrs.block_shape)
+    spec = call.inputs[0]
+    zero = spec.quant[0].zero_point if spec.is_quantized else 0
+    border = ((0, 0), *borders("paddings", call.attrs.paddings), (0, 0))
+    image = np.pad(_channels_last(call, x), border, constant_values=x.dtype.type(zero))
+    batch, height, width, channels = image.shape
+    blocks = image.reshape(batch, height // rows, rows, width // columns, columns, channels)
+    return _as_given(call, blocks.transpose(2, 4, 0, 1, 3, 5).reshape(-1, height // rows, width // columns, channels))
+
+
+@kernel(NodeType.DEPTH_TO_SPACE)
+def depth_to_space(call: Call, x: AnyArray) -> AnyArray:
+    """Channels (row, column, new channel) or, with mode CRD, (new channel, row, column) as blocks of pixels."""
+    image, block = _channels_last(call, x), call.attrs.block_size
+    batch, height, width, _ = image.shape
+    if call.attrs.mode == "CRD":
+        blocks = image.reshape(batch, height, width, -1, block, block).transpose(0, 1, 4, 2, 5, 3)
+    else:
+        blocks = image.reshape(batch, height, width, block, block, -1).transpose(0, 1, 3, 2, 4, 5)
+    return _as_given(call, blocks.reshape(batch, height * block, width * block, -1))
+
+
+@kernel(NodeType.SPACE_TO_DEPTH)
+def space_to_depth(call: Call, x: AnyArray) -> AnyArray:
+    """Blocks of pixels as channels (row, column, old channel)."""
+    image, block = _channels_last(call, x), call.attrs.block_size
+    batch, height, width, _ = _nhwc(call.outputs[0].shape, call)
+    blocks = image.reshape(batch, height, block, width, block, -1).transpose(0, 1, 3, 2, 4, 5)
+    return _as_given(call, blocks.reshape(batch, height, width, -1))
+
+
+@kernel(NodeType.DETECTION_POST_PROCESS)
+def detection_post_process(call: Call, bbox: AnyArray, scores: AnyArray, anchors: AnyArray) -> tuple[AnyArray, ...]:
+    """Boxes decoded, those that overlap better ones dropped, the rest written row by row."""
+    attrs, columns = call.attrs, call.attrs.max_classes_per_detection or 1
+    bbox, scores, anchors = cast_all(wider(bbox.dtype), bbox[0], scores[0], anchors)
+    corners = boxes.decoded(bbox, anchors, attrs.scale)
+    of_class = scores[:, scores.shape[1] - attrs.num_classes :].T
+    find = boxes.best_per_class if attrs.use_regular_nms else boxes.best_of_any_class
+    rows, picked, classes, count = find(corners, of_class, attrs, columns)
+    outputs = tuple(np.zeros(spec.shape, spec.numpy_dtype) for spec in call.outputs)
+    for output, values in zip(outputs, (corners[picked], classes, of_class[classes, picked]), strict=False):
+        output[0, rows] = values
+    outputs[3][0] = count
+    return outputs
+
+
+def _channels_last(call: Call, image: AnyArray) -> AnyArray:
+    return np.moveaxis(image, 1, 3) if call.inputs[0].format is Format.NCHW else image
+
+
+def _as_given(call: Call, image: AnyArray) -> AnyArray:
+    return np.moveaxis(image, 3, 1) if call.inputs[0].format is Format.NCHW else image
+
+
+def _nhwc(shape: Shape, call: Call) -> Shape:
+    """A shape in the layout of the first input, with its channels last."""
+    batch, *others = shape
+    return (batch, *others[1:], others[0]) if call.inputs[0].format is Format.NCHW else shape

@@ -1,0 +1,80 @@
+"""Quantized tensors: from their elements to the real numbers these stand for, and back.
+
+Nodes are computed in FLOAT64. It holds every int8 product and any sum of them exactly, so that only the scales and the
+last rounding can tell a result from that of an integer kernel; FLOAT32 would lose steps in sums that cancel.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from nnrt_backend_reference.kernels.kernel import AnyArray, AnyDType, Call, Kernel, require_memory
+from nnrt_hdi.enums import DataType
+from nnrt_hdi.ops.quantized import RealView, Scaling
+from nnrt_hdi.tensor import TensorSpec
+
+REAL = np.dtype(np.float64)
+
+
+def dequantize(elements: AnyArray, scaling: Scaling) -> AnyArray:
+    """The real numbers (q - zero_point) scale."""
+    scale, zero_point = _vectors(scaling, elements.ndim)
+    real = elements.astype(REAL)
+    real -= zero_point
+    real *= scale
+    return real
+
+
+def quantize(real: AnyArray, scaling: Scaling, dtype: AnyDType) -> AnyArray:
+    """clamp(round(r / scale + zero_point)), halves rounded away from zero (C's round, as MindSpore Lite).
+
+    Where the scale is 0, and of not a number, it is the zero point.
+    """
+    scale, zero_point = _vectors(scaling, real.ndim)
+    limits = np.iinfo(dtype)
+    steps = np.asarray(real / np.where(scale == 0, np.inf, scale) + zero_point)
+    np.copyto(steps, zero_point, where=np.isnan(steps))
+    np.clip(steps, limits.min, limits.max, out=steps)
+    steps += np.copysign(0.5, steps)
+    return steps.astype(dtype)  # cuts off what is behind the point
+
+
+def on_real_numbers(kernel: Kernel, call: Call, view: RealView) -> Kernel:
+    """A kernel that computes a quantized node by one for real numbers. Raises OutOfMemory where these are too large."""
+    real_call = replace(
+        call,
+        inputs=tuple(map(_real_spec, call.inputs, view.inputs)),
+        outputs=tuple(map(_real_spec, call.outputs, view.outputs)),
+    )
+    for spec, scaling in zip((*call.inputs, *call.outputs), (*view.inputs, *view.outputs), strict=True):
+        if scaling:
+            require_memory(call, spec.shape, REAL)
+
+    def quantized(_: Call, *operands: AnyArray) -> tuple[AnyArray, ...]:
+        real = (
+            dequantize(array, scaling) if scaling else array
+            for array, scaling in zip(operands, view.inputs, strict=True)
+        )
+        computed: Any = kernel(real_call, *real)
+        results = computed if isinstance(computed, tuple) else (computed,)
+        return tuple(
+            quantize(np.asarray(result, REAL), scaling, spec.numpy_dtype) if scaling else result
+            for result, scaling, spec in zip(results, view.outputs, call.outputs, strict=True)
+        )
+
+    return quantized
+
+
+def _real_spec(spec: TensorSpec, scaling: Scaling | None) -> TensorSpec:
+    return replace(spec, data_type=DataType.FLOAT64, quant=()) if scaling else spec
+
+
+def _vectors(scaling: Scaling, rank: int) -> tuple[AnyArray, AnyArray]:
+    """Scales and zero points, shaped to be multiplied with a tensor of this rank."""
+    shape = [1] * rank
+    if rank:
+        shape[scaling.axis] = -1
+    scale = np.array([param.scale for param in scaling.params], REAL)
+    zero_point = np.array([param.zero_point for param in scaling.params], REAL)
+    return scale.reshape(shape), zero_point.reshape(shape)

@@ -1,0 +1,147 @@
+"""How fast the reference kernels are, per operator, beside ONNX Runtime with one thread.
+
+    OPENBLAS_NUM_THREADS=1 PYTHONPATH=tests python benchmarks/kernels.py
+
+Each operator computes float32 tensors of a realistic size; images are NCHW for both. The ONNX models are those of the
+tests' oracles. Both sides run in this process, in turns.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from operators.oracles.oracle import ORACLES, Onnx
+from operators.single_node import graph_of, prepare, spec
+from report import Report
+
+from nnrt_hdi.backend import Cancellation
+from nnrt_hdi.enums import ActivationType, Format, NodeType, PadMode, ReduceMode
+from nnrt_hdi.ops import OPERATORS
+from nnrt_hdi.tensor import data_type_of
+
+AnyArray = NDArray[Any]
+
+ROUNDS = 7
+ROUND_S = 0.02
+
+N = NodeType
+SAME = {"pad_mode": PadMode.SAME}
+IMAGE = (1, 64, 56, 56)
+TOKENS = (8, 128, 768)
+
+Case = tuple[NodeType, Sequence[Any], dict[str, Any]]
+
+
+def cases() -> Iterator[Case]:
+    """Node types with the shapes of their operands (an array is a constant) and attributes, family by family."""
+    yield from (
+        (N.ACTIVATION, [TOKENS], {"activation_type": kind}) for kind in (ActivationType.RELU, ActivationType.GELU)
+    )
+    yield N.PRELU_FUSION, [IMAGE, (64,)], {}
+    for node_type in (N.ADD_FUSION, N.MUL_FUSION, N.DIV_FUSION, N.MAXIMUM, N.SQUARED_DIFFERENCE):
+        yield node_type, [TOKENS, TOKENS], {}
+    yield N.BIAS_ADD, [IMAGE, (64,)], {}
+    for node_type in (N.EXPFUSION, N.SQRT, N.ERF, N.ROUND, N.CLIP):
+        yield node_type, [TOKENS], {"min": -1.0, "max": 1.0} if node_type is N.CLIP else {}
+    yield N.GREATER, [TOKENS, TOKENS], {}
+    for mode, axis in ((ReduceMode.MEAN, (2, 3)), (ReduceMode.SUM, (1,)), (ReduceMode.MAX, (-1,))):
+        yield N.REDUCE_FUSION, [IMAGE, np.array(axis)], {"mode": mode}
+    yield N.FULL_CONNECTION, [(32, 1024), (1000, 1024), (1000,)], {"has_bias": True}
+    yield N.MATMUL_FUSION, [(512, 512), (512, 512)], {}
+    yield N.MATMUL_FUSION, [(8, 12, 128, 64), (8, 12, 64, 128)], {}
+    yield N.CONV2D_FUSION, [IMAGE, (64, 64, 3, 3), (64,)], SAME
+    yield N.CONV2D_FUSION, [(1, 256, 28, 28), (128, 256, 1, 1), (128,)], {}
+    yield N.CONV2D_FUSION, [(1, 3, 224, 224), (64, 3, 7, 7), (64,)], {**SAME, "stride": (2, 2)}
+    yield N.CONV2D_FUSION, [(1, 96, 56, 56), (96, 1, 3, 3), (96,)], {**SAME, "group": 96}
+    yield (
+        N.CONV2D_TRANSPOSE_FUSION,
+        [(1, 64, 28, 28), (32, 64, 4, 4), (32,)],
+        {"stride": (2, 2), "pad_list": (1, 1, 1, 1)},
+    )
+    for node_type in (N.MAX_POOL_FUSION, N.AVGPOOL_FUSION):
+        yield node_type, [(1, 64, 112, 112)], {"kernel_size": (3, 3), "strides": (2, 2), **SAME}
+    yield N.FUSED_BATCH_NORM, [IMAGE, (64,), (64,), (64,), (64,)], {}
+    yield N.SOFTMAX, [(8, 12, 128, 128)], {"axis": (-1,)}
+    yield N.LOG_SOFTMAX, [(32, 1000)], {"axis": -1}
+    yield N.LAYER_NORM_FUSION, [TOKENS, (768,), (768,)], {"begin_norm_axis": 2, "begin_params_axis": 2}
+    yield N.INSTANCE_NORM, [IMAGE, (64,), (64,)], {}
+    yield N.LRN, [IMAGE], {"depth_radius": 2, "bias": 1.0, "alpha": 0.0001, "beta": 0.75}
+    yield N.TRANSPOSE, [(8, 128, 12, 64), np.array([0, 2, 1, 3])], {}
+    yield N.CONCAT, [IMAGE, IMAGE], {"axis": 1}
+    yield N.PAD_FUSION, [IMAGE, np.array([[0, 0], [0, 0], [1, 1], [1, 1]])], {}
+    yield N.TILE_FUSION, [(64, 768), np.array([8, 1])], {}
+    yield N.GATHER, [(30000, 256), np.arange(1024) * 7, np.array(0)], {}
+    yield N.RESIZE, [(1, 32, 64, 64)], {"new_height": 128, "new_width": 128}
+    yield N.DEPTH_TO_SPACE, [(1, 64, 56, 56)], {"block_size": 2}
+
+
+def measure() -> list[Report]:
+    report = Report(
+        "Reference kernels beside ONNX Runtime",
+        "float32, both sides with one thread, in one process in turns: medians of"
+        f" {ROUNDS} rounds. The ratio says how many times slower the reference backend is.",
+        ("family", "operator", "operands", "reference ms", "ONNX Runtime ms", "ratio"),
+    )
+    for node_type, operands, attrs in cases():
+        ours, theirs = _runs(node_type, operands, attrs)
+        pairs = [(_time(ours), _time(theirs)) for _ in range(ROUNDS)]
+        ratio = statistics.median(ours_s / theirs_s for ours_s, theirs_s in pairs)
+        shapes = " ".join(
+            "x".join(map(str, np.shape(given) if isinstance(given, np.ndarray) else given)) for given in operands
+        )
+        report.add(
+            OPERATORS[node_type].family,
+            f"{node_type.name} {_kind(attrs)}".strip(),
+            shapes,
+            f"{statistics.median(pair[0] for pair in pairs) * 1e3:.2f}",
+            f"{statistics.median(pair[1] for pair in pairs) * 1e3:.2f}",
+            f"{ratio:.1f}",
+        )
+    return [report]
+
+
+def _kind(attrs: dict[str, Any]) -> str:
+    chosen = attrs.get("activation_type") or attrs.get("mode")
+    return chosen.name if chosen is not None else ""
+
+
+def _runs(
+    node_type: NodeType, operands: Sequence[Any], attrs: dict[str, Any]
+) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """What runs the node here, and what runs it there."""
+    random = np.random.default_rng(0)
+    arrays = [
+        given if isinstance(given, np.ndarray) else random.uniform(0.5, 2, given).astype(np.float32)
+        for given in operands
+    ]
+    layouts = [Format.NCHW if array.ndim == 4 else Format.NONE for array in arrays]
+    known = [
+        (spec(array.shape, data_type_of(array.dtype), layout), array if isinstance(given, np.ndarray) else None)
+        for array, layout, given in zip(arrays, layouts, operands, strict=True)
+    ]
+    model = prepare(graph_of(node_type, known, attrs))
+    inputs = [array for array, (_, value) in zip(arrays, known, strict=True) if value is None]
+    onnx = Onnx(arrays)
+    named = ORACLES[node_type](onnx, arrays, attrs, layouts[0])
+    if isinstance(named, list):
+        raise TypeError(f"{node_type.name} has no ONNX model")
+    session = onnx.session((named,) if isinstance(named, str) else named)
+    return lambda: model.run(inputs, Cancellation()), lambda: session.run(None, onnx.feeds)
+
+
+def _time(run: Callable[[], Any]) -> float:
+    """Seconds per call, over as many calls as fit into a round."""
+    run()
+    count, started = 0, time.perf_counter()
+    while time.perf_counter() - started < ROUND_S:
+        run()
+        count += 1
+    return (time.perf_counter() - started) / count
+
+
+if __name__ == "__main__":
+    for table in measure():
+        table.show()

@@ -1,0 +1,167 @@
+"""Write docs/operators.md from the declarations: `make docs`. With --check, fail if the page is not what they say.
+
+Everything on the page comes from the operation tables of the client, the operator declarations of the contract, and the
+answers of the installed backends.
+"""
+
+import sys
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from operators.samples import SAMPLES
+from operators.single_node import graph_of, pairs
+
+from nnrt_client.operations import FAMILIES, Operation
+from nnrt_client.operations.operation import MANY
+from nnrt_client.operations.parameter import Parameter
+from nnrt_hdi.backend import backend_names, load_backend
+from nnrt_hdi.enums import DataType, NodeType
+from nnrt_hdi.graph import Graph, Node
+from nnrt_hdi.ops import OPERATORS, Operator
+from nnrt_hdi.ops.operands import ANY, FLOATS, INTEGERS, NUMBERS, SIGNED_INTEGERS
+from nnrt_hdi.ops.operator import OperandRule
+from nnrt_hdi.tensor import TensorSpec
+
+PAGE = Path(__file__).resolve().parent / "operators.md"
+
+# Sets of data types that have a name.
+_NAMED_SETS = {
+    ANY: "any",
+    NUMBERS: "numbers",
+    FLOATS: "floats",
+    INTEGERS: "integers",
+    SIGNED_INTEGERS: "signed integers",
+    FLOATS | SIGNED_INTEGERS: "floats, signed integers",
+    FLOATS | {DataType.BOOL}: "floats, BOOL",
+}
+
+
+def page() -> str:
+    operations = [operation for family in FAMILIES.values() for operation in family]
+    lowered = {operation.node_type for operation in operations}
+    lines = [
+        "# Operators",
+        "",
+        "<!-- Written by `make docs` from the declarations; `make docs-check` fails if it is out of date. -->",
+        "",
+        f"{len(operations)} operations of the application interface become {len(OPERATORS)} node types of the device",
+        "interface. `model.apply(OperationType.X, ...)` takes the operands in the order given here and the parameters by",
+        "keyword; NNRt's own `add_operation` takes them as tensors of the types in the last column.",
+        "",
+        "Data types: *numbers* are integers and floats, *integers* INT8..64 and UINT8..64, *floats* FLOAT16..64, *any*",
+        "numbers and BOOL. An operand marked **q** may be quantized (INT8 or UINT8 with parameters); then the output",
+        "is, too, with parameters of its own: see [ADR 3](adr/0003-quantized-tensors.md).",
+        "",
+    ]
+    for family, declared in sorted(FAMILIES.items()):
+        if declared:
+            lines += [f"- [{family}](#{family}): " + ", ".join(_link(operation) for operation in declared)]
+    for family, declared in sorted(FAMILIES.items()):
+        if declared:
+            lines += ["", f"## {family}"]
+        for node_type, group in groupby(declared, key=lambda operation: operation.node_type):
+            lines += _section(node_type, list(group))
+    others = sorted(set(OPERATORS) - lowered)
+    if others:
+        lines += ["", "## Node types without an operation", "", "Devices run them; no operation becomes one."]
+        for node_type in others:
+            lines += ["", f"### {node_type.name}", "", *_node(OPERATORS[node_type])]
+    return "\n".join(lines) + "\n"
+
+
+def _link(operation: Operation) -> str:
+    return f"[{operation.type.name}](#{operation.type.name.lower()})"
+
+
+def _section(node_type: NodeType, operations: list[Operation]) -> Iterator[str]:
+    """The operations of a family that become the same node."""
+    yield ""
+    yield "".join(f'<a id="{operation.type.name.lower()}"></a>' for operation in operations)
+    yield ""
+    yield f"### {', '.join(operation.type.name for operation in operations)}"
+    yield ""
+    for operation in operations:
+        fixed = ", ".join(f"{name} = {_value(value)}" for name, value in operation.fixed.items() if name != "format")
+        counted = f"{operation.type.name} becomes `{node_type.name}`" + (f" with {fixed}" if fixed else "")
+        yield f"- {counted}; {_outputs(operation)}"
+    yield ""
+    yield from _node(OPERATORS[node_type])
+    rows = [
+        _parameter(parameter, OPERATORS[node_type].attributes[parameter.attr].default)
+        for operation in operations
+        for parameter in operation.parameters
+    ]
+    if rows:
+        yield from ("", "| parameter | type | default | tensor |", "|---|---|---|---|", *rows)
+
+
+def _outputs(operation: Operation) -> str:
+    least, most = operation.outputs
+    count = f"{least}" if least == most else f"{least} or more" if most == MANY else f"{least} to {most}"
+    return f"{count} output{'' if count == '1' else 's'}"
+
+
+def _node(operator: Operator) -> Iterator[str]:
+    # A docstring is prose with its formula first; line breaks in it mean nothing.
+    yield " ".join(operator.doc.split())
+    yield ""
+    yield "| operand | data types | rank |"
+    yield "|---|---|---|"
+    for rule in operator.operands:
+        yield f"| {_operand_name(rule)} | {_data_types(operator, rule)} | {rule.accepts.ranks.removeprefix('rank ')} |"
+    yield ""
+    yield f"Runs on: {', '.join(_backends(operator.node_type)) or 'no installed backend'}."
+
+
+def _operand_name(rule: OperandRule) -> str:
+    return f"`{rule.name}`" + (" ..." if rule.variadic else "") + (" (optional)" if rule.optional else "")
+
+
+def _data_types(operator: Operator, rule: OperandRule) -> str:
+    allowed = rule.accepts.data_types or ANY
+    named = _NAMED_SETS.get(frozenset(allowed)) or ", ".join(sorted(data_type.name for data_type in allowed))
+    return named + (" **q**" if operator.takes_quantized(rule) else "")
+
+
+def _parameter(parameter: Parameter, default: Any) -> str:
+    names = " or ".join(data_type.name for data_type in parameter.data_types)
+    count = "" if parameter.counts == (1,) else f" x {' or '.join(map(str, parameter.counts)) or 'n'}"
+    kind = f"{parameter.enum.__name__} ({names})" if parameter.enum else names + count
+    shown = "required" if parameter.required else _value(default)
+    tensors = ", ".join(f"`{tensor_type.name}`" for tensor_type in parameter.tensor_types[:1])
+    return f"| `{parameter.keyword}` | {kind} | {shown} | {tensors} |"
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "none"
+    return getattr(value, "name", None) or (str(list(value)) if isinstance(value, tuple) else str(value).lower())
+
+
+def _backends(node_type: NodeType) -> Iterator[str]:
+    """The backends that say they run a node of this type: the first sample of it, or one of scalars."""
+    sample = next((sample for sample in SAMPLES if sample.node_type is node_type), None)
+    graph = graph_of(node_type, pairs(sample, sample.arrays()), sample.attrs) if sample else _scalars(node_type)
+    for name in backend_names():
+        if all(support.supported for support in load_backend(name).supported(graph)):
+            yield name
+
+
+def _scalars(node_type: NodeType) -> Graph:
+    count = len(OPERATORS[node_type].operands)
+    tensors = (TensorSpec(DataType.FLOAT32, ()),) * (count + 1)
+    return Graph(tensors, (Node(node_type, tuple(range(count)), (count,)),), tuple(range(count)), (count,))
+
+
+def main() -> None:
+    text = page()
+    if "--check" not in sys.argv[1:]:
+        PAGE.write_text(text)
+    elif not PAGE.exists() or PAGE.read_text() != text:
+        raise SystemExit("docs/operators.md is not what the declarations say; run `make docs`")
+
+
+if __name__ == "__main__":
+    main()

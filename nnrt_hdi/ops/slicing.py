@@ -1,0 +1,117 @@
+"""Which elements slices take: geometry that inference and kernels share. A dimension of -1 is not known."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from nnrt_hdi.ops.operator import refuse
+from nnrt_hdi.tensor import UNKNOWN_DIM, Shape, format_shape
+
+
+def window(
+    shape: Shape, along: Sequence[int], starts: Sequence[int], sizes: Sequence[int]
+) -> tuple[tuple[int, int], ...]:
+    """Start and length in each dimension of a window that is cut along some. Refuses one that is not inside."""
+    result = [(0, dim) for dim in shape]
+    for at, start, size in zip(along, starts, sizes, strict=True):
+        end = start + max(size, 0)
+        if start < 0 or end > shape[at] != UNKNOWN_DIM:
+            refuse(f"dimension {at} of {format_shape(shape)} is cut from {start} to {end}; stay inside it")
+        result[at] = (start, size)
+    return tuple(result)
+
+
+def crop_starts(offset: Sequence[int], along: range) -> Sequence[int]:
+    """Where CROP begins in each dimension from its axis on."""
+    rank, count = along.stop, len(along)
+    if len(offset) in (0, 1):
+        return (*offset, 0)[:1] * count
+    if len(offset) not in (count, rank):
+        refuse(f"offset is {list(offset)}; give no value, 1, {count} (from dimension {along.start} on) or {rank}")
+    return offset[-count:]
+
+
+class Masks(NamedTuple):
+    """The masks of STRIDED_SLICE, under the names of its attributes; bit i is about entry i of begin, end and strides.
+
+    An ellipsis counts before a new axis, that before a dimension that is shrunk.
+    """
+
+    begin_mask: int
+    end_mask: int
+    ellipsis_mask: int
+    new_axis_mask: int
+    shrink_axis_mask: int
+
+
+class Cut(NamedTuple):
+    """A dimension that STRIDED_SLICE gives: a part of one of the input, or none of it (a new one)."""
+
+    part: slice | None
+    length: int
+    is_shrunk: bool = False
+
+
+# Begin, end and stride, where they are known.
+Entry = tuple[int | None, int | None, int | None]
+
+
+def strided_cuts(shape: Shape, entries: Sequence[Entry], masks: Masks) -> list[Cut]:
+    """What STRIDED_SLICE does, with dimensions that are shrunk still in their places."""
+    cuts = []
+    for number, at in _places(len(shape), len(entries), masks):
+        if at is None:
+            cuts.append(Cut(None, 1))
+        elif number is None:
+            cuts.append(Cut(slice(None), shape[at]))
+        elif _is_set(masks.shrink_axis_mask, number):
+            cuts.append(_element(shape, at, number, entries[number], masks))
+        else:
+            cuts.append(_stretch(shape[at], number, entries[number], masks))
+    return cuts
+
+
+def _is_set(mask: int, bit: int) -> bool:
+    return bool(mask >> bit & 1)
+
+
+def _places(rank: int, count: int, masks: Masks) -> list[tuple[int | None, int | None]]:
+    """Pairs of an entry and a dimension of the input: no entry where it stays whole, no dimension where it is new."""
+    ellipses = [number for number in range(count) if _is_set(masks.ellipsis_mask, number)]
+    if len(ellipses) > 1:
+        refuse(f"ellipsis_mask is {masks.ellipsis_mask}, which sets the bits {ellipses}; set at most one")
+    added = {number for number in range(count) if _is_set(masks.new_axis_mask, number)} - {*ellipses}
+    whole = rank - (count - len(ellipses) - len(added))
+    if whole < 0:
+        refuse(f"begin cuts {rank - whole} dimensions but x has {rank}; give at most one entry for each")
+    ellipsis = ellipses[0] if ellipses else count
+    numbers = (*range(ellipsis), *(None,) * whole, *range(ellipsis + 1, count))
+    dimensions = iter(range(rank))
+    return [(number, None if number in added else next(dimensions)) for number in numbers]
+
+
+def _element(shape: Shape, at: int, number: int, entry: Entry, masks: Masks) -> Cut:
+    """The one element at begin."""
+    begin, _, stride = entry
+    _require_stride(number, stride)
+    position, size = 0 if _is_set(masks.begin_mask, number) else begin, shape[at]
+    if position is None or size == UNKNOWN_DIM:
+        return Cut(slice(0), 1, is_shrunk=True)
+    if not -size <= position < size:
+        refuse(f"begin[{number}] is {position} but dimension {at} of x has {size} elements; use {-size}..{size - 1}")
+    position %= size
+    return Cut(slice(position, position + 1), 1, is_shrunk=True)
+
+
+def _stretch(size: int, number: int, entry: Entry, masks: Masks) -> Cut:
+    """The elements from begin to end, in steps of stride."""
+    begin, end, stride = entry
+    _require_stride(number, stride)
+    from_edge, to_edge = _is_set(masks.begin_mask, number), _is_set(masks.end_mask, number)
+    part = slice(None if from_edge else begin, None if to_edge else end, stride)
+    is_known = None not in (stride, from_edge or begin, to_edge or end) and size != UNKNOWN_DIM
+    return Cut(part, len(range(*part.indices(size))) if is_known else UNKNOWN_DIM)
+
+
+def _require_stride(number: int, stride: int | None) -> None:
+    if stride == 0:
+        refuse(f"strides[{number}] is 0; use 1 or more, or a negative number to go backwards")

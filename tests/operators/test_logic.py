@@ -1,0 +1,93 @@
+"""Comparisons of what is not a number or of two types, choices by a condition, and assertions. By hand."""
+
+import numpy as np
+import pytest
+
+from nnrt_hdi.enums import DataType, NodeType
+from nnrt_hdi.errors import OperationFailed
+from nnrt_hdi.tensor import TensorSpec
+
+from .single_node import AnyArray, compute, graph_of, of, run
+
+N = NodeType
+NAN, INF = np.nan, np.inf
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+@pytest.mark.parametrize(
+    ("node_type", "wanted"),
+    [
+        (N.EQUAL, [0, 0, 1, 1]),
+        (N.NOT_EQUAL, [1, 1, 0, 0]),
+        (N.GREATER, [0, 0, 0, 0]),
+        (N.GREATER_EQUAL, [0, 0, 1, 1]),
+        (N.LESS, [0, 0, 0, 0]),
+        (N.LESS_EQUAL, [0, 0, 1, 1]),
+        (N.LOGICAL_AND, [1, 1, 0, 1]),
+        (N.LOGICAL_OR, [1, 1, 0, 1]),
+    ],
+)
+def test_not_a_number(node_type: NodeType, wanted: list[int], dtype: str) -> None:
+    """It equals nothing, but is not 0 either."""
+    a, b = of(NAN, 1, 0, INF, dtype=dtype), of(NAN, NAN, -0.0, INF, dtype=dtype)
+    np.testing.assert_array_equal(compute(node_type, [a, b]), np.array(wanted, np.bool_))
+
+
+def test_numbers_of_two_types_are_compared_as_they_are() -> None:
+    assert compute(N.LESS, [of(-1, dtype="i1"), of(1, dtype="u1")])[0]
+    assert compute(N.GREATER, [of(200, dtype="u1"), of(-56, dtype="i1")])[0]
+    assert compute(N.GREATER, [of(2**24 + 1, dtype="i4"), of(2**24)])[0]
+    assert compute(N.EQUAL, [of(True, dtype="?"), of(1)])[0]
+
+
+@pytest.mark.parametrize("dtype", ["i8", "u8"])
+def test_neighbours_among_large_integers(dtype: str) -> None:
+    a, b = of(2**62 + 1, dtype=dtype), of(2**62, dtype=dtype)
+    assert compute(N.GREATER, [a, b])[0]
+    assert not compute(N.EQUAL, [a, b])[0]
+
+
+def test_false_is_less_than_true() -> None:
+    a, b = of(False, False, True, dtype="?"), of(False, True, True, dtype="?")
+    np.testing.assert_array_equal(compute(N.LESS, [a, b]), [False, True, False])
+
+
+def test_choices_move_what_they_choose() -> None:
+    """Even what is not a number keeps its bits."""
+    a = np.array([0x7FC01234, 0xFFC00001], np.uint32).view("f4")
+    for node_type in (N.WHERE, N.SELECT):
+        result = compute(node_type, [of(True, True, dtype="?"), a, of(0, 0)])
+        np.testing.assert_array_equal(result.view(np.uint32), a.view(np.uint32))
+
+
+def test_select_takes_rows_and_where_broadcasts() -> None:
+    condition, a, b = of(True, False, dtype="?"), of([1, 2], [3, 4]), of([5, 6], [7, 8])
+    np.testing.assert_array_equal(compute(N.SELECT, [condition, a, b]), [[1, 2], [7, 8]])
+    np.testing.assert_array_equal(compute(N.WHERE, [condition, a, b]), [[1, 6], [3, 8]])
+
+
+@pytest.mark.parametrize(("number", "wanted"), [(0, 2), (-0.0, 2), (0.5, 1), (NAN, 1)])
+def test_condition_that_is_a_number(number: float, wanted: float) -> None:
+    for node_type in (N.WHERE, N.SELECT):
+        assert compute(node_type, [np.array(number, "f4"), of(1), of(2)])[0] == wanted
+
+
+def failure(condition: AnyArray, data: AnyArray, summarize: int) -> str:
+    operands = [(TensorSpec(DataType.BOOL, (-1,)), None), (TensorSpec(DataType.FLOAT32, (-1, 2)), None)]
+    graph = graph_of(N.ASSERT, operands, {"summarize": summarize}, TensorSpec(DataType.BOOL, (-1,)))
+    np.testing.assert_array_equal(run(graph, [np.ones(3, np.bool_), data]), [True] * 3)
+    with pytest.raises(OperationFailed) as caught:
+        run(graph, [condition, data])
+    return str(caught.value)
+
+
+def test_assertion_that_fails() -> None:
+    condition, data = of(True, False, False, dtype="?"), of([0.5, 1.5], [0.1, 4])
+    place = "ASSERT node 0: 2 of 3 elements of condition are false"
+    assert failure(condition, data, 0) == place
+    assert failure(condition, data, 3) == f"{place}; data FLOAT32[2, 2] begins with 0.5, 1.5, 0.1"
+    assert failure(condition, data, 9) == f"{place}; data FLOAT32[2, 2] begins with 0.5, 1.5, 0.1, 4.0"
+
+
+def test_assertion_shows_a_hundred_elements_at_most() -> None:
+    assert failure(of(False, dtype="?"), np.ones((200, 2), "f4"), 2**62).count("1.0") == 100
