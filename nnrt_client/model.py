@@ -358,17 +358,14 @@ class Model:
     def _add_operands(self, declared: Operation, operands: Sequence[ModelTensor | ArrayLike]) -> list[int]:
         """Indices of the operands, those that are no tensors yet added as constants."""
         known = {at: self._index(given) for at, given in enumerate(operands) if isinstance(given, ModelTensor)}
-        like = None
-        if known:
-            first = self._tensors[next(iter(known.values()))].spec
-            like = HdiDataType.FLOAT32 if first.is_quantized else first.data_type
+        types = [self._tensors[index].spec for index in known.values()]
         indices = []
         for at, given in enumerate(operands):
             if isinstance(given, ModelTensor):
                 indices.append(known[at])
                 continue
             try:
-                array = operand_array(given, like, is_index=declared.is_index(at))
+                array = operand_array(given, _data_type_beside(types, given), is_index=declared.is_index(at))
                 indices.append(self._add_array(array).index)
             except NnrtError as error:
                 raise error.at(f"{declared.type.name} operand {at}") from error
@@ -462,3 +459,12 @@ def _require_lists(**lists: object) -> None:
     for name, given in lists.items():
         if not isinstance(given, Sequence):
             raise InvalidParameter(f"{name} is {given!r}; give a sequence of tensors")
+
+
+def _data_type_beside(tensors: Sequence[TensorSpec], given: object) -> HdiDataType | None:
+    """The data type of a plain number beside these tensors: that of the first, but a number is no condition."""
+    is_logical = np.asarray(given).dtype == np.bool_
+    for spec in tensors:
+        if is_logical or spec.data_type is not HdiDataType.BOOL:
+            return HdiDataType.FLOAT32 if spec.is_quantized else spec.data_type
+    return None

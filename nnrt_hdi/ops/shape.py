@@ -112,9 +112,9 @@ def stack(*parts: AnyTensor, axis: int = 0) -> TensorSpec:
 def split(
     x: AnyDimensioned,
     *,
-    axis: int = 0,
     output_num: int = 0,
     size_splits: Ints = (),
+    axis: int = 0,
     declared: tuple[TensorSpec, ...],
 ) -> tuple[TensorSpec, ...]:
     """x cut along axis into output_num pieces: of equal length, or of the lengths that size_splits lists.

@@ -165,6 +165,12 @@ def test_nothing_is_added_on_an_error(call: Callable[[ModelTensor, ModelTensor],
     assert state(model) == before
 
 
+def test_numbers_beside_a_condition_have_the_type_of_the_choices() -> None:
+    model = Model()
+    condition, x = model.input((2,), DataType.BOOL), model.input((2,), DataType.FLOAT16)
+    assert model.apply(OperationType.WHERE, condition, x, 0.0).desc.data_type is DataType.FLOAT16
+
+
 def test_large_operands_decide_no_shapes() -> None:
     """They travel by digest, so the other end could not follow."""
     model = Model()

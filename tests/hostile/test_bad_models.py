@@ -14,7 +14,7 @@ from model_draft import Draft
 from raw_client import RawClient, attacked_daemon, io_tensor
 
 from nnrt_hdi.enums import DataType, Format, NodeType, PaddingMode, PadMode
-from nnrt_hdi.errors import InvalidParameter, NnrtError, OutOfMemory, Unsupported
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OutOfMemory
 from nnrt_hdi.tensor import MAX_DIM
 from nnrt_hdi.v2 import device_pb2, prepared_model_pb2
 
@@ -399,11 +399,25 @@ def input_of_unknown_data_type() -> Draft:
     return draft
 
 
-@wrong_node("SOFTMAX node 0", "x is quantized, which this operator does not compute; dequantize it first")
-def quantized_operand() -> Draft:
-    draft = Draft()
-    x = draft.input([2], quant_params=[{"scale": float("nan"), "zero_point": -(2**31), "num_bits": -5}])
-    draft.node(NodeType.SOFTMAX, [x], [draft.output([2])])
+@wrong_node("SOFTMAX node 0", "the scale of x is nan; use a number above 0")
+def scale_that_is_no_number() -> Draft:
+    return quantized(scale=float("nan"))
+
+
+@wrong_node("SOFTMAX node 0", "x is quantized to -5 bits; use 8")
+def negative_number_of_bits() -> Draft:
+    return quantized(scale=1, num_bits=-5)
+
+
+@wrong_node("SOFTMAX node 0", "the zero point of x is -2147483648; use -128..127 (INT8)")
+def zero_point_outside() -> Draft:
+    return quantized(scale=1, zero_point=-(2**31))
+
+
+@wrong_node("SOFTMAX node 0", "x INT8[3] has 100000 quantization parameters; use 1")
+def more_scales_than_channels() -> Draft:
+    draft = quantized(scale=1)
+    draft.tensors[0].MergeFromString(b"\x32\x00" * 99_999)
     return draft
 
 
@@ -526,7 +540,7 @@ def shape_operand_that_overflows() -> Draft:
     return reshaping(np.array([0, MAX_DIM, MAX_DIM, MAX_DIM]), dims=[0, 2])
 
 
-@wrong_node("RESHAPE node 0", "use at most 32 dimensions")
+@wrong_node("RESHAPE node 0", "shape INT64[100] has 100 elements, one for each dimension of the output; use at most 32")
 def reshaped_to_rank_100() -> Draft:
     return reshaping(np.ones(100, np.int64), dims=[1])
 
@@ -539,10 +553,10 @@ def cast_to_what_is_no_type() -> Draft:
     return draft
 
 
-@wrong_node("LRN node 0", "LRN is not an operator this version knows", error=Unsupported)
-def operator_that_nobody_declares() -> Draft:
+def quantized(**parameters: float) -> Draft:
     draft = Draft()
-    draft.node(NodeType.LRN, [draft.input([2])], [draft.output([2])])
+    x = draft.input([3], DataType.INT8, quant_params=[parameters])
+    draft.node(NodeType.SOFTMAX, [x], [draft.output([3])])
     return draft
 
 

@@ -32,6 +32,22 @@ def test_refusal(node_type: NodeType, operands: Sequence[Pair], attrs: Mapping[s
     assert re.search(message, str(refusal.value)), str(refusal.value)
 
 
+every_operator = pytest.mark.parametrize("node_type", sorted(OPERATORS), ids=lambda node_type: node_type.name)
+
+
+@every_operator
+def test_no_operator_does_without_operands(node_type: NodeType) -> None:
+    names = ", ".join(rule.name for rule in OPERATORS[node_type].operands)
+    with pytest.raises(InvalidParameter, match=rf"it has 0 inputs; give .*\({re.escape(names)}\)"):
+        OPERATORS[node_type].infer([], {})
+
+
+@every_operator
+def test_no_operator_takes_an_attribute_it_has_not(node_type: NodeType) -> None:
+    with pytest.raises(InvalidParameter, match="it has no attribute 'colour'; it has "):
+        OPERATORS[node_type].bind({"colour": 1})
+
+
 @pytest.mark.parametrize(
     ("node_type", "operands", "data_type", "message"),
     [

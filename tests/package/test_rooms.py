@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from nnrt_backend_reference.kernels.kernel import KERNELS
 
+from nnrt_client.enums import OperationType, TensorType
 from nnrt_client.operations import OPERATIONS
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.ops import OPERATORS
@@ -27,6 +28,15 @@ def test_declared_operators_have_a_kernel_in_the_same_family(node_type: NodeType
 def test_declared_attributes_are_those_of_the_contract(node_type: NodeType) -> None:
     """The same names in the same order."""
     assert list(OPERATORS[node_type].attributes) == [field.name for field in _STRUCTS[node_type].fields]
+
+
+def test_nothing_is_missing() -> None:
+    """Every operation, every parameter tensor and every node type has its declaration."""
+    assert set(OPERATIONS) == set(OperationType)
+    claimed = [tensor_type for operation in OPERATIONS.values() for tensor_type in operation.tensor_types]
+    assert sorted(claimed) == sorted(set(TensorType) - {TensorType.TENSOR})
+    assert set(OPERATORS) == set(KERNELS) == set(NodeType) - {NodeType.NONE}
+    assert (len(OPERATIONS), len(claimed), len(OPERATORS)) == (108, 162, 96)
 
 
 def test_operations_lower_to_declared_operators() -> None:

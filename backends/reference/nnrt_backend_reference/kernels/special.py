@@ -120,7 +120,8 @@ def _erf_single(x: NDArray[Any]) -> NDArray[Any]:
 def _erf_near_zero(x: Float64s) -> Float64s:
     x = np.where(np.abs(x) <= _SMALL, x, 0)
     square = x * x
-    return x * _polynomial(_ERF_ABOVE, square) / _polynomial(_ERF_BELOW, square)
+    result: Float64s = x * _polynomial(_ERF_ABOVE, square) / _polynomial(_ERF_BELOW, square)
+    return result
 
 
 def _erfc_of_size(x: Float64s) -> Float64s:
