@@ -16,6 +16,8 @@ from nnrt_client.settings import DEVICES_VARIABLE, Settings, addresses_from_envi
 from nnrt_hdi import __version__
 from nnrt_hdi.backend import Capabilities
 
+_WIDE = 240
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="nnrt")
@@ -27,7 +29,13 @@ def main() -> None:
 @main.command()
 @click.argument("addresses", nargs=-1, metavar="[ADDRESS]...")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-@click.option("--timeout", default=5.0, show_default=True, help="Seconds that a daemon gets to answer.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=5.0,
+    show_default=True,
+    help="Seconds that a daemon gets to answer.",
+)
 def devices(addresses: tuple[str, ...], as_json: bool, timeout: float) -> None:
     """List the devices that answer at ADDRESS (HOST:PORT or unix:PATH), else at those in NNRT_DEVICES.
 
@@ -37,12 +45,13 @@ def devices(addresses: tuple[str, ...], as_json: bool, timeout: float) -> None:
     if not addresses:
         raise click.UsageError(f"give an address, or set {DEVICES_VARIABLE} to addresses separated by commas")
     with Runtime(addresses, Settings(connect_timeout_s=timeout, query_timeout_s=timeout)) as runtime:
-        rows = [_described(device) for device in runtime.devices()]
+        answers = runtime.answers()
+        rows = [_described(device) for device in answers.values() if device]
     if as_json:
         click.echo(json.dumps(rows, indent=2))
     elif rows:
         _print_table(rows)
-    if len(rows) < len(addresses):
+    if None in answers.values():
         raise SystemExit(1)
 
 
@@ -62,7 +71,8 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
     columns = ("name", "type", "status", "address", "backend")
     table = Table(box=box.SIMPLE)
     for column in (*columns, "capabilities"):
-        table.add_column(column, overflow="fold")
+        table.add_column(column, no_wrap=column in ("name", "address"))
     for row in rows:
         table.add_row(*(row[column] for column in columns), ", ".join(row["capabilities"]) or "-")
-    Console().print(table)
+    # Into a pipe or file goes the whole table, however wide.
+    Console(width=None if sys.stdout.isatty() else _WIDE).print(table)

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from enum import Enum, auto
+from enum import Enum
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -33,9 +33,20 @@ _TRANSPORT_ERRORS = (UnavailableDevice, ConnectionFailed, TimedOut)
 
 
 class _State(Enum):
-    CONFIGURING = auto()
-    BUILT = auto()
-    FAILED = auto()
+    """The value says why nothing can be changed any more."""
+
+    CONFIGURING = ""
+    BUILDING = "the compilation is being built"
+    BUILT = "the compilation has been built"
+    FAILED = "building the compilation has failed"
+
+
+class _Refused(Exception):
+    """The device has decided: it does not take the model."""
+
+    def __init__(self, error: NnrtError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class PreparedHandle:
@@ -51,6 +62,8 @@ class PreparedHandle:
 
     def retain(self) -> "PreparedHandle":
         with self._lock:
+            if not self._users:
+                raise OperationForbidden("the compilation is closed; make a new one")
             self._users += 1
         return self
 
@@ -85,6 +98,7 @@ class Compilation:
         self._mode = PerformanceMode.NONE
         self._priority = Priority.NONE
         self._extensions: dict[str, bytes] = {}
+        self._lock = threading.Lock()
         self._state = _State.CONFIGURING
         self._prepared: PreparedHandle | None = None
 
@@ -141,33 +155,43 @@ class Compilation:
         OperationFailed where the device doesn't run the model, with every reason; UnavailableDevice,
         ConnectionFailed or TimedOut where it wasn't reached: then `build` may be called again.
         """
-        if self._state is not _State.CONFIGURING:
-            raise InvalidParameter("the compilation has been built; make a new one")
-        if not self._model.is_finished:
-            raise InvalidParameter("the model is not finished; call Model.finish first")
-        graph = self._model.graph
-        link = self._device.link()
-        config = self._config()
+        with self._lock:
+            if self._state is not _State.CONFIGURING:
+                raise InvalidParameter(f"{self._state.value}; make a new one")
+            self._state = _State.BUILDING
+        outcome = _State.CONFIGURING
+        try:
+            if not self._model.is_finished:
+                raise InvalidParameter("the model is not finished; call Model.finish first")
+            graph, config, link = self._model.graph, self._config(), self._device.link()
+            self._prepared = self._compiled(graph, config, link, progress or _ignore)
+            outcome = _State.BUILT
+        except _Refused as refused:
+            outcome = _State.FAILED
+            _raise_build_error(refused.error)
+        finally:
+            self._state = outcome
+
+    def _compiled(self, graph: Graph, config: ModelConfig, link: Link, progress: upload.Progress) -> PreparedHandle:
         try:
             _require_supported(graph, upload.ask_supported(link.connection, graph))
-            info = upload.prepare(link.connection, graph, config, progress or _ignore)
+            return PreparedHandle(link, upload.prepare(link.connection, graph, config, progress))
         except _TRANSPORT_ERRORS:
             raise
         except NnrtError as error:
-            self._state = _State.FAILED
-            _raise_build_error(error)
-        self._prepared = PreparedHandle(link, info)
-        self._state = _State.BUILT
+            raise _Refused(error) from error
 
     def prepared(self) -> PreparedHandle:
         """The compiled model, with one more use of it. Raises OperationForbidden before `build` and after `close`."""
-        if self._prepared is None:
-            raise OperationForbidden("the compilation is not built; call build first")
-        return self._prepared.retain()
+        prepared = self._prepared
+        if prepared is None:
+            raise OperationForbidden("the compilation is not built, or closed; call build first")
+        return prepared.retain()
 
     def close(self) -> None:
         """Let go of the compiled model. Idempotent."""
-        prepared, self._prepared = self._prepared, None
+        with self._lock:
+            prepared, self._prepared = self._prepared, None
         if prepared is not None:
             prepared.release()
 
@@ -189,7 +213,7 @@ class Compilation:
 
     def _require_configuring(self) -> None:
         if self._state is not _State.CONFIGURING:
-            raise OperationForbidden("the compilation has been built; make a new one to change it")
+            raise OperationForbidden(f"{self._state.value}; make a new one to change it")
 
     def _require_capability(self, capability: str, wanted: bool) -> None:
         if wanted and not getattr(self._device.capabilities, capability):

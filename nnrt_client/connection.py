@@ -12,6 +12,7 @@ import grpc
 
 from nnrt_client.settings import Settings
 from nnrt_hdi import PROTOCOL_MINOR, __version__, wire
+from nnrt_hdi.backend import DeviceState
 from nnrt_hdi.errors import ConnectionFailed, NnrtError, TimedOut, UnavailableDevice
 from nnrt_hdi.v2 import device_pb2_grpc, prepared_model_pb2_grpc, session_pb2, session_pb2_grpc
 
@@ -21,6 +22,7 @@ ReplyT = TypeVar("ReplyT")
 
 # Signs of life per heartbeat timeout: one may be lost or late without anybody being taken for dead.
 _BEATS_PER_TIMEOUT = 4
+_MIN_INTERVAL_S = 0.02
 
 
 class Connection:
@@ -34,7 +36,7 @@ class Connection:
         self.address = address
         self.settings = settings
         self.death: NnrtError | None = None
-        self.state = session_pb2.DeviceState()
+        self.state = DeviceState()
         # One upload at a time, for two could bring the same bytes; and how many there have been.
         self.uploading = threading.Lock()
         self.uploads = 0
@@ -43,6 +45,7 @@ class Connection:
         self._welcomed = threading.Event()
         self._settled = threading.Event()
         self._is_closing = False
+        self._ending_thread = 0
         self._on_death: list[Callable[[NnrtError], None]] = []
         self._outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._last_heard = time.monotonic()
@@ -82,21 +85,20 @@ class Connection:
 
     def start(self, method: Callable[..., Any], requests: Iterator[Any]) -> Any:
         """Begin a call that lasts as long as the caller likes; whoever reads it asks `verdict` about its end."""
-        self.require_alive()
-        try:
+        with self.translated("opening a stream"):
             return method(requests, metadata=self.metadata)
-        except ValueError as error:  # The channel was closed meanwhile.
-            self.require_alive()
-            raise ConnectionFailed(str(error), place=self.place) from error
 
     @contextmanager
-    def translated(self, what: str, timeout_s: float) -> Iterator[None]:
+    def translated(self, what: str, timeout_s: float | None = None) -> Iterator[None]:
         """Turn a gRPC failure inside the block into NNRt's."""
         self.require_alive()
         try:
             yield
         except grpc.RpcError as error:
             raise self.verdict(error, what, timeout_s) from error
+        except ValueError:  # gRPC's way to say that the channel was closed meanwhile.
+            self.require_alive()
+            raise
 
     def verdict(self, failure: Any, what: str, timeout_s: float | None = None) -> NnrtError:
         """What a failed RPC means: what the daemon says, or the daemon's death, or trouble on the way."""
@@ -138,7 +140,8 @@ class Connection:
             self._over.wait(self.settings.verdict_timeout_s)
         self._end(UnavailableDevice("the session was closed", place=self.place))
         # Another thread may be ending it: when this returns, what was in flight has been told.
-        self._settled.wait(self.settings.verdict_timeout_s)
+        if self._ending_thread != threading.get_ident():
+            self._settled.wait(self.settings.verdict_timeout_s)
 
     # ---- the session's stream
 
@@ -202,8 +205,8 @@ class Connection:
                 self._last_heard = time.monotonic()
                 if reply.HasField("welcome"):
                     self._begin(reply.welcome)
-                else:
-                    self.state = reply.beat.state
+                elif reply.HasField("beat"):
+                    self.state = wire.device_state(reply.beat.state)
             ending = "the session was closed" if self._is_closing else "it ended the session"
             reason: NnrtError = UnavailableDevice(ending, place=self.place)
         except grpc.RpcError as error:
@@ -213,7 +216,7 @@ class Connection:
     def _begin(self, welcome: Any) -> None:
         self._welcome = welcome
         timeout_s = min(self.settings.heartbeat_timeout_s, welcome.heartbeat_timeout_ms / 1000)
-        self._interval_s = timeout_s / _BEATS_PER_TIMEOUT
+        self._interval_s = max(timeout_s / _BEATS_PER_TIMEOUT, _MIN_INTERVAL_S)
         self._outbox.put(None)
         threading.Thread(target=self._watch, name=f"nnrt-watch {self.address}", daemon=True).start()
         self._welcomed.set()
@@ -236,7 +239,11 @@ class Connection:
         self._welcomed.set()
         self._outbox.put(None)
         _log.info("session over: %s", reason)
+        self._ending_thread = threading.get_ident()
         for listener in listeners:
-            listener(reason)
+            try:
+                listener(reason)
+            except Exception:
+                _log.exception("what follows the end of a session failed")
         self._settled.set()
         self._channel.close()

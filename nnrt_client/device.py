@@ -7,7 +7,7 @@ from concurrent.futures import Executor as ThreadPool
 from nnrt_client.connection import Connection
 from nnrt_client.run_streams import RunStreams
 from nnrt_hdi import wire
-from nnrt_hdi.backend import Capabilities, DeviceInfo
+from nnrt_hdi.backend import Capabilities, DeviceInfo, DeviceState
 from nnrt_hdi.enums import DeviceStatus, DeviceType
 from nnrt_hdi.errors import ConnectionFailed, OperationForbidden, UnavailableDevice
 from nnrt_hdi.v2 import device_pb2
@@ -35,7 +35,6 @@ class Device:
         self._callbacks = callbacks
         self._is_closed = False
         self.address = connection.address
-        self._info = connection.info
         self.name = _unique_name(connection)
 
     def __repr__(self) -> str:
@@ -48,15 +47,20 @@ class Device:
 
     @property
     def info(self) -> DeviceInfo:
-        return self._info
+        return self._link.connection.info
+
+    @property
+    def state(self) -> DeviceState:
+        """Load and condition as of the last heartbeat. Costs nothing."""
+        return self._link.connection.state
 
     @property
     def type(self) -> DeviceType:
-        return self._info.device_type
+        return self.info.device_type
 
     @property
     def capabilities(self) -> Capabilities:
-        return self._info.capabilities
+        return self.info.capabilities
 
     @property
     def is_connected(self) -> bool:

@@ -146,8 +146,8 @@ class Executor:
         """
         if user_data is None:
             raise InvalidParameter("user_data is None; give what the callback needs to tell runs apart")
-        if timeout_ms <= 0:
-            raise InvalidParameter(f"timeout_ms is {timeout_ms}; use 1 or more")
+        if timeout_ms is None:
+            raise InvalidParameter("timeout_ms is None; give the milliseconds after which the run is given up")
         done, died = self._on_run_done, self._on_service_died
         if done is None:
             raise OperationForbidden("no on_run_done is set, so nobody would learn the result; call set_on_run_done")
@@ -166,18 +166,21 @@ class Executor:
         Idempotent. Called from a callback, it does not wait: two callbacks that wait for each other would never end.
         """
         with self._lock:
-            if not self._is_open:
-                return
-            self._is_open = False
+            is_first, self._is_open = self._is_open, False
             in_flight = list(self._in_flight)
         for run in in_flight:
             self._prepared.link.streams.abandon(run, OperationFailed("the executor was closed"))
         if not getattr(_callback_thread, "inside", False):
             with self._lock:
                 self._settled.wait_for(lambda: not self._undelivered)
-        self._prepared.release()
+        if is_first:
+            self._prepared.release()
 
     def _submit(self, inputs: Inputs, timeout_ms: int | None) -> PendingRun:
+        if timeout_ms is not None and not (isinstance(timeout_ms, int) and timeout_ms >= 1):
+            raise InvalidParameter(
+                f"timeout_ms is {timeout_ms!r}; use a whole number of 1 or more, or None for no limit"
+            )
         request = self._request(inputs)
         with self._lock:
             if not self._is_open:

@@ -16,7 +16,7 @@ from nnrt_client.enums import DataType, Format, OperationType, TensorType
 from nnrt_client.operations import Operation, operation_of
 from nnrt_client.operations.operation import MANY
 from nnrt_client.operations.record import OperationRecord, TensorRecord, inferred, lowered
-from nnrt_client.operations.values import copied_elements, is_empty, operand_array, raw_array
+from nnrt_client.operations.values import copied_elements, is_empty, is_logical, operand_array, raw_array
 from nnrt_client.quant_param import QuantParam
 from nnrt_client.tensor_desc import TensorDesc
 from nnrt_client.upload import ask_supported
@@ -463,8 +463,8 @@ def _require_lists(**lists: object) -> None:
 
 def _data_type_beside(tensors: Sequence[TensorSpec], given: object) -> HdiDataType | None:
     """The data type of a plain number beside these tensors: that of the first, but a number is no condition."""
-    is_logical = np.asarray(given).dtype == np.bool_
+    logical = is_logical(given)
     for spec in tensors:
-        if is_logical or spec.data_type is not HdiDataType.BOOL:
+        if logical or spec.data_type is not HdiDataType.BOOL:
             return HdiDataType.FLOAT32 if spec.is_quantized else spec.data_type
     return None

@@ -20,7 +20,7 @@ from nnrt_hdi.errors import NnrtError, OperationFailed, TimedOut
 
 # Streams of a session that are left for uploads.
 _RESERVED_STREAMS = 2
-# RunRequest.timeout_ms is a uint32. Our own watch knows the longer ones.
+# RunRequest.timeout_ms is a uint32. Who asks for more than these 49 days gets them.
 _MAX_TIMEOUT_MS = 2**32 - 1
 
 
@@ -35,6 +35,7 @@ class PendingRun:
 
     def __init__(self, request: Any, decode: Decode, timeout_ms: int | None) -> None:
         self.request = request
+        timeout_ms = None if timeout_ms is None else min(timeout_ms, _MAX_TIMEOUT_MS)
         self.timeout_ms = timeout_ms
         self.deadline = math.inf if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         self.future: Future[Any] = Future()
@@ -203,8 +204,7 @@ class _RunStream:
         self.run = run
         request, run.request = run.request, None
         if run.timeout_ms is not None:
-            remaining_ms = int((run.deadline - time.monotonic()) * 1000)
-            request.timeout_ms = min(max(remaining_ms, 1), _MAX_TIMEOUT_MS)
+            request.timeout_ms = max(int((run.deadline - time.monotonic()) * 1000), 1)
         self._outbox.put(request)
 
     def cancel(self) -> None:
@@ -225,10 +225,11 @@ class _RunStream:
                 run = reply = None  # An idle stream keeps no tensors alive.
         except grpc.RpcError as error:
             broken = error
-        run = self._streams.lost(self)  # First of all, so that no other run is given to this stream.
-        if run is not None:
-            run.fail(self._failure(broken))
-        self.hang_up()
+        finally:
+            run = self._streams.lost(self)  # First of all, so that no other run is given to this stream.
+            if run is not None:
+                run.fail(self._failure(broken))
+            self.hang_up()
 
     def _failure(self, broken: grpc.RpcError | None) -> NnrtError:
         if broken is None:

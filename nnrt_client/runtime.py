@@ -33,6 +33,7 @@ class Runtime:
         self._addresses = tuple(dict.fromkeys(given))
         self._settings = settings or Settings()
         self._devices: dict[str, Device] = {}
+        self._lock = threading.Lock()
         self._connecting = {address: threading.Lock() for address in self._addresses}
         self._is_open = True
         self._callbacks = ThreadPoolExecutor(_CALLBACK_THREADS, thread_name_prefix="nnrt-callback")
@@ -45,20 +46,22 @@ class Runtime:
     ) -> None:
         self.close()
 
-    def devices(self) -> list[Device]:
-        """The devices that answer now and take work, in the order of their addresses.
-
-        One that doesn't answer is left out, with a warning in the log; so is a second device of the same
-        name.
-        """
+    def answers(self) -> dict[str, Device | None]:
+        """Per address, the device that answers there now and takes work; None where none does."""
         if not self._is_open:
             raise OperationForbidden("the runtime is closed; make a new one")
         if not self._addresses:
-            return []
+            return {}
         with ThreadPoolExecutor(len(self._addresses), thread_name_prefix="nnrt-probe") as pool:
-            found = pool.map(self._probe, self._addresses)
+            return dict(zip(self._addresses, pool.map(self._probe, self._addresses), strict=True))
+
+    def devices(self) -> list[Device]:
+        """The devices that answer now and take work, in the order of their addresses.
+
+        One that doesn't answer is left out, with a warning in the log; so is a second device of the same name.
+        """
         devices: dict[str, Device] = {}
-        for device in found:
+        for device in self.answers().values():
             if device is not None and devices.setdefault(device.name, device) is not device:
                 _log.warning("%s is ignored: %s has the same name", device, devices[device.name])
         return list(devices.values())
@@ -77,17 +80,17 @@ class Runtime:
 
     def close(self) -> None:
         """End all sessions. Idempotent."""
-        self._is_open = False
-        for device in self._devices.values():
+        with self._lock:
+            self._is_open = False
+            devices = list(self._devices.values())
+        for device in devices:
             device.close()
         self._callbacks.shutdown(wait=False)
 
     def _probe(self, address: str) -> Device | None:
         try:
             with self._connecting[address]:
-                device = self._devices.get(address)
-                if device is None:
-                    device = self._devices[address] = Device(Connection(address, self._settings), self._callbacks)
+                device = self._devices.get(address) or self._connected(address)
             status = device.status()
         except NnrtError as error:
             _log.warning("no device at %s: %s", address, error)
@@ -96,3 +99,12 @@ class Runtime:
             _log.warning("%s is left out: its status is %s", device, status.name)
             return None
         return device
+
+    def _connected(self, address: str) -> Device:
+        device = Device(Connection(address, self._settings), self._callbacks)
+        with self._lock:
+            if self._is_open:
+                self._devices[address] = device
+                return device
+        device.close()
+        raise OperationForbidden("the runtime was closed; make a new one")

@@ -1,12 +1,13 @@
 """How a model reaches a daemon: asked for, its missing constants sent, asked for again."""
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from nnrt_client.connection import Connection
 from nnrt_hdi import wire
 from nnrt_hdi.backend import ModelConfig, Support
-from nnrt_hdi.errors import OperationFailed
+from nnrt_hdi.errors import OperationFailed, TimedOut
 from nnrt_hdi.graph import Constant, Graph
 from nnrt_hdi.v2 import device_pb2
 
@@ -33,25 +34,28 @@ def prepare(connection: Connection, graph: Graph, config: ModelConfig, progress:
     Raises whatever the daemon refuses with, and UnavailableDevice or ConnectionFailed if it goes away
     meanwhile.
     """
+    deadline = time.monotonic() + connection.settings.build_timeout_s
     request = device_pb2.PrepareModelRequest(model=wire.model_message(graph), config=wire.model_config_message(config))
     attempts = 0
     # The first answer names what is missing. The second can name more only if the daemon had to drop something.
     while attempts < _ATTEMPTS:
         uploads = connection.uploads
-        reply = _ask(connection, request, progress)
+        reply = _ask(connection, request, progress, _remaining_s(deadline))
         if reply.HasField("prepared"):
             return reply.prepared
-        with connection.uploading:
+        if not connection.uploading.acquire(timeout=_remaining_s(deadline)):
+            raise TimedOut("other uploads took all the time (build_timeout_s)", place=connection.place)
+        try:
             if connection.uploads == uploads:  # Else another build has sent something since, perhaps the same.
                 attempts += 1
-                try:
-                    upload(connection, graph, reply.missing.constants, progress)
-                finally:
-                    connection.uploads += 1
+                upload(connection, graph, reply.missing.constants, progress, _remaining_s(deadline))
+        finally:
+            connection.uploads += 1  # Now, for who asked meanwhile was told of less than has arrived.
+            connection.uploading.release()
     raise OperationFailed("it asks for the same constants again and again", place=connection.place)
 
 
-def upload(connection: Connection, graph: Graph, missing: Any, progress: Progress) -> None:
+def upload(connection: Connection, graph: Graph, missing: Any, progress: Progress, timeout_s: float) -> None:
     """Send constants from where the daemon says, in chunks that are views of their memory."""
     constants = {constant.sha256: constant for constant in graph.constants.values()}
     wanted = [(constants[entry.sha256], entry.received_bytes) for entry in missing]
@@ -66,18 +70,22 @@ def upload(connection: Connection, graph: Graph, missing: Any, progress: Progres
     connection.call(
         connection.device.UploadConstants,
         chunks(),
-        connection.settings.build_timeout_s,
+        timeout_s,
         "NnrtDevice.UploadConstants",
     )
     if failures:
         raise failures[0]
 
 
-def _ask(connection: Connection, request: Any, progress: Progress) -> Any:
+def _remaining_s(deadline: float) -> float:
+    return max(deadline - time.monotonic(), 0.0)
+
+
+def _ask(connection: Connection, request: Any, progress: Progress, timeout_s: float) -> Any:
     replies = connection.stream(
         connection.device.PrepareModel,
         request,
-        connection.settings.build_timeout_s,
+        timeout_s,
         "NnrtDevice.PrepareModel",
     )
     for reply in replies:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 
-from nnrt_hdi.enums import DeviceType, PerformanceMode, Priority
+from nnrt_hdi.enums import DeviceStatus, DeviceType, PerformanceMode, Priority
 from nnrt_hdi.errors import InvalidParameter, OperationFailed, TimedOut, Unsupported
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.tensor import Array, Shape, TensorSpec
@@ -46,6 +46,21 @@ class DeviceInfo:
     capabilities: Capabilities
     backend_name: str
     backend_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceState:
+    """What changes while a daemon lives, as of its last heartbeat.
+
+    `running` and `queued` are runs, `held_bytes` constants and buffers, of all `sessions`.
+    """
+
+    status: DeviceStatus = DeviceStatus.AVAILABLE
+    is_draining: bool = False
+    running: int = 0
+    queued: int = 0
+    held_bytes: int = 0
+    sessions: int = 0
 
 
 @dataclass(frozen=True, slots=True)

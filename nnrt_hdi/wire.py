@@ -14,7 +14,7 @@ import numpy as np
 from google.rpc import status_pb2
 from grpc_status import rpc_status
 
-from nnrt_hdi.backend import Capabilities, DeviceInfo, DimRange, ModelConfig, Support
+from nnrt_hdi.backend import Capabilities, DeviceInfo, DeviceState, DimRange, ModelConfig, Support
 from nnrt_hdi.enums import (
     DataType,
     DeviceStatus,
@@ -367,6 +367,17 @@ def device_info(message: "session_pb2.DeviceInfo") -> DeviceInfo:
 def device_status(number: int) -> DeviceStatus:
     """A status this version doesn't know reads as UNKNOWN."""
     return _enum_or(DeviceStatus.UNKNOWN, number)
+
+
+def device_state(message: "session_pb2.DeviceState") -> DeviceState:
+    return DeviceState(
+        status=device_status(message.status),
+        is_draining=message.draining,
+        running=message.running,
+        queued=message.queued,
+        held_bytes=message.held_bytes,
+        sessions=message.sessions,
+    )
 
 
 def device_info_message(info: DeviceInfo) -> "session_pb2.DeviceInfo":

@@ -93,3 +93,8 @@ def is_empty(value: object) -> bool:
     if isinstance(value, np.ndarray):
         return value.size == 0
     return value is None or (isinstance(value, list | tuple) and not value)
+
+
+def is_logical(value: object) -> bool:
+    """Whether numbers are truth values. Raises InvalidParameter for what is no number."""
+    return _number_array(value).dtype.kind == "b"

@@ -15,7 +15,7 @@ DEADLINE_S = 20.0
 
 
 class Observer:
-    """A raw session with a daemon. A context manager."""
+    """A raw session with a daemon, which hangs it up when it asks nothing for too long. A context manager."""
 
     def __init__(self, address: str) -> None:
         self._channel = grpc.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])

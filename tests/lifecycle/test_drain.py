@@ -114,7 +114,7 @@ def test_sessions_learn_of_the_drain(start_daemon: StartDaemon) -> None:
             run = executor.submit([ONE])
             observer.wait_for(lambda state: state.running == 1)
             daemon.send(signal.SIGTERM)
-            while not connection.state.draining:
+            while not connection.state.is_draining:
                 observer.wait_for(lambda state: state.draining)
             assert run.cancel()
         assert daemon.wait() == 0

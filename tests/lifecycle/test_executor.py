@@ -319,6 +319,15 @@ def test_a_run_keeps_the_callbacks_it_started_with(slow: Executor) -> None:
     assert (before.count, after.count) == (1, 0)
 
 
+@pytest.mark.parametrize("timeout_ms", [0, -1, 0.5, float("inf"), float("nan"), "1"])
+def test_timeouts_that_are_none(executor: Executor, timeout_ms: Any) -> None:
+    """Refused before anything is sent, and no stream is lost by it."""
+    for _ in range(20):
+        with pytest.raises(InvalidParameter, match=r"timeout_ms is .*; use a whole number of 1 or more"):
+            executor.submit([ONE], timeout_ms=timeout_ms)
+    np.testing.assert_array_equal(executor.run_sync([ONE], timeout_ms=2**63), [ONE])
+
+
 @pytest.mark.parametrize(
     ("timeout_ms", "user_data", "error", "message"),
     [

@@ -1,0 +1,74 @@
+"""The commands, as a person types them."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from daemon_process import DaemonProcess
+
+from nnrt_client.cli import main as nnrt
+from nnrt_device_service.cli import main as nnrt_device
+
+NOBODY = "127.0.0.1:1"
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(nnrt, [*arguments])
+
+
+def test_devices_shows_each_address(start_daemon: Callable[..., DaemonProcess], tmp_path: Path) -> None:
+    """Names and addresses in one piece, so that they can be copied; one daemon may have several."""
+    unix = f"unix:{tmp_path}/{'x' * 40}"
+    daemon = start_daemon("--listen", unix, "--name", "a-device-with-a-long-name")
+    result = run("devices", *daemon.addresses)
+    assert result.exit_code == 0
+    assert result.output.count("a-device-with-a-long-name_nnrt_v2_1") == 2
+    assert daemon.address in result.output
+    assert unix in result.output
+
+
+def test_devices_as_json(shared_daemon: DaemonProcess) -> None:
+    result = run("devices", "--json", shared_daemon.address)
+    (device,) = json.loads(result.stdout)
+    assert device["name"] == "reference_nnrt_v2_1"
+    assert device["type"] == "CPU"
+    assert device["status"] == "AVAILABLE"
+    assert device["capabilities"] == ["dynamic_input"]
+
+
+def test_devices_from_the_environment(shared_daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NNRT_DEVICES", f" {shared_daemon.address} ,{shared_daemon.address}")
+    result = run("devices")
+    assert result.exit_code == 0
+    assert result.output.count("reference_nnrt_v2_1") == 1
+
+
+def test_devices_that_do_not_answer(shared_daemon: DaemonProcess, caplog: pytest.LogCaptureFixture) -> None:
+    result = run("devices", NOBODY, shared_daemon.address)
+    assert result.exit_code == 1
+    assert "reference_nnrt_v2_1" in result.output
+    assert f"no device at {NOBODY}" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["devices"], "give an address, or set NNRT_DEVICES"),
+        (["devices", "--timeout", "0", NOBODY], "0.0 is not in the range x>0"),
+        (["device"], "No such command 'device'"),
+    ],
+)
+def test_wrong_use(arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NNRT_DEVICES", raising=False)
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def test_backends_lists_what_is_installed() -> None:
+    result = CliRunner().invoke(nnrt_device, ["backends"])
+    assert result.exit_code == 0
+    assert "reference" in result.output
+    assert "available" in result.output
