@@ -88,11 +88,15 @@ def _ask(connection: Connection, request: Any, progress: Progress, timeout_s: fl
         timeout_s,
         "NnrtDevice.PrepareModel",
     )
-    for reply in replies:
-        if not reply.HasField("progress"):
-            return reply
-        progress(reply.progress.stage, reply.progress.fraction)
-    raise OperationFailed("it ended PrepareModel without an answer", place=connection.place)
+    answer = None
+    for reply in replies:  # To the end of the stream: the daemon takes back a model whose client stops listening.
+        if reply.HasField("progress"):
+            progress(reply.progress.stage, reply.progress.fraction)
+        else:
+            answer = reply
+    if answer is None:
+        raise OperationFailed("it ended PrepareModel without an answer", place=connection.place)
+    return answer
 
 
 def _chunks(wanted: list[tuple[Constant, int]], progress: Progress) -> Iterator[Any]:

@@ -50,6 +50,8 @@ def serve(**values: Any) -> None:
         raise click.ClickException(str(error)) from error
     click.echo(" ".join(["listening on", *addresses]))
     signal.sigwait(_STOP_SIGNALS)
+    for number in _STOP_SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)  # A second signal ends the daemon at once.
     if not daemon.drain():
         logging.shutdown()

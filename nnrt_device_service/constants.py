@@ -23,6 +23,8 @@ class _Upload:
     received: int = 0
     digest: Any = field(default_factory=hashlib.sha256)
     users: int = 0
+    # Whether the call that brought the last bytes still goes on.
+    is_being_written: bool = True
 
     @property
     def is_complete(self) -> bool:
@@ -40,7 +42,7 @@ class ConstantPool:
     """The constants a session has uploaded.
 
     Constants that no model uses stay, so that the same model can be prepared again without sending anything, until the
-    memory is needed for others.
+    memory is needed for others. So does what a broken upload has brought, so that another can go on there.
     """
 
     def __init__(self, budget: MemoryBudget) -> None:
@@ -50,13 +52,19 @@ class ConstantPool:
         budget.on_shortage(self._drop_unused)
 
     def write(self, sha256: bytes, size_bytes: int, offset: int, data: bytes) -> bool:
-        """Take the next bytes of a constant; whether that completes it.
+        """Take the next bytes of a constant; whether that completes it. More are expected until `pause`.
 
+        A beginning with another size than the bytes already here replaces them: who sent those was wrong, or this is.
         Raises InvalidParameter for bytes that don't follow those already here, InvalidFile for a complete constant that
         is not what its digest says (it is dropped), OutOfMemory beyond the session's memory.
         """
         with self._lock:
-            upload = self._uploads.get(sha256) or self._begin(sha256, size_bytes)
+            upload = self._uploads.get(sha256)
+            if upload and upload.data.size != size_bytes and offset == 0 and not upload.is_complete:
+                self._drop(sha256)
+                upload = None
+            upload = upload or self._begin(sha256, size_bytes)
+            upload.is_being_written = True
             place = f"constant {sha256.hex()[:12]}"
             if size_bytes != upload.data.size:
                 raise InvalidParameter(f"its size is {size_bytes}, before it was {upload.data.size}", place=place)
@@ -75,15 +83,24 @@ class ConstantPool:
                 raise InvalidFile("the bytes received have another SHA-256; send them again", place=place)
             return True
 
+    def pause(self, digests: Iterable[bytes]) -> None:
+        """The call that wrote these has ended; what it left incomplete may make room for others."""
+        with self._lock:
+            for sha256 in digests:
+                if upload := self._uploads.get(sha256):
+                    upload.is_being_written = False
+
     def hold(self, graph: Graph) -> Graph | MissingConstants:
         """The graph with the data of all its constants, which stay here until `release`; or what of them isn't here."""
         with self._lock:
             missing = {}
             for constant in _by_digest(graph):
                 upload = self._uploads.get(constant.sha256)
-                _require_size(upload, constant)
                 if upload is None or not upload.is_complete:
-                    missing[constant.sha256] = upload.received if upload else 0
+                    goes_on = upload is not None and upload.data.size == constant.size_bytes
+                    missing[constant.sha256] = upload.received if upload and goes_on else 0
+                else:
+                    _require_size(upload, constant)
             if missing:
                 return MissingConstants(missing)
             for constant in _by_digest(graph):
@@ -114,14 +131,15 @@ class ConstantPool:
         return upload
 
     def _drop_unused(self) -> bool:
-        """Forget the oldest constant that no model uses; False if there is none."""
+        """Forget the oldest constant that no model uses, else the oldest broken upload; False if there is neither."""
         with self._lock:
-            unused = (key for key, upload in self._uploads.items() if not upload.users and upload.is_complete)
-            oldest = next(unused, None)
-            if oldest is None:
-                return False
-            self._drop(oldest)
-            return True
+            unused = [key for key, upload in self._uploads.items() if upload.is_complete and not upload.users]
+            broken = [
+                key for key, upload in self._uploads.items() if not upload.is_complete and not upload.is_being_written
+            ]
+            for oldest in (*unused, *broken)[:1]:
+                self._drop(oldest)
+            return bool(unused or broken)
 
     def _drop(self, sha256: bytes) -> None:
         self._budget.give_back(self._uploads.pop(sha256).data.size)
@@ -142,8 +160,8 @@ def _by_digest(graph: Graph) -> Iterator[Constant]:
     return (constant for constant in graph.constants.values() if constant.data is None)
 
 
-def _require_size(upload: _Upload | None, constant: Constant) -> None:
-    if upload and upload.data.size != constant.size_bytes:
+def _require_size(upload: _Upload, constant: Constant) -> None:
+    if upload.data.size != constant.size_bytes:
         raise InvalidParameter(
             f"constant {constant.sha256.hex()[:12]} is {constant.size_bytes} bytes in the model and"
             f" {upload.data.size} in its upload; they must agree"

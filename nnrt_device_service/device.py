@@ -65,7 +65,7 @@ class Device:
         inferred = infer_graph(graph)
         inferred.raise_first_problem()
         known = inferred.graph
-        self._check_inputs(known)
+        self._require_known_inputs(known)
         for index, support in enumerate(self._supported(inferred)):
             if too_large := self._too_large(known, index):
                 raise OutOfMemory(too_large, place=known.place(index))
@@ -109,10 +109,12 @@ class Device:
                 outputs = prepared.run(inputs, cancellation)
             return prepared.outputs, outputs
 
-    def close(self) -> None:
-        """End all sessions and let go of the accelerator."""
-        self.sessions.hang_up_all()
-        self._backend.close()
+    def close(self, timeout_s: float) -> bool:
+        """Let go of the accelerator when all work has ended; whether it did in time. If not, it is left as it is."""
+        ended = self.gate.close(timeout_s)
+        if ended:
+            self._backend.close()
+        return ended
 
     def _added(self, session: Session, prepared: PreparedModel, on_closed: Callable[[], None]) -> Prepared:
         model_id = session.add_model(prepared, on_closed)
@@ -140,7 +142,7 @@ class Device:
                 )
         return ""
 
-    def _check_inputs(self, graph: Graph) -> None:
+    def _require_known_inputs(self, graph: Graph) -> None:
         for index in sorted(self._unknown_inputs(graph)):
             raise Unsupported(_INPUT_UNKNOWN, place=graph.tensor_place(index))
 
@@ -167,6 +169,26 @@ def require_input_count(specs: Sequence[TensorSpec], count: int) -> None:
     """Refuse another number of inputs than the model takes."""
     if len(specs) != count:
         raise InvalidParameter(f"{count} inputs were given; the model takes {len(specs)}")
+
+
+def require_output_places(specs: Sequence[TensorSpec], room_bytes: Sequence[int | None]) -> None:
+    """Refuse places for another number of outputs, or places too small for those whose size is known before the run.
+
+    `room_bytes` has None for an output that may have any size.
+    """
+    if len(specs) != len(room_bytes):
+        raise InvalidParameter(f"{len(room_bytes)} places for outputs were given; the model has {len(specs)}")
+    for index, (spec, room) in enumerate(zip(specs, room_bytes, strict=True)):
+        if room is not None and not spec.is_dynamic:
+            require_room(index, spec.byte_size, room)
+
+
+def require_room(index: int, size_bytes: int, room_bytes: int) -> None:
+    """Refuse a place that is too small for an output."""
+    if size_bytes > room_bytes:
+        raise InvalidParameter(
+            f"it has {size_bytes} bytes, its region {room_bytes}; give it more", place=f"output {index}"
+        )
 
 
 def _check_inputs(specs: Sequence[TensorSpec], inputs: Sequence[Array]) -> None:

@@ -14,7 +14,7 @@ from nnrt_hdi.wire import rich_status
 
 _log = logging.getLogger(__name__)
 
-_OUR_SERVICES = "/nnrt_hdi.v2."
+OUR_SERVICES = "/nnrt_hdi.v2."
 
 
 def as_nnrt_error(error: Exception, method: str) -> NnrtError:
@@ -40,9 +40,9 @@ class ErrorInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc ha
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
         handler = continuation(details)
-        if handler is None or not details.method.startswith(_OUR_SERVICES):
+        if handler is None or not details.method.startswith(OUR_SERVICES):
             return handler
-        method = details.method.removeprefix(_OUR_SERVICES)
+        method = details.method.removeprefix(OUR_SERVICES)
         arity = ("stream" if handler.request_streaming else "unary") + (
             "_stream" if handler.response_streaming else "_unary"
         )

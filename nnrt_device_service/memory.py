@@ -42,7 +42,10 @@ class MemoryBudget:
 
     @contextmanager
     def lent(self, size_bytes: int) -> Iterator[None]:
-        """Hold bytes while the block lasts. Raises OutOfMemory if they don't fit."""
+        """Hold bytes while the block lasts; none cost nothing. Raises OutOfMemory if they don't fit."""
+        if not size_bytes:
+            yield
+            return
         self.take(size_bytes)
         try:
             yield

@@ -3,7 +3,9 @@
 import logging
 import os
 import socket
+import sys
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +14,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from nnrt_device_service.admission import AdmissionInterceptor
 from nnrt_device_service.device import Device
 from nnrt_device_service.interceptor import ErrorInterceptor
 from nnrt_device_service.servicers import DeviceSessionServicer, NnrtDeviceServicer, PreparedModelServicer
@@ -29,12 +32,12 @@ from nnrt_hdi.v2 import (
 _log = logging.getLogger(__name__)
 
 _MAX_PORT = 65535
-# sockaddr_un holds 108 bytes with the zero at the end.
-_MAX_UNIX_PATH_BYTES = 107
+# sockaddr_un holds that and a zero at the end.
+_MAX_UNIX_PATH_BYTES = {"darwin": 103}.get(sys.platform, 107)
 # What calls get to end by themselves when the daemon stops.
 _STOP_GRACE_S = 0.5
-# Worker threads for short calls, beside one for each session and two for each stream: open, and waiting for one to end.
-_SHORT_CALL_THREADS = 16
+# Worker threads for calls that belong to no session: to be refused, or to other services.
+_OTHER_THREADS = 16
 # A protobuf message is a little larger than the tensors in it.
 _MESSAGE_OVERHEAD_BYTES = 64 * 1024
 
@@ -47,12 +50,14 @@ class Daemon:
         self._settings = settings
         self._stopped = threading.Event()
         self._health = health.HealthServicer(experimental_non_blocking=True)
-        workers = settings.max_sessions * (1 + 2 * settings.session_streams) + _SHORT_CALL_THREADS
+        # Sessions at all their limits still fit. A stream has two: open, and waiting for one to end.
+        session_threads = 1 + 2 * settings.session_streams + settings.session_calls
+        workers = settings.max_sessions * session_threads + _OTHER_THREADS
         message_bytes = settings.message_bytes + _MESSAGE_OVERHEAD_BYTES
         self._server = grpc.server(
             ThreadPoolExecutor(workers, thread_name_prefix="rpc"),
-            interceptors=[ErrorInterceptor()],
-            maximum_concurrent_rpcs=workers,
+            interceptors=[ErrorInterceptor(), AdmissionInterceptor(device)],
+            maximum_concurrent_rpcs=2 * workers,  # A burst of calls waits a moment here to be refused for what it is.
             options=[
                 ("grpc.max_receive_message_length", message_bytes),
                 ("grpc.max_send_message_length", message_bytes),
@@ -93,14 +98,14 @@ class Daemon:
         self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         if not self._device.gate.close(self._settings.drain_timeout_s):
             _log.warning("work was still under way after %g s and is cut off", self._settings.drain_timeout_s)
-        self.stop()
-        return self._device.gate.close(_STOP_GRACE_S)
+        return self.stop()
 
-    def stop(self) -> None:
-        """Stop now; work under way is cut off."""
+    def stop(self) -> bool:
+        """Stop now; work under way is cut off. Whether all of it has ended."""
         self._stopped.set()
-        self._device.close()
+        self._device.sessions.hang_up_all()
         self._server.stop(_STOP_GRACE_S).wait()
+        return self._device.close(_STOP_GRACE_S)
 
     def _listen(self, address: str) -> str:
         path = address.removeprefix("unix:")
@@ -121,14 +126,25 @@ class Daemon:
             self._health.set(name, status)
 
     def _watch_sessions(self) -> None:
-        while not self._stopped.wait(self._settings.heartbeat_timeout_s / 4):
-            for session in self._device.sessions.hang_up_silent():
-                _log.info("client %s has been silent for too long; its session is over", session.client)
+        sessions, interval_s = self._device.sessions, self._settings.heartbeat_timeout_s / 4
+        looked_at = time.monotonic()
+        while not self._stopped.wait(interval_s):
+            stood_still = time.monotonic() - looked_at > 2 * interval_s
+            looked_at = time.monotonic()
+            try:
+                if stood_still:
+                    sessions.forgive_silence()
+                for session in sessions.hang_up_silent():
+                    _log.info("client %s has been silent for too long; its session is over", session.client)
+            except Exception:  # The other sessions are watched all the same.
+                _log.exception("a silent session could not be ended")
 
 
 def _require_free_path(path: str) -> None:
     """gRPC replaces a Unix socket that is there; one that still answers belongs to another daemon."""
     place = f"address 'unix:{path}'"
+    if not path:
+        raise InvalidParameter("its path is empty; use unix:PATH", place=place)
     length = len(os.fsencode(path))
     if length > _MAX_UNIX_PATH_BYTES:
         raise InvalidParameter(f"its path has {length} bytes; use at most {_MAX_UNIX_PATH_BYTES}", place=place)
@@ -145,6 +161,8 @@ def _require_free_port(address: str) -> None:
     """gRPC takes a port modulo 65536, and doesn't tell why it can't listen."""
     host, _, port = address.rpartition(":")
     place = f"address {address!r}"
+    if not host:
+        raise InvalidParameter("its host is empty; name one, for example 0.0.0.0 for every IPv4 address", place=place)
     if not port.isdecimal() or int(port) > _MAX_PORT:
         raise InvalidParameter(f"port is {port!r}; use 0..{_MAX_PORT}, 0 for any free one", place=place)
     try:

@@ -1,21 +1,29 @@
 """The three services: convert, call the device, convert back."""
 
 import queue
-import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
+from nnrt_device_service.admission import session_of
 from nnrt_device_service.buffers import chunks
 from nnrt_device_service.constants import MissingConstants
-from nnrt_device_service.device import Device, Prepared, Progress, require_input_count
+from nnrt_device_service.device import (
+    Device,
+    Prepared,
+    Progress,
+    require_input_count,
+    require_output_places,
+    require_room,
+)
 from nnrt_device_service.interceptor import as_nnrt_error
 from nnrt_device_service.session import Session
 from nnrt_device_service.settings import Settings
 from nnrt_hdi import HDI_VERSION, PROTOCOL_MINOR, wire
 from nnrt_hdi.backend import Cancellation
-from nnrt_hdi.errors import InvalidParameter, OperationFailed, OutOfMemory, UnknownHandle
+from nnrt_hdi.errors import InvalidParameter, OperationFailed, OutOfMemory
 from nnrt_hdi.tensor import Array, TensorSpec
 from nnrt_hdi.v2 import (
     device_pb2,
@@ -30,7 +38,6 @@ from nnrt_hdi.v2 import (
 CHUNK_BYTES = 1 << 20
 _CLIENT_NAME_LENGTH = 100
 _MAX_REASON_BYTES = 512
-ResultT = TypeVar("ResultT")
 
 
 class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
@@ -104,11 +111,11 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
         self._settings = settings
 
     def GetDeviceStatus(self, request: Any, context: Any) -> Any:
-        _session(self._device, context)
+        session_of(self._device, context)
         return device_pb2.GetDeviceStatusReply(status=wire.number(self._device.status))
 
     def GetSupportedOperation(self, request: Any, context: Any) -> Any:
-        _session(self._device, context)
+        session_of(self._device, context)
         answers = self._device.supported(wire.graph(request.model))
         return device_pb2.GetSupportedOperationReply(
             nodes=[
@@ -120,14 +127,14 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
         )
 
     def PrepareModel(self, request: Any, context: Any) -> Iterator[Any]:
-        session = _session(self._device, context)
+        session = session_of(self._device, context)
         graph, config = wire.graph(request.model), self._config(request)
         yield from self._prepared(
             session, context, lambda progress: self._device.prepare(session, graph, config, progress)
         )
 
     def PrepareModelFromModelCache(self, request: Any, context: Any) -> Iterator[Any]:
-        session = _session(self._device, context)
+        session = session_of(self._device, context)
         config = self._config(request)
         views = [
             wire.at_place(f"buffer {index}", partial(_bytes, session, buffer))
@@ -144,40 +151,43 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
     PrepareOfflineModel = PrepareModelFromModelCache
 
     def UploadConstants(self, requests: Iterator[Any], context: Any) -> Any:
-        session = _session(self._device, context)
+        session = session_of(self._device, context)
         completed, sha256, size_bytes = 0, b"", 0
-        with session.open_stream(context.cancel):
+        unfinished: set[bytes] = set()
+        try:
             for chunk in requests:
                 sha256, size_bytes = (chunk.sha256, chunk.size_bytes) if chunk.sha256 else (sha256, size_bytes)
-                completed += session.constants.write(sha256, size_bytes, chunk.offset, chunk.data)
+                unfinished.add(sha256)
+                if session.constants.write(sha256, size_bytes, chunk.offset, chunk.data):
+                    unfinished.discard(sha256)
+                    completed += 1
+        finally:
+            session.constants.pause(unfinished)
         return device_pb2.UploadConstantsReply(completed=completed)
 
     def AllocateBuffer(self, request: Any, context: Any) -> Any:
-        buffer_id = _session(self._device, context).buffers.allocate(request.length)
+        buffer_id = session_of(self._device, context).buffers.allocate(request.length)
         region = model_pb2.BufferRegion(buffer_id=buffer_id, data_size=request.length)
         return device_pb2.AllocateBufferReply(buffer=model_pb2.SharedBuffer(region=region))
 
     def ReleaseBuffer(self, request: Any, context: Any) -> Any:
-        _session(self._device, context).buffers.release(request.buffer_id)
+        session_of(self._device, context).buffers.release(request.buffer_id)
         return device_pb2.ReleaseBufferReply()
 
     def WriteBuffer(self, requests: Iterator[Any], context: Any) -> Any:
-        session = _session(self._device, context)
+        session = session_of(self._device, context)
         written = buffer_id = 0
-        with session.open_stream(context.cancel):
-            for chunk in requests:
-                buffer_id = chunk.buffer_id or buffer_id
-                session.buffers.region(buffer_id, chunk.offset, len(chunk.data))[:] = chunk.data
-                written += len(chunk.data)
+        for chunk in requests:
+            buffer_id = chunk.buffer_id or buffer_id
+            session.buffers.region(buffer_id, chunk.offset, len(chunk.data))[:] = chunk.data
+            written += len(chunk.data)
         return device_pb2.WriteBufferReply(written_bytes=written)
 
     def ReadBuffer(self, request: Any, context: Any) -> Iterator[Any]:
-        session = _session(self._device, context)
+        session = session_of(self._device, context)
         region = session.buffers.region(request.buffer_id, request.offset, request.data_size)
-        # A stream like the others: a client that doesn't read keeps a thread of the daemon.
-        with session.open_stream(context.cancel):
-            for start, piece in chunks(region, CHUNK_BYTES):
-                yield device_pb2.BufferChunk(offset=request.offset + start, data=bytes(piece))
+        for start, piece in chunks(region, CHUNK_BYTES):
+            yield device_pb2.BufferChunk(offset=request.offset + start, data=bytes(piece))
 
     def _config(self, request: Any) -> Any:
         return wire.model_config(request.config, self._settings.tensor_bytes)
@@ -194,16 +204,30 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
             progress = device_pb2.Progress(stage=stage, fraction=fraction)
             replies.put(device_pb2.PrepareModelReply(progress=progress))
 
+        is_sending = False
+
+        def release_unsent(model_id: int) -> None:
+            """The client will never learn of it. (gRPC tells of the call's end, not of each message's way.)"""
+            if not is_sending:
+                session.release_model(model_id)
+
         def wanted() -> Prepared | MissingConstants:
             outcome = prepare(report)
-            if isinstance(outcome, Prepared) and not context.is_active():
-                session.release_model(outcome.model_id)  # The client will never learn of it.
+            if isinstance(outcome, Prepared):
+                release = partial(release_unsent, outcome.model_id)
+                if not context.add_callback(release):  # The call is over already.
+                    release()
             return outcome
 
-        with self._device.gate.passage():
-            outcome = _in_thread(wanted, lambda: replies.put(None))
+        # Leaving the block waits for the compilation, also where the client has gone: all that this call holds (its
+        # place in the session, memory, the gate) is in use until then.
+        with ThreadPoolExecutor(1, thread_name_prefix="prepare") as compiler:
+            compiled = compiler.submit(wanted)
+            compiled.add_done_callback(lambda _: replies.put(None))
             yield from iter(replies.get, None)
-            yield _prepare_reply(outcome())
+        reply = _prepare_reply(compiled.result())
+        is_sending = True
+        yield reply
 
 
 class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
@@ -212,34 +236,32 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
         self._settings = settings
 
     def Run(self, request: Any, context: Any) -> Any:
-        session = _session(self._device, context)
+        session = session_of(self._device, context)
         remaining = context.time_remaining()
         cancellation = Cancellation(None if remaining is None else time.monotonic() + remaining)
         context.add_callback(cancellation.cancel)
-        with self._device.gate.passage():
-            return self._run(session, request, cancellation)
+        return self._run(session, request, cancellation)
 
     def RunStream(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
-        session = _session(self._device, context)
+        session = session_of(self._device, context)
         current = Cancellation()
         context.add_callback(lambda: current.cancel())
-        with session.open_stream(context.cancel):
-            for request in requests:
-                timeout_ms = request.timeout_ms
-                current = Cancellation(time.monotonic() + timeout_ms / 1000 if timeout_ms else None)
-                if not context.is_active():
-                    return
-                # The stream outlives a run that fails, so this error is a reply, not a status.
-                try:
-                    with self._device.gate.passage():
-                        yield self._run(session, request, current)
-                except Exception as error:
-                    yield prepared_model_pb2.RunReply(
-                        error=wire.error_detail(as_nnrt_error(error, "PreparedModel.RunStream"))
-                    )
+        for request in requests:
+            timeout_ms = request.timeout_ms
+            current = Cancellation(time.monotonic() + timeout_ms / 1000 if timeout_ms else None)
+            if not context.is_active():
+                return
+            # The stream outlives a run that fails, so this error is a reply, not a status.
+            try:
+                with self._device.gate.passage():
+                    yield self._run(session, request, current)
+            except Exception as error:
+                yield prepared_model_pb2.RunReply(
+                    error=wire.error_detail(as_nnrt_error(error, "PreparedModel.RunStream"))
+                )
 
     def ExportModelCache(self, request: Any, context: Any) -> Any:
-        session = _session(self._device, context)
+        session = session_of(self._device, context)
         with session.model(request.model_id).in_use() as prepared:
             exported = prepared.export()
         reply = prepared_model_pb2.ExportModelCacheReply()
@@ -249,22 +271,28 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
         return reply
 
     def GetInputDimRanges(self, request: Any, context: Any) -> Any:
-        with _session(self._device, context).model(request.model_id).in_use() as prepared:
+        with session_of(self._device, context).model(request.model_id).in_use() as prepared:
             return wire.dim_ranges_message(prepared.input_ranges())
 
     def Release(self, request: Any, context: Any) -> Any:
-        _session(self._device, context).release_model(request.model_id)
+        session_of(self._device, context).release_model(request.model_id)
         return prepared_model_pb2.ReleaseReply()
 
     def _run(self, session: Session, request: Any, cancellation: Cancellation) -> Any:
         # Counted before they are made: a message holds millions of empty ones.
-        require_input_count(session.model(request.model_id).prepared.inputs, len(request.inputs))
+        prepared = session.model(request.model_id).prepared
+        require_input_count(prepared.inputs, len(request.inputs))
+        if request.outputs:
+            require_output_places(prepared.outputs, [_room(place.data) for place in request.outputs])
         inputs = [_input(session, index, tensor) for index, tensor in enumerate(request.inputs)]
-        specs, outputs = self._device.run(session, request.model_id, inputs, cancellation)
-        if request.outputs and len(request.outputs) != len(outputs):
-            raise InvalidParameter(
-                f"{len(request.outputs)} places for outputs were given; the model has {len(outputs)}"
-            )
+        in_buffers = [tensor.data.HasField("region") for tensor in request.inputs]
+        # Copied, because the client may go on writing. Each may name the same gigabyte, so the copies count.
+        copied_bytes = sum(array.nbytes for array, in_buffer in zip(inputs, in_buffers, strict=True) if in_buffer)
+        with session.budget.lent(copied_bytes):
+            inputs = [
+                _frozen_copy(array) if in_buffer else array for array, in_buffer in zip(inputs, in_buffers, strict=True)
+            ]
+            specs, outputs = self._device.run(session, request.model_id, inputs, cancellation)
         reply = prepared_model_pb2.RunReply()
         inline_bytes = 0
         for index, (spec, output) in enumerate(zip(specs, outputs, strict=True)):
@@ -280,40 +308,6 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
                 )
             reply.outputs.append(wire.io_tensor_message(spec, output))
         return reply
-
-
-def _session(device: Device, context: Any) -> Session:
-    for key, value in context.invocation_metadata():
-        if key == wire.SESSION_METADATA:
-            session = device.sessions.of(value)
-            session.touch()
-            return session
-    raise UnknownHandle(f"the call names no session; send its id as metadata {wire.SESSION_METADATA!r}")
-
-
-def _in_thread(work: Callable[[], ResultT], done: Callable[[], None]) -> Callable[[], ResultT]:
-    """Do the work in a thread of its own and say when it is done; the function returned waits for its outcome."""
-    outcome: list[ResultT] = []
-    failure: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            outcome.append(work())
-        except BaseException as error:
-            failure.append(error)
-        finally:
-            done()
-
-    thread = threading.Thread(target=run, name="prepare", daemon=True)
-    thread.start()
-
-    def result() -> ResultT:
-        thread.join()
-        if failure:
-            raise failure[0]
-        return outcome[0]
-
-    return result
 
 
 def _prepare_reply(outcome: Prepared | MissingConstants) -> Any:
@@ -351,12 +345,19 @@ def _input(session: Session, index: int, tensor: Any) -> Array:
     )
 
 
+def _frozen_copy(array: Array) -> Array:
+    copy: Array = array.copy()
+    copy.flags.writeable = False
+    return copy
+
+
+def _room(place: Any) -> int | None:
+    """Bytes of the region for an output, None for one that is to come back inline."""
+    return place.region.data_size if place.HasField("region") else None
+
+
 def _into_region(session: Session, region: Any, spec: TensorSpec, output: Array, index: int) -> Any:
-    if output.nbytes > region.data_size:
-        raise InvalidParameter(
-            f"it has {output.nbytes} bytes, its region {region.data_size}; give it more",
-            place=f"output {index}",
-        )
+    require_room(index, output.nbytes, region.data_size)
     view = session.buffers.region(region.buffer_id, region.offset, output.nbytes)
     view[:] = output.data.cast("B") if output.size else b""
     return wire.io_region_message(spec, output.shape, region)

@@ -1,5 +1,6 @@
 """One client's session: it owns what the client made and frees it when the client goes."""
 
+import logging
 import secrets
 import threading
 import time
@@ -13,6 +14,8 @@ from nnrt_device_service.memory import MemoryBudget
 from nnrt_device_service.settings import Settings
 from nnrt_hdi.backend import Cancellation, PreparedModel
 from nnrt_hdi.errors import OutOfMemory, UnavailableDevice, UnknownHandle
+
+_log = logging.getLogger(__name__)
 
 # How long a stream that was cancelled may take to end before it counts against the limit.
 _STREAM_END_S = 1.0
@@ -39,13 +42,17 @@ class HeldModel:
             self.release()
 
     def release(self) -> None:
-        """Give up one use; the session itself is the first."""
+        """Give up one use; the session itself is the first. A backend that can't close is logged: nobody can help."""
         with self._lock:
             self._users -= 1
             last = not self._users
         if last:
-            self.prepared.close()
-            self._on_closed()
+            try:
+                self.prepared.close()
+            except Exception:
+                _log.exception("the backend failed to close a model")
+            finally:
+                self._on_closed()
 
 
 class Session:
@@ -66,6 +73,7 @@ class Session:
         self._models: dict[int, HeldModel] = {}
         self._running: set[Cancellation] = set()
         self._on_close: set[Callable[[], object]] = set()
+        self._calls = 0
         self._streams = 0
         self._streams_waiting = 0
 
@@ -120,6 +128,26 @@ class Session:
             self._running.discard(cancellation)
 
     @contextmanager
+    def call(self, end: Callable[[], object]) -> Iterator[None]:
+        """Count a call that is no stream, and call `end` if the session ends first. Raises OutOfMemory beyond the
+        limit."""
+        with self._lock:
+            self._require_open()
+            if self._calls >= self._settings.session_calls:
+                raise OutOfMemory(
+                    f"this session has {self._calls} calls under way, its limit; make fewer at a time,"
+                    " or raise the daemon's --session-calls"
+                )
+            self._calls += 1
+            self._on_close.add(end)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._calls -= 1
+                self._on_close.discard(end)
+
+    @contextmanager
     def open_stream(self, end: Callable[[], object]) -> Iterator[None]:
         """Count a stream of any kind, and call `end` if the session ends first. Raises OutOfMemory beyond the limit."""
         with self._lock:
@@ -156,7 +184,7 @@ class Session:
             self._is_open = False
             models, self._models = self._models, {}
             endings, self._on_close = self._on_close, set()
-        # The streams first: to its client a run cut off is a death, not a run that the device cancelled.
+        # The calls first: to its client a run cut off is a death, not a run that the device cancelled.
         for end in endings:
             end()
         for cancellation in list(self._running):
@@ -208,6 +236,11 @@ class Sessions:
         with self._lock:
             self._sessions.pop(session.id, None)
         session.close()
+
+    def forgive_silence(self) -> None:
+        """Nobody could be heard: this process itself stood still."""
+        for session, _ in list(self._sessions.values()):
+            session.touch()
 
     def hang_up_silent(self) -> Sequence[Session]:
         """End the sessions that have been silent for too long; which ones."""

@@ -1,5 +1,6 @@
 """Every setting of a daemon: its flag, environment variable, default and meaning, said once."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
@@ -8,12 +9,18 @@ import click
 
 MIB = 1 << 20
 GIB = 1 << 30
+_DAY_S = 86_400.0
+# More of anything than a daemon has threads for.
+_MANY = 1 << 16
+
+# What a file or an address space can have.
+_MOST_BYTES = (1 << 63) - 1
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
-def _setting(default: Any, help: str, least: float | None = None) -> Any:
-    return field(default=default, metadata={"help": help, "least": least})
+def _setting(default: Any, help: str, least: float | None = None, most: float | None = None) -> Any:
+    return field(default=default, metadata={"help": help, "least": least, "most": most})
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +34,29 @@ class Settings:
     )
     name: str = _setting("", "Name of the device instead of the backend's; must be unique in a fleet.")
     option: tuple[str, ...] = _setting((), "NAME=VALUE for the backend. May be repeated.")
-    heartbeat_timeout_s: float = _setting(10.0, "Seconds of silence after which a client counts as dead.", 0.1)
-    drain_timeout_s: float = _setting(30.0, "Seconds that runs in flight get to finish after SIGTERM.", 0.0)
-    concurrent_runs: int = _setting(1, "Runs on the device at a time; others wait their turn.", 1)
-    max_sessions: int = _setting(64, "Clients at a time.", 1)
-    session_models: int = _setting(64, "Prepared models per client.", 1)
-    session_streams: int = _setting(8, "Open run streams per client.", 1)
-    session_bytes: int = _setting(8 * GIB, "Bytes of constants and buffers per client.", 0)
-    message_bytes: int = _setting(64 * MIB, "Longest message in bytes.", 64 * 1024)
-    tensor_bytes: int = _setting(GIB, "Largest tensor in bytes that a run may make.", 1)
+    heartbeat_timeout_s: float = _setting(10.0, "Seconds of silence after which a client counts as dead.", 0.1, _DAY_S)
+    drain_timeout_s: float = _setting(30.0, "Seconds that runs in flight get to finish after SIGTERM.", 0.0, _DAY_S)
+    concurrent_runs: int = _setting(1, "Runs on the device at a time; others wait their turn.", 1, _MANY)
+    max_sessions: int = _setting(64, "Clients at a time.", 1, _MANY)
+    session_models: int = _setting(64, "Prepared models per client.", 1, _MANY)
+    session_streams: int = _setting(
+        8, "Open streams per client: of runs, of uploads, from and to buffers.", 2, _MANY
+    )  # One for runs and one for uploads at least.
+    session_calls: int = _setting(16, "Other calls per client at a time.", 1, _MANY)
+    session_bytes: int = _setting(8 * GIB, "Bytes of constants and buffers per client.", 0, _MOST_BYTES)
+    message_bytes: int = _setting(64 * MIB, "Longest message in bytes.", 64 * 1024, 2 * GIB - MIB)
+    tensor_bytes: int = _setting(GIB, "Largest tensor in bytes that a run may make.", 1, _MOST_BYTES)
     verbose: bool = _setting(False, "Log every call.")
+
+
+class _NumberRange(click.FloatRange):
+    """A range that holds no NaN, which compares with neither end."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value} is not in the range {self._describe_range()}.", param, ctx)
+        return number
 
 
 def setting_options(function: FunctionT) -> FunctionT:
@@ -47,7 +67,7 @@ def setting_options(function: FunctionT) -> FunctionT:
         if least is None:
             kind: Any = None if multiple else type(entry.default)
         else:
-            kind = (click.IntRange if isinstance(entry.default, int) else click.FloatRange)(min=least)
+            kind = (click.IntRange if isinstance(entry.default, int) else _NumberRange)(least, entry.metadata["most"])
         function = click.option(
             "--" + entry.name.replace("_", "-"),
             entry.name,

@@ -33,6 +33,7 @@ NUMPY_DTYPES: dict[DataType, np.dtype[np.generic]] = {
     DataType.FLOAT32: np.dtype("<f4"),
     DataType.FLOAT64: np.dtype("<f8"),
 }
+_WIDEST_BYTES = max(dtype.itemsize for dtype in NUMPY_DTYPES.values())
 _DATA_TYPES = {dtype: data_type for data_type, dtype in NUMPY_DTYPES.items()}
 
 
@@ -83,10 +84,13 @@ class TensorSpec:
         for axis, dim in enumerate(self.shape):
             if not UNKNOWN_DIM <= dim <= MAX_DIM:
                 raise InvalidParameter(f"dimension {axis} is {dim}; use -1 (unknown) or 0..{MAX_DIM}")
-        # Strides must not overflow either, so a dimension of 0 doesn't excuse the others.
+        # Strides must not overflow either, so a dimension of 0 doesn't excuse the others; nor does a small data type,
+        # for a backend may compute in the widest.
         fixed = math.prod(dim for dim in self.shape if dim > 0)
-        if fixed * self.item_size > MAX_TENSOR_BYTES:
-            raise InvalidParameter(f"shape {list(self.shape)} of {self.data_type.name} overflows 2^63 bytes")
+        if self.item_size and fixed * _WIDEST_BYTES > MAX_TENSOR_BYTES:
+            raise InvalidParameter(
+                f"shape {list(self.shape)} of {self.data_type.name} overflows 2^63 bytes, at {_WIDEST_BYTES} for each element"
+            )
 
     def __str__(self) -> str:
         return f"{self.data_type.name}{format_shape(self.shape)}"

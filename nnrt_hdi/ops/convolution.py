@@ -187,11 +187,12 @@ def conv2d_transpose(
             refuse(f"output_paddings is {list(extra)}; each must be below the stride {list(window.stride)}")
     _require_groups(image.channels, kernel, group)
     _require_result(x, weight, bias, kernel.batch, activation_type)
-    sizes = [window.transposed_size(axis, (image.height, image.width)[axis], extra[axis]) for axis in range(2)]
-    for size in sizes:
-        if size < UNKNOWN_DIM or (size == 0 and 0 not in (image.height, image.width)):
+    given = image.height, image.width
+    sizes = [window.transposed_size(axis, given[axis], extra[axis]) for axis in range(2)]
+    for size, known in zip(sizes, given, strict=True):
+        if known != UNKNOWN_DIM and (size < 0 or (size == 0 and 0 not in given)):
             refuse(f"the output would have size {sizes}; use less padding")
-    out = ImageShape(image.batch, max(sizes[0], UNKNOWN_DIM), max(sizes[1], UNKNOWN_DIM), kernel.batch)
+    out = ImageShape(image.batch, sizes[0], sizes[1], kernel.batch)
     return x.spec.with_shape(out.ordered_like(x.spec))
 
 

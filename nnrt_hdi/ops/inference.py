@@ -84,7 +84,14 @@ def _agreed(inferred: TensorSpec, declared: TensorSpec) -> TensorSpec:
             f"{name} is declared {format_shape(declared.shape)} but is {format_shape(inferred.shape)}"
         )
     layout = declared.format if inferred.format is Format.NONE else inferred.format
-    return replace(inferred, shape=shape, format=layout, quant=declared.quant or inferred.quant, name=declared.name)
+    quant = declared.quant or inferred.quant
+    agreed = replace(inferred, shape=shape, format=layout, quant=quant, name=declared.name)
+    if agreed.is_quantized and not inferred.is_quantized:
+        raise InvalidParameter(
+            f"{name} is declared with quantization parameters, but its {agreed.data_type.name} elements stand for"
+            " themselves; leave the parameters out"
+        )
+    return agreed
 
 
 def _agreed_shape(inferred: tuple[int, ...], declared: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -129,8 +129,8 @@ class NnrtDeviceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UploadConstants(self, request_iterator, context):
-        """Sends constants, in chunks, any number per call. A call that breaks off loses nothing that arrived: PrepareModel
-        then says from which byte to go on.
+        """Sends constants, in chunks, any number per call. A call that breaks off loses nothing that arrived, unless the memory
+        is needed for something else: PrepareModel then says from which byte to go on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -50,12 +50,13 @@ class DeviceSessionServicer(object):
 
     def Open(self, request_iterator, context):
         """The first call a client makes, and the longest. The client sends Hello and gets Welcome; from then on it sends a
-        Beat at least four times within Welcome.heartbeat_timeout_ms and gets a Beat for each. Whoever hears nothing for
-        that long holds the other for dead. Beats are made by the program, not by gRPC's keepalive, which keeps answering
-        when the program hangs.
+        Beat at least four times within Welcome.heartbeat_timeout_ms and gets a Beat for each. A daemon that hears nothing
+        for that long, neither Beat nor call, ends the session; after what silence a client holds a daemon for dead is the
+        client's own to choose. Beats are made by the program, not by gRPC's keepalive, which keeps answering when the
+        program hangs.
 
         Every other call carries Welcome.session_id in its metadata as `nnrt-session-bin`; without a living session it fails
-        with UNAVAILABLE_DEVICE.
+        with UNAVAILABLE_DEVICE. Calls still open when the session ends are cancelled.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

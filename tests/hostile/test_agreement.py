@@ -3,19 +3,17 @@
 Small random graphs of all operators that are declared, about half of them wrong somewhere.
 """
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from enum import IntEnum
 from random import Random
-from typing import Any, get_args, get_origin
+from typing import Any
 
-import numpy as np
 import pytest
 from daemon_process import DaemonProcess
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from model_draft import Draft
+from random_values import is_int_lists, random_array, random_attribute, random_quantization
 from raw_client import RawClient, attacked_daemon
 
 from nnrt_device_service.device import Device
@@ -34,8 +32,8 @@ from nnrt_hdi.enums import DataType, DeviceType, Format, NodeType
 from nnrt_hdi.errors import NnrtError, Unsupported
 from nnrt_hdi.graph import Graph, Node
 from nnrt_hdi.ops import OPERATORS, infer_node
-from nnrt_hdi.ops.operator import AttributeRule, OperandRule
-from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM, Array, QuantParam, TensorSpec
+from nnrt_hdi.ops.operator import OperandRule
+from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM, Array, TensorSpec
 from nnrt_hdi.v2 import prepared_model_pb2
 
 EXAMPLES = 300
@@ -69,10 +67,9 @@ def test_supported_prepared_and_run_agree(client: RawClient, seed: int) -> None:
     rng = Random(seed)  # noqa: S311
     draft = RandomGraph(rng).draft
     supports = client.supported(draft.message)
-    client.upload(*draft.uploads)
     reasons = [support.reason for support in supports if not support.supported]
     try:
-        prepared = client.prepare(draft.message).prepared
+        prepared = prepare(client, draft)
     except NnrtError as error:
         event("refused")
         assert error.message in reasons
@@ -83,6 +80,16 @@ def test_supported_prepared_and_run_agree(client: RawClient, seed: int) -> None:
     for _ in range(2):
         check_run(client, prepared, rng)
     client.call("PreparedModel.Release", prepared_model_pb2.ReleaseRequest(model_id=prepared.model_id))
+
+
+def prepare(client: RawClient, draft: Draft) -> Any:
+    """The prepared model, after sending those of its constants that are not in the session yet."""
+    outcome = client.prepare(draft.message)
+    missing = {entry.sha256 for entry in outcome.missing.constants}
+    if missing:
+        client.upload(*{data for data in draft.uploads if draft.digest(data) in missing})
+        outcome = client.prepare(draft.message)
+    return outcome.prepared
 
 
 def check_run(client: RawClient, prepared: Any, rng: Random) -> None:
@@ -119,6 +126,9 @@ class RandomGraph:
     def _grow(self) -> None:
         rng = self._rng
         operator = OPERATORS[rng.choice(sorted(OPERATORS))]
+        operands: list[tuple[int | None, Value]] = []
+        attrs: dict[str, Any] = {}
+        outputs: tuple[TensorSpec, ...] = (TensorSpec(DataType.FLOAT32, ()),)
         for _ in range(ATTEMPTS):
             data_type = rng.choice([DataType.FLOAT32, DataType.FLOAT32, *NUMPY_DTYPES])
             operands = self._operands(operator.operands, data_type)
@@ -215,55 +225,12 @@ def fits(rule: OperandRule, spec: TensorSpec) -> bool:
     return (not accepts.data_types or spec.data_type in accepts.data_types) and accepts.min_rank <= spec.rank <= most
 
 
-def is_int_lists(rule: AttributeRule) -> bool:
-    return get_origin(rule.type) is tuple and get_origin(get_args(rule.type)[0]) is tuple
-
-
-def random_quantization(rng: Random, data_type: DataType) -> tuple[QuantParam, ...]:
-    """Mostly sound parameters for types that have them, seldom others."""
-    if data_type not in (DataType.INT8, DataType.UINT8) or rng.random() < 0.3:
-        return (QuantParam(1.0, 0),) if rng.random() < 0.01 else ()
-    if rng.random() < 0.1:
-        return tuple(QuantParam(rng.choice([0.0, -1.0, math.nan]), 300, rng.randint(-1, 9)) for _ in range(2))
-    return tuple(QuantParam(rng.choice([0.5, 0.0, 1e-30, 1e30]), 3) for _ in range(rng.choice([1, 1, 1, 2])))
-
-
 def message_fields(spec: TensorSpec) -> dict[str, Any]:
     """What of a spec is said only where it has it."""
     fields: dict[str, Any] = {} if spec.format is Format.NONE else {"format": spec.format}
     if spec.quant:
         fields["quant_params"] = wire.tensor_message(spec).quant_params
     return fields
-
-
-def random_attribute(rng: Random, rule: AttributeRule) -> Any:
-    # Of what may be left out the first type is the one that counts, of a list that of its elements.
-    kind = get_args(rule.type)[0] if get_args(rule.type) else rule.type
-    if is_int_lists(rule):
-        return tuple((rng.randint(0, 2), rng.randint(0, 2)) for _ in range(rng.choice([0, 0, 2])))
-    if get_origin(rule.type) is tuple:
-        return tuple(random_value(rng, kind) for _ in range(rng.choice([0, 1, 2, 2, 2, 4])))
-    if isinstance(kind, type) and issubclass(kind, IntEnum):
-        return 99 if rng.random() < 0.02 else rng.choice(list(kind)).value
-    if kind is str:
-        return rng.choice(["", "DCR", "CRD", "ACROSS_CHANNELS", "neither"])
-    return rng.random() < 0.5 if kind is bool else random_value(rng, kind)
-
-
-def random_value(rng: Random, kind: type) -> float | int | str:
-    if kind is str:
-        return rng.choice(["", "DCR", "CRD", "ACROSS_CHANNELS", "none that exists"])
-    if kind is int:
-        return 2**62 if rng.random() < 0.01 else rng.choice([-2, -1, 0, 1, 1, 1, 2, 2, 3])
-    return rng.choice([0.0, 0.5, -1.0, 1.0, 1e-5, 1e30, float("inf"), float("nan")])
-
-
-def random_array(rng: Random, shape: Sequence[int], data_type: DataType) -> Array:
-    """Small numbers, so that they may also be axes, shapes and paddings."""
-    count = int(np.prod(shape))
-    dtype = NUMPY_DTYPES[data_type]
-    lowest = 0 if dtype.kind in "ub" else -2
-    return np.array([rng.randint(lowest, 4) for _ in range(count)]).astype(dtype).reshape(shape)
 
 
 # ---- devices that can do less

@@ -278,8 +278,7 @@ def test_claims_that_send_nothing(client: RawClient, daemon: DaemonProcess) -> N
     claims = (chunk(sha256=number.to_bytes(32, "big"), size_bytes=1) for number in range(100_000))
     with pytest.raises(OutOfMemory, match="1024 more bytes pass this session's limit"):
         client.call("NnrtDevice.UploadConstants", *claims)
-    with pytest.raises(OutOfMemory):
-        client.allocate(1)
+    assert client.allocate(1)  # What the broken call left makes room.
 
 
 # ---- buffers

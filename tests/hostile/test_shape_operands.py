@@ -16,7 +16,7 @@ from nnrt_hdi.backend import Cancellation, ModelConfig, load_backend
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.graph import Node
-from nnrt_hdi.ops import infer_node
+from nnrt_hdi.ops import infer_graph, infer_node
 from nnrt_hdi.tensor import TensorSpec
 
 VECTOR_BYTES = 1 << 20
@@ -79,3 +79,21 @@ def test_outputs_by_the_thousand() -> None:
     start = time.process_time()
     prepared.run([np.zeros(2, np.float32)], Cancellation())
     assert time.process_time() - start < 0.5
+
+
+def test_axis_outside_that_comes_with_a_run() -> None:
+    draft = Draft()
+    operands = [draft.input([3]), draft.constant(np.array(0, np.int32)), draft.input([], DataType.INT32)]
+    draft.node(NodeType.GATHER, operands, [draft.output([])])
+    prepared = load_backend("reference").prepare(wire.graph(draft.message), ModelConfig(), lambda _: None)
+    with pytest.raises(InvalidParameter):
+        prepared.run([np.zeros(3, np.float32), np.array(4, np.int32)], Cancellation())
+
+
+def test_inferring_twice_gives_the_same() -> None:
+    """A device infers before it asks its backend, which infers again."""
+    draft = Draft()
+    output = draft.output([2], quant_params=[{"scale": 1}])
+    draft.node(NodeType.NEG, [draft.input([2], DataType.INT32)], [output])
+    first = infer_graph(wire.graph(draft.message))
+    assert bool(first.problems) == bool(infer_graph(first.graph).problems)

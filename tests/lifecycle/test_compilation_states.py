@@ -103,7 +103,7 @@ def test_executor_before_build(device: Device) -> None:
     """There is nothing to run yet."""
     with (
         Compilation(identity_model(), device) as compilation,
-        pytest.raises(OperationForbidden, match="call build first"),
+        pytest.raises(OperationForbidden, match="build"),
     ):
         Executor(compilation)
 

@@ -175,19 +175,23 @@ def test_drain_waits_for_a_build(start_daemon: StartDaemon) -> None:
         assert daemon.wait() == 0
 
 
-def test_second_signal_ends_at_once(start_daemon: StartDaemon, gate: Path) -> None:
-    """An operator who doesn't want to wait for the drain sends another SIGTERM."""
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+def test_second_signal_ends_at_once(
+    start_daemon: StartDaemon, gate: Path, first: signal.Signals, second: signal.Signals
+) -> None:
+    """An operator who doesn't want to wait for the drain sends another SIGTERM, or types Ctrl-C twice."""
     daemon = gated(start_daemon, gate)
     with Observer(daemon.address) as observer, Runtime([daemon.address]) as runtime:
         compilation = Compilation(identity_model(), runtime.device())
         compilation.build()
         run = Executor(compilation).submit([ONE])
         observer.wait_for(lambda state: state.running == 1)
-        daemon.send(signal.SIGTERM)
+        daemon.send(first)
         observer.wait_for(lambda state: state.draining)
         sent_at = time.monotonic()
-        daemon.send(signal.SIGTERM)
-        assert daemon.wait() == -signal.SIGTERM
+        daemon.send(second)
+        assert daemon.wait() == -second
         assert time.monotonic() - sent_at < 1.0
         assert isinstance(run.exception(10), UnavailableDevice)
 
@@ -266,6 +270,8 @@ def test_address_in_use(start_daemon: StartDaemon, tmp_path: Path, unix_listener
     ("arguments", "message"),
     [
         (("--listen", "nowhere"), "Error: --listen: address is 'nowhere'; use HOST:PORT or unix:PATH"),
+        (("--listen", ":50999"), "Error: address ':50999': its host is empty; name one, for example 0.0.0.0"),
+        (("--listen", "unix:"), "Error: address 'unix:': its path is empty; use unix:PATH"),
         (("--listen", "127.0.0.1:65536"), "Error: address '127.0.0.1:65536': port is '65536'; use 0..65535"),
         (("--listen", "127.0.0.1:http"), "Error: address '127.0.0.1:http': port is 'http'; use 0..65535"),
         (("--listen", "203.0.113.1:0"), "Error: address '203.0.113.1:0': can't listen there: Cannot assign"),

@@ -73,7 +73,7 @@ def _real_spec(spec: TensorSpec, scaling: Scaling | None) -> TensorSpec:
 def _vectors(scaling: Scaling, rank: int) -> tuple[AnyArray, AnyArray]:
     """Scales and zero points, shaped to be multiplied with a tensor of this rank."""
     shape = [1] * rank
-    if rank:
+    if len(scaling.params) > 1:
         shape[scaling.axis] = -1
     scale = np.array([param.scale for param in scaling.params], REAL)
     zero_point = np.array([param.zero_point for param in scaling.params], REAL)

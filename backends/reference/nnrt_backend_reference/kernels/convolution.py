@@ -27,6 +27,8 @@ BLOCK_BYTES = 1 << 25
 def conv2d(call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray) -> AnyArray:
     """Every window of x times the weight, as one matrix product per group."""
     image, taps, bias = _channels_last(call, x, weight, bias)
+    if not taps.size:  # There are no channels to sum over, but the kernel may be large.
+        return _finished(call, np.broadcast_to(bias, _nhwc(call)))
     window = _window(call, taps)
     windows = _windows(call, image, window, 0)
     groups = call.attrs.group
@@ -38,6 +40,8 @@ def conv2d(call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray) -> AnyArra
 def conv2d_transpose(call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray) -> AnyArray:
     """Every pixel of x times the weight, added to the output where the window lies, tap by tap."""
     image, taps, bias = _channels_last(call, x, weight, bias)
+    if not taps.size:
+        return _finished(call, np.broadcast_to(bias, _nhwc(call)))
     window = _window(call, taps)
     groups = call.attrs.group
     batch, *sizes, _ = image.shape
@@ -46,12 +50,8 @@ def conv2d_transpose(call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray) 
     image = np.moveaxis(image.reshape(batch, *sizes, groups, taps.shape[3]), 3, 0)
     taps = taps.reshape(groups, 1, channels // groups, *taps.shape[1:])
     y = np.zeros((groups, batch, *out_sizes, channels // groups), call.dtype)
-    cuts = [window.transposed_cut(axis, sizes[axis]) for axis in range(2)]
-    for row, column in itertools.product(*map(range, window.kernel)):
-        (rows, out_rows), (columns, out_columns) = (
-            _overlap((row, column)[i] * window.dilation[i] - cuts[i], window.stride[i], sizes[i], out_sizes[i])
-            for i in range(2)
-        )
+    steps = [_overlaps(window, axis, sizes[axis], out_sizes[axis]) for axis in range(2)]
+    for (row, rows, out_rows), (column, columns, out_columns) in itertools.product(*steps):
         matrices = taps[:, :, None, :, row, column].swapaxes(-1, -2)
         y[:, :, out_rows, out_columns] += image[:, :, rows, columns] @ matrices
     return _finished(call, np.moveaxis(y, 0, 3).reshape(batch, *out_sizes, channels) + bias)
@@ -173,13 +173,21 @@ def _blocks(shape: Shape, most: int) -> Iterator[tuple[slice, ...]]:
     return itertools.product(*parts)
 
 
-def _overlap(offset: int, stride: int, size: int, out_size: int) -> tuple[slice, slice]:
-    """Which pixels p of an axis have their target offset + p stride inside the output, and those targets."""
-    first = max(0, -(offset // stride))
-    last = min(size, -((offset - out_size) // stride))
-    if first >= last:
-        return slice(0), slice(0)
-    return slice(first, last), slice(offset + first * stride, offset + (last - 1) * stride + 1, stride)
+def _overlaps(window: Window, axis: int, size: int, out_size: int) -> list[tuple[int, slice, slice]]:
+    """Taps of a transposed window along an axis, each with the pixels whose target is in the output, and the targets.
+
+    A tap's offset + p stride is the target of pixel p. Taps without any are left out.
+    """
+    stride, cut = window.stride[axis], window.transposed_cut(axis, size)
+    found = []
+    for tap in range(window.kernel[axis]):
+        offset = tap * window.dilation[axis] - cut
+        first = max(0, -(offset // stride))
+        last = min(size, -((offset - out_size) // stride))
+        if first < last:
+            targets = slice(offset + first * stride, offset + (last - 1) * stride + 1, stride)
+            found.append((tap, slice(first, last), targets))
+    return found
 
 
 def _real_elements(window: Window, axis: int, size: int) -> AnyArray:

@@ -5,13 +5,14 @@ import numpy as np
 from nnrt_backend_reference.kernels.kernel import AnyArray, Call, kernel
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.ops.operands import normalized_axis
 from nnrt_hdi.tensor import Shape
 
 
 @kernel(NodeType.GATHER)
 def gather(call: Call, x: AnyArray, indices: AnyArray, axis: AnyArray) -> AnyArray:
     """The entries of x along axis that indices name."""
-    at = int(axis.reshape(()))
+    at = normalized_axis(int(axis.reshape(())), x.ndim)
     require_inside(indices, x.shape[at])
     return np.take(x, indices, axis=at)
 

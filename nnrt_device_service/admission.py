@@ -1,0 +1,104 @@
+"""Which calls get in: those of a living session, within its limits, and no new work once the daemon shuts down."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+
+from nnrt_device_service.device import Device
+from nnrt_device_service.interceptor import OUR_SERVICES
+from nnrt_device_service.session import Session
+from nnrt_hdi.errors import InvalidParameter, UnknownHandle
+from nnrt_hdi.wire import SESSION_METADATA
+
+_OPEN = "DeviceSession/Open"
+# Calls that last as long as the client likes.
+_STREAMS = {"NnrtDevice/UploadConstants", "NnrtDevice/WriteBuffer", "NnrtDevice/ReadBuffer", "PreparedModel/RunStream"}
+# Answered to the end of the daemon. A run stream is no work; each run on it is, and passes the gate by itself.
+_UNGATED = {
+    "NnrtDevice/GetDeviceStatus",
+    "NnrtDevice/ReleaseBuffer",
+    "PreparedModel/Release",
+    "PreparedModel/RunStream",
+}
+
+
+def session_of(device: Device, context: Any) -> Session:
+    """The session a call names; the call is a sign of life of its client."""
+    for key, value in context.invocation_metadata():
+        if key == SESSION_METADATA:
+            session = device.sessions.of(value)
+            session.touch()
+            return session
+    raise UnknownHandle(f"the call names no session; send its id as metadata {SESSION_METADATA!r}")
+
+
+class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
+    """Counts each call of our services in its session, from before its request has come until its end.
+
+    To gRPC every handler then takes a stream of requests: it would give a thread to a call that never sends its only
+    one before asking us.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+
+    def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
+        handler = continuation(details)
+        if handler is None or not details.method.startswith(OUR_SERVICES):
+            return handler
+        method = details.method.removeprefix(OUR_SERVICES)
+        request_arity = "stream" if handler.request_streaming else "unary"
+        reply_arity = "stream" if handler.response_streaming else "unary"
+        behavior = getattr(handler, f"{request_arity}_{reply_arity}")
+        request_of = iter if handler.request_streaming else _only
+
+        def call(requests: Iterator[Any], context: Any) -> Any:
+            with self._place(method, context):
+                request = request_of(requests)
+                with self._work(method, context):
+                    return behavior(request, context)
+
+        def stream(requests: Iterator[Any], context: Any) -> Iterator[Any]:
+            with self._place(method, context):
+                request = request_of(requests)
+                with self._work(method, context):
+                    yield from behavior(request, context)
+
+        make_handler = getattr(grpc, f"stream_{reply_arity}_rpc_method_handler")
+        return make_handler(
+            stream if handler.response_streaming else call,
+            request_deserializer=handler.request_deserializer,
+            response_serializer=handler.response_serializer,
+        )
+
+    @contextmanager
+    def _place(self, method: str, context: Any) -> Iterator[None]:
+        if method == _OPEN:
+            yield  # `Sessions` counts them.
+            return
+        session = session_of(self._device, context)
+        with (session.open_stream if method in _STREAMS else session.call)(context.cancel):
+            yield
+
+    @contextmanager
+    def _work(self, method: str, context: Any) -> Iterator[None]:
+        gate = self._device.gate
+        if method == _OPEN:
+            gate.require_open()
+            yield
+        elif method in _UNGATED:
+            yield
+        else:
+            with gate.passage():  # Until the work has ended, which may go on after its client has gone...
+                gate.enter()  # ...and until gRPC has sent the reply.
+                if not context.add_callback(gate.leave):
+                    gate.leave()
+                yield
+
+
+def _only(requests: Iterator[Any]) -> Any:
+    for request in requests:
+        return request
+    raise InvalidParameter("the call ended without a request; send one")
