@@ -89,7 +89,8 @@ class TensorSpec:
         fixed = math.prod(dim for dim in self.shape if dim > 0)
         if self.item_size and fixed * _WIDEST_BYTES > MAX_TENSOR_BYTES:
             raise InvalidParameter(
-                f"shape {list(self.shape)} of {self.data_type.name} overflows 2^63 bytes, at {_WIDEST_BYTES} for each element"
+                f"shape {list(self.shape)} of {self.data_type.name} overflows 2^63 bytes,"
+                f" at {_WIDEST_BYTES} for each element"
             )
 
     def __str__(self) -> str:

@@ -5,6 +5,7 @@ Sizes and paddings are those of `nnrt_hdi.ops.convolution`.
 """
 
 import itertools
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from nnrt_backend_reference.kernels.activation import fused
 from nnrt_backend_reference.kernels.arithmetic import quotient
-from nnrt_backend_reference.kernels.kernel import AnyArray, Call, cast_all, kernel, require_memory
+from nnrt_backend_reference.kernels.kernel import AnyArray, AnyDType, Call, cast_all, kernel, require_memory
 from nnrt_backend_reference.kernels.reduction import accumulator, lowest
 from nnrt_hdi.enums import Format, NodeType
 from nnrt_hdi.errors import OperationFailed
@@ -62,7 +63,8 @@ def avg_pool(call: Call, x: AnyArray) -> AnyArray:
     """Mean of each window over its real elements; integers round towards zero."""
     (image,) = _channels_last(call, x)
     window = _pooling_window(call)
-    total = _windows(call, image, window, 0).sum(axis=(4, 5), dtype=accumulator(x.dtype))
+    windows = _windows(call, image, window, 0)
+    total = _folded(windows, np.add, accumulator(x.dtype))
     rows, columns = (_real_elements(window, axis, image.shape[1 + axis]) for axis in range(2))
     counts = (rows[:, None] * columns)[..., None].astype(total.dtype)
     return _finished(call, quotient(total, counts))
@@ -73,7 +75,19 @@ def max_pool(call: Call, x: AnyArray) -> AnyArray:
     """Maximum of each window; the padding is lower than everything."""
     (image,) = _channels_last(call, x)
     windows = _windows(call, image, _pooling_window(call), lowest(x.dtype))
-    return _finished(call, windows.max(axis=(4, 5)))
+    return _finished(call, _folded(windows, np.maximum, x.dtype))
+
+
+def _folded(windows: AnyArray, fold: np.ufunc, dtype: AnyDType) -> AnyArray:
+    """The elements of each window folded into one: tap by tap along the image, unless windows are few and large."""
+    *positions, height, width = windows.shape
+    if height * width > math.prod(positions):
+        result: AnyArray = fold.reduce(windows, axis=(4, 5), dtype=dtype)
+        return result
+    y = windows[..., 0, 0].astype(dtype)
+    for row, column in itertools.islice(itertools.product(range(height), range(width)), 1, None):
+        fold(y, windows[..., row, column], out=y)
+    return y
 
 
 def _channels_last(call: Call, *arrays: AnyArray) -> list[AnyArray]:
@@ -127,7 +141,7 @@ def _padded(call: Call, image: AnyArray, window: Window, border: float) -> AnyAr
         return image
     shape = batch, top + height + bottom, left + width + right, channels
     require_memory(call, shape, image.dtype)
-    padded = np.full(shape, border, image.dtype)
+    padded = np.full_like(image, border, shape=shape)  # Lies in memory as the image does.
     padded[:, top : top + height, left : left + width] = image
     return padded
 
@@ -153,14 +167,14 @@ def _depthwise(windows: AnyArray, taps: AnyArray) -> AnyArray:
     """Each channel by its own filters, [channels * multiplier, height, width, 1], one kernel tap at a time."""
     *positions, channels, height, width = windows.shape
     filters = taps.reshape(channels, -1, height, width)
-    multiplier = filters.shape[1]
-    # Channels innermost, so that each step runs over contiguous memory: [multiplier, ..., channels].
-    y = np.zeros((multiplier, *positions, channels), windows.dtype)
-    product = np.empty_like(y[0])
-    for out, row, column in itertools.product(range(multiplier), range(height), range(width)):
-        np.multiply(windows[..., row, column], filters[:, out, row, column], out=product)
-        y[out] += product
-    return np.moveaxis(y, 0, -1).reshape(*positions, -1)
+    # As the image lies in memory, so that each step runs along it.
+    results = [np.zeros_like(windows[..., 0, 0]) for _ in range(filters.shape[1])]
+    product = np.empty_like(results[0])
+    for row, column in itertools.product(range(height), range(width)):
+        for out, result in enumerate(results):
+            np.multiply(windows[..., row, column], filters[:, out, row, column], out=product)
+            result += product
+    return results[0] if len(results) == 1 else np.stack(results, axis=-1).reshape(*positions, -1)
 
 
 def _blocks(shape: Shape, most: int) -> Iterator[tuple[slice, ...]]:
