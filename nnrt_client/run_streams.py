@@ -148,16 +148,19 @@ class RunStreams:
             self._idle.append(stream)
 
     def _end_all(self, reason: NnrtError) -> None:
+        """End the runs that wait.
+
+        One on a stream ends with it, when the connection closes its channel: a reply that the daemon sent before it
+        ended is still read.
+        """
         with self._changed:
             self._death = reason
-            runs = list(self._in_flight())
-            for stream in self._open:
-                stream.run = None
-                stream.hang_up()
-            self._waiting.clear()
+            waiting, self._waiting = self._waiting, deque()
             self._idle.clear()
+            for stream in self._open:
+                stream.hang_up()
             self._changed.notify_all()
-        for run in runs:
+        for run in waiting:
             run.fail(reason)
 
     def _in_flight(self) -> Iterator[PendingRun]:
