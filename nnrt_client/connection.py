@@ -46,6 +46,7 @@ class Connection:
         self._settled = threading.Event()
         self._is_closing = False
         self._ending_thread = 0
+        self._calls: set[Any] = set()
         self._on_death: list[Callable[[NnrtError], None]] = []
         self._outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._last_heard = time.monotonic()
@@ -76,17 +77,35 @@ class Connection:
     def call(self, method: Callable[..., ReplyT], request: Any, timeout_s: float, what: str) -> ReplyT:
         """One RPC with one reply."""
         with self.translated(what, timeout_s):
-            return method(request, timeout=timeout_s, metadata=self.metadata)
+            started = method.future(request, timeout=timeout_s, metadata=self.metadata)  # type: ignore[attr-defined]
+            with self._cancelled_at_the_end(started):
+                return started.result()  # type: ignore[no-any-return]
 
     def stream(self, method: Callable[..., Any], request: Any, timeout_s: float, what: str) -> Iterator[Any]:
         """One RPC with many replies, translated while they are read."""
         with self.translated(what, timeout_s):
-            yield from method(request, timeout=timeout_s, metadata=self.metadata)
+            started = method(request, timeout=timeout_s, metadata=self.metadata)
+            with self._cancelled_at_the_end(started):
+                yield from started
 
     def start(self, method: Callable[..., Any], requests: Iterator[Any]) -> Any:
         """Begin a call that lasts as long as the caller likes; whoever reads it asks `verdict` about its end."""
         with self.translated("opening a stream"):
             return method(requests, metadata=self.metadata)
+
+    @contextmanager
+    def _cancelled_at_the_end(self, call: Any) -> Iterator[None]:
+        """Give a call up when the session ends: gRPC waits until a stopped daemon takes the bytes of a request."""
+        self._calls.add(call)
+        try:
+            if not self.is_alive:
+                call.cancel()
+            yield
+        except grpc.FutureCancelledError:
+            self.require_alive()
+            raise
+        finally:
+            self._calls.discard(call)
 
     @contextmanager
     def translated(self, what: str, timeout_s: float | None = None) -> Iterator[None]:
@@ -140,8 +159,9 @@ class Connection:
             self._over.wait(self.settings.verdict_timeout_s)
         self._end(UnavailableDevice("the session was closed", place=self.place))
         # Another thread may be ending it: when this returns, what was in flight has been told.
-        if self._ending_thread != threading.get_ident():
-            self._settled.wait(self.settings.verdict_timeout_s)
+        patience_s = self.settings.verdict_timeout_s
+        if self._ending_thread != threading.get_ident() and self._settled.wait(patience_s):
+            self._closing.join(patience_s)
 
     # ---- the session's stream
 
@@ -240,10 +260,14 @@ class Connection:
         self._outbox.put(None)
         _log.info("session over: %s", reason)
         self._ending_thread = threading.get_ident()
+        for call in list(self._calls):
+            call.cancel()
         for listener in listeners:
             try:
                 listener(reason)
             except Exception:
                 _log.exception("what follows the end of a session failed")
+        # In a thread of its own, for it waits like the calls above.
+        self._closing = threading.Thread(target=self._channel.close, name=f"nnrt-close {self.address}", daemon=True)
+        self._closing.start()
         self._settled.set()
-        self._channel.close()

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,9 +21,12 @@ def leaves_nothing_behind() -> Iterator[None]:
     threads_before = set(threading.enumerate())
     children_before = _children()
     yield
-    for thread in set(threading.enumerate()) - threads_before:
-        thread.join(_THREAD_GRACE_S)
-    left = [thread.name for thread in set(threading.enumerate()) - threads_before]
+    deadline = time.monotonic() + _THREAD_GRACE_S
+    while (threads := set(threading.enumerate()) - threads_before) and time.monotonic() < deadline:
+        for thread in threads:
+            if thread.ident is not None:  # Else it is just being started.
+                thread.join(max(deadline - time.monotonic(), 0.0))
+    left = [thread.name for thread in threads]
     assert not left, f"the test left threads behind: {left}"
     orphans = _children() - children_before
     assert not orphans, f"the test left processes behind: {orphans}"

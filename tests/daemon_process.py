@@ -50,6 +50,11 @@ class DaemonProcess:
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
+    def stop(self) -> None:
+        """SIGSTOP; none of its threads runs when this returns."""
+        self.send(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED)
+
     def wait(self) -> int:
         """Wait for its end; the exit code."""
         return self.process.wait(_EXIT_S)

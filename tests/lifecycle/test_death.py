@@ -89,12 +89,12 @@ def blocked_upload(daemon: DaemonProcess, device: Device) -> BlockedCall:
     begun = threading.Event()
     call = BlockedCall(lambda: large_upload(device, begun))
     assert begun.wait(10)
-    daemon.send(signal.SIGSTOP)
+    daemon.stop()
     return call
 
 
 def blocked_status(daemon: DaemonProcess, device: Device) -> BlockedCall:
-    daemon.send(signal.SIGSTOP)
+    daemon.stop()
     return BlockedCall(device.status)
 
 
@@ -297,7 +297,7 @@ def test_stopped_daemon_is_noticed(
     with Runtime([daemon.address], Settings(heartbeat_timeout_s=HEARTBEAT_S)) as runtime:
         device = runtime.device()
         call = start(device)
-        daemon.send(signal.SIGSTOP)
+        daemon.stop()
         stopped_at = time.monotonic()
         call.wait()
         assert type(call.error) is UnavailableDevice
@@ -306,6 +306,24 @@ def test_stopped_daemon_is_noticed(
         with Observer(daemon.address) as observer:
             observer.wait_until_empty()
         assert runtime.devices() == [device]
+
+
+def test_closing_while_the_daemon_is_stopped(start_daemon: StartDaemon) -> None:
+    """A runtime can be closed before the silence is noticed, whatever is in flight."""
+    daemon = start_daemon("--backend", "slow")
+    with Runtime([daemon.address]) as runtime:
+        device = runtime.device()
+        calls = [silent_run(device), silent_upload(device)]
+        daemon.stop()
+        for call in calls:
+            call.require_blocked()
+        closed_at = time.monotonic()
+        runtime.close()
+        for call in calls:
+            assert type(call.wait().error) is UnavailableDevice
+            assert call.ended_at - closed_at < 2.0
+        assert time.monotonic() - closed_at < 4.0
+    daemon.kill()
 
 
 @pytest.mark.parametrize(
@@ -343,7 +361,7 @@ def test_silence_is_the_clients_own_to_define(start_daemon: StartDaemon) -> None
         Runtime([daemon.address], Settings(heartbeat_timeout_s=60)) as patient,
     ):
         device, kept = hasty.device(), patient.device()
-        daemon.send(signal.SIGSTOP)
+        daemon.stop()
         with pytest.raises(UnavailableDevice, match=r"silent for .*heartbeat_timeout_s is 1"):
             device.status()
         daemon.send(signal.SIGCONT)
