@@ -1,0 +1,117 @@
+"""Compiled models as files: what a device exported, and all that must be known to load it again."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from typing_extensions import Buffer
+
+from nnrt_hdi.backend import DeviceInfo, ModelConfig
+from nnrt_hdi.container import Part, packed, unpacked
+from nnrt_hdi.enums import DeviceType, PerformanceMode
+from nnrt_hdi.errors import InvalidFile, NnrtError
+from nnrt_hdi.graph_file import described_spec, read_spec
+from nnrt_hdi.tensor import TensorSpec
+
+KIND = "compiled model"
+
+# Those of NNRt's cache files.
+MAX_PARTS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a compiled model was made for, and so runs on."""
+
+    # The unique name of the device: device, vendor, HDI version.
+    device: str
+    vendor: str
+    device_type: DeviceType
+    backend: str
+    backend_version: str
+
+    @classmethod
+    def of(cls, info: DeviceInfo, unique_name: str) -> "Target":
+        return cls(unique_name, info.vendor_name, info.device_type, info.backend_name, info.backend_version)
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What devices that can load each other's models have in common."""
+        return self.vendor, self.device_type, self.backend, self.backend_version
+
+    def describe_kind(self) -> str:
+        """For messages."""
+        return f"{self.backend} {self.backend_version} ({self.vendor}, {self.device_type.name})"
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledModel:
+    """A compiled model with its manifest."""
+
+    target: Target
+    # SHA-256 of the graph it was compiled from, see `graph_digest`.
+    graph_digest: bytes
+    config: ModelConfig
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    # The version that the application gave its cache.
+    version: int
+    parts: Sequence[Part]
+
+    def packed(self) -> list[Buffer]:
+        """A file, as pieces to be written one after the other."""
+        target, config = self.target, self.config
+        about = {
+            "device": target.device,
+            "vendor": target.vendor,
+            "device_type": target.device_type.name,
+            "backend": target.backend,
+            "backend_version": target.backend_version,
+            "graph": self.graph_digest.hex(),
+            # The priority is that of a use, not of what was compiled.
+            "float16": config.enable_float16,
+            "mode": config.mode.name,
+            "extensions": {name: value.hex() for name, value in config.extensions.items()},
+            "inputs": [described_spec(spec) for spec in self.inputs],
+            "outputs": [described_spec(spec) for spec in self.outputs],
+            "version": self.version,
+        }
+        return packed(KIND, about, self.parts)
+
+    @classmethod
+    def unpacked(cls, data: Buffer) -> "CompiledModel":
+        """The model in a file, its parts as views of `data`. Raises InvalidFile unless every byte is as written."""
+        about, parts = unpacked(KIND, data)
+        if not 1 <= len(parts) <= MAX_PARTS:
+            raise InvalidFile(f"it has {len(parts)} parts; a compiled model has 1..{MAX_PARTS}")
+        try:
+            return cls(
+                Target(
+                    _text(about, "device"),
+                    _text(about, "vendor"),
+                    DeviceType[about["device_type"]],
+                    _text(about, "backend"),
+                    _text(about, "backend_version"),
+                ),
+                bytes.fromhex(about["graph"]),
+                ModelConfig(
+                    enable_float16=about["float16"] is True,
+                    mode=PerformanceMode[about["mode"]],
+                    extensions={name: bytes.fromhex(value) for name, value in about["extensions"].items()},
+                ),
+                tuple(read_spec(spec) for spec in about["inputs"]),
+                tuple(read_spec(spec) for spec in about["outputs"]),
+                int(about["version"]),
+                parts,
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, NnrtError) as error:
+            raise InvalidFile(
+                f"its manifest is not that of a compiled model: {type(error).__name__} {error}"
+            ) from error
+
+
+def _text(about: dict[str, Any], name: str) -> str:
+    value = about[name]
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {value!r}")
+    return value

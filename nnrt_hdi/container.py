@@ -1,0 +1,169 @@
+"""Files made of parts, of which no bit can change unnoticed.
+
+    magic            8 bytes
+    manifest size    8 bytes, little endian
+    manifest SHA-256 32 bytes
+    manifest         JSON: kind, format, the size and SHA-256 of every part, and what the kind adds
+    parts            each at a multiple of 64 bytes; zeros in between
+
+A file is complete or not there: it is written beside its place and then moved there.
+"""
+
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from typing_extensions import Buffer, Self
+
+from nnrt_hdi.errors import InvalidFile
+
+MAGIC = b"NNRTPART"
+FORMAT = 1
+ALIGNMENT = 64
+# What a crash in the middle of writing leaves behind is called so, and is nobody's file.
+TEMPORARY_SUFFIX = ".tmp"
+
+_SHA256_BYTES = 32
+_HEAD_BYTES = len(MAGIC) + 8 + _SHA256_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Bytes and their SHA-256."""
+
+    data: memoryview
+    sha256: bytes
+
+    @classmethod
+    def of(cls, data: Buffer) -> Self:
+        """The part that holds these bytes, which nobody may change from now on."""
+        view = memoryview(data)
+        flat = view.cast("B") if view.nbytes else memoryview(b"")
+        return cls(flat, hashlib.sha256(flat).digest())
+
+
+def packed(kind: str, about: Mapping[str, Any], parts: Sequence[Part]) -> list[Buffer]:
+    """A file, as pieces to be written one after the other. `about` is what the manifest says besides, as JSON."""
+    manifest = json.dumps(
+        {
+            "kind": kind,
+            "format": FORMAT,
+            "parts": [{"size": part.data.nbytes, "sha256": part.sha256.hex()} for part in parts],
+            "about": about,
+        },
+        separators=(",", ":"),
+        sort_keys=True,
+    ).encode()
+    head = MAGIC + len(manifest).to_bytes(8, "little") + hashlib.sha256(manifest).digest()
+    pieces: list[Buffer] = [head, manifest]
+    end = len(head) + len(manifest)
+    for part in parts:
+        pieces += [bytes(-end % ALIGNMENT), part.data]
+        end += -end % ALIGNMENT + part.data.nbytes
+    return pieces
+
+
+def unpacked(kind: str, data: Buffer) -> tuple[dict[str, Any], tuple[Part, ...]]:
+    """What the manifest of a file says besides, and its parts as views of `data`.
+
+    Raises InvalidFile unless it is a whole file of this kind in which every byte is the one that was written.
+    """
+    view = memoryview(data)
+    view = view.cast("B") if view.nbytes else memoryview(b"")
+    manifest, end = _manifest(view)
+    if manifest.get("kind") != kind or manifest.get("format") != FORMAT:
+        raise InvalidFile(
+            f"it is of kind {manifest.get('kind')!r}, format {manifest.get('format')!r}; {kind!r}, {FORMAT} is needed"
+        )
+    parts = []
+    for number, (size, sha256) in enumerate(_listed(manifest)):
+        start = end + -end % ALIGNMENT
+        if size > view.nbytes - start:
+            raise InvalidFile(f"it ends within part {number}; it was cut off")
+        end_of_part = start + size
+        if any(view[end:start]) or hashlib.sha256(view[start:end_of_part]).digest() != sha256:
+            raise InvalidFile(f"part {number} is not what was written; the file is damaged")
+        parts.append(Part(view[start:end_of_part].toreadonly(), sha256))
+        end = end_of_part
+    if end != view.nbytes:
+        raise InvalidFile(f"{view.nbytes - end} bytes follow its last part; the file is damaged")
+    about = manifest.get("about")
+    if not isinstance(about, dict):
+        raise InvalidFile("its manifest says nothing about it; the file is damaged")
+    return about, tuple(parts)
+
+
+def is_packed(data: Buffer) -> bool:
+    """Whether bytes begin like a file of this module."""
+    return bytes(memoryview(data)[: len(MAGIC)]) == MAGIC
+
+
+def write(path: Path, pieces: Iterable[Buffer]) -> None:
+    """Write a file that is complete when it appears, in place of an earlier one. Raises OSError, and leaves nothing."""
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}{TEMPORARY_SUFFIX}")
+    try:
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb", buffering=0) as file:
+            for piece in pieces:
+                rest = memoryview(piece)
+                rest = rest.cast("B") if rest.nbytes else rest
+                while rest.nbytes:
+                    rest = rest[file.write(rest) :]
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    _sync_directory(path.parent)
+
+
+def read(path: Path) -> memoryview:
+    """The bytes of a file, in memory aligned for any element type. Raises OSError."""
+    with path.open("rb", buffering=0) as file:
+        data = np.empty(os.fstat(file.fileno()).st_size, np.uint8)
+        filled = 0
+        while filled < data.size and (count := file.readinto(data[filled:].data)):
+            filled += count
+    return data[:filled].data.toreadonly()
+
+
+def _manifest(view: memoryview) -> tuple[dict[str, Any], int]:
+    if view.nbytes < _HEAD_BYTES or bytes(view[: len(MAGIC)]) != MAGIC:
+        raise InvalidFile(f"it does not begin with {MAGIC!r}; it is another kind of file, or damaged")
+    size = int.from_bytes(view[len(MAGIC) : len(MAGIC) + 8], "little")
+    if size > view.nbytes - _HEAD_BYTES:
+        raise InvalidFile("it ends within its manifest; it was cut off")
+    text = view[_HEAD_BYTES : _HEAD_BYTES + size]
+    if hashlib.sha256(text).digest() != bytes(view[_HEAD_BYTES - _SHA256_BYTES : _HEAD_BYTES]):
+        raise InvalidFile("its manifest is not what was written; the file is damaged")
+    try:
+        manifest = json.loads(bytes(text))
+    except (ValueError, RecursionError) as error:
+        raise InvalidFile(f"its manifest is not JSON: {error}") from error
+    if not isinstance(manifest, dict):
+        raise InvalidFile("its manifest is no JSON object")
+    return manifest, _HEAD_BYTES + size
+
+
+def _listed(manifest: Mapping[str, Any]) -> list[tuple[int, bytes]]:
+    try:
+        listed = [(entry["size"], bytes.fromhex(entry["sha256"])) for entry in manifest["parts"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidFile("its manifest lists no parts") from error
+    if not all(type(size) is int and size >= 0 for size, _ in listed):
+        raise InvalidFile("its manifest lists parts of no size")
+    return listed
+
+
+def _sync_directory(path: Path) -> None:
+    """Make a renaming last through a power failure."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
