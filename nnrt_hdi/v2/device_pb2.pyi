@@ -1,6 +1,7 @@
 from nnrt_hdi.v2 import enums_pb2 as _enums_pb2
 from nnrt_hdi.v2 import model_pb2 as _model_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
@@ -87,14 +88,24 @@ class MissingConstant(_message.Message):
     def __init__(self, sha256: _Optional[bytes] = ..., received_bytes: _Optional[int] = ...) -> None: ...
 
 class PreparedModelInfo(_message.Message):
-    __slots__ = ("model_id", "inputs", "outputs")
+    __slots__ = ("model_id", "inputs", "outputs", "origin")
+    class Origin(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        COMPILED: _ClassVar[PreparedModelInfo.Origin]
+        RESTORED: _ClassVar[PreparedModelInfo.Origin]
+        STORED: _ClassVar[PreparedModelInfo.Origin]
+    COMPILED: PreparedModelInfo.Origin
+    RESTORED: PreparedModelInfo.Origin
+    STORED: PreparedModelInfo.Origin
     MODEL_ID_FIELD_NUMBER: _ClassVar[int]
     INPUTS_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
     model_id: int
     inputs: _containers.RepeatedCompositeFieldContainer[_model_pb2.Tensor]
     outputs: _containers.RepeatedCompositeFieldContainer[_model_pb2.Tensor]
-    def __init__(self, model_id: _Optional[int] = ..., inputs: _Optional[_Iterable[_Union[_model_pb2.Tensor, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[_model_pb2.Tensor, _Mapping]]] = ...) -> None: ...
+    origin: PreparedModelInfo.Origin
+    def __init__(self, model_id: _Optional[int] = ..., inputs: _Optional[_Iterable[_Union[_model_pb2.Tensor, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[_model_pb2.Tensor, _Mapping]]] = ..., origin: _Optional[_Union[PreparedModelInfo.Origin, str]] = ...) -> None: ...
 
 class ConstantChunk(_message.Message):
     __slots__ = ("sha256", "size_bytes", "offset", "data")

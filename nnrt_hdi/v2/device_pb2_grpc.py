@@ -116,6 +116,8 @@ class NnrtDeviceServicer(object):
 
     def PrepareModelFromModelCache(self, request, context):
         """Restores what IPreparedModel.ExportModelCache gave: the same buffers in the same order, on the same kind of device.
+        Buffers may be named by their digest (ConstantRef), and are then uploaded like constants: the stream ends with
+        `missing` until they are here.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
