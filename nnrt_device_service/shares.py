@@ -18,6 +18,10 @@ class Party:
         self.last_start = 0  # Which of all starts was its last.
 
 
+# Of the clock, where 1 is the pace of an even share. With that, a client that has one run at a time would pay for the
+# moments in which it reads the result and sends the next; the less it is, the more can newcomers take from the others.
+_PACE = 0.5
+
 PartyT = TypeVar("PartyT", bound=Party)
 
 
@@ -25,9 +29,9 @@ class Shares(Generic[PartyT]):
     """Whoever has spent least goes next: start-time fair queueing (Goyal, Vin, Cheng 1996). Not safe for threads.
 
     A party that comes, or had nothing waiting when others were served, has spent at least what the clock says: nobody
-    saves up by idling. The clock never stands behind who is served, and runs at the pace of an even share (Parekh,
-    Gallager 1993): it overtakes what anybody has spent, so that not even an endless row of newcomers holds up a party
-    that waits.
+    saves up by idling. The clock never stands behind who is served, and goes on by itself, slower than an even share
+    grows: it overtakes what anybody has spent, so that not even an endless row of newcomers holds up a party that
+    waits.
     """
 
     __slots__ = ("_active", "_clock", "_looked_at", "_running", "_starts", "_waiting")
@@ -92,7 +96,7 @@ class Shares(Generic[PartyT]):
 
     def _advance(self, now: float) -> None:
         if self._running:
-            self._clock += (now - self._looked_at) * self._running / self._active
+            self._clock += _PACE * (now - self._looked_at) * self._running / self._active
         self._looked_at = now
 
     def _join(self, party: PartyT, now: float) -> None:
