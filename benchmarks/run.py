@@ -8,6 +8,7 @@ from pathlib import Path
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import carriers
+import fairness
 import kernels
 import small_run
 from report import machine
@@ -16,7 +17,7 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
 
 
 def main() -> None:
-    reports = [*small_run.measure(), *carriers.measure(), *kernels.measure()]
+    reports = [*small_run.measure(), *carriers.measure(), *fairness.measure(), *kernels.measure()]
     for report in reports:
         report.show()
     day = datetime.datetime.now(datetime.timezone.utc).date()

@@ -1,6 +1,7 @@
 """One client's session with one daemon: opened, kept alive, and declared dead in exactly one place."""
 
 import logging
+import os
 import queue
 import threading
 import time
@@ -183,7 +184,9 @@ class Connection:
 
     def _requests(self) -> Iterator[Any]:
         """Hello, then beats until the session is over. Runs in a thread of gRPC's."""
-        hello = session_pb2.Hello(protocol_minor=PROTOCOL_MINOR, client_name=f"nnrt-client {__version__}")
+        hello = session_pb2.Hello(
+            protocol_minor=PROTOCOL_MINOR, client_name=f"nnrt-client {__version__}", user=str(os.getuid())
+        )
         yield session_pb2.SessionRequest(hello=hello)
         sequence = 0
         while self.is_alive:

@@ -116,6 +116,11 @@ def _until_the_gate_opens(gate: Path, inputs: Sequence[Array], cancellation: Can
     return [inputs[0]]
 
 
+def _for_a_while(seconds: float, inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
+    threading.Event().wait(seconds)
+    return [inputs[0]]
+
+
 class _PickyBackend(_Backend):
     def supported(self, graph: Graph) -> list[Support]:
         refused = Support("the picky backend runs no SUB")
@@ -162,7 +167,13 @@ def hanging(options: Mapping[str, str]) -> Backend:
 def gated(options: Mapping[str, str]) -> Backend:
     """A run ends when somebody has opened and closed the FIFO of the option `gate` for writing."""
     run = partial(_until_the_gate_opens, Path(options["gate"]))
-    return _Backend("gated", run, Capabilities(dynamic_input=True))
+    return _Backend("gated", run, Capabilities(dynamic_input=True, priority=True))
+
+
+def steady(options: Mapping[str, str]) -> Backend:
+    """A run takes the seconds of the option `seconds`."""
+    run = partial(_for_a_while, float(options["seconds"]))
+    return _Backend("steady", run, Capabilities(dynamic_input=True, priority=True))
 
 
 def compiling(options: Mapping[str, str]) -> Backend:
