@@ -1,8 +1,9 @@
 """Compiled models as files: what a device exported, and all that must be known to load it again."""
 
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from typing_extensions import Buffer
 
@@ -17,6 +18,8 @@ KIND = "compiled model"
 
 # Those of NNRt's cache files.
 MAX_PARTS = 100
+
+ValueT = TypeVar("ValueT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,21 +90,21 @@ class CompiledModel:
         try:
             return cls(
                 Target(
-                    _text(about, "device"),
-                    _text(about, "vendor"),
+                    _of_type(str, about, "device"),
+                    _of_type(str, about, "vendor"),
                     DeviceType[about["device_type"]],
-                    _text(about, "backend"),
-                    _text(about, "backend_version"),
+                    _of_type(str, about, "backend"),
+                    _of_type(str, about, "backend_version"),
                 ),
                 bytes.fromhex(about["graph"]),
                 ModelConfig(
-                    enable_float16=about["float16"] is True,
+                    enable_float16=_of_type(bool, about, "float16"),
                     mode=PerformanceMode[about["mode"]],
                     extensions={name: bytes.fromhex(value) for name, value in about["extensions"].items()},
                 ),
                 tuple(read_spec(spec) for spec in about["inputs"]),
                 tuple(read_spec(spec) for spec in about["outputs"]),
-                int(about["version"]),
+                _of_type(int, about, "version"),
                 parts,
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, NnrtError) as error:
@@ -110,8 +113,8 @@ class CompiledModel:
             ) from error
 
 
-def _text(about: dict[str, Any], name: str) -> str:
+def _of_type(kind: type[ValueT], about: dict[str, Any], name: str) -> ValueT:
     value = about[name]
-    if not isinstance(value, str):
-        raise TypeError(f"{name} is {value!r}")
+    if type(value) is not kind:
+        raise TypeError(f"{name} is {reprlib.repr(value)}, no {kind.__name__}")
     return value

@@ -85,7 +85,7 @@ class _Backend(Backend):
         self._exported = graph.input_specs
         return _Model(graph.input_specs, graph.output_specs, self._run)
 
-    def restore(self, cache: Sequence[bytes], config: ModelConfig) -> PreparedModel:
+    def restore(self, cache: Sequence[bytes | memoryview], config: ModelConfig) -> PreparedModel:
         if list(cache) != _Model((), (), self._run).export():
             raise InvalidFile("this is no model of the test backend")
         return _Model(self._exported, self._exported, self._run)
@@ -183,6 +183,11 @@ def picky(options: Mapping[str, str]) -> Backend:
 def silent(options: Mapping[str, str]) -> Backend:
     """Does not say which shapes it takes."""
     return _SilentBackend("silent", _identity, Capabilities(dynamic_input=True))
+
+
+def plain(options: Mapping[str, str]) -> Backend:
+    """Has no capability but dynamic inputs."""
+    return _Backend("plain", _identity, Capabilities(dynamic_input=True))
 
 
 def cached(options: Mapping[str, str]) -> Backend:
