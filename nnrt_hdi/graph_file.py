@@ -27,6 +27,9 @@ from nnrt_hdi.tensor import Array, QuantParam, TensorSpec
 
 KIND = "graph"
 
+# As much as messages show of what is wrong in a manifest.
+MAX_SHOWN = 200
+
 # Integers are those that the wire carries.
 _INT32 = range(-(2**31), 2**31)
 _INT64 = range(-(2**63), 2**63)
@@ -79,7 +82,7 @@ def read_graph(described: Any, parts: Mapping[bytes, Part]) -> Graph:
     except NnrtError as error:
         raise InvalidFile(f"it holds no sound graph: {error}") from error
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-        raise InvalidFile(f"it holds no graph: {type(error).__name__} {error}") from error
+        raise InvalidFile(f"it holds no graph: {type(error).__name__} {str(error)[:MAX_SHOWN]}") from error
     if len({constant.sha256 for constant in graph.constants.values()}) < len(parts):
         raise InvalidFile("it holds parts that are no constant of its graph")
     return graph

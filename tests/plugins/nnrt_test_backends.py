@@ -45,7 +45,7 @@ class _Model(PreparedModel):
         _log.info("run started with %s", inputs[0].flat[0])
         return self._run(inputs, cancellation)
 
-    def export(self) -> list[bytes]:
+    def export(self) -> Sequence[bytes | memoryview]:
         return [b"compiled", bytes(range(256)) * 4096]
 
     def input_ranges(self) -> list[DimRange]:
@@ -86,7 +86,7 @@ class _Backend(Backend):
         return _Model(graph.input_specs, graph.output_specs, self._run)
 
     def restore(self, cache: Sequence[bytes | memoryview], config: ModelConfig) -> PreparedModel:
-        if list(cache) != _Model((), (), self._run).export():
+        if list(cache) != list(_Model((), (), self._run).export()):
             raise InvalidFile("this is no model of the test backend")
         return _Model(self._exported, self._exported, self._run)
 
@@ -130,6 +130,17 @@ class _SilentModel(_Model):
 class _SilentBackend(_Backend):
     def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
         return _SilentModel(graph.input_specs, graph.output_specs, self._run)
+
+
+class _PlainModel(_Model):
+    export = PreparedModel.export
+
+
+class _PlainBackend(_Backend):
+    restore = Backend.restore
+
+    def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
+        return _PlainModel(graph.input_specs, graph.output_specs, self._run)
 
 
 class _SlowCompiler(_Backend):
@@ -187,7 +198,7 @@ def silent(options: Mapping[str, str]) -> Backend:
 
 def plain(options: Mapping[str, str]) -> Backend:
     """Has no capability but dynamic inputs."""
-    return _Backend("plain", _identity, Capabilities(dynamic_input=True))
+    return _PlainBackend("plain", _identity, Capabilities(dynamic_input=True))
 
 
 def cached(options: Mapping[str, str]) -> Backend:
