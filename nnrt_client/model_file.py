@@ -10,7 +10,7 @@ from nnrt_client.operations.record import OperationRecord, TensorRecord
 from nnrt_client.tensor_desc import TensorDesc
 from nnrt_hdi import container
 from nnrt_hdi.errors import InvalidFile, InvalidPath, NnrtError, OperationFailed, OutOfMemory
-from nnrt_hdi.graph import Graph, Node
+from nnrt_hdi.graph import Graph, Node, shown_name
 from nnrt_hdi.graph_file import packed_graph, unpacked_graph
 
 # What is wrong with the path, and not with the disk.
@@ -49,11 +49,12 @@ def records(path: str | PathLike[str], graph: Graph) -> tuple[list[TensorRecord]
 
 
 def _operation_of(node: Node) -> Operation:
-    """The first operation that becomes such a node."""
-    for operation in OPERATIONS.values():
-        if operation.node_type is node.type and operation.fixed.items() <= node.attrs.items():
+    """The operation that becomes such a node: where there are several the first with these fixed attributes."""
+    candidates = [operation for operation in OPERATIONS.values() if operation.node_type is node.type]
+    for operation in candidates:
+        if len(candidates) == 1 or operation.fixed.items() <= node.attrs.items():
             return operation
-    raise InvalidFile(f"it has a {node.type.name} node, which no operation becomes")
+    raise InvalidFile(f"no operation becomes its node {node.type.name}{shown_name(node.name)}")
 
 
 @contextmanager
