@@ -69,8 +69,11 @@ def unpacked_graph(data: Buffer) -> Graph:
     Raises InvalidFile for anything else. Nodes have the attributes of their operators; whether they take their operands
     is not checked here: see `nnrt_hdi.ops`.
     """
-    about, parts = unpacked(KIND, data)
-    return read_graph(about, {part.sha256: part for part in parts})
+    about, listed = unpacked(KIND, data)
+    parts = {part.sha256: part for part in listed}
+    if len(parts) < len(listed):
+        raise InvalidFile("it holds a part twice")
+    return read_graph(about, parts)
 
 
 def read_graph(described: Any, parts: Mapping[bytes, Part]) -> Graph:
@@ -186,8 +189,8 @@ def _constant(tensors: Sequence[TensorSpec], index: int, size: int, part: Part) 
     spec = tensors[index]
     if spec.is_dynamic or not size == part.data.nbytes == spec.byte_size:
         raise InvalidFile(f"it has {part.data.nbytes} bytes for tensor {index}, which is {spec}")
-    data: Array = np.frombuffer(part.data, spec.numpy_dtype).reshape(spec.shape)
-    return Constant(part.sha256, part.data.nbytes, data)
+    data: Array = np.frombuffer(part.data, spec.numpy_dtype) if size else np.empty(0, spec.numpy_dtype)
+    return Constant(part.sha256, size, data.reshape(spec.shape))
 
 
 def _attr(value: Any) -> AttrValue:

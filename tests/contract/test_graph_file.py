@@ -291,7 +291,7 @@ def test_parts_without_use() -> None:
     _, (extra,) = unpacked(KIND, file_of(other))
     about = described_graph(graph)
     unpacked_graph(b"".join(packed(KIND, about, [part])))
-    for parts in ([], [extra], [part, extra], [extra, part]):
+    for parts in ([], [extra], [part, extra], [extra, part], [part, part]):
         with pytest.raises(InvalidFile):
             unpacked_graph(b"".join(packed(KIND, about, parts)))
 
