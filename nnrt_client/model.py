@@ -5,12 +5,14 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from os import PathLike
 from typing import Literal, SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
-from typing_extensions import Buffer
+from typing_extensions import Buffer, Self
 
+from nnrt_client import model_file
 from nnrt_client.device import Device
 from nnrt_client.enums import DataType, Format, OperationType, TensorType
 from nnrt_client.operations import Operation, operation_of
@@ -230,6 +232,29 @@ class Model:
         if self._graph is None:
             self._graph = lowered(self.name, self._tensors, self._operations, self._inputs, self._outputs)
         return self._graph
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the finished model with its constants into a file, in place of an earlier one.
+
+        Raises OperationForbidden and InvalidParameter as `graph` does, InvalidPath where the directory is missing or
+        not accessible, and OperationFailed where writing fails.
+        """
+        model_file.write(path, self.graph)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """The model in a file that `save` wrote: finished, with the same graph, digest and all.
+
+        Its tensors are those of the graph, so that indices may be others than before. Where two operations become
+        the same node `operations` has the general one: CONV2D for DEPTHWISE_CONV2D_NATIVE. Raises InvalidPath where
+        the file is missing or not accessible, InvalidFile where it is no such file, or damaged.
+        """
+        graph = model_file.read(path)
+        model = cls(graph.name)
+        model._tensors, model._operations = model_file.records(path, graph)
+        model._inputs, model._outputs, model._graph = graph.inputs, graph.outputs, graph
+        model._is_finished = True
+        return model
 
     def supported_operations(self, device: Device) -> list[Support]:
         """Per operation, in the order they were added, whether a device runs it, and if not, why. Sends no weights.
