@@ -8,9 +8,11 @@ import math
 import queue
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import grpc
@@ -87,7 +89,8 @@ class RunStreams:
             self._place(run)
             if run.deadline < self._watch_wakes_at:
                 self._wake_watch(run.deadline)
-        run.future.add_done_callback(lambda future: self._abandon_cancelled(run))
+        # Not the run itself: in a cycle of run and future, results would stay in memory until they are looked for.
+        run.future.add_done_callback(partial(self._abandon_cancelled, weakref.ref(run)))
         return run
 
     def abandon(self, run: PendingRun, error: NnrtError) -> None:
@@ -102,8 +105,9 @@ class RunStreams:
                 stream.cancel()
         run.fail(error)
 
-    def _abandon_cancelled(self, run: PendingRun) -> None:
-        if run.future.cancelled():
+    def _abandon_cancelled(self, reference: "weakref.ref[PendingRun]", future: "Future[Any]") -> None:
+        run = reference()
+        if run is not None and future.cancelled():
             self.abandon(run, OperationFailed("the run was cancelled"))
 
     def finished(self, stream: "_RunStream") -> PendingRun | None:
