@@ -69,7 +69,13 @@ class Bindings:
         self._outputs: dict[int, Bytes | Memory] = {}
         self._memories: dict[Memory, tuple[Side, int]] = {}
 
-    def set_input(self, index: int, tensor: LegacyTensor | TensorDesc, data: Buffer, length: int | None = None) -> None:
+    def set_input(
+        self,
+        index: int,
+        tensor: LegacyTensor | TensorDesc,
+        data: Array | np.generic | Buffer,
+        length: int | None = None,
+    ) -> None:
         """Copy an input: the first `length` bytes of the data, all by default, of which the tensor may use fewer.
 
         Every dimension must be known. Raises UnavailableDevice where the device can't be asked what it takes.
@@ -88,7 +94,7 @@ class Bindings:
         shape, _ = self._require_input(index, tensor, memory.length)
         self._bind(self._inputs, index, _Input(shape, memory))
 
-    def set_output(self, index: int, buffer: Buffer) -> None:
+    def set_output(self, index: int, buffer: Array | Buffer) -> None:
         """Have an output written to the beginning of a buffer, which is kept until another is set.
 
         Whether an output of unknown size fits is judged by `run`.
@@ -234,7 +240,7 @@ def _bytes(place: Bytes | Memory) -> Bytes:
     return np.frombuffer(place.data, np.uint8) if isinstance(place, Memory) else place
 
 
-def _bytes_of(buffer: Buffer, what: str) -> Bytes:
+def _bytes_of(buffer: object, what: str) -> Bytes:
     """The bytes of a buffer themselves. Raises InvalidParameter where there are none."""
     try:
         found: Bytes = np.frombuffer(buffer, np.uint8)  # type: ignore[call-overload]

@@ -25,8 +25,8 @@ _NO_MEMORY = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EAGA
 class Region:
     """The bytes [offset, size) of a file, mapped for reading and writing, and a descriptor of the file.
 
-    Who maps the same file sees the same bytes. Views stay good after `close`: it closes the descriptor, and the file is
-    unmapped when the last view has gone.
+    Who maps the same file sees the same bytes. Views stay good after `close`: it closes the descriptor; the mapping,
+    which has one of its own, goes with the last view.
     """
 
     def __init__(self, fd: int, size_bytes: int, offset: int = 0) -> None:

@@ -85,7 +85,7 @@ class RunStreams:
         run = PendingRun(request, decode, timeout_ms)
         with self._changed:
             if self._death is not None:
-                raise self._death
+                raise self._death.copy()
             self._place(run)
             if run.deadline < self._watch_wakes_at:
                 self._wake_watch(run.deadline)
@@ -165,7 +165,7 @@ class RunStreams:
                 stream.hang_up()
             self._changed.notify_all()
         for run in waiting:
-            run.fail(reason)
+            run.fail(reason.copy())
 
     def _in_flight(self) -> Iterator[PendingRun]:
         yield from (stream.run for stream in self._open if stream.run is not None)
