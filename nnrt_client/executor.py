@@ -49,9 +49,9 @@ class Executor:
 
     def __init__(self, compilation: Compilation) -> None:
         """Raises OperationForbidden for a compilation that isn't built, UnavailableDevice if its daemon died since."""
-        self._prepared = compilation.prepared()
-        self._signature = Signature(self._prepared)
-        self._connection = self._prepared.link.connection
+        prepared = self._prepared = compilation.prepared()
+        self._connection = prepared.link.connection
+        self._signature = Signature(self._connection, prepared.model_id, prepared.inputs, prepared.outputs)
         try:
             self._connection.require_alive()
         except NnrtError:
@@ -62,7 +62,7 @@ class Executor:
         self._in_flight: dict[Future[Any], PendingRun] = {}
         self._undelivered = 0
         self._is_open = True
-        self._output_shapes: list[Shape] = [spec.shape for spec in self._prepared.outputs]
+        self._output_shapes: list[Shape] = [spec.shape for spec in self._signature.outputs]
         self._on_run_done: OnRunDone | None = None
         self._on_service_died: OnServiceDied | None = None
         self._bindings = Bindings(self._signature, self.run_sync)
@@ -223,8 +223,8 @@ class Executor:
         """The request of a run and what holds its tensors, if there are any. Raises what `run_sync` raises."""
         signature = self._signature
         given = signature.in_order(inputs)
-        if outputs is not None and len(outputs) != len(signature.outputs):
-            raise InvalidParameter(f"{len(outputs)} outputs were given; the model has {len(signature.outputs)}")
+        if outputs is not None:
+            signature.require_output_count(outputs)
         signature.require_alive()
         if outputs is None and not any(isinstance(one, Tensor) for one in given):
             return signature.request(given), None

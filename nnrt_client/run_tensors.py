@@ -23,6 +23,7 @@ class RunTensors:
     def __init__(self, signature: Signature, inputs: Sequence[Any], outputs: Sequence[Tensor] | None) -> None:
         """Raises NullPointer or InvalidParameter for what is missing or not the model's, OperationFailed for a tensor
         whose memory is smaller than its desc says."""
+        self.inputs: list[Any] = []
         self.outputs = outputs
         self._signature = signature
         self._held: list[Tensor] = []
@@ -42,15 +43,13 @@ class RunTensors:
                 _require_input(signature.inputs[at], desc, signature.input_place(at))
             for at, (_, desc) in enumerate(writes):
                 _require_output(signature.outputs[at], desc, self._targets[at], signature.output_place(at))
+            self.inputs = list(inputs)
+            for at, (_, desc) in reads.items():
+                spec = signature.inputs[at]
+                self.inputs[at] = sources[at].array(spec.numpy_dtype, _shape(spec, desc))
         except BaseException:
             self.release()
             raise
-        self.inputs: list[Any] = [
-            sources[at].array(signature.inputs[at].numpy_dtype, _shape(signature.inputs[at], reads[at][1]))
-            if at in sources
-            else given
-            for at, given in enumerate(inputs)
-        ]
 
     def _hold(self, tensor: Tensor, desc: TensorDesc, place: str) -> Region:
         try:

@@ -1,13 +1,13 @@
 """What a compiled model takes and gives."""
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nnrt_client.compilation import PreparedHandle
+from nnrt_client.connection import Connection
 from nnrt_client.tensor import Tensor
 from nnrt_hdi import wire
 from nnrt_hdi.backend import DimRange
@@ -23,11 +23,13 @@ Inputs = Sequence[ArrayLike | Tensor] | Mapping[str, ArrayLike | Tensor]
 class Signature:
     """The inputs and outputs of a compiled model, as runs are checked against them and travel."""
 
-    def __init__(self, prepared: PreparedHandle) -> None:
-        self.inputs = prepared.inputs
-        self.outputs = prepared.outputs
-        self._model_id = prepared.model_id
-        self._connection = prepared.link.connection
+    def __init__(
+        self, connection: Connection, model_id: int, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]
+    ) -> None:
+        self.inputs = inputs
+        self.outputs = outputs
+        self._connection = connection
+        self._model_id = model_id
         self._ranges: list[DimRange] | None = None
         self._has_ranges = True
 
@@ -39,6 +41,8 @@ class Signature:
         """As many inputs as the model takes, in its order. Raises InvalidParameter."""
         if inputs is None:
             raise InvalidParameter("inputs are None; give a sequence of arrays, or a mapping by name")
+        if not isinstance(inputs, Iterable):
+            raise InvalidParameter(f"inputs are {inputs!r}; give a sequence of them, or a mapping by name")
         given = self._by_name(inputs) if isinstance(inputs, Mapping) else list(inputs)
         if len(given) != len(self.inputs):
             raise InvalidParameter(f"{len(given)} inputs were given; the model takes {len(self.inputs)}")
@@ -49,6 +53,13 @@ class Signature:
         if set(inputs) != set(names):
             raise InvalidParameter(f"inputs are named {sorted(inputs)}; the model's are {sorted(names)}")
         return [inputs[name] for name in names]
+
+    def require_output_count(self, outputs: Sequence[Tensor]) -> None:
+        """Raise InvalidParameter unless there are as many outputs as the model gives."""
+        if not isinstance(outputs, Sequence):
+            raise InvalidParameter(f"outputs are {outputs!r}; give a sequence of Tensors, or None for new arrays")
+        if len(outputs) != len(self.outputs):
+            raise InvalidParameter(f"{len(outputs)} outputs were given; the model has {len(self.outputs)}")
 
     def request(self, arrays: Sequence[ArrayLike]) -> Any:
         """The RunRequest with these inputs. Raises InvalidParameter where one is not the model's, OutOfMemory where

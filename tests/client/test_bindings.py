@@ -49,25 +49,10 @@ def gives_all_memory_back() -> Iterator[None]:
     assert held() == before
 
 
-@pytest.fixture(scope="module")
-def cached_daemon() -> Iterator[DaemonProcess]:
-    """The identity of the first input; unknown dimensions may be 1 to 64."""
-    daemon = DaemonProcess("--backend", "cached")
-    yield daemon
-    daemon.kill()
-
-
 def executor_of(closing: ExitStack, address: str, model: Model) -> Executor:
     compilation = closing.enter_context(Compilation(model, closing.enter_context(Runtime([address])).device()))
     compilation.build()
     return closing.enter_context(Executor(compilation))
-
-
-@pytest.fixture
-def closing() -> Iterator[ExitStack]:
-    """What is closed when the test ends."""
-    with ExitStack() as stack:
-        yield stack
 
 
 @pytest.fixture

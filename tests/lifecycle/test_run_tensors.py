@@ -1,22 +1,16 @@
-"""Runs that read and write tensors: what they check, what they write, and what they never touch."""
+"""Runs that read and write tensors: what they check, and what they write."""
 
-import os
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from blocked_call import BlockedCall
-from conftest import StartDaemon
+from conftest import MakeTensor
 from daemon_process import DaemonProcess
-from networks import identity_model
-from observer import Observer
 from recorder import Recorder
-from shared_memory import held, wait_for, wait_until_held
+from shared_memory import held, wait_until_held
+from tensor_runs import LONG_MS, compiled, refused
 
 from nnrt_client import (
     Compilation,
@@ -29,18 +23,14 @@ from nnrt_client import (
     NnrtError,
     NullPointer,
     OperationFailed,
-    OperationForbidden,
     OperationType,
     Runtime,
     Tensor,
     TensorDesc,
-    TimedOut,
-    UnavailableDevice,
 )
 from nnrt_hdi import wire
 from nnrt_hdi.backend import DimRange
 
-LONG_MS = 600_000
 ONE = np.ones(1, np.float32)
 
 
@@ -52,21 +42,6 @@ def gives_all_memory_back() -> Iterator[None]:
     wait_until_held(before)
 
 
-@pytest.fixture
-def closing() -> Iterator[ExitStack]:
-    """What is closed when the test ends."""
-    with ExitStack() as stack:
-        yield stack
-
-
-@pytest.fixture(scope="module")
-def cached_daemon() -> Iterator[DaemonProcess]:
-    """The identity; unknown dimensions may be 1 to 64."""
-    daemon = DaemonProcess("--backend", "cached")
-    yield daemon
-    daemon.kill()
-
-
 @pytest.fixture(scope="module")
 def silent_daemon() -> Iterator[DaemonProcess]:
     """The identity; it does not say which shapes it takes."""
@@ -75,53 +50,9 @@ def silent_daemon() -> Iterator[DaemonProcess]:
     daemon.kill()
 
 
-@pytest.fixture(scope="module")
-def slow_daemon() -> Iterator[DaemonProcess]:
-    """One run at a time, which ends only by cancellation or by its deadline."""
-    daemon = DaemonProcess("--backend", "slow")
-    yield daemon
-    daemon.kill()
-
-
-def compiled(closing: ExitStack, address: str, model: Model | None = None) -> tuple[Device, Executor]:
-    """The device there, and an executor of the model on it; the identity of any length if none is given."""
-    device = closing.enter_context(Runtime([address])).device()
-    compilation = closing.enter_context(Compilation(model or identity_model(), device))
-    compilation.build()
-    return device, closing.enter_context(Executor(compilation))
-
-
 @pytest.fixture
 def cached(closing: ExitStack, cached_daemon: DaemonProcess) -> tuple[Device, Executor]:
     return compiled(closing, cached_daemon.address)
-
-
-@pytest.fixture
-def slow(closing: ExitStack, slow_daemon: DaemonProcess) -> tuple[Device, Executor]:
-    return compiled(closing, slow_daemon.address)
-
-
-MakeTensor = Callable[..., Tensor]
-
-
-@pytest.fixture
-def tensor(closing: ExitStack) -> MakeTensor:
-    """Makes float tensors of a shape, or of a size as well, which hold a number; they are closed with the test."""
-
-    def make(
-        device: Device,
-        shape: list[int],
-        size_bytes: int | None = None,
-        fill: float = 0,
-        data_type: DataType = DataType.FLOAT32,
-        format: Format = Format.NONE,
-    ) -> Tensor:
-        desc = TensorDesc(data_type, shape, format)
-        made = Tensor(device, desc) if size_bytes is None else Tensor.with_size(device, desc, size_bytes)
-        np.frombuffer(made.data_buffer, np.uint8)[: len(made.data_buffer) // 4 * 4].view(np.float32)[:] = fill
-        return closing.enter_context(made)
-
-    return make
 
 
 # ---- what a run writes
@@ -277,24 +208,6 @@ def fixed(
     return compiled(closing, daemon.address, model)
 
 
-def refused(executor: Executor, inputs: Any, outputs: Any) -> type[NnrtError]:
-    """The error of a run that is refused, the same by every way to run, with nothing called back."""
-    recorder = Recorder()
-    recorder.watch(executor)
-    errors = []
-    for run in (
-        lambda: executor.run_sync(inputs, outputs),
-        lambda: executor.submit(inputs, outputs),
-        lambda: executor.run_async(inputs, LONG_MS, "run", outputs),
-    ):
-        with pytest.raises(NnrtError) as caught:
-            run()
-        errors.append(type(caught.value))
-    assert len(set(errors)) == 1
-    assert recorder.count == 0
-    return errors[0]
-
-
 Bad = Callable[[MakeTensor, Device], Any]
 
 # From the first check to the last; each row is wrong in what stands in the rows below it, too.
@@ -361,6 +274,8 @@ def test_the_order_of_checks(closing: ExitStack, cached_daemon: DaemonProcess, t
     assert refused(executor, [None, good], [None]) is InvalidParameter
     assert refused(executor, [None], [None, None]) is InvalidParameter
     assert refused(executor, [None], []) is InvalidParameter
+    assert refused(executor, [None], good) is InvalidParameter
+    assert refused(executor, good, [good]) is InvalidParameter
     assert refused(executor, [None], [None]) is NullPointer
     assert refused(executor, [out_of_range], [None]) is InvalidParameter
     assert refused(executor, [out_of_range], [small]) is InvalidParameter
@@ -420,213 +335,3 @@ def test_ranges_that_make_no_sense(
             with pytest.raises(InvalidParameter, match="as the ranges of 1 inputs"):
                 executor.run_sync([tensor(device, [1])])
     assert executor.input_dim_range(0) == ((1,), (64,))
-
-
-# ---- failure
-
-
-def test_a_dead_executor(closing: ExitStack, start_daemon: StartDaemon, tensor: MakeTensor) -> None:
-    """Says UnavailableDevice before it looks at a tensor; tensors go on with a new one."""
-    daemon = start_daemon("--backend", "cached", listen="127.0.0.1:0")
-    device, executor = compiled(closing, daemon.address)
-    source, target = tensor(device, [4], fill=3), tensor(device, [4])
-    executor.run_sync([source], [target])
-    daemon.kill()
-    wait_for(lambda: not device.is_connected, lambda: device)
-    assert refused(executor, [None], [None]) is UnavailableDevice
-    assert refused(executor, [None], [None, None]) is InvalidParameter
-    start_daemon("--backend", "cached", listen=daemon.address)
-    compilation = closing.enter_context(Compilation(identity_model(), device))
-    compilation.build()
-    again = closing.enter_context(Executor(compilation))
-    source.numpy()[:] = 8
-    again.run_sync([source], [target])
-    np.testing.assert_array_equal(target.numpy(), [8, 8, 8, 8])
-    assert refused(executor, [source], [target]) is UnavailableDevice
-
-
-@pytest.mark.parametrize("died", [True, False])
-def test_service_death_with_tensors(
-    closing: ExitStack, start_daemon: StartDaemon, tensor: MakeTensor, died: bool
-) -> None:
-    """One on_service_died for each run in flight, or else on_run_done with the outputs; nothing is written."""
-    daemon = start_daemon("--backend", "slow")
-    device, executor = compiled(closing, daemon.address)
-    recorder = Recorder()
-    recorder.watch(executor, died=died)
-    targets = [tensor(device, [-1], 16, fill=9) for _ in range(5)]
-    for run, target in enumerate(targets):
-        executor.run_async([ONE], LONG_MS, run, [target])
-    blocked = BlockedCall(lambda: executor.run_sync([ONE], [targets[0]]))
-    blocked.require_blocked()
-    daemon.kill()
-    assert type(blocked.wait().error) is UnavailableDevice
-    recorder.wait(5)
-    if died:
-        assert recorder.died == dict.fromkeys(range(5), 1)
-        assert not recorder.done
-    else:
-        for run, target in enumerate(targets):
-            ((outputs, error),) = recorder.done[run]
-            assert outputs == [target]
-            assert type(error) is UnavailableDevice
-    for target in targets:
-        assert bytes(target.data_buffer) == np.full(4, 9, np.float32).tobytes()
-
-
-def test_a_late_result_is_not_written(
-    closing: ExitStack, start_daemon: StartDaemon, tmp_path: Path, tensor: MakeTensor
-) -> None:
-    """The device finishes a run after its time: neither memory nor desc nor output_shape change."""
-    gate = tmp_path / "gate"
-    os.mkfifo(gate)
-    daemon = start_daemon("--backend", "gated", "--option", f"gate={gate}")
-    observer = closing.enter_context(Observer(daemon.address))
-    device, executor = compiled(closing, daemon.address)
-    target = tensor(device, [-1], 16, fill=9)
-    recorder = Recorder()
-    recorder.watch(executor).run_async([ONE], 100, "late", [target])
-    recorder.wait(1)
-    ((outputs, error),) = recorder.done["late"]
-    assert outputs == [target]
-    assert type(error) is TimedOut
-    observer.wait_for(lambda state: state.running == 1)
-    gate.write_bytes(b"")
-    observer.wait_for(lambda state: state.running == 0)
-    after = BlockedCall(lambda: executor.run_sync([ONE * 2]))
-    gate.write_bytes(b"")
-    after.wait()
-    assert bytes(target.data_buffer) == np.full(4, 9, np.float32).tobytes()
-    assert target.desc.shape == (-1,)
-    assert recorder.count == 1
-
-
-def test_failed_runs_write_nothing(slow: tuple[Device, Executor], tensor: MakeTensor) -> None:
-    """Timed out, cancelled or closed: the outputs are as they were, and are passed back."""
-    device, executor = slow
-    targets = [tensor(device, [-1], 16, fill=9) for _ in range(3)]
-    with pytest.raises(TimedOut):
-        executor.run_sync([ONE], [targets[0]], timeout_ms=50)
-    assert executor.submit([ONE], [targets[1]]).cancel()
-    recorder = Recorder()
-    recorder.watch(executor).run_async([ONE], LONG_MS, "closed", [targets[2]])
-    executor.close()
-    ((outputs, error),) = recorder.done["closed"]
-    assert outputs == [targets[2]]
-    assert type(error) is OperationFailed
-    for target in targets:
-        assert bytes(target.data_buffer) == np.full(4, 9, np.float32).tobytes()
-        assert target.desc.shape == (-1,)
-
-
-@pytest.mark.parametrize(
-    ("timeout_ms", "user_data", "error"),
-    [
-        (None, "run", InvalidParameter),
-        (0, "run", InvalidParameter),
-        (1, None, InvalidParameter),
-        (1, "run", OperationForbidden),
-    ],
-)
-def test_asynchronous_runs_that_never_begin(
-    cached: tuple[Device, Executor], tensor: MakeTensor, timeout_ms: Any, user_data: Any, error: type[NnrtError]
-) -> None:
-    """They hold no tensor; the fixture looks. What is wrong with the tensors is said first."""
-    device, executor = cached
-    one = tensor(device, [1])
-    with pytest.raises(error):
-        executor.run_async([one], timeout_ms, user_data, [one])
-    with pytest.raises(NullPointer):
-        executor.run_async([None], timeout_ms, user_data, [one])  # type: ignore[list-item]
-
-
-# ---- lifetime
-
-
-def test_tensors_closed_while_a_run_is_in_flight(closing: ExitStack, start_daemon: StartDaemon, tmp_path: Path) -> None:
-    """They live until the callback has returned: it finds the result in them. Then their memory goes."""
-    gate = tmp_path / "gate"
-    os.mkfifo(gate)
-    daemon = start_daemon("--backend", "gated", "--option", f"gate={gate}")
-    device, executor = compiled(closing, daemon.address)
-    before = held()
-    source, target = (Tensor(device, TensorDesc(DataType.FLOAT32, [4])) for _ in range(2))
-    source.numpy()[:] = [1, 2, 3, 4]
-    seen: Future[Any] = Future()
-    executor.set_on_run_done(lambda user_data, outputs, error: seen.set_result(outputs[0].numpy().copy()))
-    executor.run_async([source], LONG_MS, "run", [target])
-    source.close()
-    target.close()
-    assert refused(executor, [ONE], [target]) is InvalidParameter
-    gate.write_bytes(b"")
-    np.testing.assert_array_equal(seen.result(20), [1, 2, 3, 4])
-    executor.close()
-    assert held() == before
-    with pytest.raises(InvalidParameter, match="closed"):
-        target.numpy()
-
-
-def test_many_overlapping_runs(closing: ExitStack, cached_daemon: DaemonProcess) -> None:
-    """Eight threads, each with tensors of its own, by all ways to run: everybody gets their own results."""
-    device, executor = compiled(closing, cached_daemon.address)
-    results: dict[int, threading.Event] = {}
-    executor.set_on_run_done(lambda user_data, outputs, error: results[user_data].set() if error is None else None)
-    desc = TensorDesc(DataType.FLOAT32, [-1])
-
-    def run(caller: int) -> None:
-        rng = np.random.default_rng(caller)
-        with Tensor.with_size(device, desc, 256) as source, Tensor.with_size(device, desc, 256) as target:
-            for turn in range(40):
-                values = rng.standard_normal(int(rng.integers(1, 65)), np.float32)
-                source.desc.shape = [values.size]
-                source.numpy()[:] = values
-                if turn % 3 == 0:
-                    executor.run_sync([source], [target])
-                elif turn % 3 == 1:
-                    executor.submit([source], [target]).result(20)
-                else:
-                    results[caller] = threading.Event()
-                    executor.run_async([source], LONG_MS, caller, [target])
-                    assert results[caller].wait(20)
-                assert target.desc.shape == (values.size,)
-                np.testing.assert_array_equal(target.numpy(), values)
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(run, range(8)))
-
-
-def test_closing_races_with_runs(cached: tuple[Device, Executor]) -> None:
-    """A tensor is closed before a run takes it, or after the run."""
-    device, executor = cached
-    outcomes = set()
-    with ThreadPoolExecutor(1) as closer:
-        for _ in range(150):
-            one = Tensor(device, TensorDesc(DataType.FLOAT32, [4]))
-            closing = closer.submit(one.close)
-            try:
-                executor.run_sync([one], [one])
-                outcomes.add("ran")
-            except InvalidParameter as error:
-                assert "the tensor is closed" in error.message
-                outcomes.add("closed")
-            closing.result(20)
-    assert "ran" in outcomes or "closed" in outcomes
-
-
-def test_memory_does_not_grow(closing: ExitStack, runtime: Runtime) -> None:
-    """A hundred runs of 4 MB keep none of it, whether the garbage collector has looked or not."""
-    device = runtime.device()
-    compilation = closing.enter_context(Compilation(identity_model(elements=1 << 20), device))
-    compilation.build()
-    executor = closing.enter_context(Executor(compilation))
-
-    def resident_bytes() -> int:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-    with Tensor(device, TensorDesc(DataType.FLOAT32, [1 << 20])) as one:
-        for _ in range(20):
-            executor.run_sync([one], [one])
-        before = resident_bytes()
-        for _ in range(100):
-            executor.run_sync([one], [one])
-        assert resident_bytes() - before < 40 << 20
