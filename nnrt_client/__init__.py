@@ -12,6 +12,7 @@ with Runtime(["127.0.0.1:50051"]) as runtime:
             (output,) = executor.run_sync([numpy.ones((1, 4), "float32")])
 """
 
+from nnrt_client.bindings import Bindings, Memory
 from nnrt_client.compilation import Compilation
 from nnrt_client.device import Device
 from nnrt_client.enums import (
@@ -27,10 +28,12 @@ from nnrt_client.enums import (
     TensorType,
 )
 from nnrt_client.executor import Executor
+from nnrt_client.legacy_tensor import LegacyTensor
 from nnrt_client.model import Model, ModelTensor
 from nnrt_client.quant_param import QuantParam
 from nnrt_client.runtime import Runtime
 from nnrt_client.settings import Settings
+from nnrt_client.tensor import Tensor
 from nnrt_client.tensor_desc import TensorDesc
 from nnrt_hdi.backend import Capabilities, Support
 from nnrt_hdi.enums import DeviceStatus
@@ -52,6 +55,7 @@ from nnrt_hdi.errors import (
 )
 
 __all__ = [
+    "Bindings",
     "Capabilities",
     "Compilation",
     "ConnectionFailed",
@@ -66,6 +70,8 @@ __all__ = [
     "InvalidFile",
     "InvalidParameter",
     "InvalidPath",
+    "LegacyTensor",
+    "Memory",
     "Model",
     "ModelTensor",
     "NnrtError",
@@ -83,6 +89,7 @@ __all__ = [
     "SaveCacheFailed",
     "Settings",
     "Support",
+    "Tensor",
     "TensorDesc",
     "TensorType",
     "TimedOut",

@@ -14,7 +14,8 @@ from typing_extensions import Buffer, Self
 
 from nnrt_client import model_file
 from nnrt_client.device import Device
-from nnrt_client.enums import DataType, Format, OperationType, TensorType
+from nnrt_client.enums import DataType, Format, OperationType, TensorType, tensor_type_of
+from nnrt_client.legacy_tensor import LegacyTensor
 from nnrt_client.operations import Operation, operation_of
 from nnrt_client.operations.operation import MANY
 from nnrt_client.operations.record import OperationRecord, TensorRecord, inferred, lowered
@@ -113,15 +114,29 @@ class Model:
         """
         if not isinstance(desc, TensorDesc):
             raise InvalidParameter(f"the desc is {desc!r}; give a TensorDesc")
+        return self._append(TensorRecord(desc.copy()))
+
+    def add_legacy_tensor(self, tensor: LegacyTensor) -> ModelTensor:
+        """Append a tensor as NNRt did it until API 9: with its quantization and type, and in the format NHWC.
+
+        Raises InvalidParameter as `add_tensor` does, and for a value that is not possible.
+        """
+        if not isinstance(tensor, LegacyTensor):
+            raise InvalidParameter(f"the tensor is {tensor!r}; give a LegacyTensor")
+        checked = tensor.checked()
+        quant = checked.quant_param.to_spec() if checked.quant_param else ()
+        return self._append(TensorRecord(checked.to_desc(), checked.type, quant=quant))
+
+    def _append(self, record: TensorRecord) -> ModelTensor:
         self._require_open()
-        shape = desc.shape or ()
+        shape = record.desc.shape or ()
         for axis, dim in enumerate(shape):
             if dim == 0 or dim < UNKNOWN_DIM:
                 raise InvalidParameter(f"dimension {axis} of shape {list(shape)} is {dim}; use -1, or 1 or more")
-        size_bytes = math.prod(abs(dim) for dim in shape) * desc.item_size
+        size_bytes = math.prod(abs(dim) for dim in shape) * record.desc.item_size
         if size_bytes > MAX_TENSOR_BYTES:
             raise InvalidParameter(f"shape {list(shape)} has {size_bytes} bytes; use at most {MAX_TENSOR_BYTES}")
-        self._tensors.append(TensorRecord(desc.copy()))
+        self._tensors.append(record)
         return ModelTensor(len(self._tensors) - 1, self)
 
     def set_tensor_data(self, tensor: TensorRef, data: Array | np.generic | Buffer) -> None:
@@ -163,13 +178,7 @@ class Model:
 
     def set_tensor_type(self, tensor: TensorRef, tensor_type: TensorType) -> None:
         """Say what a tensor is: data, or which parameter of which operation. The last call counts."""
-        try:
-            checked = TensorType(tensor_type)
-        except ValueError as error:
-            most = max(TensorType)
-            raise InvalidParameter(
-                f"the tensor type is {tensor_type!r}; use 0 (TENSOR) to {most} ({most.name})"
-            ) from error
+        checked = tensor_type_of(tensor_type)
         self._require_open()
         self._tensors[self._index(tensor)].type = checked
 
