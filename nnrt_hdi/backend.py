@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 
+from typing_extensions import Buffer
+
 from nnrt_hdi.enums import DeviceStatus, DeviceType, PerformanceMode, Priority
 from nnrt_hdi.errors import InvalidParameter, OperationFailed, TimedOut, Unsupported
 from nnrt_hdi.graph import Graph
@@ -147,8 +149,11 @@ class PreparedModel(ABC):
         """Run the model. Data types and shapes of `inputs` have been checked against `self.inputs`; the arrays are
         read-only and valid only until the return."""
 
-    def export(self) -> list[bytes]:
-        """The compiled model as `Backend.restore` takes it. Needed only with the capability model_cache."""
+    def export(self) -> Sequence[Buffer]:
+        """The compiled model as `Backend.restore` takes it, in bytes that nobody changes from now on.
+
+        Needed only with the capability model_cache.
+        """
         raise Unsupported("this device does not export compiled models")
 
     def input_ranges(self) -> list[DimRange]:
@@ -174,8 +179,11 @@ class Backend(ABC):
     def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
         """Compile a graph whose nodes are all supported. `progress` takes the fraction done."""
 
-    def restore(self, cache: Sequence[bytes], config: ModelConfig) -> PreparedModel:
-        """Load what `PreparedModel.export` gave. Raises InvalidFile for anything else."""
+    def restore(self, cache: Sequence[Buffer], config: ModelConfig) -> PreparedModel:
+        """Load what `PreparedModel.export` gave, which the model may keep. Raises InvalidFile for anything else.
+
+        `config` may have another priority and another `max_tensor_bytes` than when the model was compiled.
+        """
         raise Unsupported("this device does not restore compiled models")
 
     def close(self) -> None:

@@ -30,6 +30,8 @@ ALIGNMENT = 64
 TEMPORARY_SUFFIX = ".tmp"
 
 _SHA256_BYTES = 32
+# Larger manifests are read only with the whole file.
+_MOST_MANIFEST_BYTES = 64 << 20
 _HEAD_BYTES = len(MAGIC) + 8 + _SHA256_BYTES
 
 
@@ -77,10 +79,7 @@ def unpacked(kind: str, data: Buffer) -> tuple[dict[str, Any], tuple[Part, ...]]
     view = memoryview(data)
     view = view.cast("B") if view.nbytes else memoryview(b"")
     manifest, end = _manifest(view)
-    if manifest.get("kind") != kind or manifest.get("format") != FORMAT:
-        raise InvalidFile(
-            f"it is of kind {manifest.get('kind')!r}, format {manifest.get('format')!r}; {kind!r}, {FORMAT} is needed"
-        )
+    about = _about(kind, manifest)
     parts = []
     for number, (size, sha256) in enumerate(_listed(manifest)):
         start = end + -end % ALIGNMENT
@@ -93,9 +92,6 @@ def unpacked(kind: str, data: Buffer) -> tuple[dict[str, Any], tuple[Part, ...]]
         end = end_of_part
     if end != view.nbytes:
         raise InvalidFile(f"{view.nbytes - end} bytes follow its last part; the file is damaged")
-    about = manifest.get("about")
-    if not isinstance(about, dict):
-        raise InvalidFile("its manifest says nothing about it; the file is damaged")
     return about, tuple(parts)
 
 
@@ -132,6 +128,18 @@ def read(path: Path) -> memoryview:
     return data[:filled].data.toreadonly()
 
 
+def read_about(kind: str, path: Path) -> dict[str, Any]:
+    """What the manifest of a file says besides. Its parts are neither read nor checked.
+
+    Raises OSError, and InvalidFile unless it begins like a file of this kind.
+    """
+    with path.open("rb", buffering=0) as file:
+        head = file.read(_HEAD_BYTES) or b""
+        size = int.from_bytes(head[len(MAGIC) : len(MAGIC) + 8], "little")
+        manifest, _ = _manifest(memoryview(head + (file.read(min(size, _MOST_MANIFEST_BYTES)) or b"")))
+    return _about(kind, manifest)
+
+
 def _manifest(view: memoryview) -> tuple[dict[str, Any], int]:
     if view.nbytes < _HEAD_BYTES or bytes(view[: len(MAGIC)]) != MAGIC:
         raise InvalidFile(f"it does not begin with {MAGIC!r}; it is another kind of file, or damaged")
@@ -148,6 +156,17 @@ def _manifest(view: memoryview) -> tuple[dict[str, Any], int]:
     if not isinstance(manifest, dict):
         raise InvalidFile("its manifest is no JSON object")
     return manifest, _HEAD_BYTES + size
+
+
+def _about(kind: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    if manifest.get("kind") != kind or manifest.get("format") != FORMAT:
+        raise InvalidFile(
+            f"it is of kind {manifest.get('kind')!r}, format {manifest.get('format')!r}; {kind!r}, {FORMAT} is needed"
+        )
+    about = manifest.get("about")
+    if not isinstance(about, dict):
+        raise InvalidFile("its manifest says nothing about it; the file is damaged")
+    return about
 
 
 def _listed(manifest: Mapping[str, Any]) -> list[tuple[int, bytes]]:

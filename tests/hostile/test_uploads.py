@@ -377,6 +377,7 @@ def test_a_cache_goes_from_one_session_to_another(caching_daemon: DaemonProcess)
             )
             (result,) = client.run(reply.prepared.model_id, np.array([1, 2, 3], np.float32))
             assert result.tolist() == [1, 2, 3]
+            release(client, reply.prepared.model_id)
         for buffers in ([], in_buffers[:1], in_buffers[::-1], [*in_buffers, in_buffers[0]]):
             with pytest.raises(InvalidFile):
                 client.ask(

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from typing_extensions import Buffer
+
 from nnrt_hdi.backend import (
     Backend,
     BackendSkipped,
@@ -85,7 +87,7 @@ class _Backend(Backend):
         self._exported = graph.input_specs
         return _Model(graph.input_specs, graph.output_specs, self._run)
 
-    def restore(self, cache: Sequence[bytes], config: ModelConfig) -> PreparedModel:
+    def restore(self, cache: Sequence[Buffer], config: ModelConfig) -> PreparedModel:
         if list(cache) != _Model((), (), self._run).export():
             raise InvalidFile("this is no model of the test backend")
         return _Model(self._exported, self._exported, self._run)
