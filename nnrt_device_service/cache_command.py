@@ -109,7 +109,7 @@ def _described(entry: Entry) -> dict[str, Any]:
     row: dict[str, Any] = {
         "key": entry.key,
         "size_bytes": entry.size_bytes,
-        "last_use": datetime.fromtimestamp(entry.last_use, timezone.utc).isoformat(),
+        "last_use": datetime.fromtimestamp(entry.last_use_ns / 1e9, timezone.utc).isoformat(),
         "damage": "",
     }
     try:

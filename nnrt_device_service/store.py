@@ -81,8 +81,8 @@ class Entry:
     path: Path
     key: str
     size_bytes: int
-    # Seconds since 1970.
-    last_use: float
+    # Nanoseconds since 1970.
+    last_use_ns: int
 
     @classmethod
     def at(cls, path: Path) -> "Entry | None":
@@ -94,7 +94,7 @@ class Entry:
             return None
         if not name or not stat.S_ISREG(status.st_mode):
             return None
-        return cls(path, name[1], status.st_size, status.st_mtime)
+        return cls(path, name[1], status.st_size, status.st_mtime_ns)
 
     def described(self) -> CompiledModel:
         """What it says of itself; its parts are not looked at. Raises OSError or InvalidFile."""
@@ -149,7 +149,7 @@ class StoreDirectory:
     def entries(self) -> list[Entry]:
         """All models, the least recently used first. Other files don't count. Raises OSError."""
         found = (Entry.at(path) for path in self.path.iterdir())
-        return sorted((entry for entry in found if entry), key=lambda entry: (entry.last_use, entry.key))
+        return sorted((entry for entry in found if entry), key=lambda entry: (entry.last_use_ns, entry.key))
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -215,8 +215,7 @@ class ModelStore:
         except (OSError, InvalidFile) as error:
             self.remove(key, str(error))
             return None
-        with suppress(OSError):
-            os.utime(entry.path)
+        _touch(entry.path)
         return compiled
 
     def keep(self, compiled: CompiledModel) -> None:
@@ -241,7 +240,9 @@ class ModelStore:
             self._directory.make()  # Somebody may have removed it.
             with self._directory.locked():
                 self._make_room(size_bytes)
-                write(self._directory.path / f"{key}{SUFFIX}", pieces)
+                path = self._directory.path / f"{key}{SUFFIX}"
+                write(path, pieces)
+                _touch(path)
         except (OSError, InvalidPath) as error:
             _log.warning("model %s is not stored: %s", key[:SHOWN_KEY], error)
         else:
@@ -288,6 +289,13 @@ class ModelStore:
             entry.remove()
             excess -= entry.size_bytes
             _log.info("evicted model %s, %d bytes, from the model store", entry.key[:SHOWN_KEY], entry.size_bytes)
+
+
+def _touch(path: Path) -> None:
+    """The file is used now. (The file system's own clock ticks every few milliseconds.)"""
+    now = time.time_ns()
+    with suppress(OSError):
+        os.utime(path, ns=(now, now))
 
 
 def _lock(descriptor: int) -> None:
