@@ -82,7 +82,7 @@ def verify(directory: StoreDirectory, as_json: bool) -> None:
     else:
         for row in damaged:
             click.echo(f"{row['file']}: {row['damage']}")
-        click.echo(f"{len(entries)} models, {len(damaged)} damaged")
+        click.echo(f"models: {len(entries)}, damaged: {len(damaged)}")
     if damaged:
         raise SystemExit(1)
 
@@ -102,7 +102,7 @@ def clear(directory: StoreDirectory, as_json: bool, damaged: bool) -> None:
     if as_json:
         click.echo(json.dumps({"removed": len(removed), "size_bytes": size_bytes}))
     else:
-        click.echo(f"removed {len(removed)} models, {_size(size_bytes)}")
+        click.echo(f"models removed: {len(removed)}, {_size(size_bytes)}")
 
 
 def _described(entry: Entry) -> dict[str, Any]:

@@ -110,6 +110,8 @@ class Entry:
             self.model()
         except FileNotFoundError:
             return ""
+        except MemoryError as error:
+            return f"it is too large to be read: {error}"
         except (OSError, InvalidFile) as error:
             return str(error)
         return ""

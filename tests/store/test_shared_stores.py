@@ -76,6 +76,7 @@ def test_other_clients_and_a_restarted_daemon(start: StartDaemon) -> None:
     assert "compiled a model" not in again.log()
 
 
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="the limits of other processes are Linux'")
 def test_a_full_disk(start: StartDaemon, directory: Path) -> None:
     """The model works; when there is room again it is stored."""
     daemon, model = start(), weighted_model(ELEMENTS)
@@ -83,7 +84,7 @@ def test_a_full_disk(start: StartDaemon, directory: Path) -> None:
     resource.prlimit(daemon.pid, resource.RLIMIT_FSIZE, (FILE_BYTES // 2, most))
     with client_of(daemon) as device:
         assert stages(device, model) == NEW
-    assert "is not stored: [Errno 27] File too large" in daemon.log()
+    assert "File too large" in daemon.log()
     assert [path.name for path in directory.iterdir()] == [".lock"]
     resource.prlimit(daemon.pid, resource.RLIMIT_FSIZE, (most, most))
     with client_of(daemon) as device:
@@ -129,7 +130,6 @@ def test_kills_while_models_are_stored(directory: Path) -> None:
             pid = int(process.stdout.readline())
             time.sleep(rng.uniform(0, 0.05))  # The moment of the kill, which is not waited for.
             os.kill(pid, signal.SIGKILL)
-            os.waitid(os.P_PID, process.pid, os.WNOHANG | os.WEXITED | os.WNOWAIT)
             interrupted += any(path.suffix == ".tmp" for path in directory.iterdir())
         process.stdin.close()
     assert interrupted > 1, "hardly a kill came in the middle of a file"
