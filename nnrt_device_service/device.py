@@ -20,7 +20,7 @@ from nnrt_hdi.backend import Backend, Cancellation, ModelConfig, PreparedModel, 
 from nnrt_hdi.compiled import CompiledModel, Target
 from nnrt_hdi.container import Part
 from nnrt_hdi.enums import DeviceStatus, PerformanceMode, Priority
-from nnrt_hdi.errors import InvalidParameter, OperationForbidden, OutOfMemory, Unsupported
+from nnrt_hdi.errors import InvalidFile, InvalidParameter, OperationForbidden, OutOfMemory, Unsupported
 from nnrt_hdi.graph import Constant, Graph
 from nnrt_hdi.graph_file import graph_digest
 from nnrt_hdi.ops import Inference, infer_graph
@@ -88,9 +88,25 @@ class Device:
         progress("checking", 0.0)
         known = self._checked(graph, config)
         recipe = Recipe(self._target, graph_digest(known), config) if self._store else None
-        return self._stored(session, recipe, config, progress) or self._compiled(
-            session, known, config, recipe, progress
-        )
+        with ExitStack() as undo, ExitStack() as turn:
+            held = session.constants.hold(known)
+            if isinstance(held, Graph):
+                # From now on, so that making room for a stored model doesn't drop what a compilation would need.
+                undo.callback(session.constants.release, uploaded_digests(known))
+            if stored := self._stored(session, recipe, config, progress):
+                return stored
+            if isinstance(held, MissingConstants):
+                return held
+            inline_bytes = sum(entry.size_bytes for entry in known.constants.values() if entry.data is not None)
+            session.budget.take(inline_bytes)
+            undo.callback(session.budget.give_back, inline_bytes)
+            if self._store and recipe:
+                turn.enter_context(self._store.turn(recipe.key, lambda: progress("compiling", 0.0)))
+                if stored := self._stored(session, recipe, config, progress):  # Another session was faster.
+                    return stored
+            prepared = self._backend.prepare(held, config, lambda fraction: progress("compiling", fraction))
+            self._keep(recipe, prepared, progress)
+            return self._added(session, prepared, Origin.COMPILED, undo)
 
     def restore(
         self, session: Session, buffers: Sequence[Constant | Buffer], config: ModelConfig, progress: Progress
@@ -146,30 +162,6 @@ class Device:
                 raise Unsupported(support.reason, place=known.place(index))
         return known
 
-    def _compiled(
-        self, session: Session, graph: Graph, config: ModelConfig, recipe: Recipe | None, progress: Progress
-    ) -> Prepared | MissingConstants:
-        inline_bytes = sum(constant.size_bytes for constant in graph.constants.values() if constant.data is not None)
-        with ExitStack() as undo, ExitStack() as turn:
-            held = session.constants.hold(graph)
-            if isinstance(held, MissingConstants):
-                return held
-            undo.callback(session.constants.release, uploaded_digests(graph))
-            session.budget.take(inline_bytes)
-            undo.callback(session.budget.give_back, inline_bytes)
-            if self._store and recipe:
-                turn.enter_context(self._store.turn(recipe.key, lambda: progress("compiling", 0.0)))
-                if stored := self._stored(session, recipe, config, progress):  # Another session was faster.
-                    return stored
-            prepared = self._backend.prepare(held, config, lambda fraction: progress("compiling", fraction))
-            if self._store and recipe:
-                with ExitStack() as unless_kept:
-                    unless_kept.callback(prepared.close)
-                    progress("storing", 0.0)
-                    self._keep(self._store, recipe, prepared)
-                    unless_kept.pop_all()
-            return self._added(session, prepared, Origin.COMPILED, undo)
-
     def _stored(
         self, session: Session, recipe: Recipe | None, config: ModelConfig, progress: Progress
     ) -> Prepared | None:
@@ -186,30 +178,34 @@ class Device:
                 if compiled is None:
                     return None
                 prepared = self._backend.restore([part.data for part in compiled.parts], config)
+                if (prepared.inputs, prepared.outputs) != (compiled.inputs, compiled.outputs):
+                    prepared.close()
+                    raise InvalidFile("it holds another model than its manifest says")
             except (MemoryError, OutOfMemory) as error:
                 _log.warning("the stored model %s finds no room: %s", recipe.key[:SHOWN_KEY], error)
                 return None
             except Exception as error:  # Whatever a backend says of a file: without the file it can compile.
                 self._store.remove(recipe.key, f"the backend does not restore it: {error!r}")
                 return None
-            if (prepared.inputs, prepared.outputs) != (compiled.inputs, compiled.outputs):
-                prepared.close()
-                self._store.remove(recipe.key, "the backend restores another model from it")
-                return None
             _log.info("restored model %s from the store for client %s", recipe.key[:SHOWN_KEY], session.client)
             return self._added(session, prepared, Origin.STORED, undo)
 
-    def _keep(self, store: ModelStore, recipe: Recipe, prepared: PreparedModel) -> None:
+    def _keep(self, recipe: Recipe | None, prepared: PreparedModel, progress: Progress) -> None:
+        """Store a model, and close it if the client gives up."""
+        if self._store is None or recipe is None:
+            return
+        try:
+            progress("storing", 0.0)
+        except BaseException:
+            prepared.close()
+            raise
         try:
             parts = [Part.of(part) for part in prepared.export()]
         except Exception:  # The model works; that it isn't there the next time is no reason to refuse it now.
             _log.exception("model %s is not stored: the backend failed to export it", recipe.key[:SHOWN_KEY])
             return
-        store.keep(
-            CompiledModel(
-                recipe.target, recipe.graph_digest, recipe.config, prepared.inputs, prepared.outputs, 0, parts
-            )
-        )
+        specs = prepared.inputs, prepared.outputs
+        self._store.keep(CompiledModel(recipe.target, recipe.graph_digest, recipe.config, *specs, 0, parts))
 
     def _opened_store(self) -> ModelStore | None:
         if not self._settings.store_dir:

@@ -17,7 +17,7 @@ from typing_extensions import Buffer
 
 from nnrt_device_service import store
 from nnrt_device_service.constants import MissingConstants
-from nnrt_device_service.device import Device, Origin
+from nnrt_device_service.device import Device, Origin, Prepared
 from nnrt_device_service.store import SUFFIX
 from nnrt_hdi.backend import Capabilities, ModelConfig, PreparedModel
 from nnrt_hdi.enums import PerformanceMode, Priority
@@ -245,7 +245,7 @@ class Mistaken(StoringBackend):
 def test_a_backend_that_restores_another_model(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
     origin(device_on(directory), graph())
     assert origin(device_on(directory, Mistaken()), graph()) is COMPILED
-    assert "the backend restores another model from it" in caplog.text
+    assert "it holds another model than its manifest says" in caplog.text
 
 
 class Unexportable(StoringBackend):
@@ -427,6 +427,21 @@ def test_a_session_without_room_for_the_file(directory: Path) -> None:
     """The file is a little larger than the constants, which fit."""
     origin(device_on(directory), graph())
     assert origin(device_on(directory, session_bytes=5200), graph()) is COMPILED
+
+
+def test_what_is_uploaded_stays_when_the_stored_model_does_not_fit(directory: Path) -> None:
+    """Else it would be asked for again, and again not be there."""
+    device = device_on(directory, session_bytes=10_000)
+    with session_of(device) as session, session_of(device) as other:
+        session.buffers.allocate(4700)
+        assert isinstance(ask(device, session, graph()), MissingConstants)
+        (weights,) = graph().constants.values()
+        assert weights.data is not None
+        session.constants.write(weights.sha256, weights.size_bytes, 0, weights.data.tobytes())
+        prepared(device, other, graph())
+        answer = ask(device, session, graph())
+        assert isinstance(answer, Prepared)
+        assert answer.origin is COMPILED
 
 
 def test_a_client_that_gives_up_while_the_model_is_stored(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
