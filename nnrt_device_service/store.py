@@ -137,13 +137,18 @@ class StoreDirectory:
         self.path = path
 
     def make(self) -> None:
-        """Make sure that it is there, and that nobody else can write to it. Raises OSError or InvalidPath."""
+        """Make sure that it is there, and that its owner and nobody else can write to it.
+
+        Raises OSError or InvalidPath.
+        """
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = self.path.stat()
         if status.st_uid != os.geteuid():
             raise InvalidPath(f"it belongs to user {status.st_uid}, not to {os.geteuid()}, who runs this")
         if status.st_mode & _OTHERS_MAY_WRITE:
             raise InvalidPath("others may write to it; use `chmod go-w`, or a directory that is not there yet")
+        if not os.access(self.path, os.R_OK | os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+            raise InvalidPath("files in it can't be listed, made and removed")
 
     def entry(self, key: str) -> Entry | None:
         return Entry.at(self.path / f"{key}{SUFFIX}")

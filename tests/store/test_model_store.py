@@ -27,6 +27,9 @@ from nnrt_hdi.graph import Graph
 COMPILED, STORED = Origin.COMPILED, Origin.STORED
 
 
+NOT_ROOT = pytest.mark.skipif(os.geteuid() == 0, reason="to root no file is closed")
+
+
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     return tmp_path / "deep" / "store"
@@ -207,6 +210,14 @@ def test_something_else_in_the_place_of_a_model(directory: Path, put: Callable[[
     assert path.with_name("moved").exists()
 
 
+@NOT_ROOT
+def test_a_file_that_can_not_be_read(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    device = device_on(directory)
+    origin(device, graph())
+    files(directory)[0].chmod(0)
+    heals(device, directory, caplog, graph())
+
+
 class Refusing(StoringBackend):
     def __init__(self, error: Exception) -> None:
         super().__init__()
@@ -309,6 +320,10 @@ def _open_to_others(path: Path) -> None:
     path.chmod(0o770)
 
 
+def _read_only(path: Path) -> None:
+    path.mkdir(mode=0o500)
+
+
 def _of_another(path: Path) -> None:
     path.mkdir()
     os.chown(path, os.geteuid() + 1, -1)
@@ -324,6 +339,7 @@ def _of_another(path: Path) -> None:
             "it belongs to user",
             marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away"),
         ),
+        pytest.param(_read_only, "files in it can't be listed, made and removed", marks=NOT_ROOT),
     ],
 )
 def test_a_directory_that_can_not_be_used(tmp_path: Path, make: Callable[[Path], None], said: str) -> None:
