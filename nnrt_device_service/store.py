@@ -160,7 +160,7 @@ class StoreDirectory:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Be the only one who writes or removes. What a crash left is gone then.
+        """Be the only one who makes room and writes. What a crash left is gone then.
 
         Raises TimeoutError, which is an OSError, where another holds the lock for long.
         """
