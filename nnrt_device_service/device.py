@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from pathlib import Path
 
-from typing_extensions import Buffer
-
 from nnrt_device_service.constants import MissingConstants, uploaded_digests
 from nnrt_device_service.scheduler import Gate, Scheduler
 from nnrt_device_service.session import Session, Sessions
@@ -109,7 +107,11 @@ class Device:
             return self._added(session, prepared, Origin.COMPILED, undo)
 
     def restore(
-        self, session: Session, buffers: Sequence[Constant | Buffer], config: ModelConfig, progress: Progress
+        self,
+        session: Session,
+        buffers: Sequence[Constant | bytes | memoryview],
+        config: ModelConfig,
+        progress: Progress,
     ) -> Prepared | MissingConstants:
         """Load a model the device exported, or one its vendor's tools compiled; or say which constants to upload first.
 

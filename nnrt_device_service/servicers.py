@@ -7,8 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from typing_extensions import Buffer
-
 from nnrt_device_service.admission import session_of
 from nnrt_device_service.buffers import chunks
 from nnrt_device_service.constants import MissingConstants
@@ -343,7 +341,7 @@ def _bytes(session: Session, buffer: Any) -> bytes | memoryview:
             raise InvalidParameter("it has no data; send it inline or in a buffer")
 
 
-def _part(session: Session, buffer: Any) -> Constant | Buffer:
+def _part(session: Session, buffer: Any) -> Constant | bytes | memoryview:
     return wire.named_constant(buffer.constant) if buffer.HasField("constant") else _bytes(session, buffer)
 
 

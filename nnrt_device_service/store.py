@@ -21,9 +21,9 @@ from pathlib import Path
 
 from nnrt_hdi.backend import DEFAULT_MAX_TENSOR_BYTES, ModelConfig
 from nnrt_hdi.compiled import MAX_PARTS, CompiledModel, Target
-from nnrt_hdi.container import FORMAT, TEMPORARY_SUFFIX, read, write
+from nnrt_hdi.container import FORMAT, TEMPORARY_PREFIX, TEMPORARY_SUFFIX, read, write
 from nnrt_hdi.enums import Priority
-from nnrt_hdi.errors import InvalidFile, InvalidPath
+from nnrt_hdi.errors import InvalidFile, InvalidPath, NnrtError
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +38,6 @@ _LOCK_FILE = ".lock"
 _POLL_S = 0.02
 _TURN_POLL_S = 0.5
 _ENTRY = re.compile(f"([0-9a-f]{{64}}){re.escape(SUFFIX)}")
-_LEFTOVER = re.compile(rf"\.{_ENTRY.pattern}\.[0-9a-f]+{re.escape(TEMPORARY_SUFFIX)}")
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -174,7 +173,7 @@ class StoreDirectory:
 
     def _remove_leftovers(self) -> None:
         for path in self.path.iterdir():
-            if _LEFTOVER.fullmatch(path.name):
+            if path.name.startswith(TEMPORARY_PREFIX) and path.name.endswith(TEMPORARY_SUFFIX):
                 path.unlink(missing_ok=True)
                 _log.info("removed %s, which a crash left behind", path.name)
 
@@ -233,7 +232,11 @@ class ModelStore:
                 "model %s is not stored: it has %d parts, not 1..%d", key[:SHOWN_KEY], len(compiled.parts), MAX_PARTS
             )
             return
-        pieces = compiled.packed()
+        try:
+            pieces = compiled.packed()
+        except NnrtError as error:
+            _log.warning("model %s is not stored: %s", key[:SHOWN_KEY], error)
+            return
         size_bytes = sum(memoryview(piece).nbytes for piece in pieces)
         if size_bytes > self._quota_bytes:
             _log.warning(

@@ -16,8 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 
-from typing_extensions import Buffer
-
 from nnrt_hdi.enums import DeviceStatus, DeviceType, PerformanceMode, Priority
 from nnrt_hdi.errors import InvalidParameter, OperationFailed, TimedOut, Unsupported
 from nnrt_hdi.graph import Graph
@@ -149,10 +147,10 @@ class PreparedModel(ABC):
         """Run the model. Data types and shapes of `inputs` have been checked against `self.inputs`; the arrays are
         read-only and valid only until the return."""
 
-    def export(self) -> Sequence[Buffer]:
-        """The compiled model as `Backend.restore` takes it, in bytes that nobody changes from now on.
+    def export(self) -> Sequence[bytes | memoryview]:
+        """The compiled model as `Backend.restore` takes it: 1 to 100 parts, memoryviews being flat and of format B.
 
-        Needed only with the capability model_cache.
+        A part may be a view of what the model holds. Needed only with the capability model_cache.
         """
         raise Unsupported("this device does not export compiled models")
 
@@ -179,10 +177,10 @@ class Backend(ABC):
     def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
         """Compile a graph whose nodes are all supported. `progress` takes the fraction done."""
 
-    def restore(self, cache: Sequence[Buffer], config: ModelConfig) -> PreparedModel:
-        """Load what `PreparedModel.export` gave, which the model may keep. Raises InvalidFile for anything else.
+    def restore(self, cache: Sequence[bytes | memoryview], config: ModelConfig) -> PreparedModel:
+        """Load what `PreparedModel.export` gave. Raises InvalidFile for anything else, whatever a client has made up.
 
-        `config` may have another priority and another `max_tensor_bytes` than when the model was compiled.
+        The parts never change, and the model may keep views of them. Options it was compiled with stay as they were.
         """
         raise Unsupported("this device does not restore compiled models")
 

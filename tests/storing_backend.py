@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from typing_extensions import Buffer
 
 from nnrt_hdi.backend import (
     Backend,
@@ -43,7 +42,7 @@ class StoringModel(PreparedModel):
             result = np.add(result, constant.data)
         return [result]
 
-    def export(self) -> Sequence[Buffer]:
+    def export(self) -> Sequence[bytes | memoryview]:
         return [b"".join(bytes(piece) for piece in packed_graph(self._graph))]
 
     def close(self) -> None:
@@ -76,7 +75,7 @@ class StoringBackend(Backend):
             self._gate.read_bytes()
         return StoringModel(graph)
 
-    def restore(self, cache: Sequence[Buffer], config: ModelConfig) -> PreparedModel:
+    def restore(self, cache: Sequence[bytes | memoryview], config: ModelConfig) -> PreparedModel:
         if len(cache) != 1:
             raise InvalidFile(f"it has {len(cache)} parts; a model of this backend has 1")
         graph = unpacked_graph(cache[0])

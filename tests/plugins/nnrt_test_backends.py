@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from typing_extensions import Buffer
-
 from nnrt_hdi.backend import (
     Backend,
     BackendSkipped,
@@ -47,7 +45,7 @@ class _Model(PreparedModel):
         _log.info("run started with %s", inputs[0].flat[0])
         return self._run(inputs, cancellation)
 
-    def export(self) -> list[bytes]:
+    def export(self) -> Sequence[bytes | memoryview]:
         return [b"compiled", bytes(range(256)) * 4096]
 
     def input_ranges(self) -> list[DimRange]:
@@ -87,8 +85,8 @@ class _Backend(Backend):
         self._exported = graph.input_specs
         return _Model(graph.input_specs, graph.output_specs, self._run)
 
-    def restore(self, cache: Sequence[Buffer], config: ModelConfig) -> PreparedModel:
-        if list(cache) != _Model((), (), self._run).export():
+    def restore(self, cache: Sequence[bytes | memoryview], config: ModelConfig) -> PreparedModel:
+        if list(cache) != list(_Model((), (), self._run).export()):
             raise InvalidFile("this is no model of the test backend")
         return _Model(self._exported, self._exported, self._run)
 

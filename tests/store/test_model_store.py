@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from storing_backend import StoringBackend, StoringModel
 from storing_device import ask, device_on, files, graph, origin, prepared, session_of
-from typing_extensions import Buffer
 
 from nnrt_device_service import store
 from nnrt_device_service.constants import MissingConstants
@@ -223,7 +222,7 @@ class Refusing(StoringBackend):
         super().__init__()
         self._error = error
 
-    def restore(self, cache: Sequence[Buffer], config: ModelConfig) -> PreparedModel:
+    def restore(self, cache: Sequence[bytes | memoryview], config: ModelConfig) -> PreparedModel:
         raise self._error
 
 
@@ -249,7 +248,7 @@ def test_a_backend_without_memory_keeps_the_file(
 class Mistaken(StoringBackend):
     """Restores another model than the file holds."""
 
-    def restore(self, cache: Sequence[Buffer], config: ModelConfig) -> PreparedModel:
+    def restore(self, cache: Sequence[bytes | memoryview], config: ModelConfig) -> PreparedModel:
         return StoringModel(graph(elements=7))
 
 
@@ -265,12 +264,12 @@ class Unexportable(StoringBackend):
         model.export = self._export  # type: ignore[method-assign]
         return model
 
-    def _export(self) -> Sequence[Buffer]:
+    def _export(self) -> Sequence[bytes | memoryview]:
         raise ZeroDivisionError("the vendor's mistake")
 
 
 class Split(Unexportable):
-    def _export(self) -> Sequence[Buffer]:
+    def _export(self) -> Sequence[bytes | memoryview]:
         return [b""] * 101
 
 
@@ -414,8 +413,7 @@ def test_the_least_recently_used_make_room(directory: Path, caplog: pytest.LogCa
 def test_what_a_crash_left_is_removed(directory: Path) -> None:
     device = device_on(directory)
     origin(device, graph(0))
-    (path,) = files(directory)
-    leftover = directory / f".{path.name}.0123456789abcdef.tmp"
+    leftover = directory / ".nnrt-0123456789abcdef.tmp"
     for _ in range(2):
         leftover.touch()
         device = device_on(directory)
