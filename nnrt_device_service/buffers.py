@@ -4,6 +4,8 @@ import threading
 from collections.abc import Iterable, Iterator
 from itertools import count
 
+from typing_extensions import Buffer
+
 from nnrt_device_service.memory import MemoryBudget
 from nnrt_hdi.errors import InvalidParameter, UnknownHandle
 
@@ -24,18 +26,17 @@ class BufferPool:
         """A new buffer of that many zero bytes. Raises InvalidParameter or OutOfMemory."""
         if not 1 <= length <= MAX_BUFFER_BYTES:
             raise InvalidParameter(f"length is {length}; use 1..{MAX_BUFFER_BYTES}", place="AllocateBuffer")
-        buffer = self._budget.allocate(length).data
-        with self._lock:
-            buffer_id = next(self._ids)
-            self._buffers[buffer_id] = buffer
-        return buffer_id
+        return self._added(self._budget.allocate(length).data)
 
-    def allocate_all(self, lengths: Iterable[int]) -> list[int]:
-        """Several buffers, or none of them."""
+    def adopt_all(self, parts: Iterable[Buffer]) -> list[int]:
+        """Buffers that hold these bytes, or none of them. Nobody may change the bytes; only the session's memory limits
+        their size. Raises OutOfMemory."""
         made: list[int] = []
         try:
-            for length in lengths:
-                made.append(self.allocate(length))
+            for part in parts:
+                view = memoryview(part)
+                self._budget.take(view.nbytes)
+                made.append(self._added((view.cast("B") if view.nbytes else memoryview(b"")).toreadonly()))
         except BaseException:
             for buffer_id in made:
                 self.release(buffer_id)
@@ -50,7 +51,7 @@ class BufferPool:
             self._budget.give_back(buffer.nbytes)
 
     def region(self, buffer_id: int, offset: int, size_bytes: int) -> memoryview:
-        """A writable view of part of a buffer. Raises UnknownHandle or InvalidParameter."""
+        """A view of part of a buffer, to be read. Raises UnknownHandle or InvalidParameter."""
         buffer = self._buffers.get(buffer_id)
         if buffer is None:
             raise UnknownHandle(f"this session has no buffer {buffer_id}")
@@ -61,9 +62,24 @@ class BufferPool:
             )
         return buffer[offset : offset + size_bytes]
 
+    def writable_region(self, buffer_id: int, offset: int, size_bytes: int) -> memoryview:
+        """A view of part of a buffer, to be written. Raises UnknownHandle or InvalidParameter."""
+        view = self.region(buffer_id, offset, size_bytes)
+        if view.readonly:
+            raise InvalidParameter(
+                "it holds an exported model and can only be read; allocate another", place=f"buffer {buffer_id}"
+            )
+        return view
+
     def clear(self) -> None:
         for buffer_id in list(self._buffers):
             self.release(buffer_id)
+
+    def _added(self, buffer: memoryview) -> int:
+        with self._lock:
+            buffer_id = next(self._ids)
+            self._buffers[buffer_id] = buffer
+        return buffer_id
 
 
 def chunks(view: memoryview, size_bytes: int) -> Iterator[tuple[int, memoryview]]:

@@ -1,4 +1,4 @@
-"""The command `nnrt-device`: serve a device, list the backends."""
+"""The command `nnrt-device`: serve a device, list the backends, look after the model store."""
 
 import logging
 import os
@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from nnrt_device_service.cache_command import cache
 from nnrt_device_service.device import Device
 from nnrt_device_service.server import Daemon
 from nnrt_device_service.settings import Settings, setting_options
@@ -22,6 +23,9 @@ from nnrt_hdi.errors import NnrtError
 @click.version_option(__version__, prog_name="nnrt-device")
 def main() -> None:
     """Offer an accelerator to NNRt clients on this host or across a network."""
+
+
+main.add_command(cache)
 
 
 @main.command()

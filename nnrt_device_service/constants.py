@@ -2,11 +2,12 @@
 
 import hashlib
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nnrt_device_service.memory import MemoryBudget
 from nnrt_hdi.errors import InvalidFile, InvalidParameter
@@ -14,12 +15,14 @@ from nnrt_hdi.graph import Constant, Graph
 
 SHA256_BYTES = 32
 
+Bytes = NDArray[np.uint8]
+
 
 @dataclass(slots=True)
 class _Upload:
     """Bytes of a constant as far as they have come."""
 
-    data: np.ndarray[Any, np.dtype[np.uint8]]
+    data: Bytes
     received: int = 0
     digest: Any = field(default_factory=hashlib.sha256)
     users: int = 0
@@ -92,9 +95,23 @@ class ConstantPool:
 
     def hold(self, graph: Graph) -> Graph | MissingConstants:
         """The graph with the data of all its constants, which stay here until `release`; or what of them isn't here."""
+        held = self.hold_all(list(_by_digest(graph)))
+        if isinstance(held, MissingConstants):
+            return held
+        constants = {
+            index: constant if constant.data is not None else _typed(constant, held[constant.sha256], graph, index)
+            for index, constant in graph.constants.items()
+        }
+        return replace(graph, constants=constants)
+
+    def hold_all(self, constants: Collection[Constant]) -> Mapping[bytes, Bytes] | MissingConstants:
+        """The bytes of constants by digest, which never change and stay here until `release`; or what isn't here.
+
+        Raises InvalidParameter for a constant of another size than its upload.
+        """
         with self._lock:
             missing = {}
-            for constant in _by_digest(graph):
+            for constant in constants:
                 upload = self._uploads.get(constant.sha256)
                 if upload is None or not upload.is_complete:
                     goes_on = upload is not None and upload.data.size == constant.size_bytes
@@ -103,13 +120,9 @@ class ConstantPool:
                     _require_size(upload, constant)
             if missing:
                 return MissingConstants(missing)
-            for constant in _by_digest(graph):
+            for constant in constants:
                 self._uploads[constant.sha256].users += 1
-            constants = {
-                index: constant if constant.data is not None else self._filled(graph, index, constant)
-                for index, constant in graph.constants.items()
-            }
-        return replace(graph, constants=constants)
+            return {constant.sha256: _read_only(self._uploads[constant.sha256].data) for constant in constants}
 
     def release(self, digests: Iterable[bytes]) -> None:
         """A model that held these constants is gone."""
@@ -144,12 +157,6 @@ class ConstantPool:
     def _drop(self, sha256: bytes) -> None:
         self._budget.give_back(self._uploads.pop(sha256).data.size)
 
-    def _filled(self, graph: Graph, index: int, constant: Constant) -> Constant:
-        spec = graph.tensors[index]
-        data = self._uploads[constant.sha256].data.view(spec.numpy_dtype).reshape(spec.shape)
-        data.flags.writeable = False
-        return replace(constant, data=data)
-
 
 def uploaded_digests(graph: Graph) -> list[bytes]:
     """Digests of the constants that don't travel with the graph, once per use."""
@@ -158,6 +165,17 @@ def uploaded_digests(graph: Graph) -> list[bytes]:
 
 def _by_digest(graph: Graph) -> Iterator[Constant]:
     return (constant for constant in graph.constants.values() if constant.data is None)
+
+
+def _read_only(data: Bytes) -> Bytes:
+    view: Bytes = data.view()
+    view.flags.writeable = False
+    return view
+
+
+def _typed(constant: Constant, data: Bytes, graph: Graph, index: int) -> Constant:
+    spec = graph.tensors[index]
+    return replace(constant, data=data.view(spec.numpy_dtype).reshape(spec.shape))
 
 
 def _require_size(upload: _Upload, constant: Constant) -> None:

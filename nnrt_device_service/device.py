@@ -1,23 +1,42 @@
 """The device a daemon owns: a backend, the sessions that use it, and the rules between them. Knows no gRPC."""
 
+import logging
 import secrets
+import shlex
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from enum import IntEnum
+from pathlib import Path
 
 from nnrt_device_service.constants import MissingConstants, uploaded_digests
 from nnrt_device_service.scheduler import Gate, Scheduler
 from nnrt_device_service.session import Session, Sessions
 from nnrt_device_service.settings import Settings
+from nnrt_device_service.store import SHOWN_KEY, ModelStore, Recipe
 from nnrt_hdi.backend import Backend, Cancellation, ModelConfig, PreparedModel, Support
+from nnrt_hdi.compiled import CompiledModel, Target
+from nnrt_hdi.container import Part
 from nnrt_hdi.enums import DeviceStatus, PerformanceMode, Priority
-from nnrt_hdi.errors import InvalidParameter, OperationForbidden, OutOfMemory, Unsupported
-from nnrt_hdi.graph import Graph
+from nnrt_hdi.errors import InvalidFile, InvalidParameter, OperationForbidden, OutOfMemory, Unsupported
+from nnrt_hdi.graph import Constant, Graph
+from nnrt_hdi.graph_file import graph_digest
 from nnrt_hdi.ops import Inference, infer_graph
 from nnrt_hdi.tensor import Array, TensorSpec
+
+_log = logging.getLogger(__name__)
 
 Progress = Callable[[str, float], None]
 
 _INPUT_UNKNOWN = "the device needs every dimension of an input; fix those that are unknown"
+
+
+class Origin(IntEnum):
+    """Where a prepared model came from: a compilation, buffers of the client, or the store. The wire's numbers."""
+
+    COMPILED = 0
+    RESTORED = 1
+    STORED = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +46,7 @@ class Prepared:
     model_id: int
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    origin: Origin
 
 
 class Device:
@@ -37,6 +57,9 @@ class Device:
         self._settings = settings
         described = backend.describe()
         self.info = replace(described, device_name=settings.name or described.device_name)
+        # To the store a device is what the backend and its options make of it, whatever its name in the fleet.
+        self._target = Target.of(described, shlex.join((described.device_name, *settings.option)))
+        self._store = self._opened_store()
         self.instance_id = secrets.token_bytes(16)
         self.sessions = Sessions(settings)
         self.scheduler = Scheduler(settings.concurrent_runs, settings.queued_runs, settings.priority_ageing_s)
@@ -55,49 +78,60 @@ class Device:
     def prepare(
         self, session: Session, graph: Graph, config: ModelConfig, progress: Progress
     ) -> Prepared | MissingConstants:
-        """Compile a graph, or say which constants to upload first.
+        """Compile a graph, or take it from the store, or say which constants to upload first.
 
         Raises InvalidParameter or Unsupported for a node the device doesn't run, OutOfMemory for one whose output is
         too large, OperationForbidden for a config the device can't honour.
         """
         progress("checking", 0.0)
-        self._check_config(config)
-        inferred = infer_graph(graph)
-        inferred.raise_first_problem()
-        known = inferred.graph
-        self._require_known_inputs(known)
-        for index, support in enumerate(self._supported(inferred)):
-            if too_large := self._too_large(known, index):
-                raise OutOfMemory(too_large, place=known.place(index))
-            if not support.supported:
-                raise Unsupported(support.reason, place=known.place(index))
-        digests = uploaded_digests(graph)
-        inline_bytes = sum(constant.size_bytes for constant in graph.constants.values() if constant.data is not None)
-        held = session.constants.hold(known)
-        if isinstance(held, MissingConstants):
-            return held
-
-        def release() -> None:
-            session.constants.release(digests)
-            session.budget.give_back(inline_bytes)
-
-        try:
+        known = self._checked(graph, config)
+        recipe = Recipe(self._target, graph_digest(known), config) if self._store else None
+        with ExitStack() as undo, ExitStack() as turn:
+            held = session.constants.hold(known)
+            if isinstance(held, Graph):
+                # From now on, so that making room for a stored model doesn't drop what a compilation would need.
+                undo.callback(session.constants.release, uploaded_digests(known))
+            if stored := self._stored(session, recipe, config, progress):
+                return stored
+            if isinstance(held, MissingConstants):
+                return held
+            inline_bytes = sum(entry.size_bytes for entry in known.constants.values() if entry.data is not None)
             session.budget.take(inline_bytes)
-        except BaseException:
-            session.constants.release(digests)
-            raise
-        try:
+            undo.callback(session.budget.give_back, inline_bytes)
+            if self._store and recipe:
+                turn.enter_context(self._store.turn(recipe.key, lambda: progress("compiling", 0.0)))
+                if stored := self._stored(session, recipe, config, progress):  # Another session was faster.
+                    return stored
             prepared = self._backend.prepare(held, config, lambda fraction: progress("compiling", fraction))
-        except BaseException:
-            release()
-            raise
-        return self._added(session, prepared, release, config.priority)
+            self._keep(recipe, prepared, progress)
+            return self._added(session, prepared, Origin.COMPILED, undo, config.priority)
 
-    def restore(self, session: Session, buffers: Sequence[bytes], config: ModelConfig, progress: Progress) -> Prepared:
-        """Load a model the device exported, or one its vendor's tools compiled."""
+    def restore(
+        self,
+        session: Session,
+        buffers: Sequence[Constant | bytes | memoryview],
+        config: ModelConfig,
+        progress: Progress,
+    ) -> Prepared | MissingConstants:
+        """Load a model the device exported, or one its vendor's tools compiled; or say which constants to upload first.
+
+        A buffer is a constant, or bytes to be copied, because the client may go on writing them.
+        """
         self._check_config(config)
         progress("restoring", 0.0)
-        return self._added(session, self._backend.restore(buffers, config), lambda: None, config.priority)
+        named = [buffer for buffer in buffers if isinstance(buffer, Constant)]
+        # Each may name the same gigabyte, so the copies count.
+        copied_bytes = sum(memoryview(buffer).nbytes for buffer in buffers if not isinstance(buffer, Constant))
+        with ExitStack() as undo:
+            held = session.constants.hold_all(named)
+            if isinstance(held, MissingConstants):
+                return held
+            undo.callback(session.constants.release, [constant.sha256 for constant in named])
+            session.budget.take(copied_bytes)
+            undo.callback(session.budget.give_back, copied_bytes)
+            parts = [held[buffer.sha256].data if isinstance(buffer, Constant) else bytes(buffer) for buffer in buffers]
+            prepared = self._backend.restore(parts, config)
+            return self._added(session, prepared, Origin.RESTORED, undo, config.priority)
 
     def run(
         self, session: Session, model_id: int, inputs: Sequence[Array], cancellation: Cancellation
@@ -117,11 +151,80 @@ class Device:
             self._backend.close()
         return ended
 
+    def _checked(self, graph: Graph, config: ModelConfig) -> Graph:
+        """The graph as well as it can be known. Raises what `prepare` says."""
+        self._check_config(config)
+        inferred = infer_graph(graph)
+        inferred.raise_first_problem()
+        known = inferred.graph
+        self._require_known_inputs(known)
+        for index, support in enumerate(self._supported(inferred)):
+            if too_large := self._too_large(known, index):
+                raise OutOfMemory(too_large, place=known.place(index))
+            if not support.supported:
+                raise Unsupported(support.reason, place=known.place(index))
+        return known
+
+    def _stored(
+        self, session: Session, recipe: Recipe | None, config: ModelConfig, progress: Progress
+    ) -> Prepared | None:
+        """The model from the store, if it is there and all is well with it, and the session has room for it."""
+        size_bytes = self._store.size_of(recipe.key) if self._store and recipe else None
+        if self._store is None or recipe is None or size_bytes is None:
+            return None
+        progress("restoring", 0.0)
+        with ExitStack() as undo:
+            try:
+                session.budget.take(size_bytes)
+                undo.callback(session.budget.give_back, size_bytes)
+                compiled = self._store.load(recipe.key)
+                if compiled is None:
+                    return None
+                prepared = self._backend.restore([part.data for part in compiled.parts], config)
+                if (prepared.inputs, prepared.outputs) != (compiled.inputs, compiled.outputs):
+                    prepared.close()
+                    raise InvalidFile("it holds another model than its manifest says")
+            except (MemoryError, OutOfMemory) as error:
+                _log.warning("the stored model %s finds no room: %s", recipe.key[:SHOWN_KEY], error)
+                return None
+            except Exception as error:  # Whatever a backend says of a file: without the file it can compile.
+                self._store.remove(recipe.key, f"the backend does not restore it: {error!r}")
+                return None
+            _log.info("restored model %s from the store for client %s", recipe.key[:SHOWN_KEY], session.client)
+            return self._added(session, prepared, Origin.STORED, undo, config.priority)
+
+    def _keep(self, recipe: Recipe | None, prepared: PreparedModel, progress: Progress) -> None:
+        """Store a model, and close it if the client gives up."""
+        if self._store is None or recipe is None:
+            return
+        try:
+            progress("storing", 0.0)
+        except BaseException:
+            prepared.close()
+            raise
+        try:
+            parts = [Part.of(part) for part in prepared.export()]
+        except Exception:  # The model works; that it isn't there the next time is no reason to refuse it now.
+            _log.exception("model %s is not stored: the backend failed to export it", recipe.key[:SHOWN_KEY])
+            return
+        specs = prepared.inputs, prepared.outputs
+        self._store.keep(CompiledModel(recipe.target, recipe.graph_digest, recipe.config, *specs, 0, parts))
+
+    def _opened_store(self) -> ModelStore | None:
+        if not self._settings.store_dir:
+            return None
+        store = ModelStore(Path(self._settings.store_dir), self._settings.store_bytes)
+        if self.info.capabilities.model_cache:
+            return store
+        _log.warning("the backend %s exports no models, so none are stored", self.info.backend_name)
+        return None
+
     def _added(
-        self, session: Session, prepared: PreparedModel, on_closed: Callable[[], None], priority: Priority
+        self, session: Session, prepared: PreparedModel, origin: Origin, undo: ExitStack, priority: Priority
     ) -> Prepared:
-        model_id = session.add_model(prepared, on_closed, priority)
-        return Prepared(model_id, prepared.inputs, prepared.outputs)
+        """Give a model to the session, with what to undo when the model is closed: at once where it isn't taken."""
+        model_id = session.add_model(prepared, undo.pop_all().close, priority)
+        return Prepared(model_id, prepared.inputs, prepared.outputs, origin)
 
     def _supported(self, inferred: Inference) -> list[Support]:
         graph = inferred.graph

@@ -23,7 +23,9 @@ from nnrt_device_service.session import Session
 from nnrt_device_service.settings import Settings
 from nnrt_hdi import HDI_VERSION, PROTOCOL_MINOR, wire
 from nnrt_hdi.backend import Cancellation
+from nnrt_hdi.compiled import MAX_PARTS
 from nnrt_hdi.errors import InvalidParameter, OperationFailed, OutOfMemory
+from nnrt_hdi.graph import Constant
 from nnrt_hdi.tensor import Array, TensorSpec
 from nnrt_hdi.v2 import (
     device_pb2,
@@ -144,17 +146,16 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
 
     def PrepareModelFromModelCache(self, request: Any, context: Any) -> Iterator[Any]:
         session = session_of(self._device, context)
+        if len(request.buffers) > MAX_PARTS:
+            raise InvalidParameter(f"there are {len(request.buffers)} buffers; use at most {MAX_PARTS}")
         config = self._config(request)
-        views = [
-            wire.at_place(f"buffer {index}", partial(_bytes, session, buffer))
+        buffers = [
+            wire.at_place(f"buffer {index}", partial(_part, session, buffer))
             for index, buffer in enumerate(request.buffers)
         ]
-        # Copied, because the client may go on writing. Each may name the same gigabyte, so the copies count.
-        with session.budget.lent(sum(map(len, views))):
-            buffers = [bytes(view) for view in views]
-            yield from self._prepared(
-                session, context, lambda progress: self._device.restore(session, buffers, config, progress)
-            )
+        yield from self._prepared(
+            session, context, lambda progress: self._device.restore(session, buffers, config, progress)
+        )
 
     # To a backend a vendor's model file is what it would have exported itself.
     PrepareOfflineModel = PrepareModelFromModelCache
@@ -188,7 +189,7 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
         written = buffer_id = 0
         for chunk in requests:
             buffer_id = chunk.buffer_id or buffer_id
-            session.buffers.region(buffer_id, chunk.offset, len(chunk.data))[:] = chunk.data
+            session.buffers.writable_region(buffer_id, chunk.offset, len(chunk.data))[:] = chunk.data
             written += len(chunk.data)
         return device_pb2.WriteBufferReply(written_bytes=written)
 
@@ -274,9 +275,9 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
         with session.model(request.model_id).in_use() as prepared:
             exported = prepared.export()
         reply = prepared_model_pb2.ExportModelCacheReply()
-        for part, buffer_id in zip(exported, session.buffers.allocate_all(map(len, exported)), strict=True):
-            session.buffers.region(buffer_id, 0, len(part))[:] = part
-            reply.buffers.add(region=model_pb2.BufferRegion(buffer_id=buffer_id, data_size=len(part)))
+        for part, buffer_id in zip(exported, session.buffers.adopt_all(exported), strict=True):
+            region = model_pb2.BufferRegion(buffer_id=buffer_id, data_size=memoryview(part).nbytes)
+            reply.buffers.add(region=region)
         return reply
 
     def GetInputDimRanges(self, request: Any, context: Any) -> Any:
@@ -331,6 +332,7 @@ def _prepare_reply(outcome: Prepared | MissingConstants) -> Any:
             model_id=outcome.model_id,
             inputs=[wire.tensor_message(spec) for spec in outcome.inputs],
             outputs=[wire.tensor_message(spec) for spec in outcome.outputs],
+            origin=wire.number(outcome.origin),
         )
     )
 
@@ -346,6 +348,10 @@ def _bytes(session: Session, buffer: Any) -> bytes | memoryview:
             raise InvalidParameter("data by digest is only for constants of a model; send it inline or in a buffer")
         case _:
             raise InvalidParameter("it has no data; send it inline or in a buffer")
+
+
+def _part(session: Session, buffer: Any) -> Constant | bytes | memoryview:
+    return wire.named_constant(buffer.constant) if buffer.HasField("constant") else _bytes(session, buffer)
 
 
 def _input(session: Session, index: int, tensor: Any) -> Array:
@@ -367,6 +373,6 @@ def _room(place: Any) -> int | None:
 
 def _into_region(session: Session, region: Any, spec: TensorSpec, output: Array, index: int) -> Any:
     require_room(index, output.nbytes, region.data_size)
-    view = session.buffers.region(region.buffer_id, region.offset, output.nbytes)
+    view = session.buffers.writable_region(region.buffer_id, region.offset, output.nbytes)
     view[:] = output.data.cast("B") if output.size else b""
     return wire.io_region_message(spec, output.shape, region)

@@ -50,6 +50,8 @@ class Settings:
     session_bytes: int = _setting(8 * GIB, "Bytes of constants and buffers per client.", 0, _MOST_BYTES)
     message_bytes: int = _setting(64 * MIB, "Longest message in bytes.", 64 * 1024, 2 * GIB - MIB)
     tensor_bytes: int = _setting(GIB, "Largest tensor in bytes that a run may make.", 1, _MOST_BYTES)
+    store_dir: str = _setting("", "Directory of the model store; empty: none. Daemons may share it.")
+    store_bytes: int = _setting(8 * GIB, "Bytes that the model store may take on the disk.", 0, _MOST_BYTES)
     verbose: bool = _setting(False, "Log every call.")
 
 
@@ -66,22 +68,33 @@ class _NumberRange(click.FloatRange):
 def setting_options(function: FunctionT) -> FunctionT:
     """A click command that takes every setting as an option."""
     for entry in reversed(fields(Settings)):
-        multiple = isinstance(entry.default, tuple)
-        least = entry.metadata["least"]
-        if least is None:
-            kind: Any = None if multiple else type(entry.default)
-        else:
-            kind = (click.IntRange if isinstance(entry.default, int) else _NumberRange)(least, entry.metadata["most"])
-        function = click.option(
-            "--" + entry.name.replace("_", "-"),
-            entry.name,
-            default=entry.default,
-            multiple=multiple,
-            is_flag=entry.default is False,
-            type=None if entry.default is False else kind,
-            envvar=f"NNRT_DEVICE_{entry.name.upper()}",
-            show_envvar=True,
-            show_default=True,
-            help=entry.metadata["help"],
-        )(function)
+        function = setting_option(entry.name)(function)
     return function
+
+
+def setting_option(name: str) -> Callable[[FunctionT], FunctionT]:
+    """A click command that takes this setting as an option."""
+    (entry,) = (entry for entry in fields(Settings) if entry.name == name)
+    multiple = isinstance(entry.default, tuple)
+    least = entry.metadata["least"]
+    if least is None:
+        kind: Any = None if multiple else type(entry.default)
+    else:
+        kind = (click.IntRange if isinstance(entry.default, int) else _NumberRange)(least, entry.metadata["most"])
+    return click.option(
+        "--" + entry.name.replace("_", "-"),
+        entry.name,
+        default=entry.default,
+        multiple=multiple,
+        is_flag=entry.default is False,
+        type=None if entry.default is False else kind,
+        envvar=variable_of(name),
+        show_envvar=True,
+        show_default=True,
+        help=entry.metadata["help"],
+    )
+
+
+def variable_of(name: str) -> str:
+    """The environment variable of a setting."""
+    return f"NNRT_DEVICE_{name.upper()}"

@@ -3,12 +3,13 @@
 import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from typing_extensions import Buffer
 
 from nnrt_hdi.backend import DeviceInfo, ModelConfig
-from nnrt_hdi.container import Part, packed, unpacked
+from nnrt_hdi.container import Part, packed, read_about, unpacked
 from nnrt_hdi.enums import DeviceType, PerformanceMode
 from nnrt_hdi.errors import InvalidFile, NnrtError
 from nnrt_hdi.graph_file import MAX_SHOWN, described_spec, read_spec
@@ -88,6 +89,15 @@ class CompiledModel:
         about, parts = unpacked(KIND, data)
         if not 1 <= len(parts) <= MAX_PARTS:
             raise InvalidFile(f"it has {len(parts)} parts; a compiled model has 1..{MAX_PARTS}")
+        return cls._of(about, parts)
+
+    @classmethod
+    def described(cls, path: Path) -> "CompiledModel":
+        """The model in a file without its parts, which are not looked at. Raises OSError or InvalidFile."""
+        return cls._of(read_about(KIND, path), ())
+
+    @classmethod
+    def _of(cls, about: dict[str, Any], parts: Sequence[Part]) -> "CompiledModel":
         try:
             return cls(
                 Target(

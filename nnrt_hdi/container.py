@@ -86,9 +86,7 @@ def unpacked(kind: str, data: Buffer) -> tuple[dict[str, Any], tuple[Part, ...]]
     """
     view = _flat(data)
     manifest, end = _manifest(view)
-    if manifest.get("kind") != kind or manifest.get("format") != FORMAT:
-        given = ", format ".join(reprlib.repr(manifest.get(key)) for key in ("kind", "format"))
-        raise InvalidFile(f"it is of kind {given}; {kind!r}, format {FORMAT} is needed")
+    about = _about(kind, manifest)
     parts = []
     for number, (size, sha256) in enumerate(_listed(manifest)):
         start = end + -end % ALIGNMENT
@@ -101,9 +99,6 @@ def unpacked(kind: str, data: Buffer) -> tuple[dict[str, Any], tuple[Part, ...]]
         end = end_of_part
     if end != view.nbytes:
         raise InvalidFile(f"{view.nbytes - end} bytes follow its last part; the file is damaged")
-    about = manifest.get("about")
-    if not isinstance(about, dict):
-        raise InvalidFile("its manifest says nothing about it; the file is damaged")
     return about, tuple(parts)
 
 
@@ -147,6 +142,18 @@ def read(path: Path) -> memoryview:
     return data[:filled].data.toreadonly()
 
 
+def read_about(kind: str, path: Path) -> dict[str, Any]:
+    """What the manifest of a file says besides. Its parts are neither read nor checked.
+
+    Raises OSError, and InvalidFile unless it begins like a file of this kind.
+    """
+    with path.open("rb") as file:
+        head = file.read(_HEAD_BYTES)
+        size = int.from_bytes(head[len(MAGIC) : len(MAGIC) + 8], "little")
+        manifest, _ = _manifest(memoryview(head + file.read(min(size, MAX_MANIFEST_BYTES))))
+    return _about(kind, manifest)
+
+
 def _manifest(view: memoryview) -> tuple[dict[str, Any], int]:
     if view.nbytes < _HEAD_BYTES or bytes(view[: len(MAGIC)]) != MAGIC:
         raise InvalidFile(f"it does not begin with {MAGIC!r}; it is another kind of file, or damaged")
@@ -165,6 +172,16 @@ def _manifest(view: memoryview) -> tuple[dict[str, Any], int]:
     if not isinstance(manifest, dict):
         raise InvalidFile("its manifest is no JSON object")
     return manifest, _HEAD_BYTES + size
+
+
+def _about(kind: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    if manifest.get("kind") != kind or manifest.get("format") != FORMAT:
+        given = ", format ".join(reprlib.repr(manifest.get(key)) for key in ("kind", "format"))
+        raise InvalidFile(f"it is of kind {given}; {kind!r}, format {FORMAT} is needed")
+    about = manifest.get("about")
+    if not isinstance(about, dict):
+        raise InvalidFile("its manifest says nothing about it; the file is damaged")
+    return about
 
 
 def _listed(manifest: Mapping[str, Any]) -> list[tuple[int, bytes]]:

@@ -242,16 +242,21 @@ def _constant(message: "model_pb2.Tensor", spec: TensorSpec) -> Constant:
     if place == "inline":
         return Constant.of(array_from_bytes(message.data.inline, spec))
     if place == "constant":
-        ref = message.data.constant
-        if len(ref.sha256) != SHA256_BYTES:
-            raise InvalidParameter(f"its digest has {len(ref.sha256)} bytes; a SHA-256 has {SHA256_BYTES}")
-        if ref.size_bytes <= INLINE_CONSTANT_BYTES:
+        constant = named_constant(message.data.constant)
+        if constant.size_bytes <= INLINE_CONSTANT_BYTES:
             # It may decide shapes, and then whether a node is supported must not depend on what is uploaded already.
             raise InvalidParameter(
-                f"it has {ref.size_bytes} bytes and is sent by digest; send up to {INLINE_CONSTANT_BYTES} inline"
+                f"it has {constant.size_bytes} bytes and is sent by digest; send up to {INLINE_CONSTANT_BYTES} inline"
             )
-        return Constant(ref.sha256, ref.size_bytes)
+        return constant
     raise InvalidParameter("its data is a region of a buffer; constants travel inline or by digest")
+
+
+def named_constant(message: "model_pb2.ConstantRef") -> Constant:
+    """The constant of a ConstantRef, without its data."""
+    if len(message.sha256) != SHA256_BYTES:
+        raise InvalidParameter(f"its digest has {len(message.sha256)} bytes; a SHA-256 has {SHA256_BYTES}")
+    return Constant(message.sha256, message.size_bytes)
 
 
 def _node(message: "node_pb2.Node") -> Node:

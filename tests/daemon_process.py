@@ -22,7 +22,7 @@ class DaemonProcess:
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
-            env={**os.environ, "PYTHONPATH": str(_PLUGINS)},
+            env={**os.environ, "PYTHONPATH": f"{_PLUGINS}:{_PLUGINS.parent}"},
         )
         assert self.process.stdout is not None
         # The line comes when the daemon is ready, the end of file if it dies before: nothing to time out.

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import count
+from typing import Any
 
 import numpy as np
 import pytest
@@ -378,11 +379,137 @@ def test_a_cache_goes_from_one_session_to_another(caching_daemon: DaemonProcess)
             )
             (result,) = client.run(reply.prepared.model_id, np.array([1, 2, 3], np.float32))
             assert result.tolist() == [1, 2, 3]
+            release(client, reply.prepared.model_id)
         for buffers in ([], in_buffers[:1], in_buffers[::-1], [*in_buffers, in_buffers[0]]):
             with pytest.raises(InvalidFile):
                 client.ask(
                     "NnrtDevice.PrepareModelFromModelCache", device_pb2.PrepareFromBuffersRequest(buffers=buffers)
                 )
+
+
+# What the test backend `cached` exports.
+PARTS = [b"compiled", bytes(range(256)) * 4096]
+
+
+def named(part: bytes, **fields: Any) -> "model_pb2.SharedBuffer":
+    """A part by its digest."""
+    ref: dict[str, Any] = {"sha256": Draft.digest(part), "size_bytes": len(part)}
+    return model_pb2.SharedBuffer(constant=model_pb2.ConstantRef(**(ref | fields)))
+
+
+def restored(client: RawClient, *buffers: "model_pb2.SharedBuffer", method: str = "PrepareModelFromModelCache") -> Any:
+    """The last reply: `prepared` or `missing`."""
+    return client.ask(f"NnrtDevice.{method}", device_pb2.PrepareFromBuffersRequest(buffers=buffers))
+
+
+@pytest.mark.parametrize("method", ["PrepareModelFromModelCache", "PrepareOfflineModel"])
+def test_parts_of_a_cache_by_digest(caching_daemon: DaemonProcess, method: str) -> None:
+    """Uploaded like constants, from where an upload broke off; not copied, and kept as long as the model."""
+    buffers = [named(part) for part in PARTS]
+    with RawClient(caching_daemon.address) as client:
+        prepare(client, Draft.sum_of_input_and([1, 2, 3]))  # This backend restores the model it compiled last.
+        client.call("NnrtDevice.UploadConstants", *chunks(PARTS[1])[:4])
+        reply = restored(client, *buffers, method=method)
+        assert {entry.sha256: entry.received_bytes for entry in reply.missing.constants} == {
+            Draft.digest(PARTS[0]): 0,
+            Draft.digest(PARTS[1]): 400_000,
+        }
+        client.call("NnrtDevice.UploadConstants", *chunks(PARTS[0]), *chunks(PARTS[1], start=400_000))
+        taken = client.allocate(SESSION_BYTES - len(PARTS[1]) - 10 * LEAST_BYTES)
+        prepared = restored(client, *buffers, method=method).prepared
+        assert prepared.origin == device_pb2.PreparedModelInfo.RESTORED
+        mixed = restored(client, model_pb2.SharedBuffer(inline=PARTS[0]), buffers[1], method=method).prepared
+        (result,) = client.run(mixed.model_id, np.array([4, 5, 6], np.float32))
+        assert result.tolist() == [4, 5, 6]
+        client.call("NnrtDevice.ReleaseBuffer", device_pb2.ReleaseBufferRequest(buffer_id=taken))
+        with pytest.raises(OutOfMemory):
+            client.allocate(SESSION_BYTES - len(PARTS[1]) // 2)
+        for model_id in (prepared.model_id, mixed.model_id):
+            release(client, model_id)
+        client.allocate(SESSION_BYTES - len(PARTS[1]) // 2)
+        assert restored(client, *buffers).HasField("missing")
+
+
+@pytest.mark.parametrize(
+    ("buffers", "place", "said"),
+    [
+        ([named(PARTS[0], sha256=b"x" * 31)], "buffer 0", "its digest has 31 bytes; a SHA-256 has 32"),
+        ([named(PARTS[0]), named(PARTS[0], sha256=b"")], "buffer 1", "its digest has 0 bytes; a SHA-256 has 32"),
+        ([model_pb2.SharedBuffer()], "buffer 0", "it has no data; send it inline or in a buffer"),
+        ([named(PARTS[0], size_bytes=9)], "", "is 9 bytes in the model and 8 in its upload; they must agree"),
+        ([named(PARTS[0], size_bytes=0)], "", "is 0 bytes in the model and 8 in its upload; they must agree"),
+        ([named(PARTS[0], size_bytes=2**64 - 1)], "", "is 18446744073709551615 bytes in the model and 8 in its upload"),
+        ([named(PARTS[0])] * 101, "", "there are 101 buffers; use at most 100"),
+    ],
+)
+def test_wrong_parts_by_digest(caching_daemon: DaemonProcess, buffers: list[Any], place: str, said: str) -> None:
+    with RawClient(caching_daemon.address) as client:
+        client.upload(PARTS[0])
+        for method in ("PrepareModelFromModelCache", "PrepareOfflineModel"):
+            with pytest.raises(InvalidParameter) as refusal:
+                restored(client, *buffers, method=method)
+            assert refusal.value.place == place
+            assert said in refusal.value.message
+        assert client.allocate(SESSION_BYTES), "nothing is held"
+
+
+def test_parts_that_are_no_model(caching_daemon: DaemonProcess) -> None:
+    """Empty ones, one many times, and such that nobody could ever upload."""
+    with RawClient(caching_daemon.address) as client:
+        client.upload(b"", PARTS[0])
+        for part in (b"", PARTS[0]):
+            with pytest.raises(InvalidFile):
+                restored(client, *[named(part)] * 100)
+        reply = restored(
+            client, *(named(b"", sha256=bytes([number] * 32), size_bytes=2**64 - 1) for number in range(9))
+        )
+        assert [entry.received_bytes for entry in reply.missing.constants] == [0] * 9
+        with pytest.raises(OutOfMemory):
+            client.call(
+                "NnrtDevice.UploadConstants",
+                device_pb2.ConstantChunk(sha256=bytes(32), size_bytes=2**64 - 1, data=b"x"),
+            )
+        assert client.allocate(SESSION_BYTES), "nothing is held"
+
+
+def test_an_exported_model_can_not_be_written(caching_daemon: DaemonProcess) -> None:
+    """Its buffers are the bytes of the backend, not copies."""
+    with RawClient(caching_daemon.address) as client:
+        model_id = prepare(client, Draft.sum_of_input_and([1, 2, 3]))
+        exported = client.ask(
+            "PreparedModel.ExportModelCache", prepared_model_pb2.ExportModelCacheRequest(model_id=model_id)
+        ).buffers
+        place = exported[1].region
+        run = prepared_model_pb2.RunRequest(
+            model_id=model_id,
+            inputs=[io_tensor(np.zeros(3, np.float32))],
+            outputs=[model_pb2.IOTensor(data=exported[1])],
+        )
+        for attempt in (
+            lambda: write(client, (place.buffer_id, 0, b"x")),
+            lambda: client.call("PreparedModel.Run", run),
+        ):
+            with pytest.raises(InvalidParameter, match="it holds an exported model and can only be read") as refusal:
+                attempt()
+            assert refusal.value.place == f"buffer {place.buffer_id}"
+        assert [client.read(buffer.region) for buffer in exported] == PARTS
+        assert restored(client, *exported).HasField("prepared")
+
+
+def test_exported_parts_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit for buffers that clients allocate is none for them; the session's memory is."""
+    monkeypatch.setattr("nnrt_device_service.buffers.MAX_BUFFER_BYTES", 10)
+    budget = MemoryBudget(100_000)
+    pool = BufferPool(budget)
+    large = bytes(50_000)
+    first, empty = pool.adopt_all([large, b""])
+    assert pool.region(first, 0, 50_000).obj is large
+    assert pool.region(empty, 0, 0).nbytes == 0
+    with pytest.raises(OutOfMemory):
+        pool.adopt_all([b"fits", large])
+    assert budget.used_bytes == 50_000 + LEAST_BYTES
+    pool.clear()
+    assert budget.used_bytes == 0
 
 
 def test_a_cache_that_does_not_fit_leaves_nothing_behind(caching_daemon: DaemonProcess) -> None:

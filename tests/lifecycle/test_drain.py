@@ -281,6 +281,7 @@ def test_address_in_use(start_daemon: StartDaemon, tmp_path: Path, unix_listener
         (("--listen", f"unix:{__file__}"), f"Error: address 'unix:{__file__}': what is there is no socket"),
         (("--backend", "acme"), "Error: no backend named 'acme'; installed: broken, cached, "),
         (("--backend", "skipped"), "Error: backend 'skipped' can't work here: there is no such accelerator"),
+        (("--store-dir", __file__), f"Error: --store-dir '{__file__}': it can't be the model store: File exists"),
         (("--backend", "reference", "--option", "color=red"), "Error: the reference backend has no option 'color'"),
     ],
 )

@@ -1,0 +1,87 @@
+"""A daemon's device in this process, on a store, and a session that uses it like a client."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from networks import weighted_model
+from storing_backend import StoringBackend
+
+from nnrt_device_service.constants import MissingConstants
+from nnrt_device_service.device import Device, Origin, Prepared
+from nnrt_device_service.session import Session
+from nnrt_device_service.settings import Settings
+from nnrt_device_service.store import SUFFIX
+from nnrt_hdi.backend import Backend, Cancellation, ModelConfig
+from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, Constant, Graph
+
+WEIGHTS = 1000
+X = np.array([0.5], np.float32)
+
+
+def graph(seed: int = 0, elements: int = WEIGHTS) -> Graph:
+    """y = x + w, with other weights for each seed."""
+    return weighted_model(elements, seed).graph
+
+
+def device_on(directory: Path, backend: Backend | None = None, **settings: Any) -> Device:
+    return Device(backend or StoringBackend(), Settings(store_dir=str(directory), **settings))
+
+
+@contextmanager
+def session_of(device: Device) -> Iterator[Session]:
+    session = device.sessions.open("a test", lambda: None)
+    session.account = device.scheduler.account("a test")
+    try:
+        yield session
+    finally:
+        device.sessions.close(session)
+        assert session.budget.used_bytes == 0, "what a session has held is given back"
+
+
+def ask(
+    device: Device, session: Session, graph: Graph, config: ModelConfig | None = None, stages: list[str] | None = None
+) -> Prepared | MissingConstants:
+    """The answer to a graph that comes without its large constants, as over the wire."""
+    constants = {
+        index: Constant(constant.sha256, constant.size_bytes)
+        if constant.size_bytes > INLINE_CONSTANT_BYTES
+        else constant
+        for index, constant in graph.constants.items()
+    }
+    reached = [] if stages is None else stages
+    return device.prepare(
+        session, replace(graph, constants=constants), config or ModelConfig(), lambda stage, _: reached.append(stage)
+    )
+
+
+def prepared(
+    device: Device, session: Session, graph: Graph, config: ModelConfig | None = None, stages: list[str] | None = None
+) -> Prepared:
+    """The model, for which what is missing is uploaded. Its answer has been checked."""
+    answer = ask(device, session, graph, config, stages)
+    if isinstance(answer, MissingConstants):
+        for constant in graph.constants.values():
+            assert constant.data is not None
+            session.constants.write(constant.sha256, constant.size_bytes, 0, constant.data.tobytes())
+        answer = ask(device, session, graph, config, stages)
+    assert isinstance(answer, Prepared)
+    _, (result,) = device.run(session, answer.model_id, [X], Cancellation())
+    (weights,) = graph.constants.values()
+    assert weights.data is not None
+    np.testing.assert_array_equal(result, np.add(X, weights.data))
+    return answer
+
+
+def origin(device: Device, graph: Graph, config: ModelConfig | None = None) -> Origin:
+    """Where a model comes from for a new session."""
+    with session_of(device) as session:
+        return prepared(device, session, graph, config).origin
+
+
+def files(directory: Path) -> list[Path]:
+    """The files of the models."""
+    return sorted(directory.glob(f"*{SUFFIX}"))

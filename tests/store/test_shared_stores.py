@@ -1,0 +1,197 @@
+"""Stores of real daemons: restarted, killed while they write, several on one directory, on a disk that is full."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from daemon_process import DaemonProcess
+from networks import weighted_model
+from storing_device import X, device_on, files
+
+from nnrt_client import Compilation, Device, Executor, Model, Runtime
+from nnrt_device_service.store import StoreDirectory
+
+StartDaemon = Callable[..., DaemonProcess]
+
+ELEMENTS = 100_000
+# Of a model of so many elements, with its manifest.
+FILE_BYTES = 4 * ELEMENTS + 2000
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def start(start_daemon: StartDaemon, directory: Path) -> StartDaemon:
+    return lambda *flags: start_daemon("--backend", "storing", "--store-dir", str(directory), *flags)
+
+
+@contextmanager
+def client_of(daemon: DaemonProcess) -> Iterator[Device]:
+    with Runtime([daemon.address]) as runtime:
+        yield runtime.device()
+
+
+def stages(device: Device, model: Model) -> list[str]:
+    """What happens when a model is built, each stage once. Its answer has been checked."""
+    reached: dict[str, None] = {}
+    with Compilation(model, device) as compilation:
+        compilation.build(lambda stage, _: reached.setdefault(stage))
+        with Executor(compilation) as executor:
+            (result,) = executor.run_sync([X])
+    (weights,) = model.graph.constants.values()
+    assert weights.data is not None
+    np.testing.assert_array_equal(result, np.add(X, weights.data))
+    return list(reached)
+
+
+NEW = ["checking", "uploading", "compiling", "storing"]
+KNOWN = ["checking", "restoring"]
+
+
+def test_other_clients_and_a_restarted_daemon(start: StartDaemon) -> None:
+    model = weighted_model(ELEMENTS)
+    daemon = start()
+    with client_of(daemon) as device:
+        assert stages(device, model) == NEW
+    with client_of(daemon) as device:
+        assert stages(device, model) == KNOWN
+        assert stages(device, model) == KNOWN
+    daemon.kill()
+    assert daemon.log().count("compiled a model") == 1
+    again = start("--name", "by another name")
+    with client_of(again) as device:
+        assert stages(device, model) == KNOWN
+    assert "compiled a model" not in again.log()
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="the limits of other processes are Linux'")
+def test_a_full_disk(start: StartDaemon, directory: Path) -> None:
+    """The model works; when there is room again it is stored."""
+    daemon, model = start(), weighted_model(ELEMENTS)
+    _, most = resource.prlimit(daemon.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(daemon.pid, resource.RLIMIT_FSIZE, (FILE_BYTES // 2, most))
+    with client_of(daemon) as device:
+        assert stages(device, model) == NEW
+    assert "File too large" in daemon.log()
+    assert [path.name for path in directory.iterdir()] == [".lock"]
+    resource.prlimit(daemon.pid, resource.RLIMIT_FSIZE, (most, most))
+    with client_of(daemon) as device:
+        assert [stages(device, model) for _ in range(2)] == [NEW, KNOWN]
+
+
+# For each line it gets it starts a process that stores models, each another one, until it is killed.
+_STORING = """
+import os
+import sys
+from pathlib import Path
+
+from nnrt_device_service.store import ModelStore
+from nnrt_hdi.backend import ModelConfig
+from nnrt_hdi.compiled import CompiledModel, Target
+from nnrt_hdi.container import Part
+from nnrt_hdi.enums import DeviceType
+
+target = Target("device", "vendor", DeviceType.OTHER, "backend", "1")
+parts = [Part.of(os.urandom(1 << 22)) for _ in range(2)]
+store = ModelStore(Path(sys.argv[1]), 5 << 23)
+for _ in sys.stdin:
+    pid = os.fork()
+    if pid == 0:
+        while True:
+            store.keep(CompiledModel(target, os.urandom(32), ModelConfig(), (), (), 0, parts))
+    print(pid, flush=True)
+    os.waitpid(pid, 0)
+"""
+
+
+def test_kills_while_models_are_stored(directory: Path) -> None:
+    """Each at another moment. What is there then is whole, and what was left in the middle of it goes."""
+    rng, interrupted = np.random.default_rng(0), 0
+    with subprocess.Popen(
+        [sys.executable, "-c", _STORING, str(directory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for _ in range(40):
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            pid = int(process.stdout.readline())
+            time.sleep(rng.uniform(0, 0.05))  # The moment of the kill, which is not waited for.
+            os.kill(pid, signal.SIGKILL)
+            interrupted += any(path.suffix == ".tmp" for path in directory.iterdir())
+        process.stdin.close()
+    assert interrupted > 1, "hardly a kill came in the middle of a file"
+    device_on(directory)
+    entries = StoreDirectory(directory).entries()
+    assert entries
+    assert [entry.damage() for entry in entries] == [""] * len(entries)
+    assert sorted(path.name for path in directory.iterdir()) == sorted(
+        [".lock", *(entry.path.name for entry in entries)]
+    )
+
+
+def test_a_daemon_killed_while_it_stores(start: StartDaemon, directory: Path) -> None:
+    rng, daemon = np.random.default_rng(0), start()
+    for attempt in range(3):
+        model = weighted_model(1_000_000, seed=attempt)
+        with ThreadPoolExecutor(1) as pool, client_of(daemon) as device:
+            death = pool.submit(_stages_until_death, device, model)
+            _wait_for(daemon, "compiled a model")
+            time.sleep(rng.uniform(0, 0.03))  # The moment of the kill, which is not waited for.
+            daemon.kill()
+            death.result(30)
+        daemon = start()
+        with client_of(daemon) as device:
+            assert stages(device, model) in (NEW, KNOWN)
+            assert stages(device, model) == KNOWN
+    assert len(files(directory)) == 3
+
+
+def _stages_until_death(device: Device, model: Model) -> None:
+    try:
+        stages(device, model)
+    except Exception:
+        assert not device.is_connected
+
+
+def _wait_for(daemon: DaemonProcess, said: str) -> None:
+    deadline = time.monotonic() + 30
+    while said not in daemon.log():
+        assert time.monotonic() < deadline, daemon.log()
+        time.sleep(0.001)
+
+
+def test_daemons_that_share_a_directory(start: StartDaemon, directory: Path) -> None:
+    """All answers are right while they evict each other's models, and the directory never holds too much."""
+    quota = 3 * FILE_BYTES
+    daemons = [start("--store-bytes", str(quota)) for _ in range(2)]
+    models = [weighted_model(ELEMENTS, seed) for seed in range(5)]
+    most = []
+
+    def work(number: int) -> int:
+        restored = 0
+        with client_of(daemons[number % 2]) as device:
+            for index in np.random.default_rng(number).integers(len(models), size=12):
+                restored += stages(device, models[index]) == KNOWN
+                most.append(sum(entry.size_bytes for entry in StoreDirectory(directory).entries()))
+        return restored
+
+    with ThreadPoolExecutor(4) as pool:
+        restored = sum(pool.map(work, range(4)))
+    assert restored
+    assert max(most) <= quota
+    assert all("evicted model" in daemon.log() for daemon in daemons)
+    assert not any("WARNING" in daemon.log() for daemon in daemons)
+    assert all(entry.damage() == "" for entry in StoreDirectory(directory).entries())

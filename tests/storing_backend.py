@@ -1,0 +1,91 @@
+"""A backend whose compiled models can be stored: it exports a graph file, and computes with what is in there."""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from nnrt_hdi.backend import (
+    Backend,
+    Cancellation,
+    Capabilities,
+    DeviceInfo,
+    ModelConfig,
+    PreparedModel,
+    Support,
+)
+from nnrt_hdi.enums import DeviceType
+from nnrt_hdi.errors import InvalidFile
+from nnrt_hdi.graph import Graph
+from nnrt_hdi.graph_file import packed_graph, unpacked_graph
+from nnrt_hdi.tensor import Array
+
+_log = logging.getLogger(__name__)
+
+INFO = DeviceInfo("storing", "test", DeviceType.OTHER, Capabilities(True, True, True, True, True), "storing", "1")
+
+
+class StoringModel(PreparedModel):
+    """The sum of the input and all constants, whatever the nodes say."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self.inputs, self.outputs = graph.input_specs, graph.output_specs
+
+    def run(self, inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
+        result = inputs[0]
+        for constant in self._graph.constants.values():
+            assert constant.data is not None
+            result = np.add(result, constant.data)
+        return [result]
+
+    def export(self) -> Sequence[bytes | memoryview]:
+        return [b"".join(bytes(piece) for piece in packed_graph(self._graph))]
+
+    def close(self) -> None:
+        _log.info("closed a model")
+
+
+class StoringBackend(Backend):
+    """Remembers what it compiled and restored."""
+
+    def __init__(self, gate: Path | None = None, **about: str) -> None:
+        """Compiles when somebody has opened and closed the FIFO `gate` for writing. `about` replaces parts of INFO."""
+        self._gate = gate
+        self._info = replace(INFO, **about)  # type: ignore[arg-type]
+        self._lock = threading.Lock()
+        self.compiled: list[ModelConfig] = []
+        self.restored: list[ModelConfig] = []
+
+    def describe(self) -> DeviceInfo:
+        return self._info
+
+    def supported(self, graph: Graph) -> list[Support]:
+        return [Support() for _ in graph.nodes]
+
+    def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
+        _log.info("compiled a model")
+        with self._lock:
+            self.compiled.append(config)
+        progress(0.5)
+        if self._gate:
+            self._gate.read_bytes()
+        return StoringModel(graph)
+
+    def restore(self, cache: Sequence[bytes | memoryview], config: ModelConfig) -> PreparedModel:
+        if len(cache) != 1:
+            raise InvalidFile(f"it has {len(cache)} parts; a model of this backend has 1")
+        graph = unpacked_graph(cache[0])
+        with self._lock:
+            self.restored.append(config)
+        _log.info("restored a model")
+        return StoringModel(graph)
+
+
+def create(options: Mapping[str, str]) -> Backend:
+    """The option `gate` is a FIFO, see StoringBackend."""
+    gate = options.get("gate")
+    return StoringBackend(Path(gate) if gate else None)
