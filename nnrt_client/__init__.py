@@ -12,6 +12,7 @@ with Runtime(["127.0.0.1:50051"]) as runtime:
             (output,) = executor.run_sync([numpy.ones((1, 4), "float32")])
 """
 
+from nnrt_client.build import BuildReport, Origin
 from nnrt_client.compilation import Compilation
 from nnrt_client.device import Device
 from nnrt_client.enums import (
@@ -52,6 +53,7 @@ from nnrt_hdi.errors import (
 )
 
 __all__ = [
+    "BuildReport",
     "Capabilities",
     "Compilation",
     "ConnectionFailed",
@@ -73,6 +75,7 @@ __all__ = [
     "OperationFailed",
     "OperationForbidden",
     "OperationType",
+    "Origin",
     "OutOfMemory",
     "PadMode",
     "PerformanceMode",

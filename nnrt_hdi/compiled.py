@@ -57,6 +57,8 @@ class CompiledModel:
     # The version that the application gave its cache.
     version: int
     parts: Sequence[Part]
+    # What building it took: from the question what is supported to the compiled model.
+    build_s: float = 0.0
 
     def packed(self) -> list[Buffer]:
         """A file, as pieces to be written one after the other."""
@@ -75,6 +77,7 @@ class CompiledModel:
             "inputs": [described_spec(spec) for spec in self.inputs],
             "outputs": [described_spec(spec) for spec in self.outputs],
             "version": self.version,
+            "build_s": self.build_s,
         }
         return packed(KIND, about, self.parts)
 
@@ -103,6 +106,7 @@ class CompiledModel:
                 tuple(read_spec(spec) for spec in about["outputs"]),
                 int(about["version"]),
                 parts,
+                float(about["build_s"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, NnrtError) as error:
             raise InvalidFile(

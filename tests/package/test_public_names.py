@@ -3,9 +3,9 @@
 import nnrt_client
 
 PUBLIC = """
-    Capabilities Compilation ConnectionFailed DataType Device DeviceStatus DeviceType DynamicShape Executor Format
-    FuseType InvalidFile InvalidParameter InvalidPath Model ModelTensor NnrtError NullPointer OperationFailed
-    OperationForbidden OperationType OutOfMemory PadMode PerformanceMode Priority QuantParam ReturnCode Runtime
+    BuildReport Capabilities Compilation ConnectionFailed DataType Device DeviceStatus DeviceType DynamicShape Executor
+    Format FuseType InvalidFile InvalidParameter InvalidPath Model ModelTensor NnrtError NullPointer OperationFailed
+    OperationForbidden OperationType Origin OutOfMemory PadMode PerformanceMode Priority QuantParam ReturnCode Runtime
     SaveCacheFailed Settings Support TensorDesc TensorType TimedOut UnavailableDevice Unsupported
 """
 
