@@ -37,7 +37,7 @@ class CountingProxy:
         self._daemon = address.rsplit(":", 1)
         self._open: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = "127.0.0.1:{}".format(self._listener.getsockname()[1])
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._threads = [threading.Thread(target=self._accept)]
         self._threads[0].start()
 
