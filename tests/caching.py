@@ -1,4 +1,4 @@
-"""Compilations with caches, for the test backend `storing`, which exports and restores for real."""
+"""Compilations with caches, for the test backend `restoring`, which exports and restores for real."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

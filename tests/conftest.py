@@ -63,9 +63,9 @@ def shared_daemon() -> Iterator[DaemonProcess]:
 
 
 @pytest.fixture(scope="session")
-def storing_daemon() -> Iterator[DaemonProcess]:
+def restoring_daemon() -> Iterator[DaemonProcess]:
     """One for all tests of caches and offline models: it exports and restores for real, and has every capability."""
-    daemon = DaemonProcess("--backend", "storing")
+    daemon = DaemonProcess("--backend", "restoring")
     yield daemon
     daemon.kill()
 

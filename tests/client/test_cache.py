@@ -34,8 +34,8 @@ from nnrt_hdi.container import TEMPORARY_SUFFIX
 
 
 @pytest.fixture
-def device(storing_daemon: DaemonProcess) -> Iterator[Device]:
-    with Runtime([storing_daemon.address]) as runtime:
+def device(restoring_daemon: DaemonProcess) -> Iterator[Device]:
+    with Runtime([restoring_daemon.address]) as runtime:
         yield runtime.device()
 
 
@@ -85,18 +85,18 @@ def test_cache_without_a_model(device: Device, tmp_path: Path) -> None:
 
 
 def test_cache_survives_the_daemon(start_daemon: StartDaemon, tmp_path: Path) -> None:
-    daemon = start_daemon("--backend", "storing")
+    daemon = start_daemon("--backend", "restoring")
     with Runtime([daemon.address]) as runtime:
         device = runtime.device()
         write_cache(tmp_path, device)
         daemon.kill()
-        start_daemon("--backend", "storing", listen=daemon.address)
+        start_daemon("--backend", "restoring", listen=daemon.address)
         assert origin(cached(tmp_path)(device)) is Origin.RESTORED
 
 
 def test_large_parts_are_uploaded_in_pieces(start_daemon: StartDaemon, tmp_path: Path) -> None:
     """More than a message takes; and what the daemon still has is not sent again."""
-    with other_device(start_daemon, "--backend", "storing", "--message-bytes", str(2 << 20)) as device:
+    with other_device(start_daemon, "--backend", "restoring", "--message-bytes", str(2 << 20)) as device:
         model = weighted_model(1 << 20)  # 4 MiB.
         write_cache(tmp_path, device, model=model)
         sent = []
@@ -272,13 +272,13 @@ def test_cache_of_another_device(
     """Refused from a directory, where it got by a copy, and from a buffer."""
     file = write_cache(tmp_path, device)
     blob = file.read_bytes()
-    with other_device(start_daemon, "--backend", "storing", *arguments) as other:
+    with other_device(start_daemon, "--backend", "restoring", *arguments) as other:
         there = cache_file(tmp_path, other)
         there.parent.mkdir(exist_ok=True)
         there.write_bytes(blob)
         with Compilation(convolution_model(), other) as compilation:
             for version in (0, 1, 2):
-                with pytest.raises(InvalidFile, match="it was made for storing_test_v2_1"):
+                with pytest.raises(InvalidFile, match="it was made for restoring_test_v2_1"):
                     compilation.set_cache(tmp_path, version)
             compilation.set_device(device)
             compilation.set_cache(tmp_path, 1)
@@ -294,7 +294,7 @@ def test_cache_of_another_device(
 def test_cache_of_another_backend(device: Device, start_daemon: StartDaemon, tmp_path: Path) -> None:
     """Though the device has the same name."""
     blob = write_cache(tmp_path, device).read_bytes()
-    with other_device(start_daemon, "--backend", "cached", "--name", "storing") as other:
+    with other_device(start_daemon, "--backend", "cached", "--name", "restoring") as other:
         assert other.id == device.id
         with Compilation(convolution_model(), other) as compilation, pytest.raises(InvalidFile, match="made for"):
             compilation.set_cache(tmp_path, 1)
@@ -370,7 +370,7 @@ def test_device_refuses_its_cache(device: Device, start_daemon: StartDaemon, tmp
     """With a model it is compiled and written anew; without one the cache is no good."""
     file = write_cache(tmp_path, device)
     before = file.stat().st_ino
-    with other_device(start_daemon, "--backend", "storing", "--option", "refuse=restoring") as unwilling:
+    with other_device(start_daemon, "--backend", "restoring", "--option", "refuse=restoring") as unwilling:
         assert origin(cached(tmp_path)(unwilling)) is Origin.COMPILED
         assert file.stat().st_ino != before
         compilation = Compilation.for_cache(unwilling)
@@ -385,7 +385,7 @@ def test_device_refuses_its_cache(device: Device, start_daemon: StartDaemon, tmp
 def test_device_does_not_export(start_daemon: StartDaemon, tmp_path: Path) -> None:
     """The model is built and can be used; nothing is written."""
     with (
-        other_device(start_daemon, "--backend", "storing", "--option", "refuse=exporting") as unwilling,
+        other_device(start_daemon, "--backend", "restoring", "--option", "refuse=exporting") as unwilling,
         cached(tmp_path)(unwilling) as compilation,
     ):
         with pytest.raises(SaveCacheFailed, match="refuses exporting; the model can be used"):

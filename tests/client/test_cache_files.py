@@ -31,8 +31,8 @@ FLIPS = 2000
 
 
 @pytest.fixture
-def device(storing_daemon: DaemonProcess) -> Iterator[Device]:
-    with Runtime([storing_daemon.address]) as runtime:
+def device(restoring_daemon: DaemonProcess) -> Iterator[Device]:
+    with Runtime([restoring_daemon.address]) as runtime:
         yield runtime.device()
 
 
@@ -81,9 +81,9 @@ def test_writers(tmp_path: Path, how: str) -> None:
     assert not done.returncode, done.stderr
 
 
-def test_cache_that_another_writes_for_ever(storing_daemon: DaemonProcess, tmp_path: Path) -> None:
+def test_cache_that_another_writes_for_ever(restoring_daemon: DaemonProcess, tmp_path: Path) -> None:
     """A writer that holds the lock and stands still costs the cache and not the build."""
-    with Runtime([storing_daemon.address], Settings(build_timeout_s=1.0)) as runtime:
+    with Runtime([restoring_daemon.address], Settings(build_timeout_s=1.0)) as runtime:
         device = runtime.device()
         folder = tmp_path / f"{device.id:016x}"
         folder.mkdir()

@@ -25,8 +25,8 @@ from nnrt_hdi.graph_file import packed_graph
 
 
 @pytest.fixture
-def device(storing_daemon: DaemonProcess) -> Iterator[Device]:
-    with Runtime([storing_daemon.address]) as runtime:
+def device(restoring_daemon: DaemonProcess) -> Iterator[Device]:
+    with Runtime([restoring_daemon.address]) as runtime:
         yield runtime.device()
 
 
@@ -61,7 +61,7 @@ def test_another_device_of_the_kind(offline: tuple[Path, bytes], start_daemon: S
     """Its name does not matter."""
     path, expected = offline
     with (
-        other_device(start_daemon, "--backend", "storing", "--name", "another") as other,
+        other_device(start_daemon, "--backend", "restoring", "--name", "another") as other,
         Compilation.from_offline_file(path, other) as compilation,
     ):
         compilation.build()
@@ -70,7 +70,7 @@ def test_another_device_of_the_kind(offline: tuple[Path, bytes], start_daemon: S
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--backend", "cached", "--name", "storing"), ("--backend", "storing", "--option", "version=2")],
+    [("--backend", "cached", "--name", "restoring"), ("--backend", "restoring", "--option", "version=2")],
     ids=["backend", "version"],
 )
 def test_another_kind_of_device(
@@ -79,7 +79,7 @@ def test_another_kind_of_device(
     """Refused for good, as a device refuses."""
     with other_device(start_daemon, *arguments) as other:
         compilation = Compilation.from_offline_file(offline[0], other)
-        with pytest.raises(OperationFailed, match="it was made for storing 1 "):
+        with pytest.raises(OperationFailed, match="it was made for restoring 1 "):
             compilation.build()
         with pytest.raises(InvalidParameter, match="has failed"):
             compilation.build()
@@ -144,7 +144,7 @@ def test_vendors_own_file(device: Device, tmp_path: Path) -> None:
         compilation.build()
     path.write_bytes(b"no vendor's")
     compilation = Compilation.from_offline_file(path, device)
-    with pytest.raises(OperationFailed, match="no model of the storing backend"):
+    with pytest.raises(OperationFailed, match="no model of the restoring backend"):
         compilation.build()
     with pytest.raises(OperationForbidden):
         compilation.enable_float16()

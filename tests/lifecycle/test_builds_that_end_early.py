@@ -22,9 +22,9 @@ MODEL = weighted_model(1 << 21)  # 8 MiB, so that an upload takes several chunks
 
 
 @pytest.fixture
-def sound(storing_daemon: DaemonProcess) -> Iterator[Device]:
+def sound(restoring_daemon: DaemonProcess) -> Iterator[Device]:
     """Another device of the same kind."""
-    with Runtime([storing_daemon.address]) as runtime:
+    with Runtime([restoring_daemon.address]) as runtime:
         yield runtime.device()
 
 
@@ -36,7 +36,9 @@ class Stage:
         self.gate = folder / "gate"
         os.mkfifo(self.gate)
         waits = {"compiling": "compiling", "restoring": "restoring", "storing": "exporting"}.get(name, "")
-        self.daemon = start_daemon("--backend", "storing", "--option", f"wait={waits}", "--option", f"gate={self.gate}")
+        self.daemon = start_daemon(
+            "--backend", "restoring", "--option", f"wait={waits}", "--option", f"gate={self.gate}"
+        )
         self.is_behind_gate = name in ("restoring", "storing")
 
     def build_until(self, compilation: Compilation, act: Callable[[], object]) -> None:

@@ -28,9 +28,9 @@ from nnrt_client import (
 
 
 @pytest.fixture
-def device(storing_daemon: DaemonProcess) -> Iterator[Device]:
+def device(restoring_daemon: DaemonProcess) -> Iterator[Device]:
     """Has every capability, exports and restores."""
-    with Runtime([storing_daemon.address]) as runtime:
+    with Runtime([restoring_daemon.address]) as runtime:
         yield runtime.device()
 
 
@@ -113,7 +113,7 @@ def test_export_needs_a_build_that_succeeded(device: Device) -> None:
 
 
 def test_export_after_the_daemon_died(start_daemon: StartDaemon) -> None:
-    daemon = start_daemon("--backend", "storing")
+    daemon = start_daemon("--backend", "restoring")
     with Runtime([daemon.address]) as runtime, Compilation(identity_model(), runtime.device()) as compilation:
         compilation.build()
         daemon.kill()

@@ -19,7 +19,7 @@ VENDOR_MAGIC = b"vendor: "
 
 
 class _Model(PreparedModel):
-    def __init__(self, backend: "_Storing", graph: Graph) -> None:
+    def __init__(self, backend: "_Restoring", graph: Graph) -> None:
         self._backend = backend
         self._graph = graph
         self._prepared = backend.reference.prepare(graph, ModelConfig(), lambda fraction: None)
@@ -37,7 +37,7 @@ class _Model(PreparedModel):
         self._prepared.close()
 
 
-class _Storing(Backend):
+class _Restoring(Backend):
     """Options: `version`; `refuse` and `wait`, each one of compiling, exporting and restoring; `gate`, a FIFO that ends
     the waiting when somebody has opened and closed it for writing."""
 
@@ -50,12 +50,12 @@ class _Storing(Backend):
         if self._options.get("wait") == stage:
             Path(self._options["gate"]).read_bytes()
         if self._options.get("refuse") == stage:
-            raise OperationFailed(f"the storing backend refuses {stage}")
+            raise OperationFailed(f"the restoring backend refuses {stage}")
 
     def describe(self) -> DeviceInfo:
         version = self._options.get("version", "1")
         return DeviceInfo(
-            "storing", "test", DeviceType.OTHER, Capabilities(True, True, True, True, True), "storing", version
+            "restoring", "test", DeviceType.OTHER, Capabilities(True, True, True, True, True), "restoring", version
         )
 
     def supported(self, graph: Graph) -> list[Support]:
@@ -75,9 +75,9 @@ class _Storing(Backend):
         if len(cache) == 1 and bytes(cache[0]).startswith(VENDOR_MAGIC):
             return _Model(self, unpacked_graph(memoryview(cache[0])[len(VENDOR_MAGIC) :]))
         if len(cache) != 2 or bytes(cache[0]) != b"small":
-            raise InvalidFile("this is no model of the storing backend")
+            raise InvalidFile("this is no model of the restoring backend")
         return _Model(self, unpacked_graph(cache[1]))
 
 
-def storing(options: Mapping[str, str]) -> Backend:
-    return _Storing(options)
+def restoring(options: Mapping[str, str]) -> Backend:
+    return _Restoring(options)
