@@ -11,7 +11,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from nnrt_client.build import POLL_S
@@ -27,12 +27,14 @@ MAX_VERSION = 2**32 - 1
 NO_VERSION = MAX_VERSION
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CacheDirectory:
     """A directory for caches, and the version that the application gives its model."""
 
     path: Path
     version: int
+    # What was found last and not fetched since, with the state that the file had.
+    _kept: tuple[object, CompiledModel] | None = field(default=None, init=False, repr=False)
 
     def require_accessible(self) -> None:
         """Raises InvalidPath unless it is a directory that can be read."""
@@ -44,6 +46,7 @@ class CacheDirectory:
     def found(self, device: Device) -> CompiledModel | None:
         """The cache to load for a device; None where one is to be written.
 
+        It is kept for the next call, so that a file that has not been touched is read and checked only once.
         Raises InvalidPath for the directory, InvalidFile for a cache that is damaged, unreadable or made for another
         device, InvalidParameter for one of a later version.
         """
@@ -57,14 +60,17 @@ class CacheDirectory:
                 f"it has version {compiled.version}, and {self.version} was given; give at least that of the cache",
                 place=f"cache {self.file(device)}",
             )
-        return compiled if compiled is not None and compiled.version == self.version else None
+        if compiled is None or compiled.version < self.version:
+            self._kept = None
+            return None
+        return compiled
 
     def store(self, device: Device, compiled: CompiledModel, remaining_s: Callable[[], float]) -> None:
         """Write the cache of a device in place of an earlier one. Raises OSError, and what `remaining_s` raises."""
         file = self.file(device)
         file.parent.mkdir(exist_ok=True)
         with _locked(file.parent, remaining_s):
-            for left in file.parent.glob(f".{FILE_NAME}.*{container.TEMPORARY_SUFFIX}"):
+            for left in file.parent.glob(f".*{container.TEMPORARY_SUFFIX}"):
                 with suppress(OSError):  # Nobody else writes while this process has the lock: its writer died.
                     left.unlink()
             container.write(file, compiled.packed())
@@ -74,13 +80,19 @@ class CacheDirectory:
         return self.path / f"{device.id:016x}" / FILE_NAME
 
     def _read(self, device: Device) -> CompiledModel | None:
+        file = self.file(device)
+        kept, self._kept = self._kept, None
         try:
-            data = read_file(self.file(device))
+            state = _state(file)
+            if kept and kept[0] == state:
+                compiled = kept[1]
+            else:
+                compiled = CompiledModel.unpacked(read_file(file))
+                self._kept = state, compiled
         except FileNotFoundError:
             return None
         except OSError as error:
             raise InvalidFile(f"it can't be read: {error.strerror}") from error
-        compiled = CompiledModel.unpacked(data)
         require_made_for(device, compiled)
         return compiled
 
@@ -100,6 +112,12 @@ def read_file(path: Path) -> memoryview:
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(0, "it is no regular file")
     return container.read(path)
+
+
+def _state(file: Path) -> object:
+    """Another one after each change of the file, and for each other file."""
+    status = file.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 @contextmanager

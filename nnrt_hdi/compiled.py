@@ -1,5 +1,6 @@
 """Compiled models as files: what a device exported, and all that must be known to load it again."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -106,12 +107,18 @@ class CompiledModel:
                 tuple(read_spec(spec) for spec in about["outputs"]),
                 int(about["version"]),
                 parts,
-                float(about["build_s"]),
+                _seconds(about["build_s"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, NnrtError) as error:
             raise InvalidFile(
                 f"its manifest is not that of a compiled model: {type(error).__name__} {error}"
             ) from error
+
+
+def _seconds(value: Any) -> float:
+    if type(value) is not float or not 0 <= value < math.inf:
+        raise TypeError(f"build_s is {value!r}")
+    return value
 
 
 def _text(about: dict[str, Any], name: str) -> str:
