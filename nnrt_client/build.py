@@ -17,8 +17,8 @@ from nnrt_hdi.errors import TimedOut
 Progress = Callable[[str, float], object]
 ReplyT = TypeVar("ReplyT")
 
-# In the order of a build. What goes back (the daemon checks again after an upload) is not reported.
-STAGES = ("checking", "uploading", "restoring", "compiling", "storing")
+# The stage in which every build begins; the others are "uploading", "restoring", "compiling" and "storing".
+CHECKING = "checking"
 
 # How often who waits for a lock looks whether the build was cancelled.
 POLL_S = 0.02
@@ -39,7 +39,7 @@ class BuildReport:
     """What a build did, and what it took."""
 
     origin: Origin
-    # Seconds by stage: "checking", "uploading", "restoring", "compiling", "storing".
+    # Seconds by stage: "checking" (a cache's file, too), "uploading", "restoring", "compiling", "storing".
     stages_s: Mapping[str, float]
     # Messages sent to the daemon, weights included.
     sent_bytes: int
@@ -69,7 +69,7 @@ class Build:
         self._calls: set[Any] = set()
         self._reason: BaseException | None = None
         self._deadline = float("inf")
-        self._stage = STAGES[0]
+        self._stage = CHECKING
         self._stage_began = time.monotonic()
         self._stages_s: dict[str, float] = {}
         self.sent_bytes = 0
@@ -132,8 +132,8 @@ class Build:
     def progress(self, stage: str, fraction: float) -> None:
         """Report how far a stage is. What the callback raises ends the build."""
         self.check()
-        if _rank(stage) < _rank(self._stage):
-            return
+        if stage == CHECKING != self._stage:
+            return  # The daemon checks again after an upload.
         self._enter(stage)
         if self._watcher:
             try:
@@ -145,7 +145,11 @@ class Build:
 
     def begin_again(self) -> None:
         """Go back to the first stage, for what was tried so far came to nothing."""
-        self._enter(STAGES[0])
+        self._enter(CHECKING)
+
+    def spent(self, seconds: float) -> None:
+        """Count what was checked before the build as part of it."""
+        self._stages_s[CHECKING] = self._stages_s.get(CHECKING, 0.0) + seconds
 
     def report(self, origin: Origin, compiled_in_s: float | None = None) -> BuildReport:
         """What the build took until now."""
@@ -230,8 +234,3 @@ class _Method:
             raise
         finally:
             self._build.finished(self._call)
-
-
-def _rank(stage: str) -> int:
-    # One that this version doesn't know is shown where it comes.
-    return STAGES.index(stage) if stage in STAGES else len(STAGES)

@@ -33,6 +33,8 @@ class CacheDirectory:
 
     path: Path
     version: int
+    # What reading and checking files has taken.
+    spent_s: float = field(default=0.0, init=False)
     # What was found last and not fetched since, with the state that the file had.
     _kept: tuple[object, CompiledModel] | None = field(default=None, init=False, repr=False)
 
@@ -87,7 +89,9 @@ class CacheDirectory:
             if kept and kept[0] == state:
                 compiled = kept[1]
             else:
+                began = time.monotonic()
                 compiled = CompiledModel.unpacked(read_file(file))
+                self.spent_s += time.monotonic() - began
                 self._kept = state, compiled
         except FileNotFoundError:
             return None

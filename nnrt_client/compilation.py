@@ -297,6 +297,8 @@ class Compilation:
         # Copied, for a buffer of the caller's may be changed by then.
         options = replace(self._options, extensions=dict(self._options.extensions))
         site = Site(build, device, link, options, options.config(device))
+        if self._cache is not None:
+            build.spent(self._cache.spent_s)
         if isinstance(self._source, Model):
             return from_model(site, self._source, self._cache)
         if self._source is not None:
