@@ -33,13 +33,11 @@ def test_compiles(restoring_daemon: DaemonProcess, saved: Path, tmp_path: Path) 
     output = tmp_path / "compiled"
     result = run(saved, "--device", restoring_daemon.address, "-o", output)
     assert result.exit_code == 0
-    assert result.stdout.startswith(
-        f"wrote {output}, {output.stat().st_size} bytes, for restoring 1 (test, OTHER), in "
-    )
+    told = f"wrote {output}, {output.stat().st_size} bytes, for restoring 1 (test, OTHER), in "
+    assert result.stdout.startswith(told)
     assert result.stdout.count("\n") == 1
-    image = np.ones((1, 8, 8, 1), np.float32)
+    image, answers = np.ones((1, 8, 8, 1), np.float32), []
     with Runtime([restoring_daemon.address]) as runtime:
-        answers = []
         for compilation in (
             Compilation(convolution_model(), runtime.device()),
             Compilation.from_offline_file(output, runtime.device()),
@@ -47,8 +45,8 @@ def test_compiles(restoring_daemon: DaemonProcess, saved: Path, tmp_path: Path) 
             with compilation:
                 compilation.build()
                 with Executor(compilation) as executor:
-                    answers += executor.run_sync([image])
-    np.testing.assert_array_equal(*answers)
+                    answers.append(executor.run_sync([image])[0])
+    np.testing.assert_array_equal(answers[0], answers[1])
 
 
 def test_options_and_json(
