@@ -9,6 +9,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import caches
 import carriers
+import fairness
 import kernels
 import small_run
 from report import machine
@@ -17,7 +18,13 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
 
 
 def main() -> None:
-    reports = [*small_run.measure(), *carriers.measure(), *caches.measure(), *kernels.measure()]
+    reports = [
+        *small_run.measure(),
+        *carriers.measure(),
+        *fairness.measure(),
+        *caches.measure(),
+        *kernels.measure(),
+    ]
     for report in reports:
         report.show()
     day = datetime.datetime.now(datetime.timezone.utc).date()

@@ -12,6 +12,7 @@ with Runtime(["127.0.0.1:50051"]) as runtime:
             (output,) = executor.run_sync([numpy.ones((1, 4), "float32")])
 """
 
+from nnrt_client.bindings import Bindings, Memory
 from nnrt_client.build import BuildReport, Origin
 from nnrt_client.compilation import Compilation
 from nnrt_client.device import Device
@@ -28,10 +29,12 @@ from nnrt_client.enums import (
     TensorType,
 )
 from nnrt_client.executor import Executor
+from nnrt_client.legacy_tensor import LegacyTensor
 from nnrt_client.model import Model, ModelTensor
 from nnrt_client.quant_param import QuantParam
 from nnrt_client.runtime import Runtime
 from nnrt_client.settings import Settings
+from nnrt_client.tensor import Tensor
 from nnrt_client.tensor_desc import TensorDesc
 from nnrt_hdi.backend import Capabilities, Support
 from nnrt_hdi.enums import DeviceStatus
@@ -53,6 +56,7 @@ from nnrt_hdi.errors import (
 )
 
 __all__ = [
+    "Bindings",
     "BuildReport",
     "Capabilities",
     "Compilation",
@@ -68,6 +72,8 @@ __all__ = [
     "InvalidFile",
     "InvalidParameter",
     "InvalidPath",
+    "LegacyTensor",
+    "Memory",
     "Model",
     "ModelTensor",
     "NnrtError",
@@ -86,6 +92,7 @@ __all__ = [
     "SaveCacheFailed",
     "Settings",
     "Support",
+    "Tensor",
     "TensorDesc",
     "TensorType",
     "TimedOut",

@@ -72,7 +72,7 @@ class CacheDirectory:
         file = self.file(device)
         file.parent.mkdir(exist_ok=True)
         with _locked(file.parent, remaining_s):
-            for left in file.parent.glob(f".*{container.TEMPORARY_SUFFIX}"):
+            for left in file.parent.glob(f"{container.TEMPORARY_PREFIX}*{container.TEMPORARY_SUFFIX}"):
                 with suppress(OSError):  # Nobody else writes while this process has the lock: its writer died.
                     left.unlink()
             container.write(file, compiled.packed())

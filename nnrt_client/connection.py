@@ -1,6 +1,7 @@
 """One client's session with one daemon: opened, kept alive, and declared dead in exactly one place."""
 
 import logging
+import os
 import queue
 import threading
 import time
@@ -128,7 +129,7 @@ class Connection:
             # The session's stream breaks at about the same moment if the daemon is gone.
             if self._over.wait(self.settings.verdict_timeout_s):
                 assert self.death is not None
-                return self.death
+                return self.death.copy()
             return ConnectionFailed(f"{what} broke off: {failure.details()}", place=self.place)
         if status is grpc.StatusCode.DEADLINE_EXCEEDED and timeout_s is not None:
             return TimedOut(f"no answer within {timeout_s:g} s (deadline of {what})", place=self.place)
@@ -141,7 +142,7 @@ class Connection:
     def require_alive(self) -> None:
         """Raise the error this session ended with, if it has."""
         if self.death is not None:
-            raise self.death
+            raise self.death.copy()
 
     def on_death(self, listener: Callable[[NnrtError], None]) -> None:
         """Call this once when the session ends; at once if it already has."""
@@ -183,7 +184,9 @@ class Connection:
 
     def _requests(self) -> Iterator[Any]:
         """Hello, then beats until the session is over. Runs in a thread of gRPC's."""
-        hello = session_pb2.Hello(protocol_minor=PROTOCOL_MINOR, client_name=f"nnrt-client {__version__}")
+        hello = session_pb2.Hello(
+            protocol_minor=PROTOCOL_MINOR, client_name=f"nnrt-client {__version__}", user=str(os.getuid())
+        )
         yield session_pb2.SessionRequest(hello=hello)
         sequence = 0
         while self.is_alive:

@@ -7,6 +7,7 @@ from enum import IntEnum, unique
 
 from nnrt_hdi.enums import ApiDataType as DataType
 from nnrt_hdi.enums import DeviceType, PerformanceMode, Priority, ReturnCode
+from nnrt_hdi.errors import InvalidParameter
 
 __all__ = [
     "DataType",
@@ -19,6 +20,7 @@ __all__ = [
     "Priority",
     "ReturnCode",
     "TensorType",
+    "tensor_type_of",
 ]
 
 
@@ -330,3 +332,12 @@ class TensorType(IntEnum):
     REDUCE_L2_KEEP_DIMS = 160
     REDUCE_L2_REDUCE_TO_END = 161
     REDUCE_L2_COEFF = 162
+
+
+def tensor_type_of(number: int) -> TensorType:
+    """The tensor type of a number. Raises InvalidParameter where there is none."""
+    try:
+        return TensorType(number)
+    except ValueError as error:
+        most = max(TensorType)
+        raise InvalidParameter(f"the tensor type is {number!r}; use 0 (TENSOR) to {most} ({most.name})") from error

@@ -5,14 +5,17 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from os import PathLike
 from typing import Literal, SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
-from typing_extensions import Buffer
+from typing_extensions import Buffer, Self
 
+from nnrt_client import model_file
 from nnrt_client.device import Device
-from nnrt_client.enums import DataType, Format, OperationType, TensorType
+from nnrt_client.enums import DataType, Format, OperationType, TensorType, tensor_type_of
+from nnrt_client.legacy_tensor import LegacyTensor
 from nnrt_client.operations import Operation, operation_of
 from nnrt_client.operations.operation import MANY
 from nnrt_client.operations.record import OperationRecord, TensorRecord, inferred, lowered
@@ -111,15 +114,29 @@ class Model:
         """
         if not isinstance(desc, TensorDesc):
             raise InvalidParameter(f"the desc is {desc!r}; give a TensorDesc")
+        return self._append(TensorRecord(desc.copy()))
+
+    def add_legacy_tensor(self, tensor: LegacyTensor) -> ModelTensor:
+        """Append a tensor as NNRt did it until API 9: with its quantization and type, and in the format NHWC.
+
+        Raises InvalidParameter as `add_tensor` does, and for a value that is not possible.
+        """
+        if not isinstance(tensor, LegacyTensor):
+            raise InvalidParameter(f"the tensor is {tensor!r}; give a LegacyTensor")
+        checked = tensor.checked()
+        quant = checked.quant_param.to_spec() if checked.quant_param else ()
+        return self._append(TensorRecord(checked.to_desc(), checked.type, quant=quant))
+
+    def _append(self, record: TensorRecord) -> ModelTensor:
         self._require_open()
-        shape = desc.shape or ()
+        shape = record.desc.shape or ()
         for axis, dim in enumerate(shape):
             if dim == 0 or dim < UNKNOWN_DIM:
                 raise InvalidParameter(f"dimension {axis} of shape {list(shape)} is {dim}; use -1, or 1 or more")
-        size_bytes = math.prod(abs(dim) for dim in shape) * desc.item_size
+        size_bytes = math.prod(abs(dim) for dim in shape) * record.desc.item_size
         if size_bytes > MAX_TENSOR_BYTES:
             raise InvalidParameter(f"shape {list(shape)} has {size_bytes} bytes; use at most {MAX_TENSOR_BYTES}")
-        self._tensors.append(TensorRecord(desc.copy()))
+        self._tensors.append(record)
         return ModelTensor(len(self._tensors) - 1, self)
 
     def set_tensor_data(self, tensor: TensorRef, data: Array | np.generic | Buffer) -> None:
@@ -161,13 +178,7 @@ class Model:
 
     def set_tensor_type(self, tensor: TensorRef, tensor_type: TensorType) -> None:
         """Say what a tensor is: data, or which parameter of which operation. The last call counts."""
-        try:
-            checked = TensorType(tensor_type)
-        except ValueError as error:
-            most = max(TensorType)
-            raise InvalidParameter(
-                f"the tensor type is {tensor_type!r}; use 0 (TENSOR) to {most} ({most.name})"
-            ) from error
+        checked = tensor_type_of(tensor_type)
         self._require_open()
         self._tensors[self._index(tensor)].type = checked
 
@@ -230,6 +241,29 @@ class Model:
         if self._graph is None:
             self._graph = lowered(self.name, self._tensors, self._operations, self._inputs, self._outputs)
         return self._graph
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the finished model with its constants into a file, in place of an earlier one.
+
+        Raises OperationForbidden and InvalidParameter as `graph` does, InvalidPath where the directory is missing or
+        not accessible, and OperationFailed where writing fails.
+        """
+        model_file.write(path, self.graph)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """The model in a file that `save` wrote: finished, with the same graph, digest and all.
+
+        Its tensors are those of the graph, so that indices may be others than before. Where two operations become
+        the same node `operations` has the general one: CONV2D for DEPTHWISE_CONV2D_NATIVE. Raises InvalidPath where
+        the file is missing or not accessible, InvalidFile where it is no such file, or damaged.
+        """
+        graph = model_file.read(path)
+        model = cls(graph.name)
+        model._tensors, model._operations = model_file.records(path, graph)
+        model._inputs, model._outputs, model._graph = graph.inputs, graph.outputs, graph
+        model._is_finished = True
+        return model
 
     def supported_operations(self, device: Device) -> list[Support]:
         """Per operation, in the order they were added, whether a device runs it, and if not, why. Sends no weights.

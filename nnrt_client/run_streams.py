@@ -8,9 +8,11 @@ import math
 import queue
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import grpc
@@ -83,11 +85,12 @@ class RunStreams:
         run = PendingRun(request, decode, timeout_ms)
         with self._changed:
             if self._death is not None:
-                raise self._death
+                raise self._death.copy()
             self._place(run)
             if run.deadline < self._watch_wakes_at:
                 self._wake_watch(run.deadline)
-        run.future.add_done_callback(lambda future: self._abandon_cancelled(run))
+        # Not the run itself: in a cycle of run and future, results would stay in memory until they are looked for.
+        run.future.add_done_callback(partial(self._abandon_cancelled, weakref.ref(run)))
         return run
 
     def abandon(self, run: PendingRun, error: NnrtError) -> None:
@@ -102,8 +105,9 @@ class RunStreams:
                 stream.cancel()
         run.fail(error)
 
-    def _abandon_cancelled(self, run: PendingRun) -> None:
-        if run.future.cancelled():
+    def _abandon_cancelled(self, reference: "weakref.ref[PendingRun]", future: "Future[Any]") -> None:
+        run = reference()
+        if run is not None and future.cancelled():
             self.abandon(run, OperationFailed("the run was cancelled"))
 
     def finished(self, stream: "_RunStream") -> PendingRun | None:
@@ -161,7 +165,7 @@ class RunStreams:
                 stream.hang_up()
             self._changed.notify_all()
         for run in waiting:
-            run.fail(reason)
+            run.fail(reason.copy())
 
     def _in_flight(self) -> Iterator[PendingRun]:
         yield from (stream.run for stream in self._open if stream.run is not None)

@@ -132,7 +132,13 @@ class TensorDesc:
         return self._sized(math.prod(shape) * self.item_size, "bytes")
 
     def copy(self) -> Self:
-        return type(self)(self._data_type, self._shape, self._format, self._name)
+        copy = type(self)(self._data_type, None, self._format, self._name)
+        copy._shape = self._shape
+        return copy
+
+    def take_shape(self, shape: Shape) -> None:
+        """Have a shape that was found: of any rank, () being that of a scalar. Models and runs have such shapes."""
+        self._shape = shape or None
 
     def to_spec(self, quant: tuple[ScaleAndZero, ...] = (), *, name: str | None = None) -> TensorSpec:
         """The same as a value of the device interface, where ND is no format.
@@ -150,7 +156,9 @@ class TensorDesc:
     @classmethod
     def from_spec(cls, spec: TensorSpec) -> Self:
         """The desc of a tensor of the device interface."""
-        return cls(DataType[spec.data_type.name], spec.shape or None, Format[spec.format.name], spec.name)
+        desc = cls(DataType[spec.data_type.name], None, Format[spec.format.name], spec.name)
+        desc.take_shape(spec.shape)
+        return desc
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TensorDesc):

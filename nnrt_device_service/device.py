@@ -39,7 +39,7 @@ class Device:
         self.info = replace(described, device_name=settings.name or described.device_name)
         self.instance_id = secrets.token_bytes(16)
         self.sessions = Sessions(settings)
-        self.scheduler = Scheduler(settings.concurrent_runs)
+        self.scheduler = Scheduler(settings.concurrent_runs, settings.queued_runs, settings.priority_ageing_s)
         self.gate = Gate()
 
     @property
@@ -91,21 +91,22 @@ class Device:
         except BaseException:
             release()
             raise
-        return self._added(session, prepared, release)
+        return self._added(session, prepared, release, config.priority)
 
     def restore(self, session: Session, buffers: Sequence[bytes], config: ModelConfig, progress: Progress) -> Prepared:
         """Load a model the device exported, or one its vendor's tools compiled."""
         self._check_config(config)
         progress("restoring", 0.0)
-        return self._added(session, self._backend.restore(buffers, config), lambda: None)
+        return self._added(session, self._backend.restore(buffers, config), lambda: None, config.priority)
 
     def run(
         self, session: Session, model_id: int, inputs: Sequence[Array], cancellation: Cancellation
     ) -> tuple[tuple[TensorSpec, ...], list[Array]]:
         """Run a model when its turn comes; the specs of its outputs and the outputs."""
-        with session.model(model_id).in_use() as prepared, session.running(cancellation):
+        held = session.model(model_id)
+        with held.in_use() as prepared, session.running(cancellation):
             _check_inputs(prepared.inputs, inputs)
-            with self.scheduler.turn(cancellation):
+            with self.scheduler.turn(session.account, held.priority, cancellation):
                 outputs = prepared.run(inputs, cancellation)
             return prepared.outputs, outputs
 
@@ -116,8 +117,10 @@ class Device:
             self._backend.close()
         return ended
 
-    def _added(self, session: Session, prepared: PreparedModel, on_closed: Callable[[], None]) -> Prepared:
-        model_id = session.add_model(prepared, on_closed)
+    def _added(
+        self, session: Session, prepared: PreparedModel, on_closed: Callable[[], None], priority: Priority
+    ) -> Prepared:
+        model_id = session.add_model(prepared, on_closed, priority)
         return Prepared(model_id, prepared.inputs, prepared.outputs)
 
     def _supported(self, inferred: Inference) -> list[Support]:

@@ -37,6 +37,7 @@ from nnrt_hdi.v2 import (
 
 CHUNK_BYTES = 1 << 20
 _CLIENT_NAME_LENGTH = 100
+_USER_LENGTH = 100
 _MAX_REASON_BYTES = 512
 
 
@@ -54,6 +55,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
                 raise InvalidParameter("the first message of a session must be Hello", place="DeviceSession.Open")
             # For logs: on one line, and no longer than a name is.
             session.client = f"{hello.hello.client_name[:_CLIENT_NAME_LENGTH]!r} at {context.peer()}"
+            session.account = self._device.scheduler.account(user_at(context.peer(), hello.hello.user))
             yield session_pb2.SessionReply(welcome=self._welcome(session))
             yield from self._beats(session, requests)
         finally:
@@ -103,6 +105,13 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
             held_bytes=device.sessions.held_bytes,
             sessions=len(device.sessions),
         )
+
+
+def user_at(peer: str, declared: str) -> str:
+    """Who a client counts as: the user that it says it is, on the host that gRPC says it is on."""
+    transport, _, address = peer.partition(":")
+    host = address.rpartition(":")[0] if transport in ("ipv4", "ipv6") else transport
+    return f"{host} {declared[:_USER_LENGTH]}"
 
 
 class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):

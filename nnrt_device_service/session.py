@@ -11,8 +11,10 @@ from itertools import count
 from nnrt_device_service.buffers import BufferPool
 from nnrt_device_service.constants import ConstantPool
 from nnrt_device_service.memory import MemoryBudget
+from nnrt_device_service.scheduler import Account
 from nnrt_device_service.settings import Settings
 from nnrt_hdi.backend import Cancellation, PreparedModel
+from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import OutOfMemory, UnavailableDevice, UnknownHandle
 
 _log = logging.getLogger(__name__)
@@ -24,8 +26,11 @@ _STREAM_END_S = 1.0
 class HeldModel:
     """A prepared model of a session. Closed when it has been released and its last run has ended."""
 
-    def __init__(self, prepared: PreparedModel, on_closed: Callable[[], None]) -> None:
+    def __init__(
+        self, prepared: PreparedModel, on_closed: Callable[[], None], priority: Priority = Priority.NONE
+    ) -> None:
         self.prepared = prepared
+        self.priority = priority
         self._on_closed = on_closed
         self._lock = threading.Lock()
         self._users = 1
@@ -58,6 +63,9 @@ class HeldModel:
 class Session:
     """Models, buffers, uploads and runs of one client."""
 
+    # Given when the client has said whose it is; no call can name the session before.
+    account: Account
+
     def __init__(self, settings: Settings, client: str) -> None:
         self.id = secrets.token_bytes(16)
         self.client = client
@@ -83,9 +91,11 @@ class Session:
 
     # ---- models
 
-    def add_model(self, prepared: PreparedModel, on_closed: Callable[[], None]) -> int:
+    def add_model(
+        self, prepared: PreparedModel, on_closed: Callable[[], None], priority: Priority = Priority.NONE
+    ) -> int:
         """Own a prepared model; its id. Raises OutOfMemory beyond the limit, UnavailableDevice after the end."""
-        held = HeldModel(prepared, on_closed)
+        held = HeldModel(prepared, on_closed, priority)
         try:
             with self._lock:
                 self._require_open()

@@ -37,6 +37,10 @@ class Settings:
     heartbeat_timeout_s: float = _setting(10.0, "Seconds of silence after which a client counts as dead.", 0.1, _DAY_S)
     drain_timeout_s: float = _setting(30.0, "Seconds that runs in flight get to finish after SIGTERM.", 0.0, _DAY_S)
     concurrent_runs: int = _setting(1, "Runs on the device at a time; others wait their turn.", 1, _MANY)
+    queued_runs: int = _setting(1024, "Runs that wait for the device; one more is refused.", 0, _MANY)
+    priority_ageing_s: float = _setting(
+        1.0, "Seconds without a turn after which a user's runs of one priority rise by one.", 0.001, _DAY_S
+    )
     max_sessions: int = _setting(64, "Clients at a time.", 1, _MANY)
     session_models: int = _setting(64, "Prepared models per client.", 1, _MANY)
     session_streams: int = _setting(

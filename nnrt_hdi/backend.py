@@ -147,8 +147,11 @@ class PreparedModel(ABC):
         """Run the model. Data types and shapes of `inputs` have been checked against `self.inputs`; the arrays are
         read-only and valid only until the return."""
 
-    def export(self) -> list[bytes]:
-        """The compiled model as `Backend.restore` takes it. Needed only with the capability model_cache."""
+    def export(self) -> Sequence[bytes | memoryview]:
+        """The compiled model as `Backend.restore` takes it: 1 to 100 parts, memoryviews being flat and of format B.
+
+        A part may be a view of what the model holds. Needed only with the capability model_cache.
+        """
         raise Unsupported("this device does not export compiled models")
 
     def input_ranges(self) -> list[DimRange]:
@@ -174,8 +177,11 @@ class Backend(ABC):
     def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
         """Compile a graph whose nodes are all supported. `progress` takes the fraction done."""
 
-    def restore(self, cache: Sequence[bytes], config: ModelConfig) -> PreparedModel:
-        """Load what `PreparedModel.export` gave. Raises InvalidFile for anything else."""
+    def restore(self, cache: Sequence[bytes | memoryview], config: ModelConfig) -> PreparedModel:
+        """Load what `PreparedModel.export` gave. Raises InvalidFile for anything else, whatever a client has made up.
+
+        The parts never change, and the model may keep views of them. Options it was compiled with stay as they were.
+        """
         raise Unsupported("this device does not restore compiled models")
 
     def close(self) -> None:

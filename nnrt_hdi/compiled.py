@@ -1,9 +1,10 @@
 """Compiled models as files: what a device exported, and all that must be known to load it again."""
 
 import math
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from typing_extensions import Buffer
 
@@ -11,13 +12,16 @@ from nnrt_hdi.backend import DeviceInfo, ModelConfig
 from nnrt_hdi.container import Part, packed, unpacked
 from nnrt_hdi.enums import DeviceType, PerformanceMode
 from nnrt_hdi.errors import InvalidFile, NnrtError
-from nnrt_hdi.graph_file import described_spec, read_spec
+from nnrt_hdi.graph_file import MAX_SHOWN, described_spec, read_spec
 from nnrt_hdi.tensor import TensorSpec
 
 KIND = "compiled model"
 
 # Those of NNRt's cache files.
 MAX_PARTS = 100
+MAX_VERSION = 2**32 - 1
+
+ValueT = TypeVar("ValueT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,38 +95,46 @@ class CompiledModel:
         try:
             return cls(
                 Target(
-                    _text(about, "device"),
-                    _text(about, "vendor"),
+                    _of_type(str, about, "device"),
+                    _of_type(str, about, "vendor"),
                     DeviceType[about["device_type"]],
-                    _text(about, "backend"),
-                    _text(about, "backend_version"),
+                    _of_type(str, about, "backend"),
+                    _of_type(str, about, "backend_version"),
                 ),
                 bytes.fromhex(about["graph"]),
                 ModelConfig(
-                    enable_float16=about["float16"] is True,
+                    enable_float16=_of_type(bool, about, "float16"),
                     mode=PerformanceMode[about["mode"]],
                     extensions={name: bytes.fromhex(value) for name, value in about["extensions"].items()},
                 ),
-                tuple(read_spec(spec) for spec in about["inputs"]),
-                tuple(read_spec(spec) for spec in about["outputs"]),
-                int(about["version"]),
+                tuple(read_spec(spec) for spec in _of_type(list, about, "inputs")),
+                tuple(read_spec(spec) for spec in _of_type(list, about, "outputs")),
+                _version(about),
                 parts,
-                _seconds(about["build_s"]),
+                _seconds(about),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, NnrtError) as error:
             raise InvalidFile(
-                f"its manifest is not that of a compiled model: {type(error).__name__} {error}"
+                f"its manifest is not that of a compiled model: {type(error).__name__} {str(error)[:MAX_SHOWN]}"
             ) from error
 
 
-def _seconds(value: Any) -> float:
-    if type(value) is not float or not 0 <= value < math.inf:
-        raise TypeError(f"build_s is {value!r}")
-    return value
-
-
-def _text(about: dict[str, Any], name: str) -> str:
+def _of_type(kind: type[ValueT], about: dict[str, Any], name: str) -> ValueT:
     value = about[name]
-    if not isinstance(value, str):
-        raise TypeError(f"{name} is {value!r}")
+    if type(value) is not kind:
+        raise TypeError(f"{name} is {reprlib.repr(value)}, no {kind.__name__}")
     return value
+
+
+def _version(about: dict[str, Any]) -> int:
+    version = _of_type(int, about, "version")
+    if version not in range(MAX_VERSION + 1):
+        raise ValueError(f"version is {reprlib.repr(version)}; it is 0..{MAX_VERSION}")
+    return version
+
+
+def _seconds(about: dict[str, Any]) -> float:
+    seconds = _of_type(float, about, "build_s")
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"build_s is {seconds!r}; it is a number of seconds")
+    return seconds

@@ -9,10 +9,13 @@
 A file is complete or not there: it is written beside its place and then moved there.
 """
 
+import errno
 import hashlib
 import json
 import os
+import reprlib
 import secrets
+import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +24,15 @@ from typing import Any
 import numpy as np
 from typing_extensions import Buffer, Self
 
-from nnrt_hdi.errors import InvalidFile
+from nnrt_hdi.errors import InvalidFile, InvalidParameter
 
 MAGIC = b"NNRTPART"
 FORMAT = 1
 ALIGNMENT = 64
+# Room for the largest graph (see nnrt_hdi.graph), and parsed in about a second.
+MAX_MANIFEST_BYTES = 64 << 20
 # What a crash in the middle of writing leaves behind is called so, and is nobody's file.
+TEMPORARY_PREFIX = ".nnrt-"
 TEMPORARY_SUFFIX = ".tmp"
 
 _SHA256_BYTES = 32
@@ -43,13 +49,15 @@ class Part:
     @classmethod
     def of(cls, data: Buffer) -> Self:
         """The part that holds these bytes, which nobody may change from now on."""
-        view = memoryview(data)
-        flat = view.cast("B") if view.nbytes else memoryview(b"")
+        flat = _flat(data)
         return cls(flat, hashlib.sha256(flat).digest())
 
 
 def packed(kind: str, about: Mapping[str, Any], parts: Sequence[Part]) -> list[Buffer]:
-    """A file, as pieces to be written one after the other. `about` is what the manifest says besides, as JSON."""
+    """A file, as pieces to be written one after the other. `about` is what the manifest says besides, as JSON.
+
+    Raises InvalidParameter for more than MAX_MANIFEST_BYTES of that.
+    """
     manifest = json.dumps(
         {
             "kind": kind,
@@ -60,6 +68,8 @@ def packed(kind: str, about: Mapping[str, Any], parts: Sequence[Part]) -> list[B
         separators=(",", ":"),
         sort_keys=True,
     ).encode()
+    if len(manifest) > MAX_MANIFEST_BYTES:
+        raise InvalidParameter(f"its manifest has {len(manifest)} bytes; a file holds at most {MAX_MANIFEST_BYTES}")
     head = MAGIC + len(manifest).to_bytes(8, "little") + hashlib.sha256(manifest).digest()
     pieces: list[Buffer] = [head, manifest]
     end = len(head) + len(manifest)
@@ -74,13 +84,11 @@ def unpacked(kind: str, data: Buffer) -> tuple[dict[str, Any], tuple[Part, ...]]
 
     Raises InvalidFile unless it is a whole file of this kind in which every byte is the one that was written.
     """
-    view = memoryview(data)
-    view = view.cast("B") if view.nbytes else memoryview(b"")
+    view = _flat(data)
     manifest, end = _manifest(view)
     if manifest.get("kind") != kind or manifest.get("format") != FORMAT:
-        raise InvalidFile(
-            f"it is of kind {manifest.get('kind')!r}, format {manifest.get('format')!r}; {kind!r}, {FORMAT} is needed"
-        )
+        given = ", format ".join(reprlib.repr(manifest.get(key)) for key in ("kind", "format"))
+        raise InvalidFile(f"it is of kind {given}; {kind!r}, format {FORMAT} is needed")
     parts = []
     for number, (size, sha256) in enumerate(_listed(manifest)):
         start = end + -end % ALIGNMENT
@@ -101,17 +109,17 @@ def unpacked(kind: str, data: Buffer) -> tuple[dict[str, Any], tuple[Part, ...]]
 
 def is_packed(data: Buffer) -> bool:
     """Whether bytes begin like a file of this module."""
-    return bytes(memoryview(data)[: len(MAGIC)]) == MAGIC
+    return bytes(_flat(data)[: len(MAGIC)]) == MAGIC
 
 
 def write(path: Path, pieces: Iterable[Buffer]) -> None:
     """Write a file that is complete when it appears, in place of an earlier one. Raises OSError, and leaves nothing."""
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}{TEMPORARY_SUFFIX}")
+    # Not made from the name, which may be as long as names can be.
+    beside = path.with_name(f"{TEMPORARY_PREFIX}{secrets.token_hex(16)}{TEMPORARY_SUFFIX}")
     try:
         with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb", buffering=0) as file:
             for piece in pieces:
-                rest = memoryview(piece)
-                rest = rest.cast("B") if rest.nbytes else rest
+                rest = _flat(piece)
                 while rest.nbytes:
                     rest = rest[file.write(rest) :]
             os.fsync(file.fileno())
@@ -123,9 +131,16 @@ def write(path: Path, pieces: Iterable[Buffer]) -> None:
 
 
 def read(path: Path) -> memoryview:
-    """The bytes of a file, in memory aligned for any element type. Raises OSError."""
-    with path.open("rb", buffering=0) as file:
-        data = np.empty(os.fstat(file.fileno()).st_size, np.uint8)
+    """The bytes of a file, in memory aligned for any element type. Raises OSError, also for what is no file.
+
+    They are copied, not mapped: who writes into the file later must not change what has been checked.
+    """
+    # A pipe that nobody writes to would be waited for.
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        data = np.empty(status.st_size, np.uint8)
         filled = 0
         while filled < data.size and (count := file.readinto(data[filled:].data)):
             filled += count
@@ -136,6 +151,8 @@ def _manifest(view: memoryview) -> tuple[dict[str, Any], int]:
     if view.nbytes < _HEAD_BYTES or bytes(view[: len(MAGIC)]) != MAGIC:
         raise InvalidFile(f"it does not begin with {MAGIC!r}; it is another kind of file, or damaged")
     size = int.from_bytes(view[len(MAGIC) : len(MAGIC) + 8], "little")
+    if size > MAX_MANIFEST_BYTES:
+        raise InvalidFile(f"its manifest has {size} bytes; at most {MAX_MANIFEST_BYTES} are read")
     if size > view.nbytes - _HEAD_BYTES:
         raise InvalidFile("it ends within its manifest; it was cut off")
     text = view[_HEAD_BYTES : _HEAD_BYTES + size]
@@ -158,6 +175,11 @@ def _listed(manifest: Mapping[str, Any]) -> list[tuple[int, bytes]]:
     if not all(type(size) is int and size >= 0 for size, _ in listed):
         raise InvalidFile("its manifest lists parts of no size")
     return listed
+
+
+def _flat(data: Buffer) -> memoryview:
+    view = memoryview(data)
+    return view.cast("B") if view.nbytes else memoryview(b"")
 
 
 def _sync_directory(path: Path) -> None:

@@ -61,7 +61,7 @@ class PerformanceMode(IntEnum):
 
 @unique
 class Priority(IntEnum):
-    """Order of the runs of one client; NONE is the lowest."""
+    """Order of the runs of one user; NONE, no preference, counts as MEDIUM."""
 
     NONE = 0
     LOW = 1

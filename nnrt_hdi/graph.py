@@ -23,6 +23,13 @@ AttrValue = bool | int | float | str | tuple[int, ...] | tuple[float, ...] | tup
 # itself; larger constants travel by digest and never decide anything before a run.
 INLINE_CONSTANT_BYTES = 1024
 
+# What a model may have, so that checking it stays a matter of seconds and megabytes whatever a message or file holds.
+MAX_NODES = 1 << 16
+MAX_TENSORS = 1 << 18
+MAX_REFERENCES = 1 << 20  # operands and results of all nodes, inputs and outputs of the graph
+MAX_QUANT_PARAMS = 1 << 20  # of all tensors
+MAX_ATTRIBUTE_VALUES = 1024  # of one list
+
 # As much of a name as places show.
 _SHOWN_NAME = 64
 
@@ -191,6 +198,20 @@ class Graph:
                 place=self.tensor_place(index),
             )
         source[index] = claimant
+
+
+def require_moderate(tensors: int, nodes: int, references: int, quant_params: int) -> None:
+    """Refuse a model with more parts than any real one has. Asked before they are copied."""
+    require_at_most(MAX_TENSORS, tensors, "tensors")
+    require_at_most(MAX_NODES, nodes, "nodes")
+    require_at_most(MAX_REFERENCES, references, "references to tensors")
+    require_at_most(MAX_QUANT_PARAMS, quant_params, "quantization parameters")
+
+
+def require_at_most(limit: int, count: int, what: str) -> None:
+    """Refuse more of something than there may be."""
+    if count > limit:
+        raise InvalidParameter(f"there are {count} {what}; use at most {limit}")
 
 
 def shown_name(name: str) -> str:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -10,46 +11,84 @@ from typing_extensions import Buffer
 
 from nnrt_hdi.container import Part, packed, unpacked
 from nnrt_hdi.enums import DataType, Format, NodeType, QuantType
-from nnrt_hdi.errors import InvalidFile, NnrtError
-from nnrt_hdi.graph import AttrValue, Constant, Graph, Node
+from nnrt_hdi.errors import InvalidFile, InvalidParameter, NnrtError
+from nnrt_hdi.graph import (
+    MAX_ATTRIBUTE_VALUES,
+    AttrValue,
+    Constant,
+    Graph,
+    Node,
+    require_at_most,
+    require_moderate,
+    shown_name,
+)
+from nnrt_hdi.ops.inference import operator_of
 from nnrt_hdi.tensor import Array, QuantParam, TensorSpec
 
 KIND = "graph"
+
+# As much as messages show of what is wrong in a manifest.
+MAX_SHOWN = 200
+
+# Integers are those that the wire carries.
+_INT32 = range(-(2**31), 2**31)
+_INT64 = range(-(2**63), 2**63)
 
 ValueT = TypeVar("ValueT")
 
 
 def graph_digest(graph: Graph) -> bytes:
     """SHA-256 of everything a graph says, constants by their digests: equal graphs, and only they, have equal ones."""
-    text = json.dumps(_described(graph), separators=(",", ":"), sort_keys=True)
+    text = json.dumps(described_graph(graph), separators=(",", ":"), sort_keys=True)
     return hashlib.sha256(text.encode()).digest()
 
 
 def packed_graph(graph: Graph) -> list[Buffer]:
-    """A file that holds a graph, as pieces to be written one after the other. Each constant is in it once."""
+    """A file that holds a graph, as pieces to be written one after the other. Each constant is in it once.
+
+    Raises InvalidParameter where one is not here.
+    """
+    parts = constant_parts(graph)
+    return packed(KIND, described_graph(graph), list(parts.values()))
+
+
+def constant_parts(graph: Graph) -> dict[bytes, Part]:
+    """The different constants of a graph, by their digests. Raises InvalidParameter where one is not here."""
     parts: dict[bytes, Part] = {}
     for index, constant in graph.constants.items():
         if constant.data is None:
-            raise InvalidFile("its data is not here; a file holds a whole graph", place=graph.tensor_place(index))
+            raise InvalidParameter("its data is not here; a file holds a whole graph", place=graph.tensor_place(index))
         data = constant.data.data.cast("B") if constant.size_bytes else memoryview(b"")
         parts.setdefault(constant.sha256, Part(data, constant.sha256))
-    return packed(KIND, _described(graph), list(parts.values()))
+    return parts
 
 
 def unpacked_graph(data: Buffer) -> Graph:
     """The graph that `packed_graph` gave; its constants are read-only views of `data`.
 
-    Raises InvalidFile for anything else. What the nodes compute is not checked here: see `nnrt_hdi.ops`.
+    Raises InvalidFile for anything else. Nodes have the attributes of their operators; whether they take their operands
+    is not checked here: see `nnrt_hdi.ops`.
     """
-    about, parts = unpacked(KIND, data)
+    about, listed = unpacked(KIND, data)
+    parts = {part.sha256: part for part in listed}
+    if len(parts) < len(listed):
+        raise InvalidFile("it holds a part twice")
+    return read_graph(about, parts)
+
+
+def read_graph(described: Any, parts: Mapping[bytes, Part]) -> Graph:
+    """The graph that `described_graph` described, with views of these parts, no other ones. Raises InvalidFile."""
     try:
-        return _graph(about, {part.sha256: part for part in parts})
+        graph = _graph(described, parts)
     except InvalidFile:
         raise
     except NnrtError as error:
         raise InvalidFile(f"it holds no sound graph: {error}") from error
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise InvalidFile(f"it holds no graph: {type(error).__name__} {error}") from error
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise InvalidFile(f"it holds no graph: {type(error).__name__} {str(error)[:MAX_SHOWN]}") from error
+    if len({constant.sha256 for constant in graph.constants.values()}) < len(parts):
+        raise InvalidFile("it holds parts that are no constant of its graph")
+    return graph
 
 
 def described_spec(spec: TensorSpec) -> dict[str, Any]:
@@ -58,23 +97,24 @@ def described_spec(spec: TensorSpec) -> dict[str, Any]:
         "data_type": spec.data_type.name,
         "shape": list(spec.shape),
         "format": spec.format.name,
-        "quant": [[param.scale, param.zero_point, param.num_bits] for param in spec.quant],
+        "quant": [[float(param.scale), param.zero_point, param.num_bits] for param in spec.quant],
         "name": spec.name,
     }
 
 
 def read_spec(described: Any) -> TensorSpec:
-    """The tensor spec that `described_spec` described. Raises KeyError, TypeError, ValueError or NnrtError."""
+    """The tensor spec that `described_spec` described. Raises a LookupError, TypeError, ValueError or NnrtError."""
     return TensorSpec(
         DataType[described["data_type"]],
         _integers(described["shape"]),
         Format[described["format"]],
-        tuple(QuantParam(float(scale), *_integers(rest)) for scale, *rest in described["quant"]),
+        _each(described["quant"], _quant_param),
         _text(described["name"]),
     )
 
 
-def _described(graph: Graph) -> dict[str, Any]:
+def described_graph(graph: Graph) -> dict[str, Any]:
+    """A graph as JSON, its constants by their digests."""
     return {
         "name": graph.name,
         "tensors": [described_spec(spec) for spec in graph.tensors],
@@ -97,30 +137,50 @@ def _described(graph: Graph) -> dict[str, Any]:
     }
 
 
-def _graph(about: Mapping[str, Any], parts: Mapping[bytes, Part]) -> Graph:
-    tensors = _each(about["tensors"], read_spec)
+def _graph(described: Any, parts: Mapping[bytes, Part]) -> Graph:
+    _require_moderate(described)
+    tensors = _each(described["tensors"], read_spec)
     return Graph(
         tensors,
-        _each(about["nodes"], _node),
-        _integers(about["inputs"]),
-        _integers(about["outputs"]),
+        _each(described["nodes"], _node),
+        _integers(described["inputs"]),
+        _integers(described["outputs"]),
         {
-            _integers([index])[0]: _constant(tensors, index, size, parts[bytes.fromhex(sha256)])
-            for index, sha256, size in about["constants"]
+            _integer(index): _constant(tensors, index, _integer(size), parts[bytes.fromhex(sha256)])
+            for index, sha256, size in described["constants"]
         },
-        _text(about["name"]),
+        _text(described["name"]),
     )
+
+
+def _require_moderate(described: Any) -> None:
+    nodes, tensors = described["nodes"], described["tensors"]
+    references = len(described["inputs"]) + len(described["outputs"])
+    references += sum(len(node["inputs"]) + len(node["outputs"]) for node in nodes)
+    require_moderate(len(tensors), len(nodes), references, sum(len(tensor["quant"]) for tensor in tensors))
 
 
 def _node(described: Any) -> Node:
-    return Node(
+    node = Node(
         NodeType[described["type"]],
         _integers(described["inputs"]),
         _integers(described["outputs"]),
-        {_text(name): _attr(value) for name, value in described["attrs"].items()},
+        {name: _attr(value) for name, value in described["attrs"].items()},
         _text(described["name"]),
         QuantType[described["quant_type"]],
     )
+    try:
+        operator_of(node).bind(node.attrs)
+    except NnrtError as error:
+        raise error.at(node.type.name + shown_name(node.name)) from error
+    return node
+
+
+def _quant_param(described: Any) -> QuantParam:
+    scale, zero_point, num_bits = described
+    if type(scale) is not float:
+        raise TypeError(f"a scale is {reprlib.repr(scale)}, no number with a point")
+    return QuantParam(scale, _integer(zero_point, _INT32), _integer(num_bits, _INT32))
 
 
 def _constant(tensors: Sequence[TensorSpec], index: int, size: int, part: Part) -> Constant:
@@ -129,32 +189,41 @@ def _constant(tensors: Sequence[TensorSpec], index: int, size: int, part: Part) 
     spec = tensors[index]
     if spec.is_dynamic or not size == part.data.nbytes == spec.byte_size:
         raise InvalidFile(f"it has {part.data.nbytes} bytes for tensor {index}, which is {spec}")
-    data: Array = np.frombuffer(part.data, spec.numpy_dtype).reshape(spec.shape)
-    return Constant(part.sha256, part.data.nbytes, data)
+    data: Array = np.frombuffer(part.data, spec.numpy_dtype) if size else np.empty(0, spec.numpy_dtype)
+    return Constant(part.sha256, size, data.reshape(spec.shape))
 
 
 def _attr(value: Any) -> AttrValue:
-    if isinstance(value, bool | int | float | str):
-        return value
+    """Of what kind it must be, the operator knows."""
     if isinstance(value, list):
-        # Of what kind, and how deep, the operator checks.
-        return tuple(_attr(entry) for entry in value)  # type: ignore[return-value]
-    raise TypeError(f"an attribute is {value!r}")
+        count = sum(len(entry) for entry in value if isinstance(entry, list))
+        require_at_most(MAX_ATTRIBUTE_VALUES, max(count, len(value)), "values in an attribute")
+        return tuple(tuple(map(_number, entry)) if isinstance(entry, list) else _number(entry) for entry in value)  # type: ignore[return-value]
+    return _text(value) if isinstance(value, str) else _number(value)
+
+
+def _number(value: Any) -> bool | int | float:
+    return value if isinstance(value, bool | float) else _integer(value)
 
 
 def _each(values: Any, read: Callable[[Any], ValueT]) -> tuple[ValueT, ...]:
     if not isinstance(values, list):
-        raise TypeError(f"{values!r} is no list")
+        raise TypeError(f"{reprlib.repr(values)} is no list")
     return tuple(map(read, values))
 
 
 def _integers(values: Any) -> tuple[int, ...]:
-    if not isinstance(values, list) or not all(type(value) is int for value in values):
-        raise TypeError(f"{values!r} is no list of integers")
-    return tuple(values)
+    return _each(values, _integer)
+
+
+def _integer(value: Any, allowed: range = _INT64) -> int:
+    if type(value) is not int or value not in allowed:
+        raise TypeError(f"{reprlib.repr(value)} is no integer in {allowed.start}..{allowed.stop - 1}")
+    return value
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"{reprlib.repr(value)} is no text")
+    value.encode()  # Refuses what is no Unicode, which JSON can spell.
     return value

@@ -38,20 +38,23 @@ from nnrt_hdi.errors import (
     Unsupported,
     error_class,
 )
-from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, AttrValue, Constant, Graph, Node, shown_name
+from nnrt_hdi.graph import (
+    INLINE_CONSTANT_BYTES,
+    MAX_ATTRIBUTE_VALUES,
+    AttrValue,
+    Constant,
+    Graph,
+    Node,
+    require_at_most,
+    require_moderate,
+    shown_name,
+)
 from nnrt_hdi.tensor import MAX_RANK, Array, QuantParam, Shape, TensorSpec
 from nnrt_hdi.v2 import error_pb2, model_pb2, node_pb2, prepared_model_pb2, session_pb2
 
 # Metadata of every call but DeviceSession.Open: the session it belongs to.
 SESSION_METADATA = "nnrt-session-bin"
 SHA256_BYTES = 32
-
-# What a model may have, so that checking it stays a matter of seconds and megabytes whatever a message can hold.
-MAX_NODES = 1 << 16
-MAX_TENSORS = 1 << 18
-MAX_REFERENCES = 1 << 20  # operands and results of all nodes, inputs and outputs of the graph
-MAX_QUANT_PARAMS = 1 << 20  # of all tensors
-MAX_ATTRIBUTE_VALUES = 1024  # of one list
 
 # Errors travel in trailers, for which gRPC takes 8 KiB by default, encoded at a third or more above their size.
 _MAX_MESSAGE_BYTES = 2048
@@ -164,13 +167,8 @@ def _format(message: "model_pb2.Tensor | model_pb2.IOTensor") -> Format:
 
 def _shape(dims: Sequence[int]) -> Shape:
     """The dimensions, counted before they are copied."""
-    _require_at_most(MAX_RANK, len(dims), "dimensions")
+    require_at_most(MAX_RANK, len(dims), "dimensions")
     return tuple(dims)
-
-
-def _require_at_most(limit: int, count: int, what: str) -> None:
-    if count > limit:
-        raise InvalidParameter(f"there are {count} {what}; use at most {limit}")
 
 
 def _format_number(spec: TensorSpec) -> Any:
@@ -231,14 +229,10 @@ def model_message(graph: Graph) -> "model_pb2.Model":
 
 
 def _require_moderate(message: "model_pb2.Model") -> None:
-    """Refuse a model with more parts than any real one has, before they are copied."""
-    _require_at_most(MAX_TENSORS, len(message.all_tensors), "tensors")
-    _require_at_most(MAX_NODES, len(message.nodes), "nodes")
     references = len(message.input_index) + len(message.output_index)
     references += sum(len(node.input_index) + len(node.output_index) for node in message.nodes)
-    _require_at_most(MAX_REFERENCES, references, "references to tensors")
     quant_params = sum(len(tensor.quant_params) for tensor in message.all_tensors)
-    _require_at_most(MAX_QUANT_PARAMS, quant_params, "quantization parameters")
+    require_moderate(len(message.all_tensors), len(message.nodes), references, quant_params)
 
 
 def _constant(message: "model_pb2.Tensor", spec: TensorSpec) -> Constant:
@@ -301,7 +295,7 @@ def _attr_value(descriptor: Any, value: Any) -> AttrValue:
     if isinstance(value, bool | int | float | str):
         return value
     count = sum(len(entry.values) for entry in value) if descriptor.message_type else 0
-    _require_at_most(MAX_ATTRIBUTE_VALUES, max(count, len(value)), f"values in {descriptor.name}")
+    require_at_most(MAX_ATTRIBUTE_VALUES, max(count, len(value)), f"values in {descriptor.name}")
     return tuple(tuple(entry.values) for entry in value) if descriptor.message_type else tuple(value)
 
 

@@ -4,12 +4,14 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
 import pytest
 from daemon_process import DaemonProcess
 
-from nnrt_client import Runtime, Settings
+from nnrt_client import DataType, Device, Format, Runtime, Settings, Tensor, TensorDesc
 
 # gRPC's and our own background threads end shortly after what they served; a test may not outlive them by more.
 _THREAD_GRACE_S = 5.0
@@ -74,3 +76,41 @@ def restoring_daemon() -> Iterator[DaemonProcess]:
 def runtime(shared_daemon: DaemonProcess) -> Iterator[Runtime]:
     with Runtime([shared_daemon.address], Settings()) as runtime:
         yield runtime
+
+
+@pytest.fixture(scope="session")
+def cached_daemon() -> Iterator[DaemonProcess]:
+    """The identity; unknown dimensions may be 1 to 64."""
+    daemon = DaemonProcess("--backend", "cached")
+    yield daemon
+    daemon.kill()
+
+
+@pytest.fixture
+def closing() -> Iterator[ExitStack]:
+    """What is closed when the test ends."""
+    with ExitStack() as stack:
+        yield stack
+
+
+MakeTensor = Callable[..., Tensor]
+
+
+@pytest.fixture
+def tensor(closing: ExitStack) -> MakeTensor:
+    """Makes float tensors of a shape, or of a size as well, which hold a number; they are closed with the test."""
+
+    def make(
+        device: Device,
+        shape: list[int],
+        size_bytes: int | None = None,
+        fill: float = 0,
+        data_type: DataType = DataType.FLOAT32,
+        format: Format = Format.NONE,
+    ) -> Tensor:
+        desc = TensorDesc(data_type, shape, format)
+        made = Tensor(device, desc) if size_bytes is None else Tensor.with_size(device, desc, size_bytes)
+        np.frombuffer(made.data_buffer, np.uint8)[: len(made.data_buffer) // 4 * 4].view(np.float32)[:] = fill
+        return closing.enter_context(made)
+
+    return make

@@ -2,11 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import get_args
+
+import numpy as np
 
 from nnrt_client.enums import TensorType
 from nnrt_client.operations.operation import Operation
 from nnrt_client.tensor_desc import TensorDesc
-from nnrt_hdi.enums import DataType, QuantType
+from nnrt_hdi.enums import DataType, NodeType, QuantType
 from nnrt_hdi.errors import InvalidParameter, NnrtError
 from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, AttrValue, Constant, Graph, Node
 from nnrt_hdi.ops import OPERATORS, infer_node
@@ -124,10 +127,27 @@ def _node(
         declared.node_type,
         tuple(position[index] for index in operation.inputs),
         tuple(position[index] for index in operation.outputs),
-        operation.attrs,
+        carried_attrs(declared.node_type, operation.attrs),
         operation.name or f"{declared.node_name}:{number}",
         QuantType.ALL if is_quantized else QuantType.NONE,
     )
+
+
+def carried_attrs(node_type: NodeType, attrs: Mapping[str, AttrValue]) -> dict[str, AttrValue]:
+    """Attributes as the wire carries them, so that both ends hold the same graph: real numbers as FLOAT32, and a list
+    without values is absent."""
+    rules = OPERATORS[node_type].attributes
+    return {
+        name: _as_float32(value) if float in (rules[name].type, *get_args(rules[name].type)) else value
+        for name, value in attrs.items()
+        if value != ()
+    }
+
+
+def _as_float32(value: AttrValue) -> AttrValue:
+    with np.errstate(over="ignore"):
+        rounded: AttrValue = np.asarray(value, np.float32).tolist()
+    return tuple(rounded) if isinstance(rounded, list) else rounded
 
 
 def _named_spec(index: int, tensor: TensorRecord) -> TensorSpec:

@@ -42,8 +42,11 @@ def infer_node(
     """
     operator = operator_of(node)
     inferred = operator.infer(operands, operator.bind(node.attrs), declared)
-    if not declared:
-        return inferred
+    return agreed(inferred, declared) if declared else inferred
+
+
+def agreed(inferred: tuple[TensorSpec, ...], declared: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
+    """The inferred outputs of a node with what only the declared say. Raises InvalidParameter where they contradict."""
     if len(declared) != len(inferred):
         raise InvalidParameter(f"it has {len(declared)} outputs; give {len(inferred)}")
     return tuple(_agreed(*pair) for pair in zip(inferred, declared, strict=True))

@@ -26,14 +26,16 @@ class SessionReply(_message.Message):
     def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol_minor", "features", "client_name")
+    __slots__ = ("protocol_minor", "features", "client_name", "user")
     PROTOCOL_MINOR_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
     CLIENT_NAME_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
     protocol_minor: int
     features: _containers.RepeatedScalarFieldContainer[str]
     client_name: str
-    def __init__(self, protocol_minor: _Optional[int] = ..., features: _Optional[_Iterable[str]] = ..., client_name: _Optional[str] = ...) -> None: ...
+    user: str
+    def __init__(self, protocol_minor: _Optional[int] = ..., features: _Optional[_Iterable[str]] = ..., client_name: _Optional[str] = ..., user: _Optional[str] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("session_id", "instance_id", "protocol_minor", "features", "hdi_major", "hdi_minor", "device", "limits", "heartbeat_timeout_ms")

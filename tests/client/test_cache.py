@@ -30,7 +30,7 @@ from nnrt_client import (
 )
 from nnrt_client.cache import FILE_NAME, NO_VERSION
 from nnrt_hdi.compiled import CompiledModel
-from nnrt_hdi.container import TEMPORARY_SUFFIX
+from nnrt_hdi.container import TEMPORARY_PREFIX, TEMPORARY_SUFFIX
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_no_cache_yet(device: Device, tmp_path: Path) -> None:
     folder = tmp_path / f"{device.id:016x}"
     folder.mkdir()
     (folder / "notes.txt").write_text("mine")
-    left = folder / f".{FILE_NAME}.0123{TEMPORARY_SUFFIX}"
+    left = folder / f"{TEMPORARY_PREFIX}0123{TEMPORARY_SUFFIX}"
     left.write_bytes(b"half")
     write_cache(tmp_path, device)
     assert (folder / "notes.txt").read_text() == "mine"

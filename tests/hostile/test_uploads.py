@@ -5,6 +5,7 @@ from itertools import count
 
 import numpy as np
 import pytest
+from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from model_draft import Draft
 from raw_client import INPUT, RawClient, attacked_daemon, chunks, io_tensor, until
@@ -395,12 +396,13 @@ def test_a_cache_that_does_not_fit_leaves_nothing_behind(caching_daemon: DaemonP
         assert client.allocate(room - 2 * LEAST_BYTES) == taken + 2, "the first part took an id, and no memory"
 
 
-def test_the_reference_backend_has_no_caches(client: RawClient) -> None:
-    model_id = prepare(client, Draft.sum_of_input_and([1, 2, 3]))
-    with pytest.raises(Unsupported, match="this device does not export compiled models"):
-        client.ask("PreparedModel.ExportModelCache", prepared_model_pb2.ExportModelCacheRequest(model_id=model_id))
-    with pytest.raises(Unsupported, match="this device does not restore compiled models"):
-        client.ask(
-            "NnrtDevice.PrepareModelFromModelCache",
-            device_pb2.PrepareFromBuffersRequest(buffers=[model_pb2.SharedBuffer(inline=b"compiled")]),
-        )
+def test_a_device_without_caches(start_daemon: StartDaemon) -> None:
+    with RawClient(start_daemon("--backend", "plain").address) as client:
+        model_id = prepare(client, Draft.sum_of_input_and([1, 2, 3]))
+        with pytest.raises(Unsupported, match="this device does not export compiled models"):
+            client.ask("PreparedModel.ExportModelCache", prepared_model_pb2.ExportModelCacheRequest(model_id=model_id))
+        with pytest.raises(Unsupported, match="this device does not restore compiled models"):
+            client.ask(
+                "NnrtDevice.PrepareModelFromModelCache",
+                device_pb2.PrepareFromBuffersRequest(buffers=[model_pb2.SharedBuffer(inline=b"compiled")]),
+            )

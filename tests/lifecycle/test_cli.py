@@ -35,7 +35,7 @@ def test_devices_as_json(shared_daemon: DaemonProcess) -> None:
     assert device["name"] == "reference_nnrt_v2_1"
     assert device["type"] == "CPU"
     assert device["status"] == "AVAILABLE"
-    assert device["capabilities"] == ["dynamic_input"]
+    assert device["capabilities"] == ["float16_precision", "priority", "dynamic_input", "model_cache"]
 
 
 def test_devices_from_the_environment(shared_daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:

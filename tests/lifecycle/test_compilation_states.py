@@ -34,8 +34,22 @@ ONE = np.ones(1, np.float32)
 
 @pytest.fixture
 def device(runtime: Runtime) -> Device:
-    """The reference backend: dynamic inputs, no other capability, no extensions."""
+    """The reference backend: no performance modes, no extensions."""
     return runtime.device()
+
+
+@pytest.fixture(scope="module")
+def plain_daemon() -> Iterator[DaemonProcess]:
+    daemon = DaemonProcess("--backend", "plain")
+    yield daemon
+    daemon.kill()
+
+
+@pytest.fixture
+def plain(plain_daemon: DaemonProcess) -> Iterator[Device]:
+    """Dynamic inputs, no other capability."""
+    with Runtime([plain_daemon.address]) as runtime:
+        yield runtime.device()
 
 
 @pytest.fixture(scope="module")
@@ -124,14 +138,14 @@ def test_unfinished_model(device: Device) -> None:
 
 
 @pytest.mark.parametrize("name", ["set_performance_mode", "set_priority", "enable_float16"])
-def test_capability_the_device_lacks(device: Device, name: str) -> None:
+def test_capability_the_device_lacks(plain: Device, name: str) -> None:
     """UnavailableDevice for anything but the neutral value, which stays accepted; nothing is stored."""
     wanted, neutral = {
         "set_performance_mode": (PerformanceMode.LOW, PerformanceMode.NONE),
         "set_priority": (Priority.LOW, Priority.NONE),
         "enable_float16": (True, False),
     }[name]
-    with Compilation(identity_model(), device) as compilation:
+    with Compilation(identity_model(), plain) as compilation:
         setter: Callable[[Any], None] = getattr(compilation, name)
         with pytest.raises(UnavailableDevice, match="does not have the capability"):
             setter(wanted)
@@ -139,12 +153,12 @@ def test_capability_the_device_lacks(device: Device, name: str) -> None:
         compilation.build()
 
 
-def test_set_device_to_one_that_lacks_a_capability(capable: Device, device: Device) -> None:
+def test_set_device_to_one_that_lacks_a_capability(capable: Device, plain: Device) -> None:
     """Accepted, and OperationForbidden at build; back on the first device it builds."""
     with Compilation(identity_model(), capable) as compilation:
         compilation.set_priority(Priority.HIGH)
-        compilation.set_device(device)
-        with pytest.raises(OperationForbidden, match="reference_nnrt_v2_1 does not offer a priority"):
+        compilation.set_device(plain)
+        with pytest.raises(OperationForbidden, match="plain_test_v2_1 does not offer a priority"):
             compilation.build()
         compilation.set_device(capable)
         compilation.build()

@@ -45,7 +45,7 @@ class _Model(PreparedModel):
         _log.info("run started with %s", inputs[0].flat[0])
         return self._run(inputs, cancellation)
 
-    def export(self) -> list[bytes]:
+    def export(self) -> Sequence[bytes | memoryview]:
         return [b"compiled", bytes(range(256)) * 4096]
 
     def input_ranges(self) -> list[DimRange]:
@@ -85,8 +85,8 @@ class _Backend(Backend):
         self._exported = graph.input_specs
         return _Model(graph.input_specs, graph.output_specs, self._run)
 
-    def restore(self, cache: Sequence[bytes], config: ModelConfig) -> PreparedModel:
-        if list(cache) != _Model((), (), self._run).export():
+    def restore(self, cache: Sequence[bytes | memoryview], config: ModelConfig) -> PreparedModel:
+        if list(cache) != list(_Model((), (), self._run).export()):
             raise InvalidFile("this is no model of the test backend")
         return _Model(self._exported, self._exported, self._run)
 
@@ -116,6 +116,11 @@ def _until_the_gate_opens(gate: Path, inputs: Sequence[Array], cancellation: Can
     return [inputs[0]]
 
 
+def _for_a_while(seconds: float, inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
+    threading.Event().wait(seconds)
+    return [inputs[0]]
+
+
 class _PickyBackend(_Backend):
     def supported(self, graph: Graph) -> list[Support]:
         refused = Support("the picky backend runs no SUB")
@@ -130,6 +135,17 @@ class _SilentModel(_Model):
 class _SilentBackend(_Backend):
     def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
         return _SilentModel(graph.input_specs, graph.output_specs, self._run)
+
+
+class _PlainModel(_Model):
+    export = PreparedModel.export
+
+
+class _PlainBackend(_Backend):
+    restore = Backend.restore
+
+    def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
+        return _PlainModel(graph.input_specs, graph.output_specs, self._run)
 
 
 class _SlowCompiler(_Backend):
@@ -162,7 +178,13 @@ def hanging(options: Mapping[str, str]) -> Backend:
 def gated(options: Mapping[str, str]) -> Backend:
     """A run ends when somebody has opened and closed the FIFO of the option `gate` for writing."""
     run = partial(_until_the_gate_opens, Path(options["gate"]))
-    return _Backend("gated", run, Capabilities(dynamic_input=True))
+    return _Backend("gated", run, Capabilities(dynamic_input=True, priority=True))
+
+
+def steady(options: Mapping[str, str]) -> Backend:
+    """A run takes the seconds of the option `seconds`."""
+    run = partial(_for_a_while, float(options["seconds"]))
+    return _Backend("steady", run, Capabilities(dynamic_input=True, priority=True))
 
 
 def compiling(options: Mapping[str, str]) -> Backend:
@@ -183,6 +205,11 @@ def picky(options: Mapping[str, str]) -> Backend:
 def silent(options: Mapping[str, str]) -> Backend:
     """Does not say which shapes it takes."""
     return _SilentBackend("silent", _identity, Capabilities(dynamic_input=True))
+
+
+def plain(options: Mapping[str, str]) -> Backend:
+    """Has no capability but dynamic inputs."""
+    return _PlainBackend("plain", _identity, Capabilities(dynamic_input=True))
 
 
 def cached(options: Mapping[str, str]) -> Backend:

@@ -1,14 +1,16 @@
 """The device that the reference kernels make up."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
+from nnrt_backend_reference.exported import read_exported
 from nnrt_backend_reference.kernels import KERNELS
 from nnrt_backend_reference.program import Program
 from nnrt_hdi import __version__
 from nnrt_hdi.backend import Backend, Capabilities, DeviceInfo, ModelConfig, Support
 from nnrt_hdi.enums import DeviceType
-from nnrt_hdi.errors import InvalidParameter, Unsupported
+from nnrt_hdi.errors import InvalidFile, InvalidParameter, NnrtError, OutOfMemory, Unsupported
 from nnrt_hdi.graph import Graph
+from nnrt_hdi.ops import infer_graph
 
 OPTIONS = ("name",)
 
@@ -22,14 +24,17 @@ def create(options: Mapping[str, str]) -> "ReferenceBackend":
 
 
 class ReferenceBackend(Backend):
-    """A CPU that computes with numpy, one operator after the other."""
+    """A CPU that computes with numpy, one operator after the other.
+
+    It has no performance modes: there is one way to compute, and nothing to trade for speed.
+    """
 
     def __init__(self, name: str = "reference") -> None:
         self._info = DeviceInfo(
             device_name=name,
             vendor_name="nnrt",
             device_type=DeviceType.CPU,
-            capabilities=Capabilities(dynamic_input=True),
+            capabilities=Capabilities(float16_precision=True, priority=True, dynamic_input=True, model_cache=True),
             backend_name="reference",
             backend_version=__version__,
         )
@@ -45,11 +50,35 @@ class ReferenceBackend(Backend):
         ]
 
     def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> Program:
-        for name in config.extensions:
-            raise InvalidParameter(f"the reference backend knows no extension {name!r}; leave extensions empty")
+        _refuse_extensions(config)
+        self._require_supported(graph)
+        inference = infer_graph(graph)
+        inference.raise_first_problem()
+        program = Program(inference.graph, config.max_tensor_bytes, enable_float16=config.enable_float16)
+        progress(1.0)
+        return program
+
+    def restore(self, cache: Sequence[bytes | memoryview], config: ModelConfig) -> Program:
+        """Inference is not believed but done again: what it says of shapes is what kernels and limits rely on.
+
+        Raises OutOfMemory for a sound model that is too large for the daemon.
+        """
+        _refuse_extensions(config)
+        try:
+            graph, enable_float16 = read_exported(cache)
+            self._require_supported(graph)
+            return Program(graph, config.max_tensor_bytes, enable_float16=enable_float16)
+        except (InvalidFile, OutOfMemory):
+            raise
+        except NnrtError as error:
+            raise InvalidFile(error.message, place=error.place) from error
+
+    def _require_supported(self, graph: Graph) -> None:
         for index, support in enumerate(self.supported(graph)):
             if not support.supported:
                 raise Unsupported(support.reason, place=graph.place(index))
-        program = Program(graph, config.max_tensor_bytes)
-        progress(1.0)
-        return program
+
+
+def _refuse_extensions(config: ModelConfig) -> None:
+    for name in config.extensions:
+        raise InvalidParameter(f"the reference backend knows no extension {name!r}; leave extensions empty")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from nnrt_backend_reference.exported import exported
 from nnrt_backend_reference.kernels import KERNELS
 from nnrt_backend_reference.kernels.kernel import AnyArray, Call, Kernel, require_memory
 from nnrt_backend_reference.quantized import on_real_numbers
@@ -14,7 +15,8 @@ from nnrt_hdi.backend import Cancellation, DimRange, PreparedModel
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfMemory
 from nnrt_hdi.graph import Graph
-from nnrt_hdi.ops import OPERATORS, infer_graph, infer_node
+from nnrt_hdi.ops import OPERATORS, infer_node
+from nnrt_hdi.ops.inference import agreed
 from nnrt_hdi.tensor import MAX_DIM, UNKNOWN_DIM, Array, TensorSpec
 
 
@@ -36,18 +38,23 @@ class Program(PreparedModel):
 
     Kernels never write into their operands, and what a run returns is the caller's alone: no output shares
     memory with an input, a constant or another output.
+
+    With float16 every FLOAT32 tensor (input, constant, result of an operator) is rounded to FLOAT16, where overflow
+    gives infinity. Kernels compute in FLOAT32 on the rounded values, and results are given back as FLOAT32. Tensors of
+    other types stay as they are, and so does one that is read as a shape: sizes above 2048 would become others.
     """
 
-    def __init__(self, graph: Graph, max_tensor_bytes: int) -> None:
-        inference = infer_graph(graph)
-        inference.raise_first_problem()
-        self._graph = graph = inference.graph
+    def __init__(self, graph: Graph, max_tensor_bytes: int, *, enable_float16: bool = False) -> None:
+        """`graph` has been inferred. Raises InvalidParameter where its tensors are not what its nodes give."""
+        self._graph = graph
         self._max_tensor_bytes = max_tensor_bytes
+        self._enable_float16 = enable_float16
+        self._shapes = {node.inputs[0] for node in graph.nodes if node.type is NodeType.CONSTANT_OF_SHAPE}
         self._constants: list[AnyArray | None] = [None] * len(graph.tensors)
         for index, constant in graph.constants.items():
             if constant.data is None:
                 raise InvalidParameter("its data is not here", place=graph.tensor_place(index))
-            self._constants[index] = _read_only(constant.data)
+            self._constants[index] = _read_only(self._rounded(index, constant.data))
         self._steps = self._make_steps()
         self.inputs = graph.input_specs
         self.outputs = graph.output_specs
@@ -56,7 +63,7 @@ class Program(PreparedModel):
         values = self._constants.copy()
         specs = list(self._graph.tensors)
         for index, array in zip(self._graph.inputs, inputs, strict=True):
-            values[index] = _read_only(array)
+            values[index] = _read_only(self._rounded(index, array))
             specs[index] = specs[index].with_shape(array.shape)
         # Overflow and invalid operations have results, infinities and not-a-numbers, and need no warnings.
         with np.errstate(all="ignore"):
@@ -64,6 +71,9 @@ class Program(PreparedModel):
                 cancellation.check()
                 self._run_step(step, values, specs)
         return self._own_outputs(values)
+
+    def export(self) -> Sequence[bytes | memoryview]:
+        return exported(self._graph, enable_float16=self._enable_float16)
 
     def input_ranges(self) -> list[DimRange]:
         return [
@@ -92,10 +102,17 @@ class Program(PreparedModel):
             array = np.asarray(result, spec.numpy_dtype)
             if array.shape != spec.shape:
                 raise OperationFailed(f"the kernel made {array.shape} of {spec}", place=self._graph.place(step.node))
-            values[index] = array
+            values[index] = self._rounded(index, array)
             specs[index] = spec
         for index in step.last_uses:
             values[index] = None
+
+    def _rounded(self, index: int, array: AnyArray) -> AnyArray:
+        """The elements of a tensor as the model computes with them."""
+        if not self._enable_float16 or array.dtype != np.float32 or index in self._shapes:
+            return array
+        with np.errstate(all="ignore"):
+            return array.astype(np.float16).astype(np.float32)
 
     def _bind(self, step: Step, operands: Sequence[Array], specs: Sequence[TensorSpec]) -> Call:
         """What the kernel needs, from the real shapes and elements of its operands."""
@@ -150,6 +167,9 @@ class Program(PreparedModel):
         values = (constant.shape_value if constant else None for constant in constants)
         operands = list(zip(inputs, values, strict=True))
         inferred = OPERATORS[node.type].infer(operands, attrs, outputs)
+        if agreed(inferred, outputs) != outputs:
+            wanted = ", ".join(map(str, agreed(inferred, outputs)))
+            raise InvalidParameter(f"its outputs are said to be {', '.join(map(str, outputs))}, but are {wanted}")
         if any(spec.is_dynamic for spec in (*inputs, *inferred)):
             return None
         return self._call(attrs, inputs, outputs)

@@ -1,0 +1,95 @@
+"""Programs as parts that can be kept, and loaded again.
+
+The first part is a file (see `nnrt_hdi.container`) with the graph as it was inferred, and what was asked for; the
+others hold its constants. A large constant is a part of its own, a view of the memory it is in; the small ones, and
+those that are too many, are copied into the last.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nnrt_hdi.container import ALIGNMENT, Part, packed, unpacked
+from nnrt_hdi.errors import InvalidFile
+from nnrt_hdi.graph import Graph
+from nnrt_hdi.graph_file import constant_parts, described_graph, read_graph
+
+KIND = "reference program"
+
+# Up to so many constants, of at least so many bytes, have a part each.
+_OWN_PARTS = 64
+_OWN_PART_BYTES = 1 << 20
+
+
+def exported(graph: Graph, *, enable_float16: bool) -> list[bytes | memoryview]:
+    """The parts of a program."""
+    about = {"graph": described_graph(graph), "float16": enable_float16}
+    constants = {sha256: part.data for sha256, part in constant_parts(graph).items()}
+    sizes = {sha256: data.nbytes for sha256, data in constants.items()}
+    parts: list[bytes | memoryview] = [b"".join(packed(KIND, about, []))]
+    for together in _placed(sizes):
+        if len(together) == 1:
+            parts.append(constants[together[0]])
+        else:
+            parts.append(b"".join(piece for sha256 in together for piece in _padded(constants[sha256])))
+    return parts
+
+
+def read_exported(parts: Sequence[bytes | memoryview]) -> tuple[Graph, bool]:
+    """The graph of a program, its constants as views of the parts, and whether it computes in FLOAT16.
+
+    Raises InvalidFile for anything but what `exported` gave.
+    """
+    if not parts:
+        raise InvalidFile("there are no parts; give those that were exported")
+    about, _ = unpacked(KIND, parts[0])
+    graph, enable_float16 = about.get("graph"), about.get("float16")
+    if not isinstance(enable_float16, bool):
+        raise InvalidFile("it does not say whether it computes in FLOAT16")
+    placed = _placed(_sizes(graph))
+    if len(parts) != 1 + len(placed):
+        raise InvalidFile(f"there are {len(parts)} parts; it has {1 + len(placed)}")
+    constants: dict[bytes, Part] = {}
+    for number, (together, part) in enumerate(zip(placed, parts[1:], strict=True), 1):
+        constants |= _constants(number, together, memoryview(part), _sizes(graph))
+    return read_graph(graph, constants), enable_float16
+
+
+def _sizes(described: Any) -> dict[bytes, int]:
+    """The constants that a described graph names, and how long they are."""
+    try:
+        sizes = {bytes.fromhex(sha256): size for _, sha256, size in described["constants"]}
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidFile("it does not say which constants it has") from error
+    if not all(type(size) is int and size >= 0 for size in sizes.values()):
+        raise InvalidFile("it does not say how long its constants are")
+    return sizes
+
+
+def _placed(sizes: Mapping[bytes, int]) -> list[list[bytes]]:
+    """Which constants, by digest, each of the parts behind the first holds."""
+    by_size = sorted(sizes, key=lambda sha256: (-sizes[sha256], sha256))
+    own = [[sha256] for sha256 in by_size[:_OWN_PARTS] if sizes[sha256] >= _OWN_PART_BYTES]
+    rest = by_size[len(own) :]
+    return [*own, rest] if rest else own
+
+
+def _padded(data: memoryview) -> tuple[memoryview, bytes]:
+    return data, bytes(-data.nbytes % ALIGNMENT)
+
+
+def _constants(
+    number: int, together: Sequence[bytes], part: memoryview, sizes: Mapping[bytes, int]
+) -> dict[bytes, Part]:
+    """The constants that a part holds, each the one whose digest is said."""
+    constants: dict[bytes, Part] = {}
+    end = 0
+    for sha256 in together:
+        start, end = end, end + sizes[sha256]
+        constants[sha256] = Part.of(part[start:end])
+        padded = end if len(together) == 1 else end + -end % ALIGNMENT
+        if constants[sha256].sha256 != sha256 or any(part[end:padded]):
+            raise InvalidFile(f"part {number} is not what was exported; it is damaged, or in another's place")
+        end = padded
+    if end != part.nbytes:
+        raise InvalidFile(f"part {number} has {part.nbytes} bytes; {end} were exported")
+    return constants

@@ -1,0 +1,138 @@
+"""The tensors that a run reads and writes."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from nnrt_client.enums import Format
+from nnrt_client.region import Region
+from nnrt_client.signature import Signature
+from nnrt_client.tensor import Tensor
+from nnrt_client.tensor_desc import TensorDesc, hdi_data_type
+from nnrt_hdi.enums import Format as HdiFormat
+from nnrt_hdi.errors import InvalidParameter, NnrtError, NullPointer, OperationFailed
+from nnrt_hdi.tensor import UNKNOWN_DIM, Array, Shape, TensorSpec, data_type_of, format_shape
+
+
+class RunTensors:
+    """The tensors of one run: checked in the order NNRt has for RunSync, and kept from being freed until `release`.
+
+    `inputs` are the run's inputs as arrays, those that are tensors as views of their memory.
+    """
+
+    def __init__(self, signature: Signature, inputs: Sequence[Any], outputs: Sequence[Tensor] | None) -> None:
+        """Raises NullPointer or InvalidParameter for what is missing or not the model's, OperationFailed for a tensor
+        whose memory is smaller than its desc says."""
+        self.inputs: list[Any] = []
+        self.outputs = outputs
+        self._signature = signature
+        self._held: list[Tensor] = []
+        _require_inputs(signature, inputs)
+        # A desc is its owner's to change at any time: what is checked is what is used.
+        reads = {at: (given, given.desc.copy()) for at, given in enumerate(inputs) if isinstance(given, Tensor)}
+        for at, (_, desc) in reads.items():
+            signature.require_in_range(at, _shape(signature.inputs[at], desc))
+        for at, given in enumerate(outputs or ()):
+            if not isinstance(given, Tensor):
+                raise InvalidParameter(f"it is {given!r}; give a Tensor", place=signature.output_place(at))
+        writes = [(tensor, tensor.desc.copy()) for tensor in outputs or ()]
+        try:
+            sources = {at: self._hold(*read, signature.input_place(at)) for at, read in reads.items()}
+            self._targets = [self._hold(*write, signature.output_place(at)) for at, write in enumerate(writes)]
+            for at, (_, desc) in reads.items():
+                _require_input(signature.inputs[at], desc, signature.input_place(at))
+            for at, (_, desc) in enumerate(writes):
+                _require_output(signature.outputs[at], desc, self._targets[at], signature.output_place(at))
+            self.inputs = list(inputs)
+            for at, (_, desc) in reads.items():
+                spec = signature.inputs[at]
+                self.inputs[at] = sources[at].array(spec.numpy_dtype, _shape(spec, desc))
+        except BaseException:
+            self.release()
+            raise
+
+    def _hold(self, tensor: Tensor, desc: TensorDesc, place: str) -> Region:
+        try:
+            tensor.retain()
+        except NnrtError as error:
+            raise error.at(place) from error
+        self._held.append(tensor)
+        shape = desc.shape or ()
+        size_bytes = math.prod(shape) * desc.item_size
+        if min(shape, default=1) > 0 and size_bytes > len(tensor.region.view):
+            raise OperationFailed(
+                f"the tensor has {len(tensor.region.view)} bytes; its {desc} says {size_bytes}", place=place
+            )
+        return tensor.region
+
+    def require_types(self, results: Sequence[Array]) -> None:
+        """Raise OperationFailed for results that are not of the data types of the model."""
+        for at, (spec, array) in enumerate(zip(self._signature.outputs, results, strict=True)):
+            if data_type_of(array.dtype) != spec.data_type:
+                raise OperationFailed(
+                    f"the device gave {array.dtype.name}; the model says {spec}", place=self._signature.output_place(at)
+                )
+
+    def write(self, results: Sequence[Array]) -> None:
+        """Put results into the memory of the outputs, and their shapes into the descs.
+
+        Raises InvalidParameter unless all fit; then nothing has been written.
+        """
+        for at, (target, array) in enumerate(zip(self._targets, results, strict=True)):
+            _require_room(target, array.nbytes, array.shape, self._signature.output_place(at))
+        for tensor, target, array in zip(self.outputs or (), self._targets, results, strict=True):
+            target.array(array.dtype, array.shape)[...] = array
+            tensor.desc.take_shape(array.shape)
+
+    def release(self) -> None:
+        """Let go of the tensors: the run has ended, or never begins."""
+        held, self._held, self._targets, self.inputs = self._held, [], [], []
+        for tensor in held:
+            tensor.release()
+
+
+def _shape(spec: TensorSpec, desc: TensorDesc) -> Shape:
+    """The shape a desc stands for in a run. A tensor can't be made without one, so [1] may stand for a scalar's."""
+    shape = desc.shape or ()
+    return () if shape == (1,) and not spec.shape else shape
+
+
+def _require_inputs(signature: Signature, inputs: Sequence[Any]) -> None:
+    for at, given in enumerate(inputs):
+        if given is None:
+            error = InvalidParameter if signature.input_ranges() is None else NullPointer
+            raise error("it is None; give a Tensor or an array", place=signature.input_place(at))
+
+
+def _require_input(spec: TensorSpec, desc: TensorDesc, place: str) -> None:
+    _require_type(spec, desc, place)
+    if not spec.accepts(_shape(spec, desc)):
+        raise InvalidParameter(f"it is {desc}; the model takes {spec}", place=place)
+
+
+def _require_output(spec: TensorSpec, desc: TensorDesc, target: Region, place: str) -> None:
+    """Whether an output may go there, as far as that is known: a desc may leave dimensions open, or be of a run before
+    this one."""
+    _require_type(spec, desc, place)
+    shape = _shape(spec, desc)
+    if len(shape) != spec.rank or any(
+        given > 0 and declared not in (UNKNOWN_DIM, given) for given, declared in zip(shape, spec.shape, strict=True)
+    ):
+        raise InvalidParameter(f"it is {desc}; the model gives {spec}", place=place)
+    if not spec.is_dynamic:
+        _require_room(target, spec.byte_size, spec.shape, place)
+
+
+def _require_type(spec: TensorSpec, desc: TensorDesc, place: str) -> None:
+    wanted = Format[spec.format.name]
+    if hdi_data_type(desc.data_type) != spec.data_type:
+        raise InvalidParameter(f"its data type is {desc.data_type.name}; the model's is {spec}", place=place)
+    if spec.format is not HdiFormat.NONE and desc.format not in (Format.NONE, Format.ND, wanted):
+        raise InvalidParameter(f"its format is {desc.format.name}; the model's is {wanted.name}", place=place)
+
+
+def _require_room(target: Region, size_bytes: int, shape: Shape, place: str) -> None:
+    if size_bytes > len(target.view):
+        raise InvalidParameter(
+            f"its memory has {len(target.view)} bytes; the result {format_shape(shape)} has {size_bytes}", place=place
+        )

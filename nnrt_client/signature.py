@@ -1,0 +1,171 @@
+"""What a compiled model takes and gives."""
+
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from nnrt_client.connection import Connection
+from nnrt_client.tensor import Tensor
+from nnrt_hdi import wire
+from nnrt_hdi.backend import DimRange
+from nnrt_hdi.errors import InvalidParameter, OutOfMemory, UnavailableDevice, Unsupported
+from nnrt_hdi.tensor import Array, Shape, TensorSpec, data_type_of, format_shape
+from nnrt_hdi.v2 import prepared_model_pb2
+
+ItemT = TypeVar("ItemT")
+
+Inputs = Sequence[ArrayLike | Tensor] | Mapping[str, ArrayLike | Tensor]
+
+
+class Signature:
+    """The inputs and outputs of a compiled model, as runs are checked against them and travel."""
+
+    def __init__(
+        self, connection: Connection, model_id: int, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]
+    ) -> None:
+        self.inputs = inputs
+        self.outputs = outputs
+        self._connection = connection
+        self._model_id = model_id
+        self._ranges: list[DimRange] | None = None
+        self._has_ranges = True
+
+    def require_alive(self) -> None:
+        """Raise UnavailableDevice where the model is gone with its daemon."""
+        self._connection.require_alive()
+
+    def in_order(self, inputs: Inputs) -> list[Any]:
+        """As many inputs as the model takes, in its order. Raises InvalidParameter."""
+        if inputs is None:
+            raise InvalidParameter("inputs are None; give a sequence of arrays, or a mapping by name")
+        if not isinstance(inputs, Iterable):
+            raise InvalidParameter(f"inputs are {inputs!r}; give a sequence of them, or a mapping by name")
+        given = self._by_name(inputs) if isinstance(inputs, Mapping) else list(inputs)
+        if len(given) != len(self.inputs):
+            raise InvalidParameter(f"{len(given)} inputs were given; the model takes {len(self.inputs)}")
+        return given
+
+    def _by_name(self, inputs: Mapping[str, ArrayLike | Tensor]) -> list[Any]:
+        names = [spec.name for spec in self.inputs]
+        if set(inputs) != set(names):
+            raise InvalidParameter(f"inputs are named {sorted(inputs)}; the model's are {sorted(names)}")
+        return [inputs[name] for name in names]
+
+    def require_output_count(self, outputs: Sequence[Tensor]) -> None:
+        """Raise InvalidParameter unless there are as many outputs as the model gives."""
+        if not isinstance(outputs, Sequence):
+            raise InvalidParameter(f"outputs are {outputs!r}; give a sequence of Tensors, or None for new arrays")
+        if len(outputs) != len(self.outputs):
+            raise InvalidParameter(f"{len(outputs)} outputs were given; the model has {len(self.outputs)}")
+
+    def request(self, arrays: Sequence[ArrayLike]) -> Any:
+        """The RunRequest with these inputs. Raises InvalidParameter where one is not the model's, OutOfMemory where
+        the daemon does not take that much at a time."""
+        specs = self.inputs
+        fitting = [_fitting(spec, index, given) for index, (spec, given) in enumerate(zip(specs, arrays, strict=True))]
+        size_bytes, limit = sum(array.nbytes for array in fitting), self._connection.welcome.limits.message_bytes
+        if size_bytes > limit:
+            raise OutOfMemory(
+                f"the inputs have {size_bytes} bytes, of which the daemon takes {limit} at a time;"
+                " run a smaller batch, or raise its --message-bytes"
+            )
+        messages = [wire.io_tensor_message(spec, array) for spec, array in zip(specs, fitting, strict=True)]
+        return prepared_model_pb2.RunRequest(model_id=self._model_id, inputs=messages)
+
+    def results(self, reply: Any) -> list[Array]:
+        """The outputs in a RunReply, which are read-only. Raises the error it carries instead."""
+        if reply.HasField("error"):
+            raise wire.error_from_detail(reply.error)
+        outputs = [wire.io_array(output) for output in reply.outputs]
+        if len(outputs) != len(self.outputs):
+            error = InvalidParameter if outputs else UnavailableDevice
+            raise error(f"the reply has {len(outputs)} outputs; the model has {len(self.outputs)}")
+        return outputs
+
+    def input_ranges(self) -> list[DimRange] | None:
+        """Smallest and largest shape of each input, asked once; None where the device does not say.
+
+        Raises UnavailableDevice, ConnectionFailed or TimedOut where it can't be asked, InvalidParameter for an answer
+        that makes no sense.
+        """
+        if self._ranges is None and self._has_ranges:  # Several may ask at first, and get the same answer.
+            try:
+                self._ranges = self._asked_ranges()
+            except Unsupported:
+                self._has_ranges = False
+        return self._ranges
+
+    def _asked_ranges(self) -> list[DimRange]:
+        connection = self._connection
+        reply = connection.call(
+            connection.models.GetInputDimRanges,
+            prepared_model_pb2.GetInputDimRangesRequest(model_id=self._model_id),
+            connection.settings.query_timeout_s,
+            "PreparedModel.GetInputDimRanges",
+        )
+        ranges = wire.dim_ranges(reply)
+        if len(ranges) != len(self.inputs) or any(len(found.min_dims) != len(found.max_dims) for found in ranges):
+            raise InvalidParameter(
+                f"it gives {ranges} as the ranges of {len(self.inputs)} inputs; each must have as many smallest as"
+                " largest dimensions",
+                place=connection.place,
+            )
+        return ranges
+
+    def require_in_range(self, index: int, shape: Shape) -> None:
+        """Raise InvalidParameter unless the device takes this shape for an input."""
+        if any(dim < 0 for dim in shape):
+            raise InvalidParameter(
+                f"the shape is {format_shape(shape)}; a run needs every dimension", place=self.input_place(index)
+            )
+        ranges = self.input_ranges()
+        if ranges is None:
+            return
+        least, most = ranges[index].min_dims, ranges[index].max_dims
+        if len(shape) != len(least) or any(
+            not low <= dim <= high for low, dim, high in zip(least, shape, most, strict=True)
+        ):
+            raise InvalidParameter(
+                f"the shape is {format_shape(shape)}; the device takes {format_shape(least)} to {format_shape(most)}",
+                place=self.input_place(index),
+            )
+
+    def input_place(self, index: int) -> str:
+        """How messages name an input."""
+        return _place("input", index, self.inputs[index])
+
+    def output_place(self, index: int) -> str:
+        """How messages name an output."""
+        return _place("output", index, self.outputs[index])
+
+
+def item_at(items: Sequence[ItemT], index: int, what: str) -> ItemT:
+    """The item of an index. Raises InvalidParameter, naming `what` and which indices there are."""
+    try:
+        position = operator.index(index)
+    except TypeError as error:
+        raise InvalidParameter(f"{what} index is {index!r}; give a whole number") from error
+    if not 0 <= position < len(items):
+        raise InvalidParameter(f"{what} index is {index}; use 0..{len(items) - 1}")
+    return items[position]
+
+
+def _place(what: str, index: int, spec: TensorSpec) -> str:
+    return f"{what} {index}" + (f" {spec.name!r}" if spec.name else "")
+
+
+def _fitting(spec: TensorSpec, index: int, given: ArrayLike) -> Array:
+    try:
+        array = np.asarray(given)
+        data_type = data_type_of(array.dtype)
+    except (InvalidParameter, ValueError) as error:
+        raise InvalidParameter(str(error), place=_place("input", index, spec)) from error
+    if data_type != spec.data_type or not spec.accepts(array.shape):
+        raise InvalidParameter(
+            f"it is {array.dtype.name}{format_shape(array.shape)}; the model takes {spec}",
+            place=_place("input", index, spec),
+        )
+    return array.astype(spec.numpy_dtype, copy=False)

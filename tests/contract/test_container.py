@@ -1,0 +1,222 @@
+"""Files made of parts: no bit changes unnoticed, whatever a manifest says is checked, no file is ever half there."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nnrt_hdi import container
+from nnrt_hdi.container import MAGIC, MAX_MANIFEST_BYTES, Part, packed, unpacked
+from nnrt_hdi.errors import InvalidFile, InvalidParameter
+
+PARTS = [Part.of(data) for data in (b"first", b"", bytes(range(70)))]
+SMALL = b"".join(packed("test", {"x": 1}, PARTS))
+
+
+def with_manifest(manifest: Any, rest: bytes = b"") -> bytes:
+    """A file whose digests are right, whatever its manifest says."""
+    text = manifest if isinstance(manifest, bytes) else json.dumps(manifest).encode()
+    head = MAGIC + len(text).to_bytes(8, "little") + hashlib.sha256(text).digest() + text
+    return head + (bytes(-len(head) % 64) + rest if rest else b"")
+
+
+def manifest(parts: Any, **changes: Any) -> dict[str, Any]:
+    return {"kind": "test", "format": 1, "parts": parts, "about": {}} | changes
+
+
+def listed(*parts: bytes) -> list[dict[str, Any]]:
+    return [{"size": len(part), "sha256": hashlib.sha256(part).hexdigest()} for part in parts]
+
+
+def test_what_was_packed_is_unpacked() -> None:
+    about, parts = unpacked("test", SMALL)
+    assert about == {"x": 1}
+    assert parts == tuple(PARTS)
+    assert all(part.data.readonly for part in parts)
+
+
+def test_parts_are_aligned_views() -> None:
+    data = bytearray(SMALL)
+    _, parts = unpacked("test", data)
+    data[SMALL.index(b"first")] = ord("F")
+    assert bytes(parts[0].data) == b"First", "a view, not a copy"
+    assert SMALL.index(b"first") % 64 == 0
+    assert len(SMALL) % 64 == 70 % 64
+
+
+def test_every_flipped_bit() -> None:
+    for bit in range(8 * len(SMALL)):
+        damaged = bytearray(SMALL)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(InvalidFile):
+            unpacked("test", damaged)
+
+
+def test_every_length() -> None:
+    for length in range(len(SMALL)):
+        with pytest.raises(InvalidFile):
+            unpacked("test", SMALL[:length])
+    for more in (b"\0", bytes(64), SMALL):
+        with pytest.raises(InvalidFile, match="follow its last part"):
+            unpacked("test", SMALL + more)
+
+
+def test_parts_that_changed_places() -> None:
+    rest = b"a" * 64 + b"b" * 64
+    whole = with_manifest(manifest(listed(rest[:64], rest[64:])), rest)
+    assert [bytes(part.data[:1]) for part in unpacked("test", whole)[1]] == [b"a", b"b"]
+    with pytest.raises(InvalidFile, match="part 0 is not what was written"):
+        unpacked("test", whole[:-128] + rest[::-1])
+
+
+def test_the_same_part_twice() -> None:
+    rest = b"a" * 128
+    _, parts = unpacked("test", with_manifest(manifest(listed(rest[:64], rest[64:])), rest))
+    assert parts[0] == parts[1]
+
+
+DIGEST = hashlib.sha256(b"").hexdigest()
+HOSTILE: Sequence[tuple[Any, str]] = [
+    (b"", "is not JSON"),
+    (b"{", "is not JSON"),
+    (b"\xff\xfe", "is not JSON"),
+    (b"[" * 500_000, "is not JSON|no JSON object"),
+    (b'{"a":' * 200_000, "is not JSON|no JSON object"),
+    (b"9" * 100_000, "is not JSON|no JSON object"),
+    (b"NaN", "no JSON object"),
+    ([], "no JSON object"),
+    (manifest([], kind="other"), "of kind 'other', format 1; 'test', format 1 is needed"),
+    (manifest([], kind=["test"] * 10_000), "is needed"),
+    (manifest([], format=2), "format 2"),
+    (manifest([], format=None), "format None"),
+    (manifest(None), "lists no parts"),
+    (manifest(7), "lists no parts"),
+    (manifest({"a": 1}), "lists no parts"),
+    (manifest("parts"), "lists no parts"),
+    (manifest([{}]), "lists no parts"),
+    (manifest([{"size": 0, "sha256": 5}]), "lists no parts"),
+    (manifest([{"size": 0, "sha256": "x"}]), "lists no parts"),
+    (manifest([{"size": 0, "sha256": "00"}]), "ends within part 0"),
+    (manifest([{"size": -1, "sha256": DIGEST}]), "of no size"),
+    (manifest([{"size": True, "sha256": DIGEST}]), "of no size"),
+    (manifest([{"size": 0.0, "sha256": DIGEST}]), "of no size"),
+    (manifest([{"size": float("nan"), "sha256": DIGEST}]), "of no size"),
+    (manifest([{"size": "0", "sha256": DIGEST}]), "of no size"),
+    (manifest([{"size": 10**400, "sha256": DIGEST}]), "ends within part 0"),
+    (manifest([{"size": 2**63 - 1, "sha256": DIGEST}]), "ends within part 0"),
+    (manifest([{"size": 0, "sha256": "00"}] * 500_000), "ends within part 0"),
+    (manifest([], about=None), "says nothing about it"),
+    (manifest([], about=[1]), "says nothing about it"),
+]
+
+
+@pytest.mark.parametrize(("hostile", "said"), HOSTILE, ids=range(len(HOSTILE)))
+def test_manifests_nobody_would_write(hostile: Any, said: str) -> None:
+    with pytest.raises(InvalidFile, match=said) as refusal:
+        unpacked("test", with_manifest(hostile))
+    assert len(str(refusal.value)) < 300
+
+
+def test_a_manifest_of_any_size() -> None:
+    for size in (2**64 - 1, MAX_MANIFEST_BYTES + 1):
+        with pytest.raises(InvalidFile, match="at most"):
+            unpacked("test", MAGIC + size.to_bytes(8, "little") + bytes(32))
+    with pytest.raises(InvalidParameter, match="at most"):
+        packed("test", {"x": "x" * MAX_MANIFEST_BYTES}, [])
+
+
+# ---- on disk ---------------------------------------------------------------------------------------------------------
+
+
+def test_written_and_read(tmp_path: Path) -> None:
+    path = tmp_path / ("x" * 255)  # As long as a name can be.
+    for content in (b"one", b"", b"three"):
+        container.write(path, [content[:1], b"", memoryview(content)[1:]])
+        assert bytes(container.read(path)) == content
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+def test_failing_to_write_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    container.write(path, [b"old"])
+
+    def pieces() -> Any:
+        yield b"new"
+        raise KeyError("the caller's mistake")
+
+    with pytest.raises(KeyError):
+        container.write(path, pieces())
+    directory = tmp_path / "directory"
+    directory.mkdir()
+    with pytest.raises(IsADirectoryError):
+        container.write(directory, [b"new"])
+    with pytest.raises(FileNotFoundError):
+        container.write(tmp_path / "missing" / "file", [b"new"])
+    assert path.read_bytes() == b"old"
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["directory", "file"]
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("pipe", ""):
+        with pytest.raises(OSError, match=r"no regular file|directory"):
+            container.read(tmp_path / name)
+
+
+# Writes one file after the other into one place, and stops in front of one piece of one of them until it is killed.
+WRITER = """
+import sys
+from pathlib import Path
+from nnrt_hdi.container import Part, packed, write
+
+path, last, stop = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+
+def pieces(number):
+    head, manifest, zeros, data = packed("test", {"number": number}, [Part.of(bytes([number]) * (1 << 19))])
+    slices = [data[at : at + (1 << 16)] for at in range(0, 1 << 19, 1 << 16)]
+    for index, piece in enumerate([head, manifest, zeros, *slices]):
+        if (number, index) == (last, stop):
+            print(number, flush=True)
+            sys.stdin.read()
+        yield piece
+
+for number in range(256):
+    if number == last and stop < 0:
+        print(number, flush=True)  # and goes on
+    write(path, pieces(number))
+"""
+IN_THE_MIDDLE = [(last, stop) for last in (0, 1, 3) for stop in (0, 1, 3, 6, 10)]
+ANYWHERE = [(last, -1) for last in range(1, 10)]
+
+
+@pytest.mark.parametrize("kills", [IN_THE_MIDDLE, ANYWHERE], ids=["in the middle", "anywhere"])
+def test_kill_9(kills: Sequence[tuple[int, int]], tmp_path: Path) -> None:
+    """What is there is always one whole file; what was begun is called so that it can be told apart."""
+    path = tmp_path / "file"
+    for last, stop in kills:
+        path.unlink(missing_ok=True)
+        command = [sys.executable, "-c", WRITER, str(path), str(last), str(stop)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdout
+            assert int(writer.stdout.readline()) == last
+            writer.kill()
+        left = [entry for entry in tmp_path.iterdir() if entry != path]
+        assert stop < 0 or len(left) == 1, "the kill came in the middle"
+        for entry in left:
+            assert entry.name.startswith(container.TEMPORARY_PREFIX)
+            assert entry.name.endswith(container.TEMPORARY_SUFFIX)
+            entry.unlink()
+        if last == 0:
+            assert not path.exists()
+            continue
+        about, (part,) = unpacked("test", container.read(path))
+        number = about["number"]
+        assert number >= last - 1
+        assert stop < 0 or number == last - 1
+        assert bytes(part.data) == bytes([number]) * (1 << 19)
