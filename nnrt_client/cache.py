@@ -17,13 +17,12 @@ from pathlib import Path
 from nnrt_client.build import POLL_S
 from nnrt_client.device import Device
 from nnrt_hdi import container
-from nnrt_hdi.compiled import CompiledModel, Target
+from nnrt_hdi.compiled import MAX_VERSION, CompiledModel, Target
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, InvalidPath
 
 FILE_NAME = "model.nnrtcache"
 
-# As NNRt has it.
-MAX_VERSION = 2**32 - 1
+# In NNRt the largest version stands for none.
 NO_VERSION = MAX_VERSION
 
 

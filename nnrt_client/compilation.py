@@ -12,7 +12,7 @@ from types import TracebackType
 from typing_extensions import Buffer, Self
 
 from nnrt_client.build import Build, BuildReport, Origin, Progress
-from nnrt_client.cache import MAX_VERSION, NO_VERSION, CacheDirectory
+from nnrt_client.cache import NO_VERSION, CacheDirectory
 from nnrt_client.device import Device
 from nnrt_client.model import Model
 from nnrt_client.options import Options
@@ -172,8 +172,8 @@ class Compilation:
         `build`. That the options are those of the cache is for `build` to see.
         """
         self._require_configuring()
-        if not 0 <= version <= MAX_VERSION:
-            raise InvalidParameter(f"the version is {version!r}; use 0..{MAX_VERSION - 1}")
+        if not 0 <= version <= NO_VERSION:
+            raise InvalidParameter(f"the version is {version!r}; use 0..{NO_VERSION - 1}")
         cache = CacheDirectory(Path(directory), version)
         cache.require_accessible()
         try:
@@ -328,7 +328,7 @@ class Compilation:
         if not device.capabilities.model_cache:
             raise OperationForbidden(f"{device.name} has no model caches; build without one, or take another device")
         if self._cache is not None and self._cache.version == NO_VERSION:
-            raise InvalidParameter(f"the version of the cache is {NO_VERSION}; use 0..{MAX_VERSION - 1}")
+            raise InvalidParameter(f"the version of the cache is {NO_VERSION}; use 0..{NO_VERSION - 1}")
 
     def _require_configuring(self) -> None:
         if self._state is not _State.CONFIGURING:
