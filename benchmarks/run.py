@@ -7,6 +7,7 @@ from pathlib import Path
 # Before numpy is imported: the reference kernels are compared with one thread of ONNX Runtime.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
+import caches
 import carriers
 import fairness
 import kernels
@@ -17,7 +18,13 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
 
 
 def main() -> None:
-    reports = [*small_run.measure(), *carriers.measure(), *fairness.measure(), *kernels.measure()]
+    reports = [
+        *small_run.measure(),
+        *carriers.measure(),
+        *fairness.measure(),
+        *caches.measure(),
+        *kernels.measure(),
+    ]
     for report in reports:
         report.show()
     day = datetime.datetime.now(datetime.timezone.utc).date()

@@ -70,9 +70,9 @@ def echo_server(address: str) -> Iterator[str]:
 
 
 @contextmanager
-def device_daemon(address: str) -> Iterator[tuple[str, int]]:
+def device_daemon(address: str, *arguments: str) -> Iterator[tuple[str, int]]:
     """A daemon with the reference backend: its address and process id."""
-    command = [sys.executable, "-m", "nnrt_device_service", "serve", "--listen", address]
+    command = [sys.executable, "-m", "nnrt_device_service", "serve", "--listen", address, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         yield process.stdout.readline().split()[2], process.pid

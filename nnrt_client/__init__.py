@@ -13,6 +13,7 @@ with Runtime(["127.0.0.1:50051"]) as runtime:
 """
 
 from nnrt_client.bindings import Bindings, Memory
+from nnrt_client.build import BuildReport, Origin
 from nnrt_client.compilation import Compilation
 from nnrt_client.device import Device
 from nnrt_client.enums import (
@@ -56,6 +57,7 @@ from nnrt_hdi.errors import (
 
 __all__ = [
     "Bindings",
+    "BuildReport",
     "Capabilities",
     "Compilation",
     "ConnectionFailed",
@@ -79,6 +81,7 @@ __all__ = [
     "OperationFailed",
     "OperationForbidden",
     "OperationType",
+    "Origin",
     "OutOfMemory",
     "PadMode",
     "PerformanceMode",

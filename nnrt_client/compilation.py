@@ -1,35 +1,51 @@
 """A model on its way to a device."""
 
+import logging
+import os
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from dataclasses import replace
 from enum import Enum
+from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn
 
-from typing_extensions import Self
+from typing_extensions import Buffer, Self
 
-from nnrt_client import upload
-from nnrt_client.device import Device, Link
+from nnrt_client.build import Build, BuildReport, Origin, Progress
+from nnrt_client.cache import NO_VERSION, CacheDirectory
+from nnrt_client.device import Device
 from nnrt_client.model import Model
-from nnrt_hdi import wire
-from nnrt_hdi.backend import ModelConfig, Support
+from nnrt_client.options import Options
+from nnrt_client.prepared import PreparedHandle
+from nnrt_client.sources import (
+    Made,
+    OfflineModel,
+    Refused,
+    Site,
+    found,
+    from_buffer,
+    from_directory,
+    from_model,
+    from_offline,
+)
 from nnrt_hdi.enums import PerformanceMode, Priority
 from nnrt_hdi.errors import (
-    ConnectionFailed,
     InvalidParameter,
     NnrtError,
     OperationFailed,
     OperationForbidden,
-    TimedOut,
+    SaveCacheFailed,
     UnavailableDevice,
+    Unsupported,
 )
-from nnrt_hdi.graph import Graph
-from nnrt_hdi.tensor import TensorSpec
-from nnrt_hdi.v2 import prepared_model_pb2
+from nnrt_hdi.graph_file import graph_digest
 
-# After these a build may be tried again: nothing was decided by the device.
-_TRANSPORT_ERRORS = (UnavailableDevice, ConnectionFailed, TimedOut)
+_log = logging.getLogger(__name__)
+
+# What a cache that is no file carries.
+_BUFFER_VERSION = 0
+
+AnyDevice = Device | Callable[[], Device]
 
 
 class _State(Enum):
@@ -41,66 +57,45 @@ class _State(Enum):
     FAILED = "building the compilation has failed"
 
 
-class _Refused(Exception):
-    """The device has decided: it does not take the model."""
-
-    def __init__(self, error: NnrtError) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-
-class PreparedHandle:
-    """A model that a daemon holds for us. Released when the compilation and all its executors are closed."""
-
-    def __init__(self, link: Link, info: Any) -> None:
-        self.link = link
-        self.model_id: int = info.model_id
-        self.inputs: tuple[TensorSpec, ...] = tuple(wire.tensor_spec(tensor) for tensor in info.inputs)
-        self.outputs: tuple[TensorSpec, ...] = tuple(wire.tensor_spec(tensor) for tensor in info.outputs)
-        self._lock = threading.Lock()
-        self._users = 1
-
-    def retain(self) -> "PreparedHandle":
-        with self._lock:
-            if not self._users:
-                raise OperationForbidden("the compilation is closed; make a new one")
-            self._users += 1
-        return self
-
-    def release(self) -> None:
-        """Give up one use. A daemon that is gone has released everything already."""
-        with self._lock:
-            self._users -= 1
-            if self._users:
-                return
-        connection = self.link.connection
-        if connection.is_alive:
-            with suppress(*_TRANSPORT_ERRORS):  # The end of the session releases it too.
-                connection.call(
-                    connection.models.Release,
-                    prepared_model_pb2.ReleaseRequest(model_id=self.model_id),
-                    connection.settings.query_timeout_s,
-                    "PreparedModel.Release",
-                )
-
-
 class Compilation:
-    """Compiles a finished model for a device.
+    """Compiles a finished model for a device, or loads one that was compiled before.
 
-    Options are checked against what the device said of itself. After `build` nothing can be changed any more;
-    executors made from it keep working when it is closed.
+    A device may be given as a function that finds it when it is needed. Options are checked against what the device
+    said of itself. After `build` nothing can be changed any more; executors made from it keep working when it is
+    closed.
     """
 
-    def __init__(self, model: Model, device: Device) -> None:
-        self._model = model
+    def __init__(self, model: Model | OfflineModel | None, device: AnyDevice) -> None:
+        """Compile this model. What else can be built has constructors of its own below."""
+        self._source = model
         self._device = device
-        self._float16 = False
-        self._mode = PerformanceMode.NONE
-        self._priority = Priority.NONE
-        self._extensions: dict[str, bytes] = {}
+        self._options = Options()
+        self._cache: CacheDirectory | None = None
+        self._imported: Buffer | None = None
         self._lock = threading.Lock()
         self._state = _State.CONFIGURING
-        self._prepared: PreparedHandle | None = None
+        self._under_way: Build | None = None
+        self._made: Made | None = None
+        self._report: BuildReport | None = None
+
+    @classmethod
+    def from_offline_file(cls, path: str | os.PathLike[str], device: AnyDevice) -> Self:
+        """Load an offline model: a file of `nnrt compile`, or one of the vendor's tools. `build` opens it."""
+        return cls(OfflineModel.in_file(Path(path)), device)
+
+    @classmethod
+    def from_offline_buffer(cls, buffer: Buffer, device: AnyDevice) -> Self:
+        """Load an offline model from memory, which is not copied: leave it as it is until `build` has returned.
+
+        Raises InvalidParameter for an empty one.
+        """
+        _require_filled(buffer, "offline model")
+        return cls(OfflineModel.in_memory(buffer), device)
+
+    @classmethod
+    def for_cache(cls, device: AnyDevice) -> Self:
+        """Load the cache that `set_cache` or `import_cache` names. Options that aren't set are those of the cache."""
+        return cls(None, device)
 
     def __enter__(self) -> Self:
         return self
@@ -114,7 +109,24 @@ class Compilation:
     def is_built(self) -> bool:
         return self._state is _State.BUILT
 
-    def set_device(self, device: Device) -> None:
+    @property
+    def device(self) -> Device:
+        """The device it is built for. Raises what the function raises that was given to find it."""
+        return self._device if isinstance(self._device, Device) else self._device()
+
+    @property
+    def report(self) -> BuildReport | None:
+        """What the build did and what it took; None before it has succeeded."""
+        return self._report
+
+    @property
+    def origin(self) -> Origin | None:
+        """Whether the build compiled the model or had it restored; None before it has succeeded."""
+        return self._report.origin if self._report else None
+
+    # ---- options
+
+    def set_device(self, device: AnyDevice) -> None:
         """Compile for another device. Raises OperationForbidden after `build`."""
         self._require_configuring()
         self._device = device
@@ -123,19 +135,19 @@ class Compilation:
         """Raises UnavailableDevice if the device has no performance modes, OperationForbidden after `build`."""
         self._require_configuring()
         self._require_capability("performance_mode", mode != PerformanceMode.NONE)
-        self._mode = mode
+        self._options.mode = mode
 
     def set_priority(self, priority: Priority) -> None:
         """Raises UnavailableDevice if the device has no priorities, OperationForbidden after `build`."""
         self._require_configuring()
         self._require_capability("priority", priority != Priority.NONE)
-        self._priority = priority
+        self._options.priority = priority
 
     def enable_float16(self, enable: bool = True) -> None:
         """Raises UnavailableDevice if the device can't compute in half precision, OperationForbidden after `build`."""
         self._require_configuring()
         self._require_capability("float16_precision", enable)
-        self._float16 = enable
+        self._options.float16 = enable
 
     def add_extension_config(self, name: str, value: bytes) -> None:
         """An attribute for the backend, which refuses in `build` what it doesn't know.
@@ -146,92 +158,193 @@ class Compilation:
         self._require_configuring()
         if not name or not value:
             raise InvalidParameter(f"extension config {name!r} has the value {value!r}; neither may be empty")
-        self._extensions[name] = self._extensions[name] + b"|" + value if name in self._extensions else value
+        extensions = self._options.extensions
+        extensions[name] = extensions[name] + b"|" + value if name in extensions else value
 
-    def build(self, progress: Callable[[str, float], None] | None = None) -> None:
-        """Compile. `progress` is called with a stage ("checking", "uploading", "compiling") and a fraction of it.
+    # ---- caches
 
-        Raises InvalidParameter for an unfinished or malformed model, a bad option, or a second build;
-        OperationFailed where the device doesn't run the model, with every reason; UnavailableDevice,
-        ConnectionFailed or TimedOut where it wasn't reached: then `build` may be called again.
+    def set_cache(self, directory: str | os.PathLike[str], version: int) -> None:
+        """Have `build` load the device's cache in a directory, or write it there.
+
+        It is loaded if it has this version and replaced if it has an earlier one. Raises, and changes nothing:
+        InvalidPath if the directory can't be read; InvalidFile if the cache is damaged, was made for another device or,
+        having this version, from another model; InvalidParameter if it has a later version; OperationForbidden after
+        `build`. That the options are those of the cache is for `build` to see.
+        """
+        self._require_configuring()
+        if not 0 <= version <= NO_VERSION:
+            raise InvalidParameter(f"the version is {version!r}; use 0..{NO_VERSION - 1}")
+        cache = CacheDirectory(Path(directory), version)
+        cache.require_accessible()
+        try:
+            device = self.device
+        except (OperationFailed, InvalidParameter):
+            pass  # There is no such device now; `build` will say so.
+        else:
+            model = self._source
+            found(cache, device, graph_digest(model.graph) if isinstance(model, Model) and model.is_finished else b"")
+        self._cache = cache
+
+    def import_cache(self, buffer: Buffer) -> None:
+        """Have `build` load what `export_cache` gave; it is not copied: leave it as it is until `build` has returned.
+
+        Raises InvalidParameter for an empty buffer, OperationForbidden after `build`.
+        """
+        self._require_configuring()
+        _require_filled(buffer, "cache")
+        self._imported = buffer
+
+    def export_cache(self) -> bytes:
+        """The compiled model as a file: a cache for `import_cache`, and an offline model.
+
+        Raises InvalidParameter before a successful `build`, Unsupported if the device exports no models,
+        SaveCacheFailed if it fails to, OperationForbidden after `close`.
+        """
+        if not self.is_built:
+            raise InvalidParameter("there is nothing to export before a build that succeeds")
+        with self._lock:
+            made = self._made
+        if made is None:
+            raise OperationForbidden("the compilation is closed; make a new one")
+        if not made.device.capabilities.model_cache:
+            raise Unsupported(f"{made.device.name} does not export compiled models")
+        made.prepared.retain()
+        try:
+            build = Build()
+            build.connect(made.prepared.link.connection)
+            return b"".join(made.exported(build, _BUFFER_VERSION).packed())
+        except NnrtError as error:
+            raise SaveCacheFailed(f"the model was not exported: {error}") from error
+        finally:
+            made.prepared.release()
+
+    # ---- building
+
+    def build(self, progress: Progress | None = None) -> None:
+        """Compile or restore. `progress` is called with a stage ("checking", "uploading", "compiling", "restoring",
+        "storing") and a fraction of it, from any thread; what it raises ends the build.
+
+        Raises InvalidParameter for an unfinished or malformed model, for none or several sources, a bad option, or a
+        second build; OperationForbidden for an option the device doesn't offer; OperationFailed where there is no such
+        device or it doesn't take the model, with every reason, and after `cancel`; InvalidPath and InvalidFile for a
+        cache or an offline model; SaveCacheFailed where only the cache wasn't written: then it is built;
+        UnavailableDevice, ConnectionFailed or TimedOut where the device wasn't reached: then `build` may be called
+        again, as after everything that was found before the device was asked.
         """
         with self._lock:
             if self._state is not _State.CONFIGURING:
                 raise InvalidParameter(f"{self._state.value}; make a new one")
             self._state = _State.BUILDING
+            build = self._under_way = Build(progress)
         outcome = _State.CONFIGURING
+        made: Made | None = None
+        unsaved: SaveCacheFailed | None = None
         try:
-            if not self._model.is_finished:
-                raise InvalidParameter("the model is not finished; call Model.finish first")
-            graph, config, link = self._model.graph, self._config(), self._device.link()
-            self._prepared = self._compiled(graph, config, link, progress or _ignore)
-            outcome = _State.BUILT
-        except _Refused as refused:
+            made = self._from_source(build)
+            try:
+                made.save(build)
+            except SaveCacheFailed as error:
+                build.check()
+                unsaved = error
+            report = build.report(made.origin, made.compiled_in_s)
+            with self._lock:
+                build.check()  # `cancel` and `close` come too late from here on.
+                self._made, self._report, self._under_way = made, report, None
+                outcome = self._state = _State.BUILT
+        except Refused as refused:
             outcome = _State.FAILED
-            _raise_build_error(refused.error)
+            raise refused.error from refused
         finally:
-            self._state = outcome
+            if outcome is not _State.BUILT:
+                if made:
+                    made.prepared.release()
+                with self._lock:
+                    self._state, self._under_way = outcome, None
+        _log.info("%s for %s: %s", made.origin.value, made.device, report)
+        if unsaved:
+            raise unsaved
 
-    def _compiled(self, graph: Graph, config: ModelConfig, link: Link, progress: upload.Progress) -> PreparedHandle:
-        try:
-            _require_supported(graph, upload.ask_supported(link.connection, graph))
-            return PreparedHandle(link, upload.prepare(link.connection, graph, config, progress))
-        except _TRANSPORT_ERRORS:
-            raise
-        except NnrtError as error:
-            raise _Refused(error) from error
+    def cancel(self) -> None:
+        """End a build that is under way in another thread, with OperationFailed there. It may be built again."""
+        with self._lock:
+            if self._under_way:
+                self._under_way.end(OperationFailed("the build was cancelled"))
 
     def prepared(self) -> PreparedHandle:
         """The compiled model, with one more use of it. Raises OperationForbidden before `build` and after `close`."""
-        prepared = self._prepared
-        if prepared is None:
+        made = self._made
+        if made is None:
             raise OperationForbidden("the compilation is not built, or closed; call build first")
-        return prepared.retain()
+        return made.prepared.retain()
 
     def close(self) -> None:
-        """Let go of the compiled model. Idempotent."""
+        """Let go of the compiled model, and cancel a build under way. Idempotent."""
+        self.cancel()
         with self._lock:
-            prepared, self._prepared = self._prepared, None
-        if prepared is not None:
-            prepared.release()
+            made, self._made = self._made, None
+        if made is not None:
+            made.prepared.release()
 
-    def _config(self) -> ModelConfig:
-        capabilities = self._device.capabilities
-        for wanted, offered, what in (
-            (self._float16, capabilities.float16_precision, "float16"),
-            (self._mode != PerformanceMode.NONE, capabilities.performance_mode, "a performance mode"),
-            (self._priority != Priority.NONE, capabilities.priority, "a priority"),
-        ):
-            if wanted and not offered:
-                raise OperationForbidden(f"{self._device.name} does not offer {what}; take it back, or another device")
-        return ModelConfig(
-            enable_float16=self._float16,
-            mode=wire.known_enum(PerformanceMode, self._mode, "performance mode"),
-            priority=wire.known_enum(Priority, self._priority, "priority"),
-            extensions=dict(self._extensions),
-        )
+    def _from_source(self, build: Build) -> Made:
+        self._require_one_source()
+        try:
+            device = self.device
+        except (OperationFailed, InvalidParameter) as error:
+            raise OperationFailed(error.message, place=error.place) from error
+        link = device.link()
+        build.connect(link.connection)
+        self._require_cache_support(device)
+        # Copied, for a buffer of the caller's may be changed by then.
+        options = replace(self._options, extensions=dict(self._options.extensions))
+        site = Site(build, device, link, options, options.config(device))
+        if self._cache is not None:
+            build.spent(self._cache.spent_s)
+        if isinstance(self._source, Model):
+            return from_model(site, self._source, self._cache)
+        if self._source is not None:
+            return from_offline(site, self._source)
+        if self._imported is not None:
+            return from_buffer(site, self._imported)
+        assert self._cache is not None
+        return from_directory(site, self._cache)
+
+    def _require_one_source(self) -> None:
+        directory = self._cache if self._source is None else None
+        given = [
+            what
+            for what, source in (
+                ("a model", self._source),
+                ("an imported cache", self._imported),
+                ("a cache directory", directory),
+            )
+            if source is not None
+        ]
+        if len(given) != 1:
+            raise InvalidParameter(f"it has {' and '.join(given) or 'nothing to build'}; give it exactly one source")
+
+    def _require_cache_support(self, device: Device) -> None:
+        if self._cache is None and self._imported is None:
+            return
+        if not device.capabilities.model_cache:
+            raise OperationForbidden(f"{device.name} has no model caches; build without one, or take another device")
+        if self._cache is not None and self._cache.version == NO_VERSION:
+            raise InvalidParameter(f"the version of the cache is {NO_VERSION}; use 0..{NO_VERSION - 1}")
 
     def _require_configuring(self) -> None:
         if self._state is not _State.CONFIGURING:
             raise OperationForbidden(f"{self._state.value}; make a new one to change it")
 
     def _require_capability(self, capability: str, wanted: bool) -> None:
-        if wanted and not getattr(self._device.capabilities, capability):
-            raise UnavailableDevice(f"{self._device.name} does not have the capability {capability}")
+        if not wanted:
+            return
+        try:
+            device = self.device
+        except (OperationFailed, InvalidParameter):
+            return  # There is no such device now; `build` will say so.
+        if not getattr(device.capabilities, capability):
+            raise UnavailableDevice(f"{device.name} does not have the capability {capability}")
 
 
-def _require_supported(graph: Graph, answers: list[Support]) -> None:
-    reasons = [f"{graph.place(index)}: {answer.reason}" for index, answer in enumerate(answers) if not answer.supported]
-    if reasons:
-        raise OperationFailed("the device does not run " + "; ".join(reasons))
-
-
-def _raise_build_error(error: NnrtError) -> NoReturn:
-    """NNRt's codes for a device that refuses: what the caller can mend, else FAILED."""
-    if isinstance(error, InvalidParameter | OperationForbidden | OperationFailed):
-        raise error
-    raise OperationFailed(error.message, place=error.place) from error
-
-
-def _ignore(stage: str, fraction: float) -> None:
-    """Progress that nobody watches."""
+def _require_filled(buffer: Buffer, what: str) -> None:
+    if not memoryview(buffer).nbytes:
+        raise InvalidParameter(f"the {what} is empty; give its bytes")

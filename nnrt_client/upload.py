@@ -1,23 +1,23 @@
-"""How a model reaches a daemon: asked for, its missing constants sent, asked for again."""
+"""How a model reaches a daemon: asked for, what it lacks of the bytes sent, asked for again."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
+from nnrt_client.build import Build
 from nnrt_client.connection import Connection
 from nnrt_hdi import wire
 from nnrt_hdi.backend import ModelConfig, Support
-from nnrt_hdi.errors import OperationFailed, TimedOut
-from nnrt_hdi.graph import Constant, Graph
-from nnrt_hdi.v2 import device_pb2
-
-Progress = Callable[[str, float], None]
+from nnrt_hdi.container import Part
+from nnrt_hdi.errors import OperationFailed
+from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, Constant, Graph
+from nnrt_hdi.v2 import device_pb2, model_pb2
 
 CHUNK_BYTES = 1 << 20
 _ATTEMPTS = 3
 
 
-def ask_supported(connection: Connection, graph: Graph) -> list[Support]:
+def ask_supported(connection: Connection | Build, graph: Graph) -> list[Support]:
     """Per node, whether the device runs it. Sends no weights."""
     reply = connection.call(
         connection.device.GetSupportedOperation,
@@ -28,88 +28,111 @@ def ask_supported(connection: Connection, graph: Graph) -> list[Support]:
     return wire.supports(reply)
 
 
-def prepare(connection: Connection, graph: Graph, config: ModelConfig, progress: Progress) -> Any:
+def prepare(build: Build, graph: Graph, config: ModelConfig) -> Any:
     """Have a model compiled; the PreparedModelInfo. Uploads the constants that the daemon lacks.
 
     Raises whatever the daemon refuses with, and UnavailableDevice or ConnectionFailed if it goes away
     meanwhile.
     """
-    deadline = time.monotonic() + connection.settings.build_timeout_s
     request = device_pb2.PrepareModelRequest(model=wire.model_message(graph), config=wire.model_config_message(config))
+    constants = {constant.sha256: _part(constant) for constant in graph.constants.values()}
+    return _prepared(build, build.device.PrepareModel, request, constants, "NnrtDevice.PrepareModel")
+
+
+def restore(build: Build, parts: Sequence[Part], config: ModelConfig) -> Any:
+    """Have what a device exported loaded again; the PreparedModelInfo."""
+    method = build.device.PrepareModelFromModelCache
+    return _restored(build, method, parts, config, "NnrtDevice.PrepareModelFromModelCache")
+
+
+def load_offline(build: Build, parts: Sequence[Part], config: ModelConfig) -> Any:
+    """Have an offline model loaded; the PreparedModelInfo."""
+    return _restored(build, build.device.PrepareOfflineModel, parts, config, "NnrtDevice.PrepareOfflineModel")
+
+
+def _restored(build: Build, method: Callable[..., Any], parts: Sequence[Part], config: ModelConfig, what: str) -> Any:
+    request = device_pb2.PrepareFromBuffersRequest(
+        buffers=map(_buffer, parts), config=wire.model_config_message(config)
+    )
+    return _prepared(build, method, request, {part.sha256: part for part in parts}, what)
+
+
+def _prepared(build: Build, method: Callable[..., Any], request: Any, parts: Mapping[bytes, Part], what: str) -> Any:
+    """Ask until it is prepared. Each time the daemon says what it lacks it is sent that."""
+    connection = build.connection
     attempts = 0
     # The first answer names what is missing. The second can name more only if the daemon had to drop something.
     while attempts < _ATTEMPTS:
         uploads = connection.uploads
-        reply = _ask(connection, request, progress, _remaining_s(deadline))
+        reply = _ask(build, method, request, what)
         if reply.HasField("prepared"):
             return reply.prepared
-        if not connection.uploading.acquire(timeout=_remaining_s(deadline)):
-            raise TimedOut("other uploads took all the time (build_timeout_s)", place=connection.place)
-        try:
-            if connection.uploads == uploads:  # Else another build has sent something since, perhaps the same.
-                attempts += 1
-                upload(connection, graph, reply.missing.constants, progress, _remaining_s(deadline))
-        finally:
-            connection.uploads += 1  # Now, for who asked meanwhile was told of less than has arrived.
-            connection.uploading.release()
-    raise OperationFailed("it asks for the same constants again and again", place=connection.place)
+        with build.holding(connection.uploading):
+            try:
+                if connection.uploads == uploads:  # Else another build has sent something since, perhaps the same.
+                    attempts += 1
+                    _upload(build, _wanted(parts, reply.missing.constants, connection.place))
+            finally:
+                connection.uploads += 1  # Now, for who asked meanwhile was told of less than has arrived.
+    raise OperationFailed("it asks for the same bytes again and again", place=connection.place)
 
 
-def upload(connection: Connection, graph: Graph, missing: Any, progress: Progress, timeout_s: float) -> None:
-    """Send constants from where the daemon says, in chunks that are views of their memory."""
-    constants = {constant.sha256: constant for constant in graph.constants.values()}
-    wanted = [(constants[entry.sha256], entry.received_bytes) for entry in missing]
-    failures: list[Exception] = []
+def _ask(build: Build, method: Callable[..., Any], request: Any, what: str) -> Any:
+    answer = None
+    with closing(build.stream(method, request, what)) as replies:
+        for reply in replies:  # To the end of the stream: the daemon takes back a model whose client stops listening.
+            if reply.HasField("progress"):
+                build.progress(reply.progress.stage, reply.progress.fraction)
+            else:
+                answer = reply
+    if answer is None:
+        raise OperationFailed(f"it ended {what} without an answer", place=build.connection.place)
+    return answer
+
+
+def _wanted(parts: Mapping[bytes, Part], missing: Iterable[Any], place: str) -> list[tuple[Part, int]]:
+    """What to send, each from where to go on."""
+    try:
+        return [(parts[entry.sha256], entry.received_bytes) for entry in missing]
+    except KeyError as error:
+        raise OperationFailed("it asks for bytes that are no part of the model", place=place) from error
+
+
+def _upload(build: Build, wanted: Sequence[tuple[Part, int]]) -> None:
+    """Send parts from where the daemon says, in chunks."""
+    failures: list[BaseException] = []
 
     def chunks() -> Iterator[Any]:
         try:
-            yield from _chunks(wanted, progress)
-        except Exception as error:  # In a thread of gRPC's, which would tell only that there was one.
+            yield from _chunks(wanted, build.progress)
+        except BaseException as error:  # In a thread of gRPC's, which would tell only that there was one.
             failures.append(error)
 
-    connection.call(
-        connection.device.UploadConstants,
-        chunks(),
-        timeout_s,
-        "NnrtDevice.UploadConstants",
-    )
+    build.call(build.device.UploadConstants, chunks(), build.remaining_s(), "NnrtDevice.UploadConstants")
     if failures:
         raise failures[0]
 
 
-def _remaining_s(deadline: float) -> float:
-    return max(deadline - time.monotonic(), 0.0)
-
-
-def _ask(connection: Connection, request: Any, progress: Progress, timeout_s: float) -> Any:
-    replies = connection.stream(
-        connection.device.PrepareModel,
-        request,
-        timeout_s,
-        "NnrtDevice.PrepareModel",
-    )
-    answer = None
-    for reply in replies:  # To the end of the stream: the daemon takes back a model whose client stops listening.
-        if reply.HasField("progress"):
-            progress(reply.progress.stage, reply.progress.fraction)
-        else:
-            answer = reply
-    if answer is None:
-        raise OperationFailed("it ended PrepareModel without an answer", place=connection.place)
-    return answer
-
-
-def _chunks(wanted: list[tuple[Constant, int]], progress: Progress) -> Iterator[Any]:
-    total = sum(constant.size_bytes - received for constant, received in wanted)
+def _chunks(wanted: Sequence[tuple[Part, int]], progress: Callable[[str, float], None]) -> Iterator[Any]:
+    total = sum(part.data.nbytes - received for part, received in wanted)
     sent = 0
-    for constant, received in wanted:
-        assert constant.data is not None  # A client's graph holds its own constants.
-        data = constant.data.data.cast("B") if constant.size_bytes else memoryview(b"")
-        # An empty constant is one empty chunk.
-        for start in range(received, max(constant.size_bytes, 1), CHUNK_BYTES):
-            piece = data[start : start + CHUNK_BYTES]
-            yield device_pb2.ConstantChunk(
-                sha256=constant.sha256, size_bytes=constant.size_bytes, offset=start, data=bytes(piece)
-            )
+    for part, received in wanted:
+        size = part.data.nbytes
+        # An empty part is one empty chunk.
+        for start in range(received, max(size, 1), CHUNK_BYTES):
+            piece = part.data[start : start + CHUNK_BYTES]
+            yield device_pb2.ConstantChunk(sha256=part.sha256, size_bytes=size, offset=start, data=bytes(piece))
             sent += len(piece)
             progress("uploading", sent / total if total else 1.0)
+
+
+def _part(constant: Constant) -> Part:
+    assert constant.data is not None  # A client's graph holds its own constants.
+    return Part(constant.data.data.cast("B") if constant.size_bytes else memoryview(b""), constant.sha256)
+
+
+def _buffer(part: Part) -> Any:
+    """Small ones travel inline, as constants do."""
+    if part.data.nbytes <= INLINE_CONSTANT_BYTES:
+        return model_pb2.SharedBuffer(inline=bytes(part.data))
+    return model_pb2.SharedBuffer(constant=model_pb2.ConstantRef(sha256=part.sha256, size_bytes=part.data.nbytes))

@@ -1,5 +1,6 @@
 """Compiled models as files: what a device exported, and all that must be known to load it again."""
 
+import math
 import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -62,6 +63,8 @@ class CompiledModel:
     # The version that the application gave its cache.
     version: int
     parts: Sequence[Part]
+    # What building it took: from the question what is supported to the compiled model.
+    build_s: float = 0.0
 
     def packed(self) -> list[Buffer]:
         """A file, as pieces to be written one after the other."""
@@ -80,6 +83,7 @@ class CompiledModel:
             "inputs": [described_spec(spec) for spec in self.inputs],
             "outputs": [described_spec(spec) for spec in self.outputs],
             "version": self.version,
+            "build_s": self.build_s,
         }
         return packed(KIND, about, self.parts)
 
@@ -117,6 +121,7 @@ class CompiledModel:
                 tuple(read_spec(spec) for spec in _of_type(list, about, "outputs")),
                 _version(about),
                 parts,
+                _seconds(about),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, NnrtError) as error:
             raise InvalidFile(
@@ -136,3 +141,10 @@ def _version(about: dict[str, Any]) -> int:
     if version not in range(MAX_VERSION + 1):
         raise ValueError(f"version is {reprlib.repr(version)}; it is 0..{MAX_VERSION}")
     return version
+
+
+def _seconds(about: dict[str, Any]) -> float:
+    seconds = _of_type(float, about, "build_s")
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"build_s is {seconds!r}; it is a number of seconds")
+    return seconds

@@ -64,6 +64,14 @@ def shared_daemon() -> Iterator[DaemonProcess]:
     daemon.kill()
 
 
+@pytest.fixture(scope="session")
+def restoring_daemon() -> Iterator[DaemonProcess]:
+    """One for all tests of caches and offline models: it exports and restores for real, and has every capability."""
+    daemon = DaemonProcess("--backend", "restoring")
+    yield daemon
+    daemon.kill()
+
+
 @pytest.fixture
 def runtime(shared_daemon: DaemonProcess) -> Iterator[Runtime]:
     with Runtime([shared_daemon.address], Settings()) as runtime:

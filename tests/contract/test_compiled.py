@@ -73,6 +73,7 @@ SOUND: Mapping[str, tuple[Any, ...]] = {
     "float16": (True,),
     "version": (0,),
     "extensions": ({},),
+    "build_s": (1.5,),
     "inputs": ([],),
     "outputs": ([],),
 }

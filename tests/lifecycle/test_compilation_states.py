@@ -1,5 +1,6 @@
 """The states of a compilation: what may be called when, and what a failed build leaves behind."""
 
+import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -66,20 +67,22 @@ def capable(capable_daemon: DaemonProcess) -> Iterator[Device]:
 
 
 SETTERS: dict[str, Callable[[Compilation], None]] = {
-    "set_device": lambda compilation: compilation.set_device(compilation._device),
+    "set_device": lambda compilation: compilation.set_device(compilation.device),
     "set_performance_mode": lambda compilation: compilation.set_performance_mode(PerformanceMode.HIGH),
     "set_priority": lambda compilation: compilation.set_priority(Priority.HIGH),
     "enable_float16": lambda compilation: compilation.enable_float16(),
     "neutral": lambda compilation: compilation.set_priority(Priority.NONE),
     "add_extension_config": lambda compilation: compilation.add_extension_config("name", b"value"),
+    "set_cache": lambda compilation: compilation.set_cache(tempfile.gettempdir(), 1),
+    "import_cache": lambda compilation: compilation.import_cache(b"cache"),
 }
 
 
 @pytest.mark.parametrize("setter", SETTERS.values(), ids=SETTERS)
 def test_sealed_after_build(capable: Device, setter: Callable[[Compilation], None]) -> None:
     """Every setter works before a build, and is forbidden after it."""
+    setter(Compilation(identity_model(), capable))
     with Compilation(identity_model(), capable) as compilation:
-        setter(compilation)
         compilation.build()
         with pytest.raises(OperationForbidden, match="make a new one"):
             setter(compilation)

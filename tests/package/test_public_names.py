@@ -3,10 +3,11 @@
 import nnrt_client
 
 PUBLIC = """
-    Bindings Capabilities Compilation ConnectionFailed DataType Device DeviceStatus DeviceType DynamicShape Executor
-    Format FuseType InvalidFile InvalidParameter InvalidPath LegacyTensor Memory Model ModelTensor NnrtError NullPointer
-    OperationFailed OperationForbidden OperationType OutOfMemory PadMode PerformanceMode Priority QuantParam ReturnCode
-    Runtime SaveCacheFailed Settings Support Tensor TensorDesc TensorType TimedOut UnavailableDevice Unsupported
+    Bindings BuildReport Capabilities Compilation ConnectionFailed DataType Device DeviceStatus DeviceType DynamicShape
+    Executor Format FuseType InvalidFile InvalidParameter InvalidPath LegacyTensor Memory Model ModelTensor NnrtError
+    NullPointer OperationFailed OperationForbidden OperationType Origin OutOfMemory PadMode PerformanceMode Priority
+    QuantParam ReturnCode Runtime SaveCacheFailed Settings Support Tensor TensorDesc TensorType TimedOut
+    UnavailableDevice Unsupported
 """
 
 

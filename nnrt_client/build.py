@@ -1,0 +1,236 @@
+"""A build under way: asks a daemon within one deadline, says how far it is, and can be ended from any thread."""
+
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeVar
+
+import grpc
+
+from nnrt_client.connection import Connection
+from nnrt_client.settings import Settings
+from nnrt_hdi.errors import TimedOut
+
+Progress = Callable[[str, float], object]
+ReplyT = TypeVar("ReplyT")
+
+# The stage in which every build begins; the others are "uploading", "restoring", "compiling" and "storing".
+CHECKING = "checking"
+
+# How often who waits for a lock looks whether the build was cancelled.
+POLL_S = 0.02
+
+
+class Origin(Enum):
+    """How a build got its model."""
+
+    COMPILED = "compiled"
+    # From the application's cache or offline model.
+    RESTORED = "restored"
+    # By the daemon, from its own store.
+    STORED = "stored"
+
+
+@dataclass(frozen=True, slots=True)
+class BuildReport:
+    """What a build did, and what it took."""
+
+    origin: Origin
+    # Seconds by stage: "checking" (a cache's file, too), "uploading", "restoring", "compiling", "storing".
+    stages_s: Mapping[str, float]
+    # Messages sent to the daemon, weights included.
+    sent_bytes: int
+    # What building took when the cache or the offline model was made; None for a model that doesn't come from one.
+    compiled_in_s: float | None = None
+
+    @property
+    def total_s(self) -> float:
+        return sum(self.stages_s.values())
+
+    @property
+    def saved_s(self) -> float | None:
+        """By how much restoring was faster than building; None where nothing was restored."""
+        return None if self.compiled_in_s is None else self.compiled_in_s - self.total_s
+
+
+class Build:
+    """One build, from its start to its end.
+
+    Calls a daemon as a Connection does, but every call ends with the build: at its deadline, by `cancel`, and when the
+    callback that watches its progress raises.
+    """
+
+    def __init__(self, progress: Progress | None = None) -> None:
+        self._watcher = progress
+        self._lock = threading.Lock()
+        self._calls: set[Any] = set()
+        self._reason: BaseException | None = None
+        self._deadline = float("inf")
+        self._stage = CHECKING
+        self._stage_began = time.monotonic()
+        self._stages_s: dict[str, float] = {}
+        self.sent_bytes = 0
+
+    def connect(self, connection: Connection) -> None:
+        """Ask this daemon from now on, until `build_timeout_s` from now."""
+        self.connection = connection
+        self._deadline = time.monotonic() + connection.settings.build_timeout_s
+
+    @property
+    def settings(self) -> Settings:
+        return self.connection.settings
+
+    @property
+    def device(self) -> Any:
+        return self.connection.device
+
+    # ---- the end
+
+    def end(self, reason: BaseException) -> None:
+        """Have the build end with this; the first reason counts. Any thread."""
+        with self._lock:
+            self._reason = self._reason or reason
+            calls = list(self._calls)
+        for call in calls:
+            call.cancel()
+
+    @property
+    def is_ended(self) -> bool:
+        return self._reason is not None
+
+    def check(self) -> None:
+        """Raise what the build was ended with, if it was."""
+        if self._reason is not None:
+            raise self._reason
+
+    def remaining_s(self) -> float:
+        """Seconds until the deadline. Raises TimedOut after it, and what `check` raises."""
+        self.check()
+        remaining = self._deadline - time.monotonic()
+        if remaining <= 0:
+            raise TimedOut(
+                f"the build took longer than {self.settings.build_timeout_s:g} s (build_timeout_s)",
+                place=self.connection.place,
+            )
+        return remaining
+
+    @contextmanager
+    def holding(self, lock: threading.Lock) -> Iterator[None]:
+        """Hold a lock that other builds hold for long."""
+        while not lock.acquire(timeout=min(self.remaining_s(), POLL_S)):
+            pass
+        try:
+            yield
+        finally:
+            lock.release()
+
+    # ---- progress
+
+    def progress(self, stage: str, fraction: float) -> None:
+        """Report how far a stage is. What the callback raises ends the build."""
+        self.check()
+        if stage == CHECKING != self._stage:
+            return  # The daemon checks again after an upload.
+        self._enter(stage)
+        if self._watcher:
+            try:
+                self._watcher(stage, fraction)
+            except BaseException as error:
+                with self._lock:
+                    self._reason = self._reason or error
+                raise
+
+    def begin_again(self) -> None:
+        """Go back to the first stage, for what was tried so far came to nothing."""
+        self._enter(CHECKING)
+
+    def spent(self, seconds: float) -> None:
+        """Count what was checked before the build as part of it."""
+        self._stages_s[CHECKING] = self._stages_s.get(CHECKING, 0.0) + seconds
+
+    def report(self, origin: Origin, compiled_in_s: float | None = None) -> BuildReport:
+        """What the build took until now."""
+        self._enter(self._stage)
+        return BuildReport(origin, dict(self._stages_s), self.sent_bytes, compiled_in_s)
+
+    def _enter(self, stage: str) -> None:
+        now = time.monotonic()
+        self._stages_s[self._stage] = self._stages_s.get(self._stage, 0.0) + now - self._stage_began
+        self._stage, self._stage_began = stage, now
+
+    # ---- calls
+
+    def call(self, method: Callable[..., ReplyT], request: Any, timeout_s: float, what: str) -> ReplyT:
+        """One RPC with one reply; `request` is a message or an iterator of messages."""
+        timeout_s = min(timeout_s, self.remaining_s())
+        counted = map(self._counted, request) if isinstance(request, Iterator) else self._counted(request)
+        return self.connection.call(_Method(method, self), counted, timeout_s, what)  # type: ignore[return-value]
+
+    def stream(self, method: Callable[..., Any], request: Any, what: str) -> Generator[Any, None, None]:
+        """One RPC with many replies. Close it to end it early."""
+        made = _Method(method, self)
+        try:
+            yield from self.connection.stream(made, self._counted(request), self.remaining_s(), what)
+        finally:
+            made.cancel()
+
+    def _counted(self, message: Any) -> Any:
+        self.sent_bytes += message.ByteSize()
+        return message
+
+    def started(self, call: Any) -> None:
+        with self._lock:
+            self._calls.add(call)
+            is_ended = self.is_ended
+        if is_ended:
+            call.cancel()
+
+    def finished(self, call: Any) -> None:
+        with self._lock:
+            self._calls.discard(call)
+
+
+class _Method:
+    """A method of a stub whose call ends with a build, by the build's reason instead of gRPC's."""
+
+    def __init__(self, method: Any, build: Build) -> None:
+        self._method = method
+        self._build = build
+        self._call: Any = None
+
+    def __call__(self, request: Any, **options: Any) -> "_Method":
+        return self._begun(self._method(request, **options))
+
+    def future(self, request: Any, **options: Any) -> "_Method":
+        return self._begun(self._method.future(request, **options))
+
+    def _begun(self, call: Any) -> "_Method":
+        self._call = call
+        self._build.started(call)
+        return self
+
+    def cancel(self) -> None:
+        if self._call is not None:
+            self._call.cancel()
+            self._build.finished(self._call)
+
+    def result(self) -> Any:
+        with self._reason_of_its_end():
+            return self._call.result()
+
+    def __iter__(self) -> Iterator[Any]:
+        with self._reason_of_its_end():
+            yield from self._call
+
+    @contextmanager
+    def _reason_of_its_end(self) -> Iterator[None]:
+        try:
+            yield
+        except (grpc.RpcError, grpc.FutureCancelledError):
+            self._build.check()
+            raise
+        finally:
+            self._build.finished(self._call)

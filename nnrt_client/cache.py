@@ -1,0 +1,139 @@
+"""Compiled models in a directory of the application's: one file per device, complete or not there.
+
+    <directory>/<id of the device, 16 hex digits>/model.nnrtcache
+
+A device's name is foreign text, so it stands in the file and not in the path.
+"""
+
+import fcntl
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nnrt_client.build import POLL_S
+from nnrt_client.device import Device
+from nnrt_hdi import container
+from nnrt_hdi.compiled import MAX_VERSION, CompiledModel, Target
+from nnrt_hdi.errors import InvalidFile, InvalidParameter, InvalidPath
+
+FILE_NAME = "model.nnrtcache"
+
+# In NNRt the largest version stands for none.
+NO_VERSION = MAX_VERSION
+
+
+@dataclass(slots=True)
+class CacheDirectory:
+    """A directory for caches, and the version that the application gives its model."""
+
+    path: Path
+    version: int
+    # What reading and checking files has taken.
+    spent_s: float = field(default=0.0, init=False)
+    # What was found last and not fetched since, with the state that the file had.
+    _kept: tuple[object, CompiledModel] | None = field(default=None, init=False, repr=False)
+
+    def require_accessible(self) -> None:
+        """Raises InvalidPath unless it is a directory that can be read."""
+        if not self.path.is_dir():
+            raise InvalidPath("there is no such directory; make it first", place=f"cache directory {self.path}")
+        if not os.access(self.path, os.R_OK | os.X_OK):
+            raise InvalidPath("it can't be read; allow it, or take another one", place=f"cache directory {self.path}")
+
+    def found(self, device: Device) -> CompiledModel | None:
+        """The cache to load for a device; None where one is to be written.
+
+        It is kept for the next call, so that a file that has not been touched is read and checked only once.
+        Raises InvalidPath for the directory, InvalidFile for a cache that is damaged, unreadable or made for another
+        device, InvalidParameter for one of a later version.
+        """
+        self.require_accessible()
+        try:
+            compiled = self._read(device)
+        except InvalidFile as error:
+            raise error.at(f"cache {self.file(device)}") from error
+        if compiled is not None and compiled.version > self.version:
+            raise InvalidParameter(
+                f"it has version {compiled.version}, and {self.version} was given; give at least that of the cache",
+                place=f"cache {self.file(device)}",
+            )
+        if compiled is None or compiled.version < self.version:
+            self._kept = None
+            return None
+        return compiled
+
+    def store(self, device: Device, compiled: CompiledModel, remaining_s: Callable[[], float]) -> None:
+        """Write the cache of a device in place of an earlier one. Raises OSError, and what `remaining_s` raises."""
+        file = self.file(device)
+        file.parent.mkdir(exist_ok=True)
+        with _locked(file.parent, remaining_s):
+            for left in file.parent.glob(f"{container.TEMPORARY_PREFIX}*{container.TEMPORARY_SUFFIX}"):
+                with suppress(OSError):  # Nobody else writes while this process has the lock: its writer died.
+                    left.unlink()
+            container.write(file, compiled.packed())
+
+    def file(self, device: Device) -> Path:
+        """Where the cache of a device is."""
+        return self.path / f"{device.id:016x}" / FILE_NAME
+
+    def _read(self, device: Device) -> CompiledModel | None:
+        file = self.file(device)
+        kept, self._kept = self._kept, None
+        try:
+            state = _state(file)
+            if kept and kept[0] == state:
+                compiled = kept[1]
+            else:
+                began = time.monotonic()
+                compiled = CompiledModel.unpacked(read_file(file))
+                self.spent_s += time.monotonic() - began
+                self._kept = state, compiled
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise InvalidFile(f"it can't be read: {error.strerror}") from error
+        require_made_for(device, compiled)
+        return compiled
+
+
+def require_made_for(device: Device, compiled: CompiledModel) -> None:
+    """Refuse a model that was compiled for another device, or by another version of its backend, with InvalidFile."""
+    target = Target.of(device.info, device.name)
+    if compiled.target != target:
+        raise InvalidFile(
+            f"it was made for {compiled.target.device}, {compiled.target.describe_kind()}; the device is"
+            f" {target.device}, {target.describe_kind()}; delete it and build again"
+        )
+
+
+def read_file(path: Path) -> memoryview:
+    """The bytes of a regular file: anything else could keep a reader waiting for ever. Raises OSError."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(0, "it is no regular file")
+    return container.read(path)
+
+
+def _state(file: Path) -> object:
+    """Another one after each change of the file, and for each other file."""
+    status = file.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+@contextmanager
+def _locked(directory: Path, remaining_s: Callable[[], float]) -> Iterator[None]:
+    """Keep other writers out of a directory. A writer that dies lets go of it."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(min(remaining_s(), POLL_S))
+        yield
+    finally:
+        os.close(descriptor)

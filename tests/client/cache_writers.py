@@ -1,0 +1,99 @@
+"""Processes that write one cache: killed at any moment, or many at a time. Run by test_cache.py, for it forks.
+
+python cache_writers.py killed|together DIRECTORY SEED
+"""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from nnrt_client.cache import CacheDirectory
+from nnrt_hdi.backend import Capabilities, DeviceInfo, ModelConfig
+from nnrt_hdi.compiled import CompiledModel, Target
+from nnrt_hdi.container import Part
+from nnrt_hdi.enums import DataType, DeviceType
+from nnrt_hdi.tensor import TensorSpec
+
+INFO = DeviceInfo("device", "vendor", DeviceType.CPU, Capabilities(), "backend", "1")
+DEVICE: Any = SimpleNamespace(name="device_vendor_v2_1", id=7, info=INFO)
+SPEC = TensorSpec(DataType.FLOAT32, (1,))
+PART_BYTES = 300_000
+KILLS = 40
+WRITERS = 4
+WRITES_EACH = 25
+
+
+def compiled(version: int) -> CompiledModel:
+    """A model that looks like its version in every byte."""
+    parts = (Part.of(bytes([version % 251]) * PART_BYTES), Part.of(bytes([version % 241]) * 100))
+    return CompiledModel(
+        Target.of(INFO, DEVICE.name), b"\1" * 32, ModelConfig(), (SPEC,), (SPEC,), version, parts, float(version)
+    )
+
+
+def write(directory: Path, version: int) -> None:
+    CacheDirectory(directory, version).store(DEVICE, compiled(version), lambda: 30.0)
+
+
+def require_whole(directory: Path) -> int | None:
+    """The version of the cache there, every byte of which is that version's; None if there is none."""
+    file = CacheDirectory(directory, 0).file(DEVICE)
+    if not file.exists():
+        return None
+    there = CompiledModel.unpacked(file.read_bytes())
+    assert there == compiled(there.version)
+    return there.version
+
+
+def writer(directory: Path, first: int, count: int) -> int:
+    """Fork a process that writes so many versions."""
+    pid = os.fork()
+    if not pid:
+        try:
+            for version in range(first, first + count):
+                write(directory, version)
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    return pid
+
+
+def killed(directory: Path, seed: int) -> None:
+    """After each kill there is the whole cache of some version, or none yet, and never less than before."""
+    moments = np.random.default_rng(seed)
+    highest, left = -1, 0
+    for round_ in range(KILLS):
+        pid = writer(directory, round_ * 1000, 1000)
+        time.sleep(moments.uniform(0.0, 0.02))
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        version = require_whole(directory)
+        assert version is None or version >= highest
+        highest = highest if version is None else version
+        left += len(list(directory.rglob("*.tmp")))
+    write(directory, KILLS * 1000)
+    assert require_whole(directory) == KILLS * 1000
+    assert not list(directory.rglob("*.tmp"))
+    print("kills that left something half written:", left)
+
+
+def together(directory: Path, seed: int) -> None:
+    """Whoever reads while several write finds a whole cache each time."""
+    write(directory, 0)
+    pids = {writer(directory, first * WRITES_EACH, WRITES_EACH) for first in range(WRITERS)}
+    while pids:
+        assert require_whole(directory) is not None
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        assert not status
+        pids.discard(pid)
+    assert not list(directory.rglob("*.tmp"))
+
+
+if __name__ == "__main__":
+    {"killed": killed, "together": together}[sys.argv[1]](Path(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,138 @@
+"""`nnrt compile`, as a person types it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from conftest import StartDaemon
+from daemon_process import DaemonProcess
+from networks import convolution_model
+
+from nnrt_client import Compilation, Executor, Runtime
+from nnrt_client.cli import main as nnrt
+from nnrt_hdi.compiled import CompiledModel
+from nnrt_hdi.enums import PerformanceMode
+
+NOBODY = "127.0.0.1:1"
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(nnrt, ["compile", *map(str, arguments)])
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    convolution_model().save(tmp_path / "model.nnrt")
+    return tmp_path / "model.nnrt"
+
+
+def test_compiles(restoring_daemon: DaemonProcess, saved: Path, tmp_path: Path) -> None:
+    """The file loads where the model would have been compiled, and computes the same."""
+    output = tmp_path / "compiled"
+    result = run(saved, "--device", restoring_daemon.address, "-o", output)
+    assert result.exit_code == 0
+    told = f"wrote {output}, {output.stat().st_size} bytes, for restoring 1 (test, OTHER), in "
+    assert result.stdout.startswith(told)
+    assert result.stdout.count("\n") == 1
+    image, answers = np.ones((1, 8, 8, 1), np.float32), []
+    with Runtime([restoring_daemon.address]) as runtime:
+        for compilation in (
+            Compilation(convolution_model(), runtime.device()),
+            Compilation.from_offline_file(output, runtime.device()),
+        ):
+            with compilation:
+                compilation.build()
+                with Executor(compilation) as executor:
+                    answers.append(executor.run_sync([image])[0])
+    np.testing.assert_array_equal(answers[0], answers[1])
+
+
+def test_options_and_json(
+    restoring_daemon: DaemonProcess, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the name of a device; every option is in the file."""
+    monkeypatch.setenv("NNRT_DEVICES", restoring_daemon.address)
+    output = tmp_path / "compiled"
+    options = ("--float16", "--performance-mode", "high", "--extension", "opLayout=a=b", "--extension", "x=y")
+    result = run(saved, "--device", "restoring_test_v2_1", "-o", output, "--json", *options)
+    assert result.exit_code == 0
+    told = json.loads(result.stdout)
+    assert told.pop("seconds") > 0
+    assert told == {
+        "file": str(output),
+        "size_bytes": output.stat().st_size,
+        "vendor": "test",
+        "device_type": "OTHER",
+        "backend": "restoring",
+        "backend_version": "1",
+    }
+    config = CompiledModel.unpacked(output.read_bytes()).config
+    assert config.enable_float16
+    assert config.mode is PerformanceMode.HIGH
+    assert config.extensions == {"opLayout": b"a=b", "x": b"y"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "Missing argument 'MODEL'"),
+        (("model", "-o", "out"), "Missing option '--device'"),
+        (("model", "--device", NOBODY), "Missing option '-o'"),
+        (("model", "--device", "name", "-o", "out"), "'name' is no address; to find it by name set NNRT_DEVICES"),
+        (("model", "--device", NOBODY, "-o", "out", "--performance-mode", "fast"), "'fast' is not one of"),
+        (("model", "--device", NOBODY, "-o", "out", "--extension", "x"), "'x' is not NAME=VALUE"),
+    ],
+)
+def test_wrong_use(arguments: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NNRT_DEVICES", raising=False)
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "folder", "message"),
+    [
+        ("missing", None, ".", "no such file"),
+        ("damaged", None, ".", "it does not begin with"),
+        ("model.nnrt", NOBODY, ".", f"no device '{NOBODY}' answers"),
+        ("model.nnrt", None, "missing", "there is no such directory"),
+    ],
+)
+def test_failures(
+    restoring_daemon: DaemonProcess,
+    saved: Path,
+    tmp_path: Path,
+    model: str,
+    device: str | None,
+    folder: str,
+    message: str,
+) -> None:
+    """One line says what is wrong; what stood there before stays."""
+    (tmp_path / "damaged").write_bytes(b"no model")
+    (tmp_path / "out").write_bytes(b"before")
+    result = run(tmp_path / model, "--device", device or restoring_daemon.address, "-o", tmp_path / folder / "out")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: ")
+    assert result.stderr.count("\n") == 1
+    assert message in result.stderr.lower() or message in result.stderr
+    assert (tmp_path / "out").read_bytes() == b"before"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--backend", "silent"), "does not export compiled models"),
+        (("--backend", "restoring", "--option", "refuse=compiling"), "refuses compiling"),
+        (("--backend", "restoring", "--option", "refuse=exporting"), "refuses exporting"),
+    ],
+)
+def test_device_that_does_not(
+    start_daemon: StartDaemon, saved: Path, tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    result = run(saved, "--device", start_daemon(*arguments).address, "-o", tmp_path / "out")
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert not (tmp_path / "out").exists()

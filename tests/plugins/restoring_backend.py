@@ -1,0 +1,83 @@
+"""A backend whose compiled models are real: exported, restored and run; late or unwilling where a test asks for it."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from nnrt_backend_reference import create as create_reference
+from typing_extensions import Buffer
+
+from nnrt_hdi.backend import Backend, Cancellation, Capabilities, DeviceInfo, ModelConfig, PreparedModel, Support
+from nnrt_hdi.enums import DeviceType
+from nnrt_hdi.errors import InvalidFile, OperationFailed
+from nnrt_hdi.graph import Graph
+from nnrt_hdi.graph_file import packed_graph, unpacked_graph
+from nnrt_hdi.tensor import Array
+
+# How a file of this vendor's own tools begins; a graph follows.
+VENDOR_MAGIC = b"vendor: "
+
+
+class _Model(PreparedModel):
+    def __init__(self, backend: "_Restoring", graph: Graph) -> None:
+        self._backend = backend
+        self._graph = graph
+        self._prepared = backend.reference.prepare(graph, ModelConfig(), lambda fraction: None)
+        self.inputs = self._prepared.inputs
+        self.outputs = self._prepared.outputs
+
+    def run(self, inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
+        return self._prepared.run(inputs, cancellation)
+
+    def export(self) -> list[bytes]:
+        self._backend.meet("exporting")
+        return [b"small", b"".join(packed_graph(self._graph))]
+
+    def close(self) -> None:
+        self._prepared.close()
+
+
+class _Restoring(Backend):
+    """Options: `version`; `refuse` and `wait`, each one of compiling, exporting and restoring; `gate`, a FIFO that ends
+    the waiting when somebody has opened and closed it for writing."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.reference = create_reference({})
+        self._options = options
+
+    def meet(self, stage: str) -> None:
+        """Come to a stage, and behave there as told."""
+        if self._options.get("wait") == stage:
+            Path(self._options["gate"]).read_bytes()
+        if self._options.get("refuse") == stage:
+            raise OperationFailed(f"the restoring backend refuses {stage}")
+
+    def describe(self) -> DeviceInfo:
+        version = self._options.get("version", "1")
+        return DeviceInfo(
+            "restoring", "test", DeviceType.OTHER, Capabilities(True, True, True, True, True), "restoring", version
+        )
+
+    def supported(self, graph: Graph) -> list[Support]:
+        return self.reference.supported(graph)
+
+    def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
+        if self._options.get("wait") == "compiling":
+            while True:  # `progress` raises when the client gives up.
+                progress(0.5)
+                threading.Event().wait(0.02)
+        self.meet("compiling")
+        progress(1.0)
+        return _Model(self, graph)
+
+    def restore(self, cache: Sequence[Buffer], config: ModelConfig) -> PreparedModel:
+        self.meet("restoring")
+        if len(cache) == 1 and bytes(cache[0]).startswith(VENDOR_MAGIC):
+            return _Model(self, unpacked_graph(memoryview(cache[0])[len(VENDOR_MAGIC) :]))
+        if len(cache) != 2 or bytes(cache[0]) != b"small":
+            raise InvalidFile("this is no model of the restoring backend")
+        return _Model(self, unpacked_graph(cache[1]))
+
+
+def restoring(options: Mapping[str, str]) -> Backend:
+    return _Restoring(options)
