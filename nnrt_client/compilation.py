@@ -11,6 +11,7 @@ from typing_extensions import Self
 
 from nnrt_client import upload
 from nnrt_client.device import Device, Link
+from nnrt_client.fork import LockOwner
 from nnrt_client.model import Model
 from nnrt_hdi import wire
 from nnrt_hdi.backend import ModelConfig, Support
@@ -49,7 +50,7 @@ class _Refused(Exception):
         self.error = error
 
 
-class PreparedHandle:
+class PreparedHandle(LockOwner):
     """A model that a daemon holds for us. Released when the compilation and all its executors are closed."""
 
     def __init__(self, link: Link, info: Any) -> None:
@@ -57,8 +58,11 @@ class PreparedHandle:
         self.model_id: int = info.model_id
         self.inputs: tuple[TensorSpec, ...] = tuple(wire.tensor_spec(tensor) for tensor in info.inputs)
         self.outputs: tuple[TensorSpec, ...] = tuple(wire.tensor_spec(tensor) for tensor in info.outputs)
-        self._lock = threading.Lock()
+        super().__init__()
         self._users = 1
+
+    def make_locks(self) -> None:
+        self._lock = threading.Lock()
 
     def retain(self) -> "PreparedHandle":
         with self._lock:
@@ -84,7 +88,7 @@ class PreparedHandle:
                 )
 
 
-class Compilation:
+class Compilation(LockOwner):
     """Compiles a finished model for a device.
 
     Options are checked against what the device said of itself. After `build` nothing can be changed any more;
@@ -98,9 +102,12 @@ class Compilation:
         self._mode = PerformanceMode.NONE
         self._priority = Priority.NONE
         self._extensions: dict[str, bytes] = {}
-        self._lock = threading.Lock()
+        super().__init__()
         self._state = _State.CONFIGURING
         self._prepared: PreparedHandle | None = None
+
+    def make_locks(self) -> None:
+        self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
         return self

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Self
 
 from nnrt_client.compilation import Compilation
+from nnrt_client.fork import LockOwner
 from nnrt_client.run_streams import PendingRun
 from nnrt_client.tensor_desc import TensorDesc
 from nnrt_hdi import wire
@@ -40,7 +41,7 @@ ItemT = TypeVar("ItemT")
 OnServiceDied = Callable[[Any], object]
 
 
-class Executor:
+class Executor(LockOwner):
     """Runs a built compilation, from any number of threads.
 
     Inputs are arrays in the model's order, or by the names of its inputs; they must have exactly the model's
@@ -57,14 +58,21 @@ class Executor:
         except NnrtError:
             self._prepared.release()
             raise
-        self._lock = threading.Lock()
-        self._settled = threading.Condition(self._lock)
         self._in_flight: set[PendingRun] = set()
         self._undelivered = 0
         self._is_open = True
         self._output_shapes: list[Shape] = [spec.shape for spec in self._prepared.outputs]
         self._on_run_done: OnRunDone | None = None
         self._on_service_died: OnServiceDied | None = None
+        super().__init__()
+
+    def make_locks(self) -> None:
+        self._lock = threading.Lock()
+        self._settled = threading.Condition(self._lock)
+
+    def enter_child(self, reason: NnrtError) -> None:
+        self._in_flight.clear()
+        self._undelivered = 0
 
     def __enter__(self) -> Self:
         return self

@@ -1,5 +1,6 @@
 """How a model reaches a daemon: asked for, its missing constants sent, asked for again."""
 
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 from nnrt_client.connection import Connection
 from nnrt_hdi import wire
 from nnrt_hdi.backend import ModelConfig, Support
-from nnrt_hdi.errors import OperationFailed, TimedOut
+from nnrt_hdi.errors import ConnectionFailed, OperationFailed, TimedOut
 from nnrt_hdi.graph import Constant, Graph
 from nnrt_hdi.v2 import device_pb2
 
@@ -15,6 +16,9 @@ Progress = Callable[[str, float], None]
 
 CHUNK_BYTES = 1 << 20
 _ATTEMPTS = 3
+# Connections that a build may lose; each costs no more than what was on the way.
+_LOSSES = 3
+_REQUEST_ID_BYTES = 16
 
 
 def ask_supported(connection: Connection, graph: Graph) -> list[Support]:
@@ -35,23 +39,32 @@ def prepare(connection: Connection, graph: Graph, config: ModelConfig, progress:
     meanwhile.
     """
     deadline = time.monotonic() + connection.settings.build_timeout_s
-    request = device_pb2.PrepareModelRequest(model=wire.model_message(graph), config=wire.model_config_message(config))
-    attempts = 0
+    request = device_pb2.PrepareModelRequest(
+        model=wire.model_message(graph),
+        config=wire.model_config_message(config),
+        request_id=secrets.token_bytes(_REQUEST_ID_BYTES),
+    )
+    attempts = losses = 0
     # The first answer names what is missing. The second can name more only if the daemon had to drop something.
     while attempts < _ATTEMPTS:
-        uploads = connection.uploads
-        reply = _ask(connection, request, progress, _remaining_s(deadline))
-        if reply.HasField("prepared"):
-            return reply.prepared
-        if not connection.uploading.acquire(timeout=_remaining_s(deadline)):
-            raise TimedOut("other uploads took all the time (build_timeout_s)", place=connection.place)
         try:
-            if connection.uploads == uploads:  # Else another build has sent something since, perhaps the same.
-                attempts += 1
-                upload(connection, graph, reply.missing.constants, progress, _remaining_s(deadline))
-        finally:
-            connection.uploads += 1  # Now, for who asked meanwhile was told of less than has arrived.
-            connection.uploading.release()
+            uploads = connection.uploads
+            reply = _ask(connection, request, progress, _remaining_s(deadline))
+            if reply.HasField("prepared"):
+                return reply.prepared
+            if not connection.uploading.acquire(timeout=_remaining_s(deadline)):
+                raise TimedOut("other uploads took all the time (build_timeout_s)", place=connection.place)
+            try:
+                if connection.uploads == uploads:  # Else another build has sent something since, perhaps the same.
+                    attempts += 1
+                    upload(connection, graph, reply.missing.constants, progress, _remaining_s(deadline))
+            finally:
+                connection.uploads += 1  # Now, for who asked meanwhile was told of less than has arrived.
+                connection.uploading.release()
+        except ConnectionFailed:  # The session lives on, with what has arrived: ask again what is missing.
+            losses += 1
+            if losses > _LOSSES:
+                raise
     raise OperationFailed("it asks for the same constants again and again", place=connection.place)
 
 

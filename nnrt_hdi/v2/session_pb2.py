@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from nnrt_hdi.v2 import enums_pb2 as nnrt__hdi_dot_v2_dot_enums__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19nnrt_hdi/v2/session.proto\x12\x0bnnrt_hdi.v2\x1a\x17nnrt_hdi/v2/enums.proto\"\x8c\x01\n\x0eSessionRequest\x12#\n\x05hello\x18\x01 \x01(\x0b\x32\x12.nnrt_hdi.v2.HelloH\x00\x12!\n\x04\x62\x65\x61t\x18\x02 \x01(\x0b\x32\x11.nnrt_hdi.v2.BeatH\x00\x12\'\n\x07goodbye\x18\x03 \x01(\x0b\x32\x14.nnrt_hdi.v2.GoodbyeH\x00\x42\t\n\x07request\"c\n\x0cSessionReply\x12\'\n\x07welcome\x18\x01 \x01(\x0b\x32\x14.nnrt_hdi.v2.WelcomeH\x00\x12!\n\x04\x62\x65\x61t\x18\x02 \x01(\x0b\x32\x11.nnrt_hdi.v2.BeatH\x00\x42\x07\n\x05reply\"F\n\x05Hello\x12\x16\n\x0eprotocol_minor\x18\x01 \x01(\r\x12\x10\n\x08\x66\x65\x61tures\x18\x02 \x03(\t\x12\x13\n\x0b\x63lient_name\x18\x03 \x01(\t\"\xee\x01\n\x07Welcome\x12\x12\n\nsession_id\x18\x01 \x01(\x0c\x12\x13\n\x0binstance_id\x18\x02 \x01(\x0c\x12\x16\n\x0eprotocol_minor\x18\x03 \x01(\r\x12\x10\n\x08\x66\x65\x61tures\x18\x04 \x03(\t\x12\x11\n\thdi_major\x18\x05 \x01(\r\x12\x11\n\thdi_minor\x18\x06 \x01(\r\x12\'\n\x06\x64\x65vice\x18\x07 \x01(\x0b\x32\x17.nnrt_hdi.v2.DeviceInfo\x12#\n\x06limits\x18\x08 \x01(\x0b\x32\x13.nnrt_hdi.v2.Limits\x12\x1c\n\x14heartbeat_timeout_ms\x18\t \x01(\r\"\xc4\x01\n\nDeviceInfo\x12\x13\n\x0b\x64\x65vice_name\x18\x01 \x01(\t\x12\x13\n\x0bvendor_name\x18\x02 \x01(\t\x12,\n\x0b\x64\x65vice_type\x18\x03 \x01(\x0e\x32\x17.nnrt_hdi.v2.DeviceType\x12/\n\x0c\x63\x61pabilities\x18\x04 \x01(\x0b\x32\x19.nnrt_hdi.v2.Capabilities\x12\x14\n\x0c\x62\x61\x63kend_name\x18\x05 \x01(\t\x12\x17\n\x0f\x62\x61\x63kend_version\x18\x06 \x01(\t\"\x81\x01\n\x0c\x43\x61pabilities\x12\x19\n\x11\x66loat16_precision\x18\x01 \x01(\x08\x12\x18\n\x10performance_mode\x18\x02 \x01(\x08\x12\x10\n\x08priority\x18\x03 \x01(\x08\x12\x15\n\rdynamic_input\x18\x04 \x01(\x08\x12\x13\n\x0bmodel_cache\x18\x05 \x01(\x08\"}\n\x06Limits\x12\x15\n\rmessage_bytes\x18\x01 \x01(\x04\x12\x15\n\rsession_bytes\x18\x02 \x01(\x04\x12\x16\n\x0esession_models\x18\x03 \x01(\r\x12\x17\n\x0fsession_streams\x18\x04 \x01(\r\x12\x14\n\x0ctensor_bytes\x18\x05 \x01(\x04\"A\n\x04\x42\x65\x61t\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\'\n\x05state\x18\x02 \x01(\x0b\x32\x18.nnrt_hdi.v2.DeviceState\"\t\n\x07Goodbye\"\x91\x01\n\x0b\x44\x65viceState\x12)\n\x06status\x18\x01 \x01(\x0e\x32\x19.nnrt_hdi.v2.DeviceStatus\x12\x10\n\x08\x64raining\x18\x02 \x01(\x08\x12\x0f\n\x07running\x18\x03 \x01(\r\x12\x0e\n\x06queued\x18\x04 \x01(\r\x12\x12\n\nheld_bytes\x18\x05 \x01(\x04\x12\x10\n\x08sessions\x18\x06 \x01(\r2S\n\rDeviceSession\x12\x42\n\x04Open\x12\x1b.nnrt_hdi.v2.SessionRequest\x1a\x19.nnrt_hdi.v2.SessionReply(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19nnrt_hdi/v2/session.proto\x12\x0bnnrt_hdi.v2\x1a\x17nnrt_hdi/v2/enums.proto\"\x8c\x01\n\x0eSessionRequest\x12#\n\x05hello\x18\x01 \x01(\x0b\x32\x12.nnrt_hdi.v2.HelloH\x00\x12!\n\x04\x62\x65\x61t\x18\x02 \x01(\x0b\x32\x11.nnrt_hdi.v2.BeatH\x00\x12\'\n\x07goodbye\x18\x03 \x01(\x0b\x32\x14.nnrt_hdi.v2.GoodbyeH\x00\x42\t\n\x07request\"c\n\x0cSessionReply\x12\'\n\x07welcome\x18\x01 \x01(\x0b\x32\x14.nnrt_hdi.v2.WelcomeH\x00\x12!\n\x04\x62\x65\x61t\x18\x02 \x01(\x0b\x32\x11.nnrt_hdi.v2.BeatH\x00\x42\x07\n\x05reply\"F\n\x05Hello\x12\x16\n\x0eprotocol_minor\x18\x01 \x01(\r\x12\x10\n\x08\x66\x65\x61tures\x18\x02 \x03(\t\x12\x13\n\x0b\x63lient_name\x18\x03 \x01(\t\"\x80\x02\n\x07Welcome\x12\x12\n\nsession_id\x18\x01 \x01(\x0c\x12\x13\n\x0binstance_id\x18\x02 \x01(\x0c\x12\x16\n\x0eprotocol_minor\x18\x03 \x01(\r\x12\x10\n\x08\x66\x65\x61tures\x18\x04 \x03(\t\x12\x11\n\thdi_major\x18\x05 \x01(\r\x12\x11\n\thdi_minor\x18\x06 \x01(\r\x12\'\n\x06\x64\x65vice\x18\x07 \x01(\x0b\x32\x17.nnrt_hdi.v2.DeviceInfo\x12#\n\x06limits\x18\x08 \x01(\x0b\x32\x13.nnrt_hdi.v2.Limits\x12\x1c\n\x14heartbeat_timeout_ms\x18\t \x01(\r\x12\x10\n\x08lease_ms\x18\n \x01(\r\"\xc4\x01\n\nDeviceInfo\x12\x13\n\x0b\x64\x65vice_name\x18\x01 \x01(\t\x12\x13\n\x0bvendor_name\x18\x02 \x01(\t\x12,\n\x0b\x64\x65vice_type\x18\x03 \x01(\x0e\x32\x17.nnrt_hdi.v2.DeviceType\x12/\n\x0c\x63\x61pabilities\x18\x04 \x01(\x0b\x32\x19.nnrt_hdi.v2.Capabilities\x12\x14\n\x0c\x62\x61\x63kend_name\x18\x05 \x01(\t\x12\x17\n\x0f\x62\x61\x63kend_version\x18\x06 \x01(\t\"\x81\x01\n\x0c\x43\x61pabilities\x12\x19\n\x11\x66loat16_precision\x18\x01 \x01(\x08\x12\x18\n\x10performance_mode\x18\x02 \x01(\x08\x12\x10\n\x08priority\x18\x03 \x01(\x08\x12\x15\n\rdynamic_input\x18\x04 \x01(\x08\x12\x13\n\x0bmodel_cache\x18\x05 \x01(\x08\"}\n\x06Limits\x12\x15\n\rmessage_bytes\x18\x01 \x01(\x04\x12\x15\n\rsession_bytes\x18\x02 \x01(\x04\x12\x16\n\x0esession_models\x18\x03 \x01(\r\x12\x17\n\x0fsession_streams\x18\x04 \x01(\r\x12\x14\n\x0ctensor_bytes\x18\x05 \x01(\x04\"A\n\x04\x42\x65\x61t\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\'\n\x05state\x18\x02 \x01(\x0b\x32\x18.nnrt_hdi.v2.DeviceState\"\t\n\x07Goodbye\"\x91\x01\n\x0b\x44\x65viceState\x12)\n\x06status\x18\x01 \x01(\x0e\x32\x19.nnrt_hdi.v2.DeviceStatus\x12\x10\n\x08\x64raining\x18\x02 \x01(\x08\x12\x0f\n\x07running\x18\x03 \x01(\r\x12\x0e\n\x06queued\x18\x04 \x01(\r\x12\x12\n\nheld_bytes\x18\x05 \x01(\x04\x12\x10\n\x08sessions\x18\x06 \x01(\r2S\n\rDeviceSession\x12\x42\n\x04Open\x12\x1b.nnrt_hdi.v2.SessionRequest\x1a\x19.nnrt_hdi.v2.SessionReply(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,19 +39,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HELLO']._serialized_start=311
   _globals['_HELLO']._serialized_end=381
   _globals['_WELCOME']._serialized_start=384
-  _globals['_WELCOME']._serialized_end=622
-  _globals['_DEVICEINFO']._serialized_start=625
-  _globals['_DEVICEINFO']._serialized_end=821
-  _globals['_CAPABILITIES']._serialized_start=824
-  _globals['_CAPABILITIES']._serialized_end=953
-  _globals['_LIMITS']._serialized_start=955
-  _globals['_LIMITS']._serialized_end=1080
-  _globals['_BEAT']._serialized_start=1082
-  _globals['_BEAT']._serialized_end=1147
-  _globals['_GOODBYE']._serialized_start=1149
-  _globals['_GOODBYE']._serialized_end=1158
-  _globals['_DEVICESTATE']._serialized_start=1161
-  _globals['_DEVICESTATE']._serialized_end=1306
-  _globals['_DEVICESESSION']._serialized_start=1308
-  _globals['_DEVICESESSION']._serialized_end=1391
+  _globals['_WELCOME']._serialized_end=640
+  _globals['_DEVICEINFO']._serialized_start=643
+  _globals['_DEVICEINFO']._serialized_end=839
+  _globals['_CAPABILITIES']._serialized_start=842
+  _globals['_CAPABILITIES']._serialized_end=971
+  _globals['_LIMITS']._serialized_start=973
+  _globals['_LIMITS']._serialized_end=1098
+  _globals['_BEAT']._serialized_start=1100
+  _globals['_BEAT']._serialized_end=1165
+  _globals['_GOODBYE']._serialized_start=1167
+  _globals['_GOODBYE']._serialized_end=1176
+  _globals['_DEVICESTATE']._serialized_start=1179
+  _globals['_DEVICESTATE']._serialized_end=1324
+  _globals['_DEVICESESSION']._serialized_start=1326
+  _globals['_DEVICESESSION']._serialized_end=1409
 # @@protoc_insertion_point(module_scope)
