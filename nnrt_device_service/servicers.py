@@ -59,9 +59,10 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
             session = sessions.resume(session_id, hang_up)
         # gRPC doesn't tell a half-closed stream from a broken one for sure: only a client that says so is done.
         ending = sessions.close if session_id is None else partial(sessions.detach, hang_up=hang_up)
+        hello = None
         try:
-            hello = next(requests, session_pb2.SessionRequest())
-            if hello.WhichOneof("request") != "hello":
+            hello = next(requests, None)
+            if hello is None or hello.WhichOneof("request") != "hello":
                 raise InvalidParameter("the first message of a session must be Hello", place="DeviceSession.Open")
             # For logs: on one line, and no longer than a name is.
             session.client = f"{hello.hello.client_name[:_CLIENT_NAME_LENGTH]!r} at {context.peer()}"
@@ -70,7 +71,8 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
             if (yield from self._beats(session, requests)):
                 ending = sessions.close
         except NnrtError:
-            ending = sessions.close
+            if hello is not None:
+                ending = sessions.close
             raise
         finally:
             ending(session)

@@ -295,6 +295,7 @@ class Sessions:
             if entry is None or entry.hang_up != hang_up:
                 return
             entry.hang_up, entry.detached_at = None, time.monotonic()
+        _log.info("client %s is not connected any more", session.client)
         if not self._settings.lease_s:
             self.close(session)
 

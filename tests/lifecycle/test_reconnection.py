@@ -178,7 +178,7 @@ def test_lost_in_silence(start_daemon: StartDaemon, gate: Path) -> None:
 def test_cut_during_an_upload(start_daemon: StartDaemon) -> None:
     """It goes on where it was cut off."""
     daemon = start_daemon(*LONG_LEASE)
-    weights = 1 << 23
+    weights = 1 << 21
     cuts: list[float] = []
     with Proxy(daemon.address) as proxy, Runtime([proxy.address], PATIENT) as runtime:
 
