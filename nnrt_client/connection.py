@@ -5,7 +5,6 @@ import logging
 import math
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -319,11 +318,11 @@ class Connection(fork.LockOwner):
         self._interval_s = max(timeout_s / _BEATS_PER_TIMEOUT, _MIN_INTERVAL_S)
         line.beat_every(self._interval_s)
         self._listening = line, time.monotonic() + self.settings.heartbeat_timeout_s
-        self._endpoint = Endpoint(self.address)
         _farewells.add(self)
         threading.Thread(target=self._watch, name=f"nnrt-watch {self.address}", daemon=True).start()
         self.is_attached = True
         self._welcomed.set()
+        self._endpoint = Endpoint(self.address)
 
     def _recover(self) -> NnrtError | None:
         """Try to resume the session on new lines, and listen to the one on which that works. Returns like `_listen`."""
@@ -431,13 +430,14 @@ class Connection(fork.LockOwner):
         self._attending.join(timeout_s)
 
 
-_farewells: "weakref.WeakSet[Connection]" = weakref.WeakSet()
+# The sessions that are open.
+_farewells: set[Connection] = set()
 
 
 @atexit.register
 def _take_leave() -> None:
     """Let the daemons free at once what this process leaves open."""
-    leaving = [connection for connection in _farewells if connection.is_attached]
+    leaving = [connection for connection in list(_farewells) if connection.is_attached]
     for connection in leaving:
         connection.leave()
     deadline = time.monotonic() + _FAREWELL_S
