@@ -161,8 +161,9 @@ class Connection(fork.LockOwner):
         except grpc.RpcError as error:
             raise self.verdict(error, what, timeout_s, since) from error
         except (grpc.FutureCancelledError, ValueError) as error:  # The call, or its channel, was closed with the line.
-            self.require_alive()
-            if self.attachment == since and self.is_attached:
+            if death := self._sentence(since):
+                raise death from error
+            if self.attachment == since:
                 raise
             raise ConnectionFailed(f"{what} broke off: the connection was lost", place=self.place) from error
 
@@ -305,7 +306,9 @@ class Connection(fork.LockOwner):
             self.attachment += 1
             self.is_attached = self.death is None
             self._changed.notify_all()
-        self._drop(lost)
+        for call in list(self._calls):
+            call.cancel()
+        lost.close()
         _log.info("%s: found again, nothing is lost", self.place)
         for listener in list(self._on_attached):
             listener()
@@ -344,7 +347,7 @@ class Connection(fork.LockOwner):
             death = self._listen(line)
             if death is not None or self.attachment != attachment:
                 return death
-            self._drop(line)
+            line.close()
             if self._endpoint.refuses(remaining_s):
                 return UnavailableDevice(
                     f"it is gone: {self._why_lost}, and nobody listens there any more; build again, there or elsewhere",
@@ -380,12 +383,6 @@ class Connection(fork.LockOwner):
                 self._listening = line, math.inf
                 silence_s = now - until + timeout_s
                 line.give_up(f"it has been silent for {silence_s:.1f} s (heartbeat_timeout_s is {timeout_s:g})")
-
-    def _drop(self, line: Line) -> None:
-        """End the calls on a line."""
-        for call in list(self._calls):
-            call.cancel()
-        line.close()
 
     def _end(self, reason: NnrtError) -> None:
         """The one place where a session ends. What was in flight gets the reason."""
