@@ -182,11 +182,12 @@ class RunStreams(LockOwner):
                 pass  # The session is over, or lost again; `_end_all` ends those that wait, or this is called again.
 
     def _place(self, run: PendingRun) -> None:
-        if not self._connection.is_attached:
-            self._waiting.append(run)
-        elif self._idle:
-            self._idle.pop().send(run)
-        elif len(self._open) < self._limit:
+        while self._idle and self._connection.is_attached:
+            stream = self._idle.pop()
+            if stream.is_of_this_line:
+                stream.send(run)
+                return
+        if self._connection.is_attached and len(self._open) < self._limit:
             self._opened().send(run)
         else:
             self._waiting.append(run)
@@ -197,6 +198,8 @@ class RunStreams(LockOwner):
         return stream
 
     def _next(self, stream: "_RunStream") -> None:
+        if not stream.is_of_this_line:
+            return  # It is about to be closed.
         if self._waiting:
             stream.send(self._waiting.popleft())
         else:
@@ -285,6 +288,10 @@ class _RunStream(LockOwner):
         self._call = connection.start(connection.models.RunStream, iter(self._outbox.get, None))
         super().__init__()
         threading.Thread(target=self._read, name=f"nnrt-runs {connection.address}", daemon=True).start()
+
+    @property
+    def is_of_this_line(self) -> bool:
+        return self._attachment == self._connection.attachment
 
     def make_locks(self) -> None:
         """It has none; in a child its call must not be freed."""

@@ -200,6 +200,13 @@ class Session:
             self._stream_ended.wait_for(lambda: self._streams < limit, _STREAM_END_S)
             self._streams_waiting -= 1
 
+    def break_off(self) -> None:
+        """End the calls under way: their client has another connection now, and may not be able to end them itself."""
+        with self._lock:
+            endings = list(self._on_close)
+        for end in endings:
+            end()
+
     def close(self) -> None:
         """Free everything. Runs in flight are cancelled; what they use is freed when they end. Idempotent."""
         with self._lock:
@@ -279,13 +286,17 @@ class Sessions:
         return self._entry(session_id).session
 
     def resume(self, session_id: bytes, hang_up: Callable[[], object]) -> Session:
-        """Attach a session to a new stream; a stream it is still attached to is hung up. Raises UnknownHandle."""
+        """Attach a session to a new stream; a stream it is still attached to is hung up, and calls are broken off.
+
+        Raises UnknownHandle.
+        """
         with self._lock:
             entry = self._entry(session_id)
             former, entry.hang_up, entry.detached_at = entry.hang_up, hang_up, math.inf
             entry.session.touch()
         if former is not None:
             former()
+        entry.session.break_off()
         return entry.session
 
     def detach(self, session: Session, hang_up: Callable[[], object]) -> None:

@@ -60,10 +60,10 @@ class DeviceSessionServicer(object):
 
         A stream that ends without Goodbye doesn't end the session at once. For Welcome.lease_ms the daemon keeps everything,
         runs with a run_id included, and a client that calls Open with the session's id in that same metadata has its session
-        back; it says Hello and gets Welcome as before. That works also while the daemon still believes in the old stream,
-        which it then breaks off. If the id is unknown (the lease is over, or this is another instance of the daemon), Open
-        fails with UNAVAILABLE_DEVICE: all that the session held is gone. A daemon at its limit of sessions ends the one that
-        has waited longest for its client when a new client comes.
+        back; it says Hello and gets Welcome as before. That works also while the daemon still believes in the old stream; it
+        then breaks off that one, and all calls that are open. If the id is unknown (the lease is over, or this is another
+        instance of the daemon), Open fails with UNAVAILABLE_DEVICE: all that the session held is gone. A daemon at its limit
+        of sessions ends the one that has waited longest for its client when a new client comes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

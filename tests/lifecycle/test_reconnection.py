@@ -177,6 +177,21 @@ def test_lost_in_silence(start_daemon: StartDaemon, gate: Path) -> None:
         assert observer.state().sessions == 2
 
 
+def test_streams_lost_in_silence(start_daemon: StartDaemon) -> None:
+    """The daemon doesn't count those that nobody can end any more."""
+    daemon = start_daemon("--session-streams", "4", *LONG_LEASE)
+    settings = Settings(heartbeat_timeout_s=0.5, reconnect_timeout_s=DEADLINE_S)
+    with Proxy(daemon.address) as proxy, Runtime([proxy.address], settings) as runtime:
+        device = runtime.device()
+        with built(device) as compilation, Executor(compilation) as executor:
+            for silence in range(4):
+                runs = [executor.submit([ONE * run]) for run in range(20)]
+                for run, ended in enumerate(runs):
+                    np.testing.assert_array_equal(ended.result(DEADLINE_S), [ONE * run])
+                proxy.swallow(new=False)
+                wait_for_attachment(device, silence + 1)
+
+
 def test_cut_during_an_upload(start_daemon: StartDaemon) -> None:
     """It goes on where it was cut off."""
     daemon = start_daemon(*LONG_LEASE)
