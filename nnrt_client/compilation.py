@@ -14,6 +14,7 @@ from typing_extensions import Buffer, Self
 from nnrt_client.build import Build, BuildReport, Origin, Progress
 from nnrt_client.cache import NO_VERSION, CacheDirectory
 from nnrt_client.device import Device
+from nnrt_client.fork import LockOwner
 from nnrt_client.model import Model
 from nnrt_client.options import Options
 from nnrt_client.prepared import PreparedHandle
@@ -57,7 +58,7 @@ class _State(Enum):
     FAILED = "building the compilation has failed"
 
 
-class Compilation:
+class Compilation(LockOwner):
     """Compiles a finished model for a device, or loads one that was compiled before.
 
     A device may be given as a function that finds it when it is needed. Options are checked against what the device
@@ -72,7 +73,7 @@ class Compilation:
         self._options = Options()
         self._cache: CacheDirectory | None = None
         self._imported: Buffer | None = None
-        self._lock = threading.Lock()
+        super().__init__()
         self._state = _State.CONFIGURING
         self._under_way: Build | None = None
         self._made: Made | None = None
@@ -96,6 +97,9 @@ class Compilation:
     def for_cache(cls, device: AnyDevice) -> Self:
         """Load the cache that `set_cache` or `import_cache` names. Options that aren't set are those of the cache."""
         return cls(None, device)
+
+    def make_locks(self) -> None:
+        self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
         return self

@@ -8,6 +8,7 @@ from types import TracebackType
 
 from typing_extensions import Self
 
+from nnrt_client import fork
 from nnrt_client.connection import Connection
 from nnrt_client.device import Device
 from nnrt_client.settings import DEVICES_VARIABLE, Settings, addresses_from_environment
@@ -20,7 +21,7 @@ _CALLBACK_THREADS = 4
 _USABLE = (DeviceStatus.AVAILABLE, DeviceStatus.BUSY)
 
 
-class Runtime:
+class Runtime(fork.LockOwner):
     """Connections to device daemons.
 
     `addresses` are HOST:PORT or unix:PATH; without them those in the environment variable NNRT_DEVICES count,
@@ -29,13 +30,17 @@ class Runtime:
     """
 
     def __init__(self, addresses: Sequence[str] | None = None, settings: Settings | None = None) -> None:
+        fork.require_original_process()
         given = addresses if addresses is not None else addresses_from_environment()
         self._addresses = tuple(dict.fromkeys(given))
         self._settings = settings or Settings()
         self._devices: dict[str, Device] = {}
+        self._is_open = True
+        super().__init__()
+
+    def make_locks(self) -> None:
         self._lock = threading.Lock()
         self._connecting = {address: threading.Lock() for address in self._addresses}
-        self._is_open = True
         self._callbacks = ThreadPoolExecutor(_CALLBACK_THREADS, thread_name_prefix="nnrt-callback")
 
     def __enter__(self) -> Self:
@@ -48,6 +53,7 @@ class Runtime:
 
     def answers(self) -> dict[str, Device | None]:
         """Per address, the device that answers there now and takes work; None where none does."""
+        fork.require_original_process()
         if not self._is_open:
             raise OperationForbidden("the runtime is closed; make a new one")
         if not self._addresses:
