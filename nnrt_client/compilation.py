@@ -32,6 +32,7 @@ from nnrt_client.sources import (
 from nnrt_hdi.enums import PerformanceMode, Priority
 from nnrt_hdi.errors import (
     InvalidParameter,
+    InvalidPath,
     NnrtError,
     OperationFailed,
     OperationForbidden,
@@ -178,6 +179,8 @@ class Compilation(LockOwner):
         self._require_configuring()
         if not 0 <= version <= NO_VERSION:
             raise InvalidParameter(f"the version is {version!r}; use 0..{NO_VERSION - 1}")
+        if not os.fspath(directory):  # Which Path takes for the current one.
+            raise InvalidPath("the path of the cache directory is empty; give that of a directory")
         cache = CacheDirectory(Path(directory), version)
         cache.require_accessible()
         try:

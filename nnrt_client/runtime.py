@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 
@@ -73,16 +73,35 @@ class Runtime(fork.LockOwner):
         return list(devices.values())
 
     def device(self, which: str | int = 0) -> Device:
-        """A device by name, address or id; 0 is the first. Raises OperationFailed if no such device answers."""
-        devices = self.devices()
-        for device in devices:
-            if which in (0, device.name, device.address, device.id):
-                return device
+        """A device by name, address or id; 0 is the first. Raises OperationFailed if no such device answers.
+
+        It costs nothing where the device is known, connected, and took work as of its last heartbeat.
+        """
+        device = self.find(which)
+        if device is not None:
+            return device
         if not self._addresses:
             raise OperationFailed(f"no addresses are known; give them to Runtime or set {DEVICES_VARIABLE}")
         wanted = "no device" if which == 0 else f"no device {which!r}"
-        there = ", ".join(device.name for device in devices) or "none"
+        there = ", ".join(device.name for device in self._usable()) or "none"
         raise OperationFailed(f"{wanted} answers at {', '.join(self._addresses)}; devices there: {there}")
+
+    def find(self, which: str | int = 0) -> Device | None:
+        """The same as `device`, but None if no such device answers."""
+        return _chosen(which, self._usable()) or _chosen(which, self.devices())
+
+    def knows(self, which: str | int) -> bool:
+        """Whether such a device has answered before, though it may be gone."""
+        with self._lock:
+            return _chosen(which, self._devices.values()) is not None
+
+    def _usable(self) -> list[Device]:
+        """The devices that, as far as is known, take work now, in the order of their addresses. Asks nobody."""
+        if not self._is_open:
+            raise OperationForbidden("the runtime is closed; make a new one")
+        with self._lock:
+            known = [self._devices[address] for address in self._addresses if address in self._devices]
+        return [device for device in known if device.is_connected and device.state.status in _USABLE]
 
     def close(self) -> None:
         """End all sessions. Idempotent."""
@@ -114,3 +133,10 @@ class Runtime(fork.LockOwner):
                 return device
         device.close()
         raise OperationForbidden("the runtime was closed; make a new one")
+
+
+def _chosen(which: str | int, devices: Iterable[Device]) -> Device | None:
+    for device in devices:
+        if which in (0, device.name, device.address, device.id):
+            return device
+    return None

@@ -7,7 +7,7 @@ PUBLIC = """
     Executor Format FuseType InvalidFile InvalidParameter InvalidPath LegacyTensor Memory Model ModelTensor NnrtError
     NullPointer OperationFailed OperationForbidden OperationType Origin OutOfMemory PadMode PerformanceMode Priority
     QuantParam ReturnCode Runtime SaveCacheFailed Settings Support Tensor TensorDesc TensorType TimedOut
-    UnavailableDevice Unsupported
+    UnavailableDevice Unsupported connect disconnect
 """
 
 
