@@ -39,7 +39,7 @@ imports: $(CHECK)/installed ## Check who imports whom
 	$(CHECK)/bin/lint-imports --no-logo
 
 tests: $(CHECK)/installed ## Run the tests
-	$(CHECK)/bin/pytest -q
+	$(CHECK)/bin/pytest -q -n auto --maxprocesses 4 --dist loadfile
 
 proto: $(PROTO)/installed ## Generate nnrt_hdi/v2 from protos/
 	$(PROTO)/bin/python -m grpc_tools.protoc -I protos --python_out=. --pyi_out=. $(PROTOS)
