@@ -246,7 +246,9 @@ class Executor(LockOwner):
         with self._lock:
             if not self._is_open:
                 raise OperationForbidden("the executor is closed; make a new one")
-            run = self._prepared.link.streams.submit(request, partial(self._results, tensors), timeout_ms)
+            run = self._prepared.link.streams.submit(
+                request, partial(self._results, tensors), timeout_ms, self._prepared.priority
+            )
             self._in_flight[run.future] = run
         run.future.add_done_callback(self._forget)
         return run.future

@@ -10,6 +10,7 @@ from nnrt_client.fork import LockOwner
 from nnrt_hdi import wire
 from nnrt_hdi.compiled import MAX_PARTS
 from nnrt_hdi.container import Part
+from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import (
     ConnectionFailed,
     NnrtError,
@@ -33,8 +34,9 @@ _ORIGINS = {
 class PreparedHandle(LockOwner):
     """A model that a daemon holds for us. Released when the compilation and all its executors are closed."""
 
-    def __init__(self, link: Link, info: Any) -> None:
+    def __init__(self, link: Link, info: Any, priority: Priority) -> None:
         self.link = link
+        self.priority = priority
         self.model_id: int = info.model_id
         self.origin = _ORIGINS.get(info.origin, Origin.COMPILED)
         super().__init__()

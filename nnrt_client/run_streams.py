@@ -11,7 +11,6 @@ import queue
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import partial
@@ -22,6 +21,8 @@ import grpc
 
 from nnrt_client.connection import Connection
 from nnrt_client.fork import LockOwner
+from nnrt_client.waiting_runs import WaitingRuns
+from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import NnrtError, OperationFailed, TimedOut
 from nnrt_hdi.v2 import prepared_model_pb2
 
@@ -44,7 +45,8 @@ class PendingRun:
     Its future ends exactly once: with what `decode` makes of the RunReply, or an NnrtError.
     """
 
-    def __init__(self, run_id: int, request: Any, decode: Decode, timeout_ms: int | None) -> None:
+    def __init__(self, run_id: int, request: Any, decode: Decode, timeout_ms: int | None, priority: Priority) -> None:
+        self.priority = priority
         self.id = request.run_id = run_id
         self.request = request
         timeout_ms = None if timeout_ms is None else min(timeout_ms, _MAX_TIMEOUT_MS)
@@ -96,7 +98,7 @@ class RunStreams(LockOwner):
         self._run_ids = count(1)
         self._idle: list[_RunStream] = []
         self._open: set[_RunStream] = set()
-        self._waiting: deque[PendingRun] = deque()
+        self._waiting: WaitingRuns[PendingRun] = WaitingRuns()
         self._death: NnrtError | None = None
         self._watch: threading.Thread | None = None
         self._watch_wakes_at = math.inf
@@ -114,13 +116,15 @@ class RunStreams(LockOwner):
         for run in list(self._in_flight()):
             run.stream = None
             run.fail_in_child(reason)
-        self._waiting.clear()
+        self._waiting.take_all()
         self._idle.clear()
         self._open.clear()
 
-    def submit(self, request: Any, decode: Decode, timeout_ms: int | None = None) -> PendingRun:
+    def submit(
+        self, request: Any, decode: Decode, timeout_ms: int | None = None, priority: Priority = Priority.NONE
+    ) -> PendingRun:
         """Start a run, or queue it until a stream is free. Raises the error of a session that is over."""
-        run = PendingRun(next(self._run_ids), request, decode, timeout_ms)
+        run = PendingRun(next(self._run_ids), request, decode, timeout_ms, priority)
         with self._changed:
             if self._death is not None:
                 raise self._death.copy()
@@ -135,9 +139,9 @@ class RunStreams(LockOwner):
         """End a run now, wherever it is. The daemon stops it too, and a late result goes nowhere."""
         with self._changed:
             stream = run.stream
-            if run in self._waiting:
+            if stream is None:
                 self._waiting.remove(run)
-            elif stream is not None and stream.run is run:
+            elif stream.run is run:
                 stream.run = None
                 self._open.discard(stream)
                 stream.cancel()
@@ -181,7 +185,7 @@ class RunStreams(LockOwner):
         with self._changed:
             try:
                 while self._waiting and len(self._open) < self._limit and self._connection.is_attached:
-                    self._opened().send(self._waiting.popleft())
+                    self._opened().send(self._waiting.take())
             except NnrtError:
                 pass  # The session is over, or lost again; `_end_all` ends those that wait, or this is called again.
 
@@ -205,7 +209,7 @@ class RunStreams(LockOwner):
         if not stream.is_of_this_line:
             return  # It is about to be closed.
         if self._waiting:
-            stream.send(self._waiting.popleft())
+            stream.send(self._waiting.take())
         else:
             self._idle.append(stream)
 
@@ -217,7 +221,7 @@ class RunStreams(LockOwner):
         """
         with self._changed:
             self._death = reason
-            waiting, self._waiting = self._waiting, deque()
+            waiting = self._waiting.take_all()
             self._idle.clear()
             for stream in self._open:
                 stream.hang_up()

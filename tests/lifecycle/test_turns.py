@@ -61,6 +61,29 @@ def test_high_overtakes_all_that_wait(start_daemon: StartDaemon, gate: Path) -> 
     assert all(error is None for ((_, error),) in recorder.done.values())
 
 
+def test_high_overtakes_what_waits_in_the_client(start_daemon: StartDaemon, gate: Path) -> None:
+    """An application with more runs of low priority than streams: the next but one to end is of high priority."""
+    daemon = start_daemon("--backend", "gated", "--option", f"gate={gate}", "--priority-ageing-s", "600")
+    recorder = Recorder()
+    with Observer(daemon.address) as observer, Runtime([daemon.address]) as runtime, ExitStack() as stack:
+        executors = {}
+        for priority in (Priority.LOW, Priority.HIGH):
+            compilation = stack.enter_context(Compilation(identity_model(), runtime.device()))
+            compilation.set_priority(priority)
+            compilation.build()
+            executors[priority] = stack.enter_context(Executor(compilation))
+            recorder.watch(executors[priority])
+        for number in range(12):
+            executors[Priority.LOW].run_async([ONE], LONG_MS, number)
+        executors[Priority.HIGH].run_async([ONE], LONG_MS, "high")
+        for ended in range(13):
+            at_daemon = min(6, 13 - ended)
+            observer.wait_for(lambda state, at_daemon=at_daemon: (state.running, state.queued) == (1, at_daemon - 1))
+            gate.write_bytes(b"")
+            recorder.wait(ended + 1)
+    assert list(recorder.done).index("high") == 2
+
+
 def test_low_gets_on_under_a_flood_of_high(start_daemon: StartDaemon, gate: Path) -> None:
     daemon = start_daemon("--backend", "gated", "--option", f"gate={gate}", "--priority-ageing-s", "0.05")
     recorder = Recorder()
