@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,6 +17,7 @@ from recorder import Recorder
 
 from nnrt_client import Compilation, Executor, OutOfMemory, Priority, Runtime, TimedOut
 from nnrt_device_service.servicers import user_at
+from nnrt_hdi.backend import DeviceState
 
 ONE = np.ones(1, np.float32)
 LONG_MS = 600_000
@@ -38,6 +39,11 @@ def gate(tmp_path: Path) -> Path:
     path = tmp_path / "gate"
     os.mkfifo(path)
     return path
+
+
+def at_daemon(runs: int) -> Callable[[DeviceState], bool]:
+    """Whether one of that many runs is on the device, and the others wait for it."""
+    return lambda state: (state.running, state.queued) == (1, runs - 1)
 
 
 def test_high_overtakes_all_that_wait(start_daemon: StartDaemon, gate: Path) -> None:
@@ -77,8 +83,7 @@ def test_high_overtakes_what_waits_in_the_client(start_daemon: StartDaemon, gate
             executors[Priority.LOW].run_async([ONE], LONG_MS, number)
         executors[Priority.HIGH].run_async([ONE], LONG_MS, "high")
         for ended in range(13):
-            at_daemon = min(6, 13 - ended)
-            observer.wait_for(lambda state, at_daemon=at_daemon: (state.running, state.queued) == (1, at_daemon - 1))
+            observer.wait_for(at_daemon(min(6, 13 - ended)))
             gate.write_bytes(b"")
             recorder.wait(ended + 1)
     assert list(recorder.done).index("high") == 2
