@@ -139,9 +139,9 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
 
     def PrepareModel(self, request: Any, context: Any) -> Iterator[Any]:
         session = session_of(self._device, context)
-        graph, config = wire.graph(request.model), self._config(request)
+        model, config = wire.SentModel(request.model), self._config(request)
         yield from self._prepared(
-            session, context, lambda progress: self._device.prepare(session, graph, config, progress)
+            session, context, lambda progress: self._device.prepare(session, model, config, progress)
         )
 
     def PrepareModelFromModelCache(self, request: Any, context: Any) -> Iterator[Any]:
@@ -273,10 +273,10 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
     def ExportModelCache(self, request: Any, context: Any) -> Any:
         session = session_of(self._device, context)
         with session.model(request.model_id).in_use() as prepared:
-            exported = prepared.export()
+            exported = [part.data for part in prepared.export()]
         reply = prepared_model_pb2.ExportModelCacheReply()
-        for part, buffer_id in zip(exported, session.buffers.adopt_all(exported), strict=True):
-            region = model_pb2.BufferRegion(buffer_id=buffer_id, data_size=memoryview(part).nbytes)
+        for data, buffer_id in zip(exported, session.buffers.adopt_all(exported), strict=True):
+            region = model_pb2.BufferRegion(buffer_id=buffer_id, data_size=data.nbytes)
             reply.buffers.add(region=region)
         return reply
 

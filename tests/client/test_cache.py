@@ -403,7 +403,7 @@ def test_restored_model_is_not_the_one_of_the_manifest(device: Device, tmp_path:
     file = write_cache(tmp_path, device)
     model = CompiledModel.unpacked(file.read_bytes())
     lying = CompiledModel(
-        model.target, model.graph_digest, model.config, model.outputs, model.outputs, model.version, model.parts
+        model.target, model.source_digest, model.config, model.outputs, model.outputs, model.version, model.parts
     )
     file.write_bytes(b"".join(lying.packed()))
     with cached(tmp_path)(device) as compilation, pytest.raises(InvalidFile, match="other inputs or outputs"):
