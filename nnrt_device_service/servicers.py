@@ -196,7 +196,7 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
     def ReadBuffer(self, request: Any, context: Any) -> Iterator[Any]:
         session = session_of(self._device, context)
         region = session.buffers.region(request.buffer_id, request.offset, request.data_size)
-        for start, piece in chunks(region, CHUNK_BYTES):
+        for start, piece in chunks(region, min(CHUNK_BYTES, self._settings.message_bytes)):
             yield device_pb2.BufferChunk(offset=request.offset + start, data=bytes(piece))
 
     def _config(self, request: Any) -> Any:
