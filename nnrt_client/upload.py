@@ -101,7 +101,6 @@ def _wanted(parts: Mapping[bytes, Part], missing: Iterable[Any], place: str) -> 
 def _upload(build: Build, wanted: Sequence[tuple[Part, int]]) -> None:
     """Send parts from where the daemon says, in chunks."""
     failures: list[BaseException] = []
-
     chunk_bytes = min(CHUNK_BYTES, build.connection.welcome.limits.message_bytes or CHUNK_BYTES)
 
     def chunks() -> Iterator[Any]:

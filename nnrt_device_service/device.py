@@ -231,13 +231,12 @@ class Device:
         except BaseException:
             prepared.close()
             raise
+        specs = prepared.inputs, prepared.outputs
         try:
             parts = prepared.export()
+            self._store.keep(CompiledModel(recipe.target, recipe.source_digest, recipe.config, *specs, 0, parts))
         except Exception:  # The model works; that it isn't there the next time is no reason to refuse it now.
             _log.exception("model %s is not stored: the backend failed to export it", recipe.key[:SHOWN_KEY])
-            return
-        specs = prepared.inputs, prepared.outputs
-        self._store.keep(CompiledModel(recipe.target, recipe.source_digest, recipe.config, *specs, 0, parts))
 
     def _opened_store(self) -> ModelStore | None:
         if not self._settings.store_dir:

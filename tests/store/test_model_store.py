@@ -299,8 +299,18 @@ class Split(Unexportable):
         return [Part.of(b"")] * 101
 
 
+class Bare(Unexportable):
+    def _export(self) -> Sequence[Part]:
+        return [b"bytes that are no part"]  # type: ignore[list-item]
+
+
 @pytest.mark.parametrize(
-    ("backend", "said"), [(Unexportable(), "the vendor's mistake"), (Split(), "it has 101 parts, not 1..100")]
+    ("backend", "said"),
+    [
+        (Unexportable(), "the vendor's mistake"),
+        (Split(), "it has 101 parts, not 1..100"),
+        (Bare(), "the backend failed to export it"),
+    ],
 )
 def test_a_model_that_can_not_be_exported(
     directory: Path, caplog: pytest.LogCaptureFixture, backend: StoringBackend, said: str
