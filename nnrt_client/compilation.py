@@ -266,7 +266,7 @@ class Compilation(LockOwner):
                     made.prepared.release()
                 with self._lock:
                     self._state, self._under_way = outcome, None
-        _log.info("%s for %s: %s", made.origin.value, made.device, report)
+        _log.info("for %s: %s", made.device, report)
         if unsaved:
             raise unsaved
 
