@@ -1,5 +1,6 @@
 """Which calls get in: those of a living session, within its limits, and no new work once the daemon shuts down."""
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -11,6 +12,9 @@ from nnrt_device_service.interceptor import OUR_SERVICES
 from nnrt_device_service.session import Session
 from nnrt_hdi.errors import InvalidParameter, UnknownHandle
 from nnrt_hdi.wire import SESSION_METADATA
+
+# Calls of one method of another service at a time.
+STRANGERS = 16
 
 _OPEN = "DeviceSession/Open"
 # Calls that last as long as the client likes.
@@ -47,8 +51,36 @@ def session_id_of(context: Any) -> bytes | None:
     return None
 
 
+class _Strangers:
+    """Calls of other services, which belong to no session: so many of each method at a time.
+
+    The oldest gives way, so that nobody keeps others out by never ending a call.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls: dict[str, dict[Any, None]] = {}
+
+    @contextmanager
+    def place(self, method: str, context: Any) -> Iterator[None]:
+        with self._lock:
+            calls = self._calls.setdefault(method, {})
+            oldest = next(iter(calls)) if len(calls) >= STRANGERS else None
+            calls.pop(oldest, None)
+            calls[context] = None
+        if oldest is not None:
+            oldest.cancel()
+        try:
+            yield
+        except InvalidParameter as error:  # That there was no request; the errors of other services are their own.
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        finally:
+            with self._lock:
+                calls.pop(context, None)
+
+
 class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
-    """Counts each call of our services in its session, from before its request has come until its end.
+    """Counts each call, in its session if it has one, from before its request has come until its end.
 
     To gRPC every handler then takes a stream of requests: it would give a thread to a call that never sends its only
     one before asking us.
@@ -56,27 +88,29 @@ class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grp
 
     def __init__(self, device: Device) -> None:
         self._device = device
+        self._strangers = _Strangers()
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
         handler = continuation(details)
-        if handler is None or not details.method.startswith(OUR_SERVICES):
+        if handler is None:
             return handler
-        method = details.method.removeprefix(OUR_SERVICES)
+        method, is_ours = details.method.removeprefix(OUR_SERVICES), details.method.startswith(OUR_SERVICES)
+        place, work = (self._place, self._work) if is_ours else (self._strangers.place, _no_work)
         request_arity = "stream" if handler.request_streaming else "unary"
         reply_arity = "stream" if handler.response_streaming else "unary"
         behavior = getattr(handler, f"{request_arity}_{reply_arity}")
         request_of = iter if handler.request_streaming else _only
 
         def call(requests: Iterator[Any], context: Any) -> Any:
-            with self._place(method, context):
+            with place(method, context):
                 request = request_of(requests)
-                with self._work(method, context):
+                with work(method, context):
                     return behavior(request, context)
 
         def stream(requests: Iterator[Any], context: Any) -> Iterator[Any]:
-            with self._place(method, context):
+            with place(method, context):
                 request = request_of(requests)
-                with self._work(method, context):
+                with work(method, context):
                     yield from behavior(request, context)
 
         make_handler = getattr(grpc, f"stream_{reply_arity}_rpc_method_handler")
@@ -106,6 +140,12 @@ class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grp
                 if not context.add_callback(gate.leave):
                     gate.leave()
                 yield
+
+
+@contextmanager
+def _no_work(method: str, context: Any) -> Iterator[None]:
+    """What other services do doesn't keep a daemon from ending."""
+    yield
 
 
 def _places(session: Session, method: str) -> Callable[[Callable[[], object]], AbstractContextManager[None]]:

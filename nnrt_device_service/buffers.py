@@ -20,7 +20,8 @@ class BufferPool:
         self._budget = budget
         self._lock = threading.Lock()
         self._ids = count(1)
-        self._buffers: dict[int, memoryview] = {}
+        # Each with its owner, if it has one.
+        self._buffers: dict[int, tuple[memoryview, object]] = {}
 
     def allocate(self, length: int) -> int:
         """A new buffer of that many zero bytes. Raises InvalidParameter or OutOfMemory."""
@@ -28,15 +29,15 @@ class BufferPool:
             raise InvalidParameter(f"length is {length}; use 1..{MAX_BUFFER_BYTES}", place="AllocateBuffer")
         return self._added(self._budget.allocate(length).data)
 
-    def adopt_all(self, parts: Iterable[Buffer]) -> list[int]:
-        """Buffers that hold these bytes, or none of them. Nobody may change the bytes; only the session's memory limits
-        their size. Raises OutOfMemory."""
+    def adopt_all(self, parts: Iterable[Buffer], owner: object) -> list[int]:
+        """Buffers that hold these bytes, or none of them, until `release_all_of` their owner at the latest. Nobody may
+        change the bytes; only the session's memory limits their size. Raises OutOfMemory."""
         made: list[int] = []
         try:
             for part in parts:
                 view = memoryview(part)
                 self._budget.take(view.nbytes)
-                made.append(self._added((view.cast("B") if view.nbytes else memoryview(b"")).toreadonly()))
+                made.append(self._added((view.cast("B") if view.nbytes else memoryview(b"")).toreadonly(), owner))
         except BaseException:
             for buffer_id in made:
                 self.release(buffer_id)
@@ -46,13 +47,18 @@ class BufferPool:
     def release(self, buffer_id: int) -> None:
         """Forget a buffer, if it exists; a run that uses it keeps its memory until it ends."""
         with self._lock:
-            buffer = self._buffers.pop(buffer_id, None)
+            buffer, _ = self._buffers.pop(buffer_id, (None, None))
         if buffer is not None:
             self._budget.give_back(buffer.nbytes)
 
+    def release_all_of(self, owner: object) -> None:
+        for buffer_id, (_, owner_of_it) in list(self._buffers.items()):
+            if owner_of_it == owner:
+                self.release(buffer_id)
+
     def region(self, buffer_id: int, offset: int, size_bytes: int) -> memoryview:
         """A view of part of a buffer, to be read. Raises UnknownHandle or InvalidParameter."""
-        buffer = self._buffers.get(buffer_id)
+        buffer, _ = self._buffers.get(buffer_id, (None, None))
         if buffer is None:
             raise UnknownHandle(f"this session has no buffer {buffer_id}")
         if offset + size_bytes > buffer.nbytes:
@@ -75,10 +81,10 @@ class BufferPool:
         for buffer_id in list(self._buffers):
             self.release(buffer_id)
 
-    def _added(self, buffer: memoryview) -> int:
+    def _added(self, buffer: memoryview, owner: object = None) -> int:
         with self._lock:
             buffer_id = next(self._ids)
-            self._buffers[buffer_id] = buffer
+            self._buffers[buffer_id] = buffer, owner
         return buffer_id
 
 

@@ -148,15 +148,22 @@ class Scheduler:
                 self._running.add(turn)
                 return
             self._enqueue(turn)
-        turn.cancellation.on_cancel(turn.wake.set)
-        turn.wake.wait(turn.cancellation.remaining)
+        try:
+            turn.cancellation.on_cancel(turn.wake.set)
+            turn.wake.wait(turn.cancellation.remaining)
+        finally:
+            is_granted = self._taken_out(turn)
+        if not is_granted:
+            turn.cancellation.check()
+            raise TimedOut("the run's time was over before its turn came")
+
+    def _taken_out(self, turn: Turn) -> bool:
+        """Whether a turn that waits no longer was granted; else it leaves the queue."""
         with self._lock:
-            if turn.granted:
-                return
-            turn.line.turns.remove(turn)
-            self._leave(turn.line, self._clock())
-        turn.cancellation.check()
-        raise TimedOut("the run's time was over before its turn came")
+            if not turn.granted:
+                turn.line.turns.remove(turn)
+                self._leave(turn.line, self._clock())
+            return turn.granted
 
     def release(self, turn: Turn) -> None:
         with self._lock:

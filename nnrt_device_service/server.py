@@ -14,7 +14,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from nnrt_device_service.admission import AdmissionInterceptor
+from nnrt_device_service.admission import STRANGERS, AdmissionInterceptor
 from nnrt_device_service.device import Device
 from nnrt_device_service.interceptor import ErrorInterceptor
 from nnrt_device_service.servicers import DeviceSessionServicer, NnrtDeviceServicer, PreparedModelServicer
@@ -36,8 +36,8 @@ _MAX_PORT = 65535
 _MAX_UNIX_PATH_BYTES = {"darwin": 103}.get(sys.platform, 107)
 # What calls get to end by themselves when the daemon stops.
 _STOP_GRACE_S = 0.5
-# Worker threads for calls that belong to no session: to be refused, or to other services.
-_OTHER_THREADS = 16
+# Worker threads for calls that belong to no session: to other services, with their methods, or to be refused.
+_OTHER_THREADS = 6 * STRANGERS
 _MIN_WATCH_INTERVAL_S = 0.02
 # A protobuf message is a little larger than the tensors in it.
 _MESSAGE_OVERHEAD_BYTES = 64 * 1024
@@ -50,7 +50,7 @@ class Daemon:
         self._device = device
         self._settings = settings
         self._stopped = threading.Event()
-        self._health = health.HealthServicer(experimental_non_blocking=True)
+        self._health = health.HealthServicer(experimental_non_blocking=False)
         # Sessions at all their limits still fit. A session's own stream has two threads: of the stream that resumes it
         # and of the one it takes over from. Another has three: open, waiting for one to end, and for AwaitRun.
         session_threads = 2 + 3 * settings.session_streams + settings.session_calls

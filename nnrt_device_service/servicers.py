@@ -341,7 +341,7 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
         with session.model(request.model_id).in_use() as prepared:
             exported = [part.data for part in prepared.export()]
         reply = prepared_model_pb2.ExportModelCacheReply()
-        for data, buffer_id in zip(exported, session.buffers.adopt_all(exported), strict=True):
+        for data, buffer_id in zip(exported, session.adopt_exported(request.model_id, exported), strict=True):
             region = model_pb2.BufferRegion(buffer_id=buffer_id, data_size=data.nbytes)
             reply.buffers.add(region=region)
         return reply
@@ -351,7 +351,12 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
             return wire.dim_ranges_message(prepared.input_ranges())
 
     def Release(self, request: Any, context: Any) -> Any:
-        session_of(self._device, context).release_model(request.model_id)
+        session = session_of(self._device, context)
+        if request.request_id:
+            _require_request_id(request.request_id)
+            session.give_up(request.request_id)
+        else:
+            session.release_model(request.model_id)
         return prepared_model_pb2.ReleaseReply()
 
     def _run(self, session: Session, request: Any, cancellation: Cancellation) -> Any:
@@ -388,9 +393,14 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
 
 def _made_before(session: Session, request_id: bytes) -> Prepared | None:
     """The model that this very request has made, when its reply was lost."""
-    if len(request_id) not in (0, _REQUEST_ID_BYTES):
-        raise InvalidParameter(f"request_id has {len(request_id)} bytes; use {_REQUEST_ID_BYTES}, or none")
+    if request_id:
+        _require_request_id(request_id)
     return session.prepared_by(request_id)
+
+
+def _require_request_id(request_id: bytes) -> None:
+    if len(request_id) != _REQUEST_ID_BYTES:
+        raise InvalidParameter(f"request_id has {len(request_id)} bytes; use {_REQUEST_ID_BYTES}, or none")
 
 
 def _prepare_reply(outcome: Prepared | MissingConstants) -> Any:

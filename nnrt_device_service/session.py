@@ -27,6 +27,8 @@ _log = logging.getLogger(__name__)
 
 # How long a stream that was cancelled may take to end before it counts against the limit.
 _STREAM_END_S = 1.0
+# Of the compilations that were given up, the latest so many are remembered, for they may still end.
+_REMEMBERED_REQUESTS = 1024
 
 
 class Origin(IntEnum):
@@ -105,6 +107,7 @@ class Session:
         self._model_ids = count(1)
         self._models: dict[int, HeldModel] = {}
         self._prepared_by: dict[bytes, Prepared] = {}
+        self._given_up: dict[bytes, None] = {}
         self._running: set[Cancellation] = set()
         self._on_close: set[Callable[[], object]] = set()
         self._under_way: Counter[str] = Counter()
@@ -150,12 +153,34 @@ class Session:
             self._prepared_by = {key: made for key, made in self._prepared_by.items() if made.model_id != model_id}
         if held:
             held.release()
+            self.buffers.release_all_of(model_id)
+
+    def adopt_exported(self, model_id: int, parts: Sequence[memoryview]) -> list[int]:
+        """Buffers that hold what a model exported, at most as long as the session holds the model."""
+        buffer_ids = self.buffers.adopt_all(parts, owner=model_id)
+        if model_id not in self._models:
+            self.buffers.release_all_of(model_id)
+            raise UnknownHandle("the model has been released")
+        return buffer_ids
 
     def remember(self, request_id: bytes, made: Prepared) -> None:
-        """Which compilation made a model, for a client that asks again because it lost the answer."""
+        """Which compilation made a model, for a client that asks again because it lost the answer, or gives it up."""
         with self._lock:
             if request_id and made.model_id in self._models:
                 self._prepared_by[request_id] = made
+            is_given_up = request_id in self._given_up
+        if is_given_up:
+            self.release_model(made.model_id)
+
+    def give_up(self, request_id: bytes) -> None:
+        """Release what a compilation has made, or is about to make."""
+        with self._lock:
+            made = self._prepared_by.get(request_id)
+            self._given_up[request_id] = None
+            while len(self._given_up) > _REMEMBERED_REQUESTS:
+                del self._given_up[next(iter(self._given_up))]
+        if made:
+            self.release_model(made.model_id)
 
     def prepared_by(self, request_id: bytes) -> Prepared | None:
         """The model that a compilation has made already."""

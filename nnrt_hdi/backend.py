@@ -125,8 +125,10 @@ class Cancellation:
 
     @property
     def remaining(self) -> float | None:
-        """Seconds until the deadline, None without one."""
-        return None if self.deadline is None else max(self.deadline - time.monotonic(), 0.0)
+        """Seconds until the deadline, as long as a thread can wait at most; None without a deadline."""
+        if self.deadline is None:
+            return None
+        return min(max(self.deadline - time.monotonic(), 0.0), threading.TIMEOUT_MAX)
 
     def check(self) -> None:
         """Raise TimedOut or OperationFailed if the run must stop."""

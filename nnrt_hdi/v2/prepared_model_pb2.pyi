@@ -79,10 +79,12 @@ class DimRange(_message.Message):
     def __init__(self, min_dims: _Optional[_Iterable[int]] = ..., max_dims: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ReleaseRequest(_message.Message):
-    __slots__ = ("model_id",)
+    __slots__ = ("model_id", "request_id")
     MODEL_ID_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     model_id: int
-    def __init__(self, model_id: _Optional[int] = ...) -> None: ...
+    request_id: bytes
+    def __init__(self, model_id: _Optional[int] = ..., request_id: _Optional[bytes] = ...) -> None: ...
 
 class ReleaseReply(_message.Message):
     __slots__ = ()

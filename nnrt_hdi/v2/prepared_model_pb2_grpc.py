@@ -112,7 +112,8 @@ class PreparedModelServicer(object):
 
     def ExportModelCache(self, request, context):
         """The compiled model, to be stored by the client. UNSUPPORTED where Capabilities.model_cache is false. The regions lie
-        in buffers of the session, of any size, that can only be read: with NnrtDevice.ReadBuffer. Then release them.
+        in buffers of the session, of any size, that can only be read: with NnrtDevice.ReadBuffer. Then release them; they go
+        with the model at the latest.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -502,11 +502,11 @@ def test_exported_parts_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     budget = MemoryBudget(100_000)
     pool = BufferPool(budget)
     large = bytes(50_000)
-    first, empty = pool.adopt_all([large, b""])
+    first, empty = pool.adopt_all([large, b""], owner=1)
     assert pool.region(first, 0, 50_000).obj is large
     assert pool.region(empty, 0, 0).nbytes == 0
     with pytest.raises(OutOfMemory):
-        pool.adopt_all([b"fits", large])
+        pool.adopt_all([b"fits", large], owner=1)
     assert budget.used_bytes == 50_000 + LEAST_BYTES
     pool.clear()
     assert budget.used_bytes == 0
