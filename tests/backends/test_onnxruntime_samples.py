@@ -103,10 +103,8 @@ def test_shapes_known_only_at_run_time(sample: Sample) -> None:
     outputs = [TensorSpec(spec.data_type, (UNKNOWN_DIM,) * spec.rank) for spec in known]
     try:
         graph = graph_of(sample.node_type, dynamic, sample.attrs, *outputs)
-        (support,) = BACKEND.supported(graph)
-        assert support.supported, support.reason
         actual = run(graph, inputs_of(sample))
-    except InvalidParameter as refusal:
+    except (InvalidParameter, Unsupported) as refusal:
         assert "known" in str(refusal)
         return
     wanted = run(graph_of(sample.node_type, operands, sample.attrs), inputs_of(sample))

@@ -18,7 +18,8 @@ from nnrt_hdi.tensor import data_type_of
 AnyDType = np.dtype[Any]
 Providers = Sequence[tuple[str, Mapping[str, str]]]
 
-OPSET = 21
+# The highest one in which ONNX Runtime's optimizations of quantized models don't break UINT8 ones.
+OPSET = 20
 IR_VERSION = 10
 QUIET = 4  # Severity of log messages: only fatal ones.
 

@@ -32,6 +32,7 @@ class Call:
     before a run. `dtype` is the type to compute the first output in.
     """
 
+    node_type: NodeType
     attrs: SimpleNamespace
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]

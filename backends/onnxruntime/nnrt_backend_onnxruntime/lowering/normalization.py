@@ -9,7 +9,9 @@ from nnrt_backend_onnxruntime.builder import FLOAT32, Onnx, Value
 from nnrt_backend_onnxruntime.lowering.activation import fused
 from nnrt_backend_onnxruntime.lowering.lowering import Call, as_given, channels_first, lowering, per_channel
 from nnrt_hdi.enums import NodeType
+from nnrt_hdi.errors import Unsupported
 from nnrt_hdi.ops.normalization import instance_channel_axis
+from nnrt_hdi.tensor import UNKNOWN_DIM
 
 
 @lowering(NodeType.FUSED_BATCH_NORM)
@@ -49,6 +51,8 @@ def instance_norm(op: Onnx, call: Call, x: Value, scale: Value, bias: Value) -> 
     """Standardized over all dimensions but batch and channels, then scaled and shifted per channel."""
     spec = call.inputs[0]
     channel = instance_channel_axis(spec, call.inputs[1].shape[0])
+    if UNKNOWN_DIM in (spec.shape[channel], call.inputs[1].shape[0]):
+        raise Unsupported("the number of channels is known only when the model runs; fix it, for it says where they are")
     if x.dtype == FLOAT32:
         front = [0, channel, *(axis for axis in range(1, spec.rank) if axis != channel)]
         y = op.InstanceNormalization(x.transposed(front), scale, bias, epsilon=call.attrs.epsilon)

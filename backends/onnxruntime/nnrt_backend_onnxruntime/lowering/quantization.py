@@ -14,4 +14,4 @@ def quant_dtype_cast(op: Onnx, call: Call, x: Value) -> Value:
     axis = getattr(call.attrs, "axis", 0)
     read, written = cast_scalings(call.inputs[0], call.outputs[0], axis)
     real = dequantize(op, x, read) if read else x.cast(FLOAT32)
-    return quantize(op, real, written, call.outputs[0].numpy_dtype) if written else real
+    return quantize(op, real, written, call.outputs[0].numpy_dtype, call.outputs[0].rank) if written else real

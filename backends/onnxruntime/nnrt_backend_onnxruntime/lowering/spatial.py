@@ -46,16 +46,14 @@ def resize(op: Onnx, call: Call, x: Value) -> Value:
         options["nearest_mode"] = ROUNDINGS[attrs.nearest_mode]
     if attrs.method is ResizeMethod.CUBIC:  # Of two neighbours, one outside has the value of the other.
         options |= {"cubic_coeff_a": attrs.cubic_coeff, "exclude_outside": attrs.exclude_outside}
-    if UNKNOWN_DIM in (height, width):
-        sizes = op.ints([attrs.new_height, attrs.new_width])
-        return as_given(
-            op.Resize(image, None, None, sizes, axes=[2, 3], keep_aspect_ratio_policy="not_larger", **options),
-            call.inputs[0],
-        )
     # ONNX Runtime moves transposes behind a resize, and then has no kernel, or loses sizes that are not of all
     # dimensions. It moves none through a reshape.
     batch, channels, *size = _sizes(op, image)
     flat = op.reshape(image, [1, -1, *size])
+    if UNKNOWN_DIM in (height, width):
+        wanted = op.ints([attrs.new_height, attrs.new_width])
+        y = op.Resize(flat, None, None, wanted, axes=[2, 3], keep_aspect_ratio_policy="not_larger", **options)
+        return as_given(op.reshape(y, [batch, channels, op.size(y, 2), op.size(y, 3)]), call.inputs[0])
     y = op.Resize(flat, None, None, op.vector([1, op.size(flat, 1), height, width]), **options)
     return as_given(op.reshape(y, [batch, channels, height, width]), call.inputs[0])
 
