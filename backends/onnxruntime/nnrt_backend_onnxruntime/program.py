@@ -138,7 +138,9 @@ class _Program:
         ]
         results = self._call(rule, real_call, real)
         return [
-            quantize(self._op, result, scaling, spec.numpy_dtype, spec.rank) if scaling else result.cast(spec.numpy_dtype)
+            quantize(self._op, result, scaling, spec.numpy_dtype, spec.rank)
+            if scaling
+            else result.cast(spec.numpy_dtype)
             for result, scaling, spec in zip(results, view.outputs, call.outputs, strict=True)
         ]
 

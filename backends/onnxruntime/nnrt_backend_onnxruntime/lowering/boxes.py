@@ -18,7 +18,7 @@ Found = tuple[Value, Value, Value, Value]
 
 def decoded(op: Onnx, bbox: Value, anchors: Value, scale: Sequence[float]) -> Value:
     """Corners of boxes given by center and size [y, x, h, w], relative to those of their anchors."""
-    relative = bbox / np.array(scale, FLOAT32)
+    relative = bbox / np.array(scale, bbox.dtype)
     centers, sizes = (_columns(op, anchors, at) for at in (0, 2))
     center = _columns(op, relative, 0) * sizes + centers
     half = op.Exp(_columns(op, relative, 2)) * sizes / 2
