@@ -45,7 +45,6 @@ NO_KERNEL: dict[str, set[NodeType]] = {
     "uint32": {NodeType.RESIZE},
     "uint64": {
         NodeType.ARGMAX_FUSION,
-        NodeType.POW_FUSION,
         NodeType.REDUCE_FUSION,
         NodeType.RESIZE,
         NodeType.TOPK_FUSION,

@@ -11,6 +11,7 @@ from nnrt_backend_onnxruntime.cache import exporter, restored
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.kernels import Kernels
 from nnrt_backend_onnxruntime.model import OnnxModel, skeleton
+from nnrt_backend_onnxruntime.processor import integer_kernels
 from nnrt_backend_onnxruntime.program import lower
 from nnrt_backend_onnxruntime.session import PROVIDERS, Target, open_session, present_providers, session_options
 from nnrt_backend_onnxruntime.single_node import Key, key_of, single_node
@@ -54,17 +55,18 @@ class OnnxRuntimeBackend(Backend):
         return [self._supported(graph, index) for index in range(len(graph.nodes))]
 
     def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> OnnxModel:
-        options = session_options(self._target, config)
         inference = infer_graph(graph)
         inference.raise_first_problem()
         graph = inference.graph
+        entries = integer_kernels(graph)
+        options = session_options(self._target, config, entries)
         lowered = lower(graph, self._kernels, float16=config.enable_float16, half_kernels=not self._target.is_cpu)
         progress(0.25)
         model = lowered.model.SerializeToString()
         session = open_session(model, lowered.weights, options, self._target, config.extensions)
         progress(1.0)
         count, light = len(graph.inputs), skeleton(graph)
-        export = exporter(self._target, light, count, lowered, config)
+        export = exporter(self._target, light, count, lowered, config, entries)
         return OnnxModel(session, light, count, lowered.weights, config.max_tensor_bytes, self._deadlines, export)
 
     def restore(self, cache: Sequence[bytes], config: ModelConfig) -> OnnxModel:
@@ -86,7 +88,7 @@ class OnnxRuntimeBackend(Backend):
             alone = infer_graph(single_node(graph, index))
             alone.raise_first_problem()
             lowered = lower(alone.graph, self._kernels, half_kernels=not self._target.is_cpu)
-            options = session_options(self._target, ModelConfig())
+            options = session_options(self._target, ModelConfig(), integer_kernels(alone.graph))
             open_session(lowered.model.SerializeToString(), lowered.weights, options, self._target, {})
         except NnrtError as error:
             return Support(error.message)

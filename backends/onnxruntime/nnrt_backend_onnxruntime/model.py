@@ -19,7 +19,7 @@ from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfM
 from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, Constant, Graph
 from nnrt_hdi.ops import OPERATORS, infer_graph
 from nnrt_hdi.ops.operands import INDICES
-from nnrt_hdi.tensor import MAX_DIM, UNKNOWN_DIM, Array, Shape
+from nnrt_hdi.tensor import MAX_DIM, UNKNOWN_DIM, Array, Shape, TensorSpec
 
 # Most elements that a failed ASSERT shows: messages are short.
 MOST_SHOWN = 100
@@ -54,7 +54,7 @@ class OnnxModel(PreparedModel):
         self._names = [entry.name for entry in session.get_inputs()]
         self._deciding = _deciding(graph, input_count)
         self._depends = bool(self._deciding) or any(spec.is_dynamic for spec in graph.tensors)
-        self._fitting: OrderedDict[Decided, None] = OrderedDict()
+        self._fitting: OrderedDict[Decided, tuple[TensorSpec, ...]] = OrderedDict()
         self.inputs = graph.input_specs[:input_count]
         self.outputs = graph.output_specs
         require_fits(graph, max_tensor_bytes)
@@ -62,7 +62,9 @@ class OnnxModel(PreparedModel):
     def run(self, inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
         cancellation.check()
         if self._depends:
-            self._require_sound(inputs)
+            outputs = self._inferred(inputs)
+            if not self._asserted and all(0 in spec.shape and not spec.is_dynamic for spec in outputs):
+                return [np.empty(spec.shape, spec.numpy_dtype) for spec in outputs]
         feeds = dict(zip(self._names, inputs, strict=True))
         options = onnxruntime.RunOptions()
         options.log_severity_level = QUIET
@@ -117,14 +119,17 @@ class OnnxModel(PreparedModel):
                 raise _assertion_failed(self._graph, index, condition, data)
         return list(results[:count])
 
-    def _require_sound(self, inputs: Sequence[Array]) -> None:
-        """Refuse inputs from whose shapes, and elements that decide shapes, too large a tensor follows, or an error."""
+    def _inferred(self, inputs: Sequence[Array]) -> tuple[TensorSpec, ...]:
+        """The outputs, as far as they follow from the inputs' shapes, and from elements of these that decide shapes.
+
+        Refuses inputs from which too large a tensor follows, or an error.
+        """
         decided = (
             tuple(array.shape for array in inputs),
             tuple(inputs[at].tobytes() if inputs[at].nbytes <= INLINE_CONSTANT_BYTES else b"" for at in self._deciding),
         )
-        if decided in self._fitting:
-            return
+        if known := self._fitting.get(decided):
+            return known
         tensors = list(self._graph.tensors)
         constants = dict(self._graph.constants)
         for index, array in zip(self._graph.inputs, inputs, strict=False):
@@ -135,9 +140,10 @@ class OnnxModel(PreparedModel):
         inference = infer_graph(replace(self._graph, tensors=tuple(tensors), inputs=rest, constants=constants))
         inference.raise_first_problem()
         require_fits(inference.graph, self._max_tensor_bytes)
-        self._fitting[decided] = None
+        self._fitting[decided] = outputs = inference.graph.output_specs
         while len(self._fitting) > MOST_SHAPES:
             self._fitting.popitem(last=False)
+        return outputs
 
 
 def _deciding(graph: Graph, input_count: int) -> tuple[int, ...]:

@@ -54,7 +54,6 @@ SESSION_OPTIONS = frozenset(
         "session.force_spinning_stop",
         "session.inter_op.allow_spinning",
         "session.intra_op.allow_spinning",
-        "session.qdqisint8allowed",
         "session.set_denormal_as_zero",
         "session.use_device_allocator_for_initializers",
     }
@@ -119,8 +118,11 @@ class Target:
             raise InvalidParameter(f"device_index is {self.device_index}, but {self.provider} has one device; use 0")
 
 
-def session_options(target: Target, config: ModelConfig) -> Any:
-    """How a model is compiled and run. Raises InvalidParameter for an extension that is not known."""
+def session_options(target: Target, config: ModelConfig, entries: Mapping[str, str] | None = None) -> Any:
+    """How a model is compiled and run; `entries` are more of its configuration.
+
+    Raises InvalidParameter for an extension that is not known.
+    """
     mode = MODES[config.mode]
     options = onnxruntime.SessionOptions()
     options.log_severity_level = QUIET
@@ -129,10 +131,9 @@ def session_options(target: Target, config: ModelConfig) -> Any:
     options.intra_op_num_threads = max(1, round(target.threads * mode.threads))
     options.inter_op_num_threads = 1
     entries = {
+        **(entries or {}),
         "session.intra_op.allow_spinning": str(int(mode.spins)),
         "session.inter_op.allow_spinning": str(int(mode.spins)),
-        # Sums of products of UINT8 and INT8 overflow the 16 bits of older processors without it.
-        "session.x64quantprecision": "1",
         "session.use_env_allocators": "1",
         **{name: value for name, value in _texts(config.extensions).items() if not name.startswith(PROVIDER_PREFIX)},
     }
