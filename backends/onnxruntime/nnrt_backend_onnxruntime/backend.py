@@ -77,11 +77,12 @@ class OnnxRuntimeBackend(Backend):
 
     def _supported(self, graph: Graph, index: int) -> Support:
         key = key_of(graph, index)
-        if key not in self._answers:
-            self._answers[key] = self._asked(graph, index)
+        answer = self._answers.get(key)
+        if answer is None:
+            answer = self._answers[key] = self._asked(graph, index)
             while len(self._answers) > MOST_ANSWERS:
                 self._answers.popitem(last=False)
-        return self._answers[key]
+        return answer
 
     def _asked(self, graph: Graph, index: int) -> Support:
         try:

@@ -44,7 +44,7 @@ class OnnxModel(PreparedModel):
         export: Export,
     ) -> None:
         """Of `graph` the first inputs are those of a run; the others stand for constants."""
-        self._session = session
+        self.session = session
         self._graph = graph
         self._asserted = asserted(graph)
         self._weights = weights
@@ -70,7 +70,7 @@ class OnnxModel(PreparedModel):
         options.log_severity_level = QUIET
         with self._stopped_by(cancellation, options):
             try:
-                results: list[AnyArray] = self._session.run(None, feeds, options)
+                results: list[AnyArray] = self.session.run(None, feeds, options)
             except Exception as error:
                 cancellation.check()
                 raise _translated(error) from error
@@ -89,7 +89,7 @@ class OnnxModel(PreparedModel):
         ]
 
     def close(self) -> None:
-        self._session = None
+        self.session = None
         self._weights = {}
 
     @contextmanager

@@ -1,5 +1,6 @@
 """Sessions of ONNX Runtime: on which provider, and how it is to compute."""
 
+import logging
 import os
 import threading
 from collections.abc import Mapping
@@ -15,6 +16,8 @@ from nnrt_backend_onnxruntime.kernels import QUIET, Providers
 from nnrt_hdi.backend import ModelConfig
 from nnrt_hdi.enums import DeviceType, PerformanceMode
 from nnrt_hdi.errors import InvalidParameter, OperationFailed
+
+_log = logging.getLogger(__name__)
 
 # Providers under the names that users give them.
 PROVIDERS = {
@@ -153,10 +156,16 @@ def open_session(
     values = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in weights.items()}
     if values:
         options.add_external_initializers(list(values), list(values.values()))
+    providers = list(target.providers(extensions))
     try:
-        session = onnxruntime.InferenceSession(model, options, providers=list(target.providers(extensions)))
+        session = onnxruntime.InferenceSession(model, options, providers=providers)
     except Exception as error:
-        raise OperationFailed(f"ONNX Runtime does not take the model: {error}") from error
+        if options.graph_optimization_level == GraphOptimizationLevel.ORT_DISABLE_ALL:
+            raise OperationFailed(f"ONNX Runtime does not take the model: {error}") from error
+        # Its optimizations may make of sound models what it has no kernels for.
+        _log.warning("ONNX Runtime can't optimize a model, which is run as it is: %s", error)
+        options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
+        return open_session(model, {}, options, target, extensions)
     wanted = PROVIDERS[target.provider]
     if wanted not in session.get_providers():
         raise OperationFailed(f"ONNX Runtime's {wanted} did not start; it would have run on {session.get_providers()}")
