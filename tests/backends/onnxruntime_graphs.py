@@ -38,6 +38,11 @@ def reference(graph: Graph, *inputs: AnyArray) -> list[AnyArray]:
     return load_backend("reference").prepare(graph, ModelConfig(), lambda _: None).run(inputs, Cancellation())
 
 
+def require_close(actual: Sequence[AnyArray], wanted: Sequence[AnyArray], rtol: float = 1e-4) -> None:
+    for pair in zip(actual, wanted, strict=True):
+        np.testing.assert_allclose(*pair, rtol=rtol, atol=1e-5)
+
+
 def lowered(graph: Graph, **options: Any) -> Lowered:
     inference = infer_graph(graph)
     inference.raise_first_problem()

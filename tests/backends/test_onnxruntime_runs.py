@@ -13,7 +13,7 @@ import pytest
 from daemon_process import DaemonProcess
 from networks import convolution_model
 from nnrt_backend_onnxruntime.session import MODES
-from onnxruntime_graphs import Net, backend, prepare, reference, run
+from onnxruntime_graphs import Net, backend, prepare, reference, require_close, run
 
 from nnrt_client import Compilation, Executor, Runtime, Settings
 from nnrt_hdi.backend import Cancellation, ModelConfig, load_backend
@@ -95,7 +95,7 @@ def test_runs_of_several_threads_keep_apart() -> None:
     with ThreadPoolExecutor(4) as pool:
         results = list(pool.map(lambda x: model.run([x], Cancellation())[0], images))
     for image, result in zip(images, results, strict=True):
-        np.testing.assert_allclose(result, *reference(graph, image), rtol=1e-5, atol=1e-5)
+        require_close([result], reference(graph, image))
 
 
 def test_outputs_are_the_callers_and_inputs_are_left_alone() -> None:
@@ -274,7 +274,7 @@ def test_a_daemon_serves_it() -> None:
             compilation.build()
             with Executor(compilation) as executor:
                 (y,) = executor.run_sync([image])
-        np.testing.assert_allclose(y, *reference(model.graph, image), rtol=1e-4, atol=1e-6)
+        require_close([y], reference(model.graph, image))
     finally:
         daemon.kill()
 

@@ -22,4 +22,5 @@ def constant_of_shape(op: Onnx, call: Call, shape: Value) -> Value:
 def range_(op: Onnx, call: Call, _: Value) -> Value:
     """Numbers from start in steps of delta; ONNX Runtime counts them in FLOAT64, and so not large ones."""
     (count,) = call.outputs[0].shape
-    return (op.range(0, count, 1) * call.attrs.delta + call.attrs.start).cast(call.dtype)
+    numbers: Value = op.range(0, count, 1) * call.attrs.delta + call.attrs.start
+    return numbers.cast(call.dtype)
