@@ -1,11 +1,13 @@
 """How the ONNX Runtime backend runs models: options, cancellation, threads, memory, what it refuses."""
 
+import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
@@ -183,6 +185,24 @@ def test_shapes_that_a_model_computes_end_at_the_memory_of_the_machine() -> None
     assert model.run([one, np.array([1])], Cancellation())[0].shape == (1 << 20,)
     with pytest.raises(OutOfMemory):
         model.run([one, np.array([1 << 24])], Cancellation())
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux says what memory a process has")
+def test_a_model_that_is_closed_gives_back_the_memory_of_its_runs() -> None:
+    net = Net()
+    x = net.input(-1, 1024)
+    graph = net.graph(net.op(N.REDUCE_FUSION, net.op(N.COS, net.op(N.SIN, x)), net.constant(np.array([0, 1]))))
+    before = resident_bytes()
+    model = prepare(graph)
+    model.run([np.zeros((1 << 15, 1024), np.float32)], Cancellation())
+    taken = resident_bytes() - before
+    assert taken > 1 << 26
+    model.close()
+    assert resident_bytes() - before < taken / 2
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)

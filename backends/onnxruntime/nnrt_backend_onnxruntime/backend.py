@@ -6,14 +6,20 @@ from collections.abc import Callable, Mapping, Sequence
 
 import onnxruntime
 
-from nnrt_backend_onnxruntime.builder import FLOAT32, Onnx
 from nnrt_backend_onnxruntime.cache import exporter, restored
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.kernels import Kernels
 from nnrt_backend_onnxruntime.model import OnnxModel, skeleton
 from nnrt_backend_onnxruntime.processor import integer_kernels
 from nnrt_backend_onnxruntime.program import lower
-from nnrt_backend_onnxruntime.session import PROVIDERS, Target, open_session, present_providers, session_options
+from nnrt_backend_onnxruntime.session import (
+    PROVIDERS,
+    Target,
+    open_session,
+    present_providers,
+    session_options,
+    smallest_session,
+)
 from nnrt_backend_onnxruntime.single_node import Key, key_of, single_node
 from nnrt_hdi.backend import Backend, BackendSkipped, Capabilities, DeviceInfo, ModelConfig, Support
 from nnrt_hdi.errors import InvalidParameter, NnrtError
@@ -129,9 +135,7 @@ def _require_present(target: Target) -> None:
     target.require_device_index()
     if target.is_cpu:
         return
-    op = Onnx(Kernels(target.providers()))
-    smallest = op.model([(op.Identity(op.input(FLOAT32, (1,))), (1,))])
     try:
-        open_session(smallest.SerializeToString(), {}, session_options(target, ModelConfig()), target, {})
+        smallest_session(target)
     except NnrtError as error:
         raise BackendSkipped(f"provider {target.provider!r} does not start here: {error}") from error

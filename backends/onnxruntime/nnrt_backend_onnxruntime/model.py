@@ -13,6 +13,7 @@ from nnrt_backend_onnxruntime.builder import AnyArray
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.kernels import QUIET
 from nnrt_backend_onnxruntime.program import asserted
+from nnrt_backend_onnxruntime.session import release_memory
 from nnrt_hdi.backend import Cancellation, DimRange, PreparedModel
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfMemory
@@ -91,6 +92,7 @@ class OnnxModel(PreparedModel):
     def close(self) -> None:
         self.session = None
         self._weights = {}
+        release_memory()
 
     @contextmanager
     def _stopped_by(self, cancellation: Cancellation, options: Any) -> Iterator[None]:

@@ -5,14 +5,16 @@ import os
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnxruntime
 from onnxruntime import ExecutionMode, GraphOptimizationLevel
 
-from nnrt_backend_onnxruntime.builder import AnyArray
-from nnrt_backend_onnxruntime.kernels import QUIET, Providers
+from nnrt_backend_onnxruntime.builder import FLOAT32, AnyArray, Onnx
+from nnrt_backend_onnxruntime.kernels import QUIET, Kernels, Providers
 from nnrt_hdi.backend import ModelConfig
 from nnrt_hdi.enums import DeviceType, PerformanceMode
 from nnrt_hdi.errors import InvalidParameter, OperationFailed
@@ -197,21 +199,41 @@ def _texts(extensions: Mapping[str, bytes]) -> dict[str, str]:
     return texts
 
 
-_memory_lock = threading.Lock()
-_memory_is_limited = False
+_arena_lock = threading.Lock()
+_has_arena = False
 
 
 def require_memory_limit() -> None:
-    """Let all sessions of this process together take no more memory than the machine, or its container, has."""
-    global _memory_is_limited
-    with _memory_lock:
-        if _memory_is_limited:
+    """Let all sessions of this process together take no more memory than the machine, or its container, has.
+
+    They share one arena, which keeps what it once took until `release_memory`.
+    """
+    global _has_arena
+    with _arena_lock:
+        if _has_arena:
             return
-        _memory_is_limited = True
         where = onnxruntime.OrtMemoryInfo(
             "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
         )
-        onnxruntime.create_and_register_allocator(where, onnxruntime.OrtArenaCfg(memory_bytes(), -1, -1, -1))
+        as_requested = 1  # By what is needed, not by the next power of two.
+        onnxruntime.create_and_register_allocator(where, onnxruntime.OrtArenaCfg(memory_bytes(), as_requested, -1, -1))
+        _has_arena = True
+
+
+def release_memory() -> None:
+    """Give back what the shared arena keeps but no session uses. ONNX Runtime does so at the end of a run only."""
+    options = onnxruntime.RunOptions()
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    session, name = smallest_session(Target("cpu", 0, threads=1))
+    session.run(None, {name: np.zeros(1, FLOAT32)}, options)
+
+
+@cache
+def smallest_session(target: Target) -> tuple[Any, str]:
+    """A session that gives its input of one number, and the name of that. Raises OperationFailed as any."""
+    op = Onnx(Kernels(target.providers()))
+    model = op.model([(op.Identity(op.input(FLOAT32, (1,))), (1,))]).SerializeToString()
+    return open_session(model, {}, session_options(target, ModelConfig()), target, {}), op.inputs[0].name
 
 
 def memory_bytes() -> int:
