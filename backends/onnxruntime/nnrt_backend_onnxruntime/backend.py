@@ -114,8 +114,13 @@ def create(options: Mapping[str, str]) -> OnnxRuntimeBackend:
     provider = options.get("provider", "cpu")
     if provider not in PROVIDERS:
         raise InvalidParameter(f"there is no provider {provider!r}; present: {', '.join(present_providers())}")
-    threads = _number(options, "threads", len(os.sched_getaffinity(0)), least=1)
+    threads = _number(options, "threads", _processors(), least=1)
     return OnnxRuntimeBackend(Target(provider, _number(options, "device_index", 0), threads), options.get("name", ""))
+
+
+def _processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _number(options: Mapping[str, str], name: str, default: int, least: int = 0) -> int:
