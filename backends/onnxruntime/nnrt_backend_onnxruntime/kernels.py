@@ -118,7 +118,9 @@ class Kernels:
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         try:
-            onnxruntime.InferenceSession(model.SerializeToString(), options, providers=list(self._providers))
+            onnxruntime.InferenceSession(
+                model.SerializeToString(), options, providers=list(self._providers), enable_fallback=0
+            )
         except Exception:
             return False
         return True

@@ -160,7 +160,7 @@ def open_session(
         options.add_external_initializers(list(values), list(values.values()))
     providers = list(target.providers(extensions))
     try:
-        session = onnxruntime.InferenceSession(model, options, providers=providers)
+        session = onnxruntime.InferenceSession(model, options, providers=providers, enable_fallback=0)
     except Exception as error:
         if options.graph_optimization_level == GraphOptimizationLevel.ORT_DISABLE_ALL:
             raise OperationFailed(f"ONNX Runtime does not take the model: {error}") from error
@@ -171,7 +171,6 @@ def open_session(
     wanted = PROVIDERS[target.provider]
     if wanted not in session.get_providers():
         raise OperationFailed(f"ONNX Runtime's {wanted} did not start; it would have run on {session.get_providers()}")
-    session.disable_fallback()
     return session
 
 
