@@ -14,7 +14,8 @@ import onnxruntime
 import pytest
 from daemon_process import DaemonProcess
 from networks import convolution_model
-from nnrt_backend_onnxruntime.session import MODES
+from nnrt_backend_onnxruntime.backend import OPTIONS
+from nnrt_backend_onnxruntime.session import MODES, SESSION_OPTIONS
 from onnxruntime_graphs import Net, backend, prepare, reference, require_close, run
 
 from nnrt_client import Compilation, Executor, Runtime, Settings
@@ -224,6 +225,13 @@ def test_extensions_reach_the_session_by_name() -> None:
     graph = net.graph(net.op(N.ABS, net.input(2)))
     model = prepare(graph, extensions={"session.disable_prepacking": b"1"})
     assert model.session.get_session_options().get_session_config_entry("session.disable_prepacking") == "1"
+
+
+def test_the_page_names_every_extension_and_provider_option() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/onnxruntime.md").read_text()
+    assert [name for name in SESSION_OPTIONS if f"`{name.removeprefix('session.')}`" not in page] == []
+    assert [name for name in OPTIONS if f"| `{name}` |" not in page] == []
+    assert [mode.name for mode in MODES if mode.name not in page] == []
 
 
 @pytest.mark.parametrize(

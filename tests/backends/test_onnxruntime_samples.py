@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 from nnrt_backend_onnxruntime.backend import OnnxRuntimeBackend
-from nnrt_backend_onnxruntime.session import Target
+from nnrt_backend_onnxruntime.kernels import Kernels
+from nnrt_backend_onnxruntime.program import lower
+from nnrt_backend_onnxruntime.session import Target, open_session, session_options
 from numpy.typing import NDArray
 from operators.oracles import expected
 from operators.quantized_values import in_steps
@@ -26,11 +28,13 @@ from nnrt_hdi.backend import Cancellation, ModelConfig
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.errors import InvalidParameter, Unsupported
 from nnrt_hdi.graph import Graph
+from nnrt_hdi.ops import infer_graph
 from nnrt_hdi.tensor import UNKNOWN_DIM, TensorSpec
 
 AnyArray = NDArray[Any]
 
-BACKEND = OnnxRuntimeBackend(Target("cpu", 0, 1))
+CPU = Target("cpu", 0, 1)
+BACKEND, KERNELS = OnnxRuntimeBackend(CPU), Kernels(CPU.providers())
 
 # What ONNX Runtime's CPU provider has no kernels for, and the lowerings no other way.
 NO_KERNEL: dict[str, set[NodeType]] = {
@@ -104,6 +108,21 @@ def test_is_restored(sample: Sample) -> None:
     inputs = inputs_of(sample)
     for output in zip(restored.run(inputs, Cancellation()), model.run(inputs, Cancellation()), strict=True):
         np.testing.assert_array_equal(*output)
+
+
+@per_single_sample
+def test_float16(sample: Sample) -> None:
+    """Kept in half of the memory, and computed so where a provider can: here only that it runs."""
+    graph = graph_of(sample.node_type, pairs(sample, sample.arrays()), sample.attrs)
+    wanted = run(graph, inputs_of(sample))
+    halved = run(graph, inputs_of(sample), enable_float16=True)
+    lowered = lower(infer_graph(graph).graph, KERNELS, float16=True, half_kernels=True)
+    options = session_options(CPU, ModelConfig())
+    session = open_session(lowered.model.SerializeToString(), lowered.weights, options, CPU, {})
+    names = [entry.name for entry in session.get_inputs()]
+    computed = session.run(None, dict(zip(names, inputs_of(sample), strict=True)))
+    for results in (halved, computed[: len(wanted)]):  # Behind them is what assertions look at.
+        assert [(y.dtype, y.shape) for y in results] == [(y.dtype, y.shape) for y in wanted]
 
 
 @per_single_sample

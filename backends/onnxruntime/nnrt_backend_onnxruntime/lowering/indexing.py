@@ -5,12 +5,12 @@ ONNX counts negative indices from the end. To NNRt they are errors, so they are 
 
 import numpy as np
 
-from nnrt_backend_onnxruntime.builder import BOOL, INT64, Onnx, Value
+from nnrt_backend_onnxruntime.builder import BOOL, FLOAT32, INT64, Onnx, Value
 from nnrt_backend_onnxruntime.lowering.lowering import Call, known, lowering
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.tensor import UNKNOWN_DIM
 
-INT32 = np.dtype(np.int32)
+INT32, HALF = np.dtype(np.int32), np.dtype(np.float16)
 
 
 @lowering(NodeType.GATHER, moves=True)
@@ -27,8 +27,8 @@ def gather_nd(op: Onnx, _: Call, x: Value, indices: Value) -> Value:
 
 @lowering(NodeType.SCATTER_ND)
 def scatter_nd(op: Onnx, call: Call, indices: Value, updates: Value, shape: Value) -> Value:
-    """Updates summed up at their positions; of BOOL their "or"."""
-    summed = INT32 if updates.dtype == BOOL else updates.dtype
+    """Updates summed up at their positions; of BOOL their "or". Sums of FLOAT16 the CPU refuses, but only in a run."""
+    summed = {BOOL: INT32, HALF: FLOAT32}.get(updates.dtype, updates.dtype)
     return _scattered(op, call, indices, updates.cast(summed), shape, "add").cast(updates.dtype)
 
 
