@@ -22,7 +22,7 @@ from nnrt_hdi.graph import Graph, Node
 from nnrt_hdi.ops import OPERATORS, Operator
 from nnrt_hdi.ops.operands import ANY, FLOATS, INTEGERS, NUMBERS, SIGNED_INTEGERS
 from nnrt_hdi.ops.operator import OperandRule
-from nnrt_hdi.tensor import TensorSpec
+from nnrt_hdi.tensor import QuantParam, TensorSpec
 
 PAGE = Path(__file__).resolve().parent / "operators.md"
 
@@ -141,18 +141,19 @@ def _value(value: Any) -> str:
 
 
 def _backends(node_type: NodeType) -> Iterator[str]:
-    """The backends that say they run a node of this type: the first sample of it, or one of scalars."""
+    """The backends that say they run a node of this type: the first sample of it, or a conversion."""
     sample = next((sample for sample in SAMPLES if sample.node_type is node_type), None)
-    graph = graph_of(node_type, pairs(sample, sample.arrays()), sample.attrs) if sample else _scalars(node_type)
+    graph = graph_of(node_type, pairs(sample, sample.arrays()), sample.attrs) if sample else _conversion(node_type)
     for name in backend_names():
         if all(support.supported for support in load_backend(name).supported(graph)):
             yield name
 
 
-def _scalars(node_type: NodeType) -> Graph:
-    count = len(OPERATORS[node_type].operands)
-    tensors = (TensorSpec(DataType.FLOAT32, ()),) * (count + 1)
-    return Graph(tensors, (Node(node_type, tuple(range(count)), (count,)),), tuple(range(count)), (count,))
+def _conversion(node_type: NodeType) -> Graph:
+    """Of a real number; the parameters of its result are part of the graph, so that there are no samples."""
+    x, y = TensorSpec(DataType.FLOAT32, ()), TensorSpec(DataType.INT8, (), quant=(QuantParam(1.0, 0),))
+    attrs = {"src_t": int(x.data_type), "dst_t": int(y.data_type)}
+    return Graph((x, y), (Node(node_type, (0,), (1,), attrs),), (0,), (1,))
 
 
 def main() -> None:

@@ -1,0 +1,19 @@
+"""The ONNX Runtime backend: graphs as ONNX models, on the providers that ONNX Runtime has here."""
+
+from collections.abc import Mapping
+
+from nnrt_hdi.backend import Backend, BackendSkipped
+
+__all__ = ["create"]
+
+
+def create(options: Mapping[str, str]) -> Backend:
+    """The factory of the entry point. Options: `provider`, `device_index`, `threads`, `name`."""
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
+    except ImportError as error:
+        raise BackendSkipped(f"{error}; install nnrt[onnxruntime]") from error
+    from nnrt_backend_onnxruntime.backend import create
+
+    return create(options)

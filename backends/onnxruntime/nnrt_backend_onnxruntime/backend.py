@@ -1,0 +1,146 @@
+"""The device that a provider of ONNX Runtime makes up."""
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+
+import onnxruntime
+
+from nnrt_backend_onnxruntime.cache import exporter, restored
+from nnrt_backend_onnxruntime.deadlines import Deadlines
+from nnrt_backend_onnxruntime.kernels import Kernels
+from nnrt_backend_onnxruntime.model import OnnxModel, skeleton
+from nnrt_backend_onnxruntime.processor import integer_kernels
+from nnrt_backend_onnxruntime.program import lower
+from nnrt_backend_onnxruntime.session import (
+    PROVIDERS,
+    Target,
+    open_session,
+    present_providers,
+    session_options,
+    smallest_session,
+)
+from nnrt_backend_onnxruntime.single_node import Key, key_of, single_node
+from nnrt_hdi.backend import Backend, BackendSkipped, Capabilities, DeviceInfo, ModelConfig, Support
+from nnrt_hdi.errors import InvalidParameter, NnrtError
+from nnrt_hdi.graph import Graph
+from nnrt_hdi.ops import infer_graph
+
+OPTIONS = ("provider", "device_index", "threads", "name")
+# Answers about nodes that are kept, the latest ones.
+MOST_ANSWERS = 4096
+
+
+class OnnxRuntimeBackend(Backend):
+    """One device of one provider."""
+
+    def __init__(self, target: Target, name: str = "") -> None:
+        """Raises InvalidParameter or BackendSkipped for a device that is not here."""
+        _require_present(target)
+        self._target = target
+        self._kernels = Kernels(target.providers())
+        self._answers: OrderedDict[Key, Support] = OrderedDict()
+        self._deadlines = Deadlines()
+        index = f"-{target.device_index}" if target.device_index else ""
+        self._info = DeviceInfo(
+            device_name=name or f"onnxruntime-{target.provider}{index}",
+            vendor_name="nnrt",
+            device_type=target.device_type,
+            capabilities=Capabilities(
+                float16_precision=True, performance_mode=True, dynamic_input=True, model_cache=True
+            ),
+            backend_name="onnxruntime",
+            backend_version=f"{onnxruntime.__version__} ({', '.join(present_providers())})",
+        )
+
+    def describe(self) -> DeviceInfo:
+        return self._info
+
+    def supported(self, graph: Graph) -> list[Support]:
+        """Each node by itself is lowered, and loaded into ONNX Runtime. Answers are kept."""
+        return [self._supported(graph, index) for index in range(len(graph.nodes))]
+
+    def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> OnnxModel:
+        inference = infer_graph(graph)
+        inference.raise_first_problem()
+        graph = inference.graph
+        entries = integer_kernels(graph)
+        options = session_options(self._target, config, entries)
+        lowered = lower(graph, self._kernels, float16=config.enable_float16, half_kernels=not self._target.is_cpu)
+        progress(0.25)
+        model = lowered.model.SerializeToString()
+        session = open_session(model, lowered.weights, options, self._target, config.extensions)
+        progress(1.0)
+        count, light = len(graph.inputs), skeleton(graph)
+        export = exporter(self._target, light, count, lowered, config, entries)
+        return OnnxModel(session, light, count, lowered.weights, config.max_tensor_bytes, self._deadlines, export)
+
+    def restore(self, cache: Sequence[bytes], config: ModelConfig) -> OnnxModel:
+        return restored(cache, config, self._target, self._deadlines)
+
+    def close(self) -> None:
+        self._deadlines.close()
+
+    def _supported(self, graph: Graph, index: int) -> Support:
+        key = key_of(graph, index)
+        answer = self._answers.get(key)
+        if answer is None:
+            answer = self._answers[key] = self._asked(graph, index)
+            while len(self._answers) > MOST_ANSWERS:
+                self._answers.popitem(last=False)
+        return answer
+
+    def _asked(self, graph: Graph, index: int) -> Support:
+        try:
+            alone = infer_graph(single_node(graph, index))
+            alone.raise_first_problem()
+            lowered = lower(alone.graph, self._kernels, half_kernels=not self._target.is_cpu)
+            options = session_options(self._target, ModelConfig(), integer_kernels(alone.graph))
+            open_session(lowered.model.SerializeToString(), lowered.weights, options, self._target, {})
+        except NnrtError as error:
+            return Support(error.message)
+        return Support()
+
+
+def create(options: Mapping[str, str]) -> OnnxRuntimeBackend:
+    """The factory of the entry point.
+
+    Options: `provider` (cpu, cuda, tensorrt, ...; absent: cpu), `device_index` (absent: 0), `threads` (absent: as many
+    as there are processors), and `name`, of the device.
+    """
+    for option in options:
+        if option not in OPTIONS:
+            raise InvalidParameter(f"the onnxruntime backend has no option {option!r}; it has {', '.join(OPTIONS)}")
+    provider = options.get("provider", "cpu")
+    if provider not in PROVIDERS:
+        raise InvalidParameter(f"there is no provider {provider!r}; present: {', '.join(present_providers())}")
+    threads = _number(options, "threads", _processors(), least=1)
+    return OnnxRuntimeBackend(Target(provider, _number(options, "device_index", 0), threads), options.get("name", ""))
+
+
+def _processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _number(options: Mapping[str, str], name: str, default: int, least: int = 0) -> int:
+    text = options.get(name, str(default))
+    if not (text.isascii() and text.isdigit() and len(text) < 6 and int(text) >= least):
+        raise InvalidParameter(f"option {name} is {text!r}; use a number of {least} or more")
+    return int(text)
+
+
+def _require_present(target: Target) -> None:
+    """Refuse a provider that this ONNX Runtime wasn't built with, or that doesn't start here."""
+    if target.provider not in present_providers():
+        raise InvalidParameter(
+            f"provider {target.provider!r} is not in this ONNX Runtime {onnxruntime.__version__};"
+            f" present: {', '.join(present_providers())}"
+        )
+    target.require_device_index()
+    if target.is_cpu:
+        return
+    try:
+        smallest_session(target)
+    except NnrtError as error:
+        raise BackendSkipped(f"provider {target.provider!r} does not start here: {error}") from error

@@ -1,0 +1,317 @@
+"""The language lowerings are written in: ONNX operators as methods, tensors as values that can be calculated with.
+
+    def swish(op: Onnx, call: Call, x: Value) -> Value:
+        return x * op.Sigmoid(x)
+
+A value may lie in memory in another order of its dimensions than it has. Transposing one only changes how it is read;
+operators that can do with any order are given what lies there (see `orders`), and only for one that can't is an ONNX
+Transpose added, of a constant by numpy. So the transposes between two images in NCHW that an NHWC graph asks for never
+come to be.
+
+Where ONNX Runtime has no kernel for a data type, operands are cast to one that holds their elements (see `kernels`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+
+from nnrt_backend_onnxruntime import orders
+from nnrt_backend_onnxruntime.kernels import IR_VERSION, OPSET, AnyDType, Kernels, widened
+from nnrt_hdi.tensor import UNKNOWN_DIM, Shape
+
+# Constants of up to this many bytes stand in the model itself, larger ones beside it.
+EMBEDDED_BYTES = 1024
+# Where a model says that they are: no file, for the session is given them.
+WEIGHTS = "weights"
+
+AnyArray = NDArray[Any]
+
+BOOL, INT64, FLOAT32 = np.dtype(np.bool_), np.dtype(np.int64), np.dtype(np.float32)
+
+_TRUTH = frozenset({"And", "Equal", "Greater", "GreaterOrEqual", "IsNaN", "Less", "LessOrEqual", "Not", "Or", "Xor"})
+_NUMBERS = frozenset({"ArgMax", "NonMaxSuppression", "Shape", "Size"})
+# The operand whose data type the result has, where it isn't the first.
+_LEADING = {"Where": 1, "QuantizeLinear": 2, "DequantizeLinear": 1}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Value:
+    """A tensor of the model under construction.
+
+    In memory its dimension order[n] is the n-th; an empty order is the one it has. A constant has its elements `data`
+    as they lie in memory. `shape` is what is known of a node's operand or result, and `elements` are those of a small
+    constant: all that a lowering may decide by.
+    """
+
+    op: "Onnx"
+    dtype: AnyDType
+    rank: int | None
+    name: str = ""
+    data: AnyArray | None = None
+    order: Shape = ()
+    shape: Shape = ()
+    elements: AnyArray | None = None
+
+    def __add__(self, other: "Given") -> "Value":
+        return self.op.Add(self, other)
+
+    def __sub__(self, other: "Given") -> "Value":
+        return self.op.Sub(self, other)
+
+    def __mul__(self, other: "Given") -> "Value":
+        return self.op.Mul(self, other)
+
+    def __truediv__(self, other: "Given") -> "Value":
+        return self.op.Div(self, other)
+
+    def __neg__(self) -> "Value":
+        return self.op.Neg(self)
+
+    def cast(self, dtype: AnyDType) -> "Value":
+        """The same elements in another data type."""
+        if dtype == self.dtype:
+            return self
+        if self.data is not None:
+            with np.errstate(all="ignore"):
+                return replace(self, dtype=dtype, data=self.data.astype(dtype), elements=None)
+        return self.op.Cast(self, to=element_type(dtype))
+
+    def transposed(self, order: Sequence[int]) -> "Value":
+        """With dimension order[n] as the n-th: only read so."""
+        shape = tuple(self.shape[axis] for axis in order) if self.shape else ()
+        return replace(self, rank=len(order), order=orders.after(self.order, order), shape=shape, elements=None)
+
+
+Given = Value | int | float | AnyArray
+
+
+class Onnx:
+    """An ONNX model under construction. Its methods that begin with a capital are the operators of ONNX."""
+
+    def __init__(self, kernels: Kernels) -> None:
+        self.kernels = kernels
+        self.place = ""
+        self.inputs: list[onnx.ValueInfoProto] = []
+        self.nodes: list[onnx.NodeProto] = []
+        self.weights: dict[str, AnyArray] = {}
+        self._initializers: list[onnx.TensorProto] = []
+        self._constants: dict[tuple[int, Shape, Shape, AnyDType], tuple[str, AnyArray]] = {}
+        self._transposes: dict[tuple[str, Shape], str] = {}
+        self._names = 0
+
+    def __getattr__(self, op_type: str) -> Callable[..., Value]:
+        if not op_type[:1].isupper():
+            raise AttributeError(op_type)
+        return partial(self._one, op_type)
+
+    def _one(self, op_type: str, *inputs: Given | None, **attrs: Any) -> Value:
+        (value,) = self.several(op_type, 1, *inputs, **attrs)
+        return value
+
+    def several(self, op_type: str, outputs: int, *inputs: Given | None, **attrs: Any) -> tuple[Value, ...]:
+        """An operator with several outputs. Numbers become constants of the data type of the first tensor."""
+        values = self._values(op_type, inputs)
+        values, attrs, order, rank = orders.arranged(op_type, values, attrs)
+        lead = values[_LEADING.get(op_type, 0)] if values else None
+        dtype = lead.dtype if lead else FLOAT32
+        wide = dtype if lead is None or op_type == "Cast" else self._kernel_type(op_type, values, dtype, attrs, outputs)
+        if wide != dtype:
+            dtypes = widened(op_type, [value.dtype if value is not None else None for value in values], dtype, wide)
+            values = [value and value.cast(to or wide) for value, to in zip(values, dtypes, strict=True)]
+        names = [self._memory(value) if value is not None else "" for value in values]
+        results = [self._new_name(op_type) for _ in range(outputs)]
+        node_name = f"{self.place}/{results[0]}"
+        self.nodes.append(helper.make_node(op_type, names, results, name=node_name, **attrs))
+        made_types = [_result_type(op_type, number, wide, attrs) for number in range(outputs)]
+        made = (Value(self, result, rank, name, order=order) for name, result in zip(results, made_types, strict=True))
+        return tuple(value.cast(dtype) if value.dtype == wide else value for value in made)
+
+    def input(self, dtype: AnyDType, shape: Shape) -> Value:
+        """A tensor that a run is given."""
+        name = self._new_name("input")
+        dims = [f"{name}_{axis}" if dim == UNKNOWN_DIM else dim for axis, dim in enumerate(shape)]
+        self.inputs.append(helper.make_tensor_value_info(name, element_type(dtype), dims))
+        return Value(self, dtype, len(shape), name, shape=shape)
+
+    def constant(self, data: AnyArray, elements: AnyArray | None = None) -> Value:
+        return Value(self, data.dtype, data.ndim, data=data, shape=data.shape, elements=elements)
+
+    def scalar(self, number: float, dtype: AnyDType) -> Value:
+        with np.errstate(all="ignore"):
+            return self.constant(np.array(number).astype(dtype))
+
+    def ints(self, numbers: Sequence[int]) -> Value:
+        """A vector of INT64, as ONNX takes axes and sizes."""
+        return self.constant(np.array(numbers, INT64))
+
+    def size(self, x: Value, axis: int) -> "int | Value":
+        """The length of a dimension: a number if it is known, else a vector of one that the run makes."""
+        if x.shape and x.shape[axis] != UNKNOWN_DIM:
+            return x.shape[axis]
+        at = orders.place(x.order, axis)
+        return self.Shape(replace(x, order=()), start=at, end=at + 1)
+
+    def sizes(self, x: Value) -> Value:
+        """All dimensions of x, as a vector."""
+        assert x.rank is not None
+        return self.vector([self.size(x, axis) for axis in range(x.rank)])
+
+    def vector(self, parts: "Sequence[int | Value]") -> Value:
+        """Numbers and vectors of INT64 behind each other."""
+        if all(isinstance(part, int) for part in parts):
+            return self.ints([part for part in parts if isinstance(part, int)])
+        if len(parts) == 1 and isinstance(parts[0], Value):
+            return parts[0]
+        return self.Concat(*(self.ints([part]) if isinstance(part, int) else part for part in parts), axis=0)
+
+    def range(self, start: int, limit: "int | Value", delta: int) -> Value:
+        """Numbers from start to limit, which says their data type; INT64 if it is none."""
+        dtype = limit.dtype if isinstance(limit, Value) else INT64
+        numbers = (self._value(number, dtype) for number in (start, limit, delta))
+        return replace(self.Range(*numbers), rank=1)
+
+    def reshape(self, x: Value, shape: "Sequence[int | Value]") -> Value:
+        """x in another shape; a single dimension that nothing is known of takes the rest."""
+        x, wanted = self.plain(x), self.vector(shape)
+        if x.data is not None and wanted.data is not None:
+            return self.constant(x.data.reshape(wanted.data.tolist()), x.elements)
+        holds_zero = wanted.data is not None and 0 in wanted.data
+        return replace(self.Reshape(x, wanted, **({"allowzero": 1} if holds_zero else {})), rank=len(shape))
+
+    def unsqueeze(self, x: Value, axes: Sequence[int]) -> Value:
+        """x with dimensions of length 1 at these places of the result."""
+        if not axes:
+            return x
+        assert x.rank is not None
+        return replace(self.Unsqueeze(x, self.ints(axes)), rank=x.rank + len(axes))
+
+    def squeeze(self, x: Value, axes: Sequence[int]) -> Value:
+        """x without these dimensions of length 1."""
+        if not axes:
+            return x
+        assert x.rank is not None
+        return replace(self.Squeeze(x, self.ints(axes)), rank=x.rank - len(axes))
+
+    def plain(self, x: Value) -> Value:
+        """x in memory as it is."""
+        return self.in_order(x, ())
+
+    def in_order(self, x: Value, order: Shape) -> Value:
+        """x in memory with dimension order[n] as the n-th."""
+        if x.order == order:
+            return x
+        permutation = orders.between(x.order, order)
+        if x.data is not None:
+            return replace(x, data=x.data.transpose(permutation), order=order)
+        key = x.name, permutation
+        if key not in self._transposes:
+            self._transposes[key] = self._moved(x, permutation, order)
+        return replace(x, name=self._transposes[key], order=order)
+
+    def _moved(self, x: Value, permutation: Shape, order: Shape) -> str:
+        """The name of a tensor with the dimensions in memory permuted; where only such of length 1 move, reshaped."""
+        name = self._new_name("Transpose")
+        if x.shape and _is_in_place([x.shape[axis] for axis in x.order or range(len(x.shape))], permutation):
+            sizes = [x.shape[axis] for axis in order or range(len(x.shape))]
+            if sizes.count(UNKNOWN_DIM) < 2 and 0 not in sizes:
+                shape = self._memory(self.ints(sizes))
+                self.nodes.append(helper.make_node("Reshape", [x.name, shape], [name], name=f"{self.place}/{name}"))
+                return name
+        node = helper.make_node("Transpose", [x.name], [name], name=f"{self.place}/{name}", perm=permutation)
+        self.nodes.append(node)
+        return name
+
+    def model(self, outputs: Sequence[tuple[Value, Shape]]) -> onnx.ModelProto:
+        """The model with these outputs, each with what is known of its shape; large constants are `weights`."""
+        given = {info.name for info in self.inputs}
+        infos: list[onnx.ValueInfoProto] = []
+        for value, shape in outputs:
+            plain = self.plain(value)
+            name = self._memory(plain)
+            if value.data is not None or name in given:  # An output has a tensor of its own.
+                name = self._memory(self.Identity(plain))
+            given.add(name)
+            dims = [None if dim == UNKNOWN_DIM else dim for dim in shape]
+            infos.append(helper.make_tensor_value_info(name, element_type(value.dtype), dims))
+        graph = helper.make_graph(self.nodes, "nnrt", self.inputs, infos, self._initializers)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+
+    def _values(self, op_type: str, inputs: Sequence[Given | None]) -> list[Value | None]:
+        """Operands as values: arrays are constants, and so are numbers, of the data type of the first tensor."""
+        tensors = inputs[1:] if op_type == "Where" else inputs
+        dtype = next((given.dtype for given in tensors if isinstance(given, Value)), FLOAT32)
+        return [given if given is None else self._value(given, dtype) for given in inputs]
+
+    def _value(self, given: Given, dtype: AnyDType) -> Value:
+        if isinstance(given, Value):
+            return given
+        return self.constant(given) if isinstance(given, np.ndarray) else self.scalar(given, dtype)
+
+    def _kernel_type(
+        self, op_type: str, values: Sequence[Value | None], dtype: AnyDType, attrs: Mapping[str, Any], outputs: int
+    ) -> AnyDType:
+        dtypes = [value.dtype if value is not None else None for value in values]
+        return self.kernels.type_for(op_type, dtypes, dtype, attrs, outputs)
+
+    def _memory(self, value: Value) -> str:
+        """The name of the ONNX tensor that holds what lies in memory."""
+        data = value.data
+        if data is None:
+            return value.name
+        key = (data.ctypes.data, data.shape, data.strides, data.dtype)
+        if key not in self._constants:
+            name = self._new_name("constant")
+            self._constants[key] = name, data  # The array, too, for another one may not come to lie there.
+            self._initializers.append(self._initializer(name, data))
+        return self._constants[key][0]
+
+    def _initializer(self, name: str, data: AnyArray) -> onnx.TensorProto:
+        # Copied only if it was transposed.
+        array = np.ascontiguousarray(data).reshape(data.shape)
+        if array.nbytes <= EMBEDDED_BYTES:
+            return numpy_helper.from_array(array, name)
+        self.weights[name] = array
+        return external_tensor(name, array)
+
+    def _new_name(self, kind: str) -> str:
+        self._names += 1
+        return f"{kind}_{self._names}"
+
+
+def _is_in_place(sizes: Sequence[int], permutation: Shape) -> bool:
+    """Whether a permutation leaves dimensions longer than 1 in their order, and so all elements."""
+    kept = [axis for axis in permutation if sizes[axis] != 1]
+    return kept == sorted(kept)
+
+
+def _result_type(op_type: str, number: int, lead: AnyDType, attrs: Mapping[str, Any]) -> AnyDType:
+    """The data type of an operator's result, from that of its leading operand."""
+    if op_type == "Cast":
+        return np.dtype(helper.tensor_dtype_to_np_dtype(attrs["to"]))
+    if op_type in _TRUTH:
+        return BOOL
+    return INT64 if op_type in _NUMBERS or (op_type == "TopK" and number == 1) else lead
+
+
+def external_tensor(name: str, array: AnyArray) -> onnx.TensorProto:
+    """An initializer whose elements are given to the session beside the model."""
+    tensor = onnx.TensorProto(
+        name=name,
+        data_type=element_type(array.dtype),
+        dims=array.shape,
+        data_location=onnx.TensorProto.EXTERNAL,
+    )
+    for key, entry in (("location", WEIGHTS), ("offset", "0"), ("length", str(array.nbytes))):
+        tensor.external_data.add(key=key, value=entry)
+    return tensor
+
+
+def element_type(dtype: AnyDType) -> int:
+    """ONNX's number of a data type."""
+    return int(helper.np_dtype_to_tensor_dtype(dtype))

@@ -1,0 +1,237 @@
+"""Compiled models as bytes: what ONNX Runtime made of a graph, and what must be so for it to run elsewhere.
+
+    part 0   what it was made for, and the SHA-256 of the others
+    part 1   the graph without its large constants: data types, and the shapes that follow from those of the inputs
+    part 2   the optimized ONNX model
+    part 3   its large constants, one behind the other
+
+All of it may come from anybody. ONNX Runtime gets no model that names a file, brings functions or operators of its own,
+or holds one that loads code.
+"""
+
+import hashlib
+import json
+import math
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from google.protobuf.message import DecodeError
+from onnx import helper
+
+from nnrt_backend_onnxruntime import processor
+from nnrt_backend_onnxruntime.builder import WEIGHTS, AnyArray
+from nnrt_backend_onnxruntime.deadlines import Deadlines
+from nnrt_backend_onnxruntime.kernels import names
+from nnrt_backend_onnxruntime.model import OnnxModel
+from nnrt_backend_onnxruntime.program import Lowered, asserted
+from nnrt_backend_onnxruntime.session import Target, open_session, session_options
+from nnrt_hdi.backend import ModelConfig
+from nnrt_hdi.container import packed, unpacked
+from nnrt_hdi.errors import InvalidFile, NnrtError, OperationFailed
+from nnrt_hdi.graph import Graph
+from nnrt_hdi.graph_file import packed_graph, unpacked_graph
+from nnrt_hdi.ops import infer_graph
+from nnrt_hdi.tensor import TensorSpec
+
+KIND = "onnxruntime model"
+MODEL_FILE = "model.onnx"
+
+# Constants of more bytes stand beside the exported model.
+LEAST_EXTERNAL_BYTES = 1024
+
+# ONNX's own operators, and those that ONNX Runtime's optimizations make of them. All others could do anything, such as
+# to load an engine from a file.
+_DOMAINS = frozenset({"", "ai.onnx", "com.microsoft", "com.microsoft.nchwc"})
+_FUSED = names(
+    """
+    BiasGelu BiasSoftmax BiasSplitGelu ConvTransposeWithDynamicPads DynamicQuantizeLSTM DynamicQuantizeMatMul
+    FastGelu FusedConv FusedGemm FusedMatMul FusedMatMulActivation Gelu GroupNorm MatMulInteger16
+    MatMulIntegerToFloat MulInteger NhwcFusedConv NhwcMaxPool QGemm QLinearAdd QLinearAveragePool QLinearConcat
+    QLinearConv QLinearGlobalAveragePool QLinearLeakyRelu QLinearMul QLinearReduceMean QLinearSigmoid QLinearSoftmax
+    QLinearWhere QuickGelu DequantizeLinear QuantizeLinear SkipLayerNormalization SkipSimplifiedLayerNormalization
+    TransposeMatMul
+    """
+)
+
+
+def exporter(
+    target: Target, graph: Graph, input_count: int, lowered: Lowered, config: ModelConfig, entries: Mapping[str, str]
+) -> Callable[[], list[bytes]]:
+    """A function that gives the compiled model as bytes; `graph` has large constants as inputs behind the first."""
+
+    def export() -> list[bytes]:
+        model, weights = _optimized(target, lowered, config, entries)
+        parts = [b"".join(packed_graph(graph)), model, weights]
+        about = {
+            "made_for": _binding(target),
+            "inputs": input_count,
+            "parts": [hashlib.sha256(part).hexdigest() for part in parts],
+        }
+        return [b"".join(packed(KIND, about, ())), *parts]
+
+    return export
+
+
+def restored(parts: Sequence[bytes], config: ModelConfig, target: Target, deadlines: Deadlines) -> OnnxModel:
+    """The model that was exported; loaded as it is, without optimizing it again. Raises InvalidFile for any other."""
+    options = session_options(target, config)
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    about = _about(parts, target)
+    graph, input_count = _graph(about, parts[1])
+    model = _checked_model(parts[2], len(parts[3]))
+    weights = dict(_weights(model, parts[3]))
+    try:
+        session = open_session(parts[2], weights, options, target, config.extensions)
+    except OperationFailed as error:
+        raise InvalidFile(f"ONNX Runtime does not take it: {error.message}") from error
+    _require_interface(session, graph, input_count)
+    return OnnxModel(session, graph, input_count, weights, config.max_tensor_bytes, deadlines, lambda: list(parts))
+
+
+def _optimized(
+    target: Target, lowered: Lowered, config: ModelConfig, entries: Mapping[str, str]
+) -> tuple[bytes, bytes]:
+    """The model as ONNX Runtime leaves it after its optimizations, and its large constants."""
+    with tempfile.TemporaryDirectory(prefix="nnrt-onnxruntime-") as folder:
+        options = session_options(target, config, entries)
+        options.optimized_model_filepath = str(Path(folder, MODEL_FILE))
+        options.add_session_config_entry("session.optimized_model_external_initializers_file_name", WEIGHTS)
+        options.add_session_config_entry(
+            "session.optimized_model_external_initializers_min_size_in_bytes", str(LEAST_EXTERNAL_BYTES)
+        )
+        open_session(lowered.model.SerializeToString(), lowered.weights, options, target, config.extensions)
+        weights = Path(folder, WEIGHTS)
+        return Path(folder, MODEL_FILE).read_bytes(), weights.read_bytes() if weights.exists() else b""
+
+
+def _binding(target: Target) -> dict[str, Any]:
+    """What has to be the same for a compiled model to be of use."""
+    return {
+        "onnxruntime": onnxruntime.__version__,
+        "build": onnxruntime.get_build_info(),
+        "provider": target.provider,
+        "device": _device(target),
+        "processor": processor.identity(),
+    }
+
+
+def _device(target: Target) -> str:
+    """What the compiled model depends on of an accelerator: what it is, where ONNX Runtime says so."""
+    devices = [
+        f"{device.ep_name} {device.device.vendor} {device.device.vendor_id} {device.device.device_id}"
+        for device in onnxruntime.get_ep_devices()
+        if not target.is_cpu and device.ep_name != "CPUExecutionProvider"
+    ]
+    return "; ".join(sorted(devices))
+
+
+def _about(parts: Sequence[bytes], target: Target) -> Mapping[str, Any]:
+    """What the header says, if the other parts are those it was written for, and this is where they were made for."""
+    if len(parts) != 4:
+        raise InvalidFile(f"it has {len(parts)} parts; a model of this backend has 4")
+    about, _ = unpacked(KIND, parts[0])
+    made_for, here = about.get("made_for"), _binding(target)
+    if made_for != here:
+        raise InvalidFile(f"it was made for {_shown(made_for)}; this is {_shown(here)}: compile the model again")
+    if about.get("parts") != [hashlib.sha256(part).hexdigest() for part in parts[1:]]:
+        raise InvalidFile("its parts are not those that were written; it is damaged")
+    return about
+
+
+def _shown(binding: Any) -> str:
+    return json.dumps(binding)[:512]
+
+
+def _graph(about: Mapping[str, Any], part: bytes) -> tuple[Graph, int]:
+    """The graph, and how many of its inputs are those of a run."""
+    inference = infer_graph(unpacked_graph(part))
+    try:
+        inference.raise_first_problem()
+    except NnrtError as error:
+        raise InvalidFile(f"its graph is not sound: {error}") from error
+    count, most = about.get("inputs"), len(inference.graph.inputs)
+    if not isinstance(count, int) or not 0 <= count <= most:
+        raise InvalidFile(f"it has {count!r} inputs, its graph {most}")
+    return inference.graph, count
+
+
+def _checked_model(data: bytes, weights_bytes: int) -> onnx.ModelProto:
+    """The model, if there is nothing in it but known operators and tensors whose elements are here."""
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except DecodeError as error:
+        raise InvalidFile(f"its model is no ONNX: {error}") from error
+    if model.functions or model.training_info or model.graph.sparse_initializer or model.graph.quantization_annotation:
+        raise InvalidFile("its model has functions, training or sparse tensors; compiled models have none")
+    for node in model.graph.node:
+        _check_node(node)
+    for tensor in model.graph.initializer:
+        _place(tensor, weights_bytes)
+    return model
+
+
+def _check_node(node: onnx.NodeProto) -> None:
+    if node.domain not in _DOMAINS or (node.domain == "com.microsoft" and node.op_type not in _FUSED):
+        raise InvalidFile(f"its model has the operator {node.domain}.{node.op_type}; compiled models don't")
+    for attribute in node.attribute:
+        if attribute.HasField("g") or attribute.graphs or attribute.HasField("sparse_tensor"):
+            raise InvalidFile(f"its model has a graph inside {node.op_type}; compiled models don't")
+        for tensor in (attribute.t, *attribute.tensors):
+            if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.external_data:
+                raise InvalidFile(f"an attribute of {node.op_type} is in a file; compiled models name none")
+
+
+def _weights(model: onnx.ModelProto, data: bytes) -> Iterator[tuple[str, AnyArray]]:
+    """The large constants by name, as views of the bytes."""
+    for tensor in model.graph.initializer:
+        place = _place(tensor, len(data))
+        if place is not None:
+            dtype, count, offset = place
+            yield tensor.name, np.frombuffer(data, dtype, count, offset).reshape(tuple(tensor.dims))
+
+
+def _place(tensor: onnx.TensorProto, weights_bytes: int) -> tuple[np.dtype[Any], int, int] | None:
+    """Data type, number and offset of a tensor's elements in the weights; None where they are in the model."""
+    if tensor.data_location != onnx.TensorProto.EXTERNAL:
+        if tensor.external_data:
+            raise InvalidFile(f"its tensor {tensor.name!r} is in a file; compiled models name none")
+        return None
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    if entries.get("location") != WEIGHTS:
+        raise InvalidFile(f"its tensor {tensor.name!r} is in the file {entries.get('location')!r}; only in {WEIGHTS!r}")
+    try:
+        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
+        offset, length = int(entries.get("offset", "0")), int(entries["length"])
+    except (KeyError, ValueError) as error:
+        raise InvalidFile(f"its tensor {tensor.name!r} doesn't say where its elements are") from error
+    count = math.prod(tensor.dims)
+    if min((*tensor.dims, 0)) < 0 or length != count * dtype.itemsize:
+        raise InvalidFile(f"its tensor {tensor.name!r} {list(tensor.dims)} has {length} bytes")
+    if not 0 <= offset <= weights_bytes - length or offset % dtype.itemsize:
+        raise InvalidFile(f"its tensor {tensor.name!r} is at {offset}, outside of the weights, or not aligned")
+    return dtype, count, offset
+
+
+def _require_interface(session: Any, graph: Graph, input_count: int) -> None:
+    """Refuse a model whose inputs and outputs aren't those of its graph."""
+    looked_at = [graph.tensors[at] for index in asserted(graph) for at in graph.nodes[index].inputs]
+    for kind, entries, specs in (
+        ("inputs", session.get_inputs(), graph.input_specs[:input_count]),
+        ("outputs", session.get_outputs(), (*graph.output_specs, *looked_at)),
+    ):
+        given = [(entry.type, len(entry.shape)) for entry in entries]
+        wanted = [(_type_name(spec), spec.rank) for spec in specs]
+        if given != wanted:
+            raise InvalidFile(f"its model has the {kind} {given}; its graph has {wanted}")
+
+
+def _type_name(spec: TensorSpec) -> str:
+    names = {"float32": "float", "float64": "double"}
+    name = spec.numpy_dtype.name
+    return f"tensor({names.get(name, name)})"

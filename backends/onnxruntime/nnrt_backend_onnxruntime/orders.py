@@ -1,0 +1,179 @@
+"""How ONNX's operators take tensors whose dimensions lie in another order in memory.
+
+The one place where layouts are dealt with. An order says which dimension is the n-th in memory; an empty one that all
+are in their places. An operator that is not named here gets its operands in their own order, transposed if need be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nnrt_backend_onnxruntime.kernels import names
+from nnrt_hdi.tensor import Shape
+
+if TYPE_CHECKING:
+    from nnrt_backend_onnxruntime.builder import Value
+
+Values = list["Value | None"]
+Attrs = dict[str, Any]
+# Operands and attributes as they are for memory, order and rank of the results.
+Arrangement = tuple[Values, Attrs, Shape, "int | None"]
+Rule = Callable[[Values, Attrs, Shape], Arrangement]
+
+
+def after(order: Shape, permutation: Sequence[int]) -> Shape:
+    """The order in memory of a tensor with this one when it is read by a permutation."""
+    read = {axis: at for at, axis in enumerate(permutation)}
+    return _normal(tuple(read[axis] for axis in order or range(len(permutation))))
+
+
+def between(order: Shape, wanted: Shape) -> Shape:
+    """The permutation of memory that brings one order to another."""
+    places = {axis: at for at, axis in enumerate(order or range(len(wanted)))}
+    return tuple(places[axis] for axis in wanted or range(len(order)))
+
+
+def place(order: Shape, axis: int) -> int:
+    """Where in memory a dimension is."""
+    return order.index(axis % len(order)) if order else axis
+
+
+def arranged(op_type: str, values: Values, attrs: Attrs) -> Arrangement:
+    """Operands and attributes of an operator for its work on memory, and what is known of the results."""
+    order = next((value.order for value in values if value is not None and value.order), ())
+    if not order:
+        return values, attrs, (), _rank(op_type, values)
+    rule = _RULES.get(op_type)
+    if rule and all(value is None or value.rank is not None for value in values):
+        return rule(values, attrs, order)
+    return [value and value.op.plain(value) for value in values], attrs, (), _rank(op_type, values)
+
+
+def _rank(op_type: str, values: Values) -> int | None:
+    if op_type in _POINTWISE:
+        ranks = [value.rank for value in values if value is not None]
+        return None if None in ranks else max(rank for rank in ranks if rank is not None)
+    return values[0].rank if op_type in _KEEP_RANK and values and values[0] is not None else None
+
+
+def _pointwise(values: Values, attrs: Attrs, order: Shape) -> Arrangement:
+    rank = max(value.rank or 0 for value in values if value is not None)
+    # Of operands of full rank, one that lies in another order decides for all.
+    order = next((value.order for value in values if value is not None and value.rank == rank and value.order), ())
+    return [value and _spread(value, rank, order) for value in values], attrs, order, rank
+
+
+def _spread(value: Value, rank: int, order: Shape) -> Value:
+    """An operand that broadcasts, in the order of one with all dimensions."""
+    if value.rank == rank:
+        return value.op.in_order(value, order)
+    value = value.op.plain(value)
+    if not value.rank or not order:
+        return value
+    if value.data is not None:
+        shape = (1,) * (rank - value.rank) + value.data.shape
+        return value.op.in_order(value.op.constant(value.data.reshape(shape)), order)
+    if value.rank == 1:
+        behind = rank - 1 - place(order, rank - 1)
+        return value.op.unsqueeze(value, range(1, 1 + behind))
+    return value.op.in_order(value.op.unsqueeze(value, range(rank - value.rank)), order)
+
+
+def _along_axis(default: int) -> Rule:
+    """All tensors of full rank in one order, which `axis` is counted in."""
+
+    def rule(values: Values, attrs: Attrs, order: Shape) -> Arrangement:
+        ordered = [
+            value.op.in_order(value, order) if value is not None and value.rank == len(order) else value
+            for value in values
+        ]
+        at = place(order, attrs.get("axis", default))
+        return ordered, {**attrs, "axis": at}, order, len(order)
+
+    return rule
+
+
+def _scaled(values: Values, attrs: Attrs, order: Shape) -> Arrangement:
+    """Quantization: along an axis if there are several scales."""
+    scale = values[1]
+    if scale is not None and scale.rank == 0:
+        return values, attrs, order, len(order)
+    return _along_axis(1)(values, attrs, order)
+
+
+def _reduced(values: Values, attrs: Attrs, order: Shape) -> Arrangement:
+    """The dimensions in a constant operand folded."""
+    x, axes = values
+    assert x is not None
+    if axes is None or axes.data is None:
+        return [x.op.plain(x), axes], attrs, (), x.rank if attrs.get("keepdims", 1) else None
+    folded = [place(order, int(axis)) for axis in axes.data]
+    arranged_values: Values = [x, x.op.ints(sorted(folded))]
+    if attrs.get("keepdims", 1):
+        return arranged_values, attrs, order, len(order)
+    kept = [axis for at, axis in enumerate(order) if at not in folded]
+    numbers = {axis: number for number, axis in enumerate(sorted(kept))}
+    return arranged_values, attrs, _normal(tuple(numbers[axis] for axis in kept)), len(kept)
+
+
+def _padded(values: Values, attrs: Attrs, order: Shape) -> Arrangement:
+    """[all before, all behind] in a constant operand."""
+    x, pads, *rest = values
+    assert x is not None
+    if pads is None or pads.data is None:
+        return [x.op.plain(x), pads, *rest], attrs, (), x.rank
+    permuted = pads.data.reshape(2, -1)[:, list(order)].reshape(-1)
+    return [x, x.op.constant(permuted), *rest], attrs, order, x.rank
+
+
+def _sliced(values: Values, attrs: Attrs, order: Shape) -> Arrangement:
+    """Dimensions named in a constant operand."""
+    x, starts, ends, axes, *steps = values
+    assert x is not None
+    if axes is None or axes.data is None:
+        return [x.op.plain(x), starts, ends, axes, *steps], attrs, (), x.rank
+    places = x.op.ints([place(order, int(axis)) for axis in axes.data])
+    return [x, starts, ends, places, *steps], attrs, order, x.rank
+
+
+def _tiled(values: Values, attrs: Attrs, order: Shape) -> Arrangement:
+    """A number for each dimension in a constant operand."""
+    x, repeats = values
+    assert x is not None
+    if repeats is None or repeats.data is None:
+        return [x.op.plain(x), repeats], attrs, (), x.rank
+    return [x, x.op.constant(np.asarray(repeats.data)[list(order)])], attrs, order, x.rank
+
+
+def _normal(order: Shape) -> Shape:
+    return () if order == tuple(range(len(order))) else order
+
+
+_POINTWISE = names(
+    """
+    Abs Add And BitwiseAnd Cast Ceil Clip Cos Div Elu Equal Erf Exp Floor Gelu Greater GreaterOrEqual HardSigmoid
+    HardSwish Identity IsNaN LeakyRelu Less LessOrEqual Log Max Min Mod Mul Neg Not Or PRelu Pow Reciprocal Relu
+    Round Selu Sigmoid Sign Sin Softplus Softsign Sqrt Sub Tanh Where Xor
+    """
+)
+_REDUCTIONS = names("ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare")
+_KEEP_RANK = names(
+    """
+    AveragePool BatchNormalization Concat Conv ConvTranspose DequantizeLinear GatherElements GlobalAveragePool
+    InstanceNormalization LRN LayerNormalization LogSoftmax MaxPool Pad QuantizeLinear Resize ScatterND Slice
+    Softmax Split Tile TopK
+    """
+)
+_RULES: dict[str, Rule] = {
+    **dict.fromkeys(_POINTWISE, _pointwise),
+    **dict.fromkeys(_REDUCTIONS, _reduced),
+    **dict.fromkeys(("Concat", "Split"), _along_axis(0)),
+    **dict.fromkeys(("Softmax", "LogSoftmax", "TopK"), _along_axis(-1)),
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _scaled),
+    "Pad": _padded,
+    "Slice": _sliced,
+    "Tile": _tiled,
+}

@@ -1,0 +1,192 @@
+"""A graph as an ONNX model: its nodes lowered one after the other."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import onnx
+
+from nnrt_backend_onnxruntime.builder import FLOAT32, AnyArray, Onnx, Value
+from nnrt_backend_onnxruntime.kernels import AnyDType, Kernels
+from nnrt_backend_onnxruntime.lowering import LOWERINGS
+from nnrt_backend_onnxruntime.lowering.lowering import Call, Lowering
+from nnrt_backend_onnxruntime.quantized import clamped, dequantize, quantize
+from nnrt_hdi.enums import ActivationType, NodeType
+from nnrt_hdi.errors import InvalidParameter, NnrtError, Unsupported
+from nnrt_hdi.graph import Graph
+from nnrt_hdi.ops import OPERATORS
+from nnrt_hdi.ops.activation import FUSABLE
+from nnrt_hdi.ops.quantized import RealView, Scaling, real_spec
+from nnrt_hdi.tensor import TensorSpec
+
+HALF = np.dtype(np.float16)
+
+# Operators that make of numbers what is none. Quantized it is 0, which ONNX Runtime has no rule for.
+UNDEFINED = frozenset(
+    {
+        NodeType.DIV_FUSION,
+        NodeType.FUSED_BATCH_NORM,
+        NodeType.INSTANCE_NORM,
+        NodeType.L2_NORMALIZE_FUSION,
+        NodeType.LAYER_NORM_FUSION,
+        NodeType.LOG,
+        NodeType.MOD,
+        NodeType.POW_FUSION,
+        NodeType.REAL_DIV,
+        NodeType.REDUCE_FUSION,
+        NodeType.RSQRT,
+        NodeType.SQRT,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """An ONNX model, and the elements of its large constants by name."""
+
+    model: onnx.ModelProto
+    weights: Mapping[str, AnyArray]
+
+
+def lower(graph: Graph, kernels: Kernels, *, float16: bool = False, half_kernels: bool = False) -> Lowered:
+    """The ONNX model of a graph that has been inferred.
+
+    Behind the graph's outputs it has those that its assertions look at. `float16` keeps what the graph has as FLOAT32
+    in half of it, `half_kernels` computes FLOAT16 as such instead of in FLOAT32. Raises Unsupported for a node that
+    ONNX Runtime can't compute.
+    """
+    return _Program(graph, Onnx(kernels), float16, half_kernels).lowered()
+
+
+def asserted(graph: Graph) -> list[int]:
+    """The ASSERT nodes, which ONNX lacks: condition and data of each are looked at when a run has ended."""
+    return [index for index in graph.order if graph.nodes[index].type is NodeType.ASSERT]
+
+
+class _Program:
+    """The lowering of one graph."""
+
+    def __init__(self, graph: Graph, op: Onnx, float16: bool, half_kernels: bool) -> None:
+        self._graph = graph
+        self._op = op
+        self._float16 = float16
+        self._half_kernels = half_kernels
+        self._values: dict[int, Value] = {}
+
+    def lowered(self) -> Lowered:
+        graph, op = self._graph, self._op
+        for index in graph.inputs:
+            spec = graph.tensors[index]
+            self._values[index] = op.input(spec.numpy_dtype, spec.shape).cast(self._stored(spec))
+        for index, constant in graph.constants.items():
+            self._values[index] = self._constant(index, constant.data, constant.shape_value)
+        for index in graph.order:
+            op.place = graph.place(index)
+            try:
+                self._lower(index)
+            except NnrtError as error:
+                raise error.at(graph.place(index)) from error
+        op.place = ""
+        outputs = [*graph.outputs, *(at for index in asserted(graph) for at in graph.nodes[index].inputs)]
+        model = op.model([(self._given(at), graph.tensors[at].shape) for at in outputs])
+        return Lowered(model, op.weights)
+
+    def _constant(self, index: int, data: AnyArray | None, small: AnyArray | None) -> Value:
+        spec = self._graph.tensors[index]
+        stored = self._stored(spec)
+        if data is None:
+            raise InvalidParameter("its data is not here", place=self._graph.tensor_place(index))
+        return replace(self._op.constant(data).cast(stored), elements=small)
+
+    def _given(self, index: int) -> Value:
+        """An output in the type that the graph gives it."""
+        return self._values[index].cast(self._graph.tensors[index].numpy_dtype)
+
+    def _stored(self, spec: TensorSpec) -> AnyDType:
+        """The type a tensor is kept in."""
+        return HALF if self._float16 and spec.numpy_dtype == FLOAT32 else spec.numpy_dtype
+
+    def _computed(self, dtype: AnyDType) -> AnyDType:
+        """The type to compute in what is kept in this one."""
+        return FLOAT32 if dtype == HALF and not self._half_kernels else dtype
+
+    def _lower(self, index: int) -> None:
+        node, tensors = self._graph.nodes[index], self._graph.tensors
+        inputs = tuple(tensors[at] for at in node.inputs)
+        outputs = tuple(tensors[at] for at in node.outputs)
+        if all(0 in spec.shape and not spec.is_dynamic for spec in outputs) and node.type is not NodeType.ASSERT:
+            for at, spec in zip(node.outputs, outputs, strict=True):
+                self._values[at] = self._op.constant(np.empty(spec.shape, self._stored(spec)))
+            return
+        operator, rule = OPERATORS[node.type], LOWERINGS.get(node.type)
+        if rule is None:
+            raise Unsupported(f"{node.type.name} can't be expressed for ONNX Runtime")
+        attrs = SimpleNamespace(**operator.bind(node.attrs))
+        operands = [self._values[at] for at in node.inputs]
+        view = operator.real_view(inputs, outputs)
+        compute = self._quantized if view else self._plain
+        results = compute(rule, Call(node.type, attrs, inputs, outputs, FLOAT32), operands, view)
+        for at, spec, result in zip(node.outputs, outputs, results, strict=True):
+            self._values[at] = replace(result, rank=spec.rank, shape=spec.shape)
+
+    def _plain(self, rule: Lowering, call: Call, operands: Sequence[Value], _: RealView | None) -> list[Value]:
+        """The results of a node on the elements as they are."""
+        stored = [self._stored(spec) for spec in call.outputs]
+        if rule.moves:
+            results = self._call(rule, replace(call, dtype=stored[0]), operands)
+            return [result.cast(dtype) for result, dtype in zip(results, stored, strict=True)]
+        wide = [x.cast(self._computed(x.dtype)) for x in operands]
+        results = self._call(rule, replace(call, dtype=self._computed(stored[0])), wide)
+        return [result.cast(dtype) for result, dtype in zip(results, stored, strict=True)]
+
+    def _quantized(self, rule: Lowering, call: Call, operands: Sequence[Value], view: RealView | None) -> list[Value]:
+        """The results of a node on the real numbers that its quantized operands stand for."""
+        assert view is not None
+        outputs = tuple(map(_real_spec, call.outputs, view.outputs))
+        inputs = tuple(map(_real_spec, call.inputs, view.inputs))
+        attrs, activation_type = _without_activation(call.attrs)
+        real_call = Call(call.node_type, attrs, inputs, outputs, outputs[0].numpy_dtype)
+        real = [
+            self._real(x, scaling, at, call) if scaling else x.cast(self._computed(x.dtype))
+            for at, (x, scaling) in enumerate(zip(operands, view.inputs, strict=True))
+        ]
+        computed = self._call(rule, real_call, real)
+        if call.node_type in UNDEFINED:
+            computed = [self._op.Where(self._op.IsNaN(y), 0, y) if y.dtype.kind == "f" else y for y in computed]
+        results = zip(computed, view.outputs, call.outputs, strict=True)
+        quantized = [
+            quantize(self._op, y, scaling, spec.numpy_dtype, spec.rank) if scaling else y.cast(spec.numpy_dtype)
+            for y, scaling, spec in results
+        ]
+        scaling = view.outputs[0]
+        if scaling and activation_type is not ActivationType.NO_ACTIVATION:
+            quantized[0] = clamped(self._op, quantized[0], scaling, activation_type, call.outputs[0].rank)
+        return quantized
+
+    def _real(self, x: Value, scaling: Scaling, at: int, call: Call) -> Value:
+        """The real numbers that an operand stands for. What is known of its elements is so of them."""
+        rules = OPERATORS[call.node_type].operands
+        accepts = rules[min(at, len(rules) - 1)].accepts
+        is_weight = accepts.channel_axis is not None or accepts.is_bias
+        return replace(dequantize(self._op, x, scaling, is_weight=is_weight), rank=x.rank, shape=x.shape)
+
+    def _call(self, rule: Lowering, call: Call, operands: Sequence[Value]) -> Sequence[Value]:
+        result: Any = rule.function(self._op, call, *operands)
+        return result if isinstance(result, tuple) else (result,)
+
+
+def _without_activation(attrs: SimpleNamespace) -> tuple[SimpleNamespace, ActivationType]:
+    """Attributes without the activation that is fused, which is applied to the elements behind a quantization.
+
+    For rounding keeps the order of numbers, and integer kernels end with the quantization. An ACTIVATION is no other.
+    """
+    kind = getattr(attrs, "activation_type", None)
+    if kind not in FUSABLE or hasattr(attrs, "approximate"):
+        return attrs, ActivationType.NO_ACTIVATION
+    return SimpleNamespace(**{**vars(attrs), "activation_type": ActivationType.NO_ACTIVATION}), kind
+
+
+def _real_spec(spec: TensorSpec, scaling: Scaling | None) -> TensorSpec:
+    return real_spec(spec) if scaling else spec
