@@ -35,7 +35,7 @@ AnyArray = NDArray[Any]
 BOOL, INT64, FLOAT32 = np.dtype(np.bool_), np.dtype(np.int64), np.dtype(np.float32)
 
 _TRUTH = frozenset({"And", "Equal", "Greater", "GreaterOrEqual", "IsNaN", "Less", "LessOrEqual", "Not", "Or", "Xor"})
-_NUMBERS = frozenset({"ArgMax", "Shape", "Size"})
+_NUMBERS = frozenset({"ArgMax", "NonMaxSuppression", "Shape", "Size"})
 # The operand whose data type the result has, where it isn't the first.
 _LEADING = {"Where": 1, "OneHot": 2, "QuantizeLinear": 2, "DequantizeLinear": 1}
 
@@ -67,6 +67,8 @@ class Value:
     def __mul__(self, other: "Given") -> "Value":
         return self.op.Mul(self, other)
 
+    __rmul__ = __mul__
+
     def __truediv__(self, other: "Given") -> "Value":
         return self.op.Div(self, other)
 
@@ -80,7 +82,7 @@ class Value:
         if self.data is not None:
             with np.errstate(all="ignore"):
                 return replace(self, dtype=dtype, data=self.data.astype(dtype), elements=None)
-        return self.op.Cast(self, to=element_type(dtype))
+        return replace(self.op.Cast(self, to=element_type(dtype)), shape=self.shape)
 
     def transposed(self, order: Sequence[int]) -> "Value":
         """With dimension order[n] as the n-th: only read so."""
@@ -154,7 +156,7 @@ class Onnx:
         if x.shape and x.shape[axis] != UNKNOWN_DIM:
             return x.shape[axis]
         at = orders.place(x.order, axis)
-        return self.Shape(replace(x, order=()), start=at, end=at + 1)
+        return replace(self.Shape(replace(x, order=()), start=at, end=at + 1), rank=1)
 
     def sizes(self, x: Value) -> Value:
         """All dimensions of x, as a vector."""
@@ -169,13 +171,20 @@ class Onnx:
             return parts[0]
         return self.Concat(*(self.ints([part]) if isinstance(part, int) else part for part in parts), axis=0)
 
+    def range(self, start: int, limit: "int | Value", delta: int) -> Value:
+        """Numbers from start to limit, which says their data type; INT64 if it is none."""
+        dtype = limit.dtype if isinstance(limit, Value) else INT64
+        numbers = (self._value(number, dtype) for number in (start, limit, delta))
+        return replace(self.Range(*numbers), rank=1)
+
     def reshape(self, x: Value, shape: "Sequence[int | Value]") -> Value:
         """x in another shape; a single dimension that nothing is known of takes the rest."""
         wanted = self.vector(shape)
         if x.data is not None and wanted.data is not None and not x.order:
             return self.constant(x.data.reshape(wanted.data.tolist()), x.elements)
-        holds_zero = wanted.data is not None and 0 in wanted.data
-        return replace(self.Reshape(x, wanted, **({"allowzero": 1} if holds_zero else {})), rank=len(shape))
+        # Without it a 0 copies a dimension of x.
+        may_hold_zero = -1 not in shape if wanted.data is None else 0 in wanted.data
+        return replace(self.Reshape(x, wanted, **({"allowzero": 1} if may_hold_zero else {})), rank=len(shape))
 
     def unsqueeze(self, x: Value, axes: Sequence[int]) -> Value:
         """x with dimensions of length 1 at these places of the result."""

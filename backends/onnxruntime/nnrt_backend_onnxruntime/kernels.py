@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 from onnx import helper
 
@@ -134,8 +135,10 @@ class Kernels:
             for name, dtype in zip(names, dtypes, strict=True)
             if dtype
         ]
-        node = helper.make_node(op_type, names, ["y"], **attrs)
-        graph = helper.make_graph([node], "kernel", inputs, [helper.make_empty_tensor_value_info("y")])
+        results = [f"y{number}" for number in range(onnx.defs.get_schema(op_type, OPSET).min_output)]
+        node = helper.make_node(op_type, names, results, **attrs)
+        outputs = [helper.make_empty_tensor_value_info(name) for name in results]
+        graph = helper.make_graph([node], "kernel", inputs, outputs)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
         options = onnxruntime.SessionOptions()
         options.log_severity_level = QUIET

@@ -55,6 +55,10 @@ def _rank(op_type: str, values: Values) -> int | None:
     if op_type in _POINTWISE:
         ranks = [value.rank for value in values if value is not None]
         return None if None in ranks else max(rank for rank in ranks if rank is not None)
+    if op_type == "Gather":
+        x, indices = values
+        assert x is not None and indices is not None
+        return None if x.rank is None or indices.rank is None else x.rank - 1 + indices.rank
     return values[0].rank if op_type in _KEEP_RANK and values and values[0] is not None else None
 
 
@@ -136,6 +140,23 @@ def _sliced(values: Values, attrs: Attrs, order: Shape) -> Arrangement:
         return [x.op.plain(x), starts, ends, axes, *steps], attrs, (), x.rank
     places = x.op.ints([place(order, int(axis)) for axis in axes.data])
     return [x, starts, ends, places, *steps], attrs, order, x.rank
+
+
+def _picked(values: Values, attrs: Attrs, order: Shape) -> Arrangement:
+    """Entries named by a vector, along `axis`."""
+    x, indices = values
+    assert x is not None
+    if indices is None or indices.rank != 1 or not x.order:
+        return [value and value.op.plain(value) for value in values], attrs, (), _rank("Gather", values)
+    return [x, indices], {**attrs, "axis": place(order, attrs.get("axis", 0))}, order, x.rank
+
+
+def _resized(values: Values, attrs: Attrs, order: Shape) -> Arrangement:
+    """Sizes of the dimensions in `axes`. ONNX Runtime weights neighbours in NCHW and NHWC, whichever is the height."""
+    axes = [place(order, axis) for axis in attrs["axes"]]
+    if attrs["mode"] == "linear" and (place(order, 0) != 0 or sorted(axes) not in ([1, 2], [2, 3])):
+        return [value and value.op.plain(value) for value in values], attrs, (), len(order)
+    return values, {**attrs, "axes": axes}, order, len(order)
 
 
 def _tiled(values: Values, attrs: Attrs, order: Shape) -> Arrangement:
@@ -251,10 +272,12 @@ _KEEP_RANK = frozenset(
 _RULES: dict[str, Rule] = {
     **dict.fromkeys(_POINTWISE, _pointwise),
     **dict.fromkeys(_REDUCTIONS, _reduced),
-    **dict.fromkeys(("Concat", "Split"), _along_axis(0)),
+    **dict.fromkeys(("Concat", "GatherElements", "Split"), _along_axis(0)),
     **dict.fromkeys(("Softmax", "LogSoftmax", "TopK"), _along_axis(-1)),
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _scaled),
+    "Gather": _picked,
     "Pad": _padded,
+    "Resize": _resized,
     "Slice": _sliced,
     "Tile": _tiled,
 }
