@@ -4,6 +4,7 @@ from nnrt_backend_onnxruntime.lowering import (  # noqa: F401  (each module regi
     activation,
     arithmetic,
     elementwise,
+    spatial,
 )
 from nnrt_backend_onnxruntime.lowering.lowering import LOWERINGS
 
