@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from nnrt_backend_onnxruntime import orders
-from nnrt_backend_onnxruntime.kernels import IR_VERSION, OPSET, AnyDType, Kernels
+from nnrt_backend_onnxruntime.kernels import IR_VERSION, OPSET, AnyDType, Kernels, widened
 from nnrt_hdi.tensor import UNKNOWN_DIM, Shape
 
 # Constants of up to this many bytes stand in the model itself, larger ones beside it.
@@ -122,15 +122,16 @@ class Onnx:
         values, attrs, order, rank = orders.arranged(op_type, values, attrs)
         lead = values[_LEADING.get(op_type, 0)] if values else None
         dtype = lead.dtype if lead else FLOAT32
-        wide = dtype if lead is None or op_type == "Cast" else self._kernel_type(op_type, values, dtype, attrs)
+        wide = dtype if lead is None or op_type == "Cast" else self._kernel_type(op_type, values, dtype, attrs, outputs)
         if wide != dtype:
-            values = [value.cast(wide) if value is not None and value.dtype == dtype else value for value in values]
+            dtypes = widened(op_type, [value.dtype if value is not None else None for value in values], dtype, wide)
+            values = [value and value.cast(to or wide) for value, to in zip(values, dtypes, strict=True)]
         names = [self._memory(value) if value is not None else "" for value in values]
         results = [self._new_name(op_type) for _ in range(outputs)]
         node_name = f"{self.place}/{results[0]}"
         self.nodes.append(helper.make_node(op_type, names, results, name=node_name, **attrs))
-        dtypes = [_result_type(op_type, number, wide, attrs) for number in range(outputs)]
-        made = (Value(self, result, rank, name, order=order) for name, result in zip(results, dtypes, strict=True))
+        made_types = [_result_type(op_type, number, wide, attrs) for number in range(outputs)]
+        made = (Value(self, result, rank, name, order=order) for name, result in zip(results, made_types, strict=True))
         return tuple(value.cast(dtype) if value.dtype == wide else value for value in made)
 
     def input(self, dtype: AnyDType, shape: Shape) -> Value:
@@ -179,8 +180,8 @@ class Onnx:
 
     def reshape(self, x: Value, shape: "Sequence[int | Value]") -> Value:
         """x in another shape; a single dimension that nothing is known of takes the rest."""
-        wanted = self.vector(shape)
-        if x.data is not None and wanted.data is not None and not x.order:
+        x, wanted = self.plain(x), self.vector(shape)
+        if x.data is not None and wanted.data is not None:
             return self.constant(x.data.reshape(wanted.data.tolist()), x.elements)
         # Without it a 0 copies a dimension of x.
         may_hold_zero = -1 not in shape if wanted.data is None else 0 in wanted.data
@@ -213,10 +214,21 @@ class Onnx:
             return replace(x, data=x.data.transpose(permutation), order=order)
         key = x.name, permutation
         if key not in self._transposes:
-            name = self._transposes[key] = self._new_name("Transpose")
-            node_name = f"{self.place}/{name}"
-            self.nodes.append(helper.make_node("Transpose", [x.name], [name], name=node_name, perm=permutation))
+            self._transposes[key] = self._moved(x, permutation, order)
         return replace(x, name=self._transposes[key], order=order)
+
+    def _moved(self, x: Value, permutation: Shape, order: Shape) -> str:
+        """The name of a tensor with the dimensions in memory permuted; where only such of length 1 move, reshaped."""
+        name = self._new_name("Transpose")
+        if x.shape and _is_in_place([x.shape[axis] for axis in x.order or range(len(x.shape))], permutation):
+            sizes = [x.shape[axis] for axis in order or range(len(x.shape))]
+            if sizes.count(UNKNOWN_DIM) < 2 and 0 not in sizes:
+                shape = self._memory(self.ints(sizes))
+                self.nodes.append(helper.make_node("Reshape", [x.name, shape], [name], name=f"{self.place}/{name}"))
+                return name
+        node = helper.make_node("Transpose", [x.name], [name], name=f"{self.place}/{name}", perm=permutation)
+        self.nodes.append(node)
+        return name
 
     def model(self, outputs: Sequence[tuple[Value, Shape]]) -> onnx.ModelProto:
         """The model with these outputs, each with what is known of its shape; large constants are `weights`."""
@@ -245,10 +257,10 @@ class Onnx:
         return self.constant(given) if isinstance(given, np.ndarray) else self.scalar(given, dtype)
 
     def _kernel_type(
-        self, op_type: str, values: Sequence[Value | None], dtype: AnyDType, attrs: Mapping[str, Any]
+        self, op_type: str, values: Sequence[Value | None], dtype: AnyDType, attrs: Mapping[str, Any], outputs: int
     ) -> AnyDType:
         dtypes = [value.dtype if value is not None else None for value in values]
-        return self.kernels.type_for(op_type, dtypes, dtype, attrs)
+        return self.kernels.type_for(op_type, dtypes, dtype, attrs, outputs)
 
     def _memory(self, value: Value) -> str:
         """The name of the ONNX tensor that holds what lies in memory."""
@@ -273,6 +285,12 @@ class Onnx:
     def _new_name(self, kind: str) -> str:
         self._names += 1
         return f"{kind}_{self._names}"
+
+
+def _is_in_place(sizes: Sequence[int], permutation: Shape) -> bool:
+    """Whether a permutation leaves dimensions longer than 1 in their order, and so all elements."""
+    kept = [axis for axis in permutation if sizes[axis] != 1]
+    return kept == sorted(kept)
 
 
 def _result_type(op_type: str, number: int, lead: AnyDType, attrs: Mapping[str, Any]) -> AnyDType:

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import onnx
 import onnxruntime
 from onnx import helper
 
@@ -19,7 +18,8 @@ from nnrt_hdi.tensor import data_type_of
 AnyDType = np.dtype[Any]
 Providers = Sequence[tuple[str, Mapping[str, str]]]
 
-OPSET = 21
+# The highest one in which ONNX Runtime's optimizations of quantized models don't break UINT8 ones.
+OPSET = 20
 IR_VERSION = 10
 QUIET = 4  # Severity of log messages: only fatal ones.
 
@@ -97,16 +97,29 @@ _OF_BITS = frozenset(
 )
 
 
+def widened(op_type: str, dtypes: Sequence[AnyDType | None], dtype: AnyDType, wide: AnyDType) -> list[AnyDType | None]:
+    """The types of operands where those of one type are cast to another; the condition of a choice stays BOOL."""
+    return [
+        wide if known == dtype and not (op_type == "Where" and position == 0) else known
+        for position, known in enumerate(dtypes)
+    ]
+
+
 class Kernels:
     """The kernels of a session's providers."""
 
     def __init__(self, providers: Providers) -> None:
         self._providers = providers
-        self._known: dict[tuple[str, tuple[str, ...]], bool] = {}
+        self._known: dict[tuple[str, tuple[str, ...], tuple[str, ...]], bool] = {}
         self._lock = threading.Lock()
 
     def type_for(
-        self, op_type: str, dtypes: Sequence[AnyDType | None], dtype: AnyDType, attrs: Mapping[str, Any]
+        self,
+        op_type: str,
+        dtypes: Sequence[AnyDType | None],
+        dtype: AnyDType,
+        attrs: Mapping[str, Any],
+        outputs: int = 1,
     ) -> AnyDType:
         """The type to compute an operator in whose operands have these types: `dtype`, if there is a kernel for it,
         else one that holds its elements. Raises Unsupported where there is none.
@@ -117,28 +130,28 @@ class Kernels:
             if dtype.kind in "iub" and candidate.startswith("float") and op_type not in _SELECTS:
                 continue
             wide: AnyDType = np.dtype(candidate)
-            if self._has(op_type, [wide if known == dtype else known for known in dtypes], attrs):
+            if self._has(op_type, widened(op_type, dtypes, dtype, wide), attrs, outputs):
                 return wide
         raise Unsupported(f"ONNX Runtime has no {op_type} kernel for {data_type_of(dtype).name}")
 
-    def _has(self, op_type: str, dtypes: Sequence[AnyDType | None], attrs: Mapping[str, Any]) -> bool:
-        key = op_type, tuple(dtype.name if dtype else "" for dtype in dtypes)
+    def _has(self, op_type: str, dtypes: Sequence[AnyDType | None], attrs: Mapping[str, Any], outputs: int) -> bool:
+        variant = tuple(sorted(value for value in attrs.values() if isinstance(value, str)))
+        key = op_type, variant, tuple(dtype.name if dtype else "" for dtype in dtypes)
         with self._lock:
             if key not in self._known:
-                self._known[key] = self._loads(op_type, dtypes, attrs)
+                self._known[key] = self._loads(op_type, dtypes, attrs, outputs)
             return self._known[key]
 
-    def _loads(self, op_type: str, dtypes: Sequence[AnyDType | None], attrs: Mapping[str, Any]) -> bool:
+    def _loads(self, op_type: str, dtypes: Sequence[AnyDType | None], attrs: Mapping[str, Any], outputs: int) -> bool:
         names = [f"x{number}" if dtype else "" for number, dtype in enumerate(dtypes)]
         inputs = [
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), None)
             for name, dtype in zip(names, dtypes, strict=True)
             if dtype
         ]
-        results = [f"y{number}" for number in range(onnx.defs.get_schema(op_type, OPSET).min_output)]
+        results = [f"y{number}" for number in range(outputs)]
         node = helper.make_node(op_type, names, results, **attrs)
-        outputs = [helper.make_empty_tensor_value_info(name) for name in results]
-        graph = helper.make_graph([node], "kernel", inputs, outputs)
+        graph = helper.make_graph([node], "kernel", inputs, [*map(helper.make_empty_tensor_value_info, results)])
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
         options = onnxruntime.SessionOptions()
         options.log_severity_level = QUIET

@@ -152,11 +152,13 @@ def _picked(values: Values, attrs: Attrs, order: Shape) -> Arrangement:
 
 
 def _resized(values: Values, attrs: Attrs, order: Shape) -> Arrangement:
-    """Sizes of the dimensions in `axes`. ONNX Runtime weights neighbours in NCHW and NHWC, whichever is the height."""
-    axes = [place(order, axis) for axis in attrs["axes"]]
-    if attrs["mode"] == "linear" and (place(order, 0) != 0 or sorted(axes) not in ([1, 2], [2, 3])):
+    """A size for each dimension. ONNX Runtime weights neighbours in NCHW and NHWC, with whichever of the two first."""
+    x, roi, scales, sizes = values
+    assert x is not None and sizes is not None
+    if attrs["mode"] == "linear" and (order[0] != 0 or 1 not in (order[1], order[3])):
         return [value and value.op.plain(value) for value in values], attrs, (), len(order)
-    return values, {**attrs, "axes": axes}, order, len(order)
+    permuted = x.op.Gather(sizes, x.op.ints(order)) if sizes.data is None else x.op.constant(sizes.data[list(order)])
+    return [x, roi, scales, permuted], attrs, order, len(order)
 
 
 def _tiled(values: Values, attrs: Attrs, order: Shape) -> Arrangement:

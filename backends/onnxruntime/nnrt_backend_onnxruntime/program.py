@@ -108,7 +108,7 @@ class _Program:
         operands = [self._values[at] for at in node.inputs]
         view = operator.real_view(inputs, outputs)
         compute = self._quantized if view else self._plain
-        results = compute(rule, Call(attrs, inputs, outputs, FLOAT32), operands, view)
+        results = compute(rule, Call(node.type, attrs, inputs, outputs, FLOAT32), operands, view)
         for at, spec, result in zip(node.outputs, outputs, results, strict=True):
             self._values[at] = replace(result, rank=spec.rank, shape=spec.shape)
 
@@ -129,18 +129,27 @@ class _Program:
     def _quantized(self, rule: Lowering, call: Call, operands: Sequence[Value], view: RealView | None) -> list[Value]:
         """The results of a node on the real numbers that its quantized operands stand for."""
         assert view is not None
-        op = self._op
         outputs = tuple(map(_real_spec, call.outputs, view.outputs))
         inputs = tuple(map(_real_spec, call.inputs, view.inputs))
-        real_call = Call(call.attrs, inputs, outputs, outputs[0].numpy_dtype)
+        real_call = Call(call.node_type, call.attrs, inputs, outputs, outputs[0].numpy_dtype)
         real = [
-            _kept(dequantize(op, x, scaling), x) if scaling else x.cast(self._computed(x.dtype))
-            for x, scaling in zip(operands, view.inputs, strict=True)
+            self._real(x, scaling, at, call) if scaling else x.cast(self._computed(x.dtype))
+            for at, (x, scaling) in enumerate(zip(operands, view.inputs, strict=True))
         ]
+        results = self._call(rule, real_call, real)
         return [
-            quantize(op, result, scaling, spec.numpy_dtype) if scaling else result.cast(spec.numpy_dtype)
-            for result, scaling, spec in zip(self._call(rule, real_call, real), view.outputs, call.outputs, strict=True)
+            quantize(self._op, result, scaling, spec.numpy_dtype, spec.rank)
+            if scaling
+            else result.cast(spec.numpy_dtype)
+            for result, scaling, spec in zip(results, view.outputs, call.outputs, strict=True)
         ]
+
+    def _real(self, x: Value, scaling: Scaling, at: int, call: Call) -> Value:
+        """The real numbers that an operand stands for. What is known of its elements is so of them."""
+        rules = OPERATORS[call.node_type].operands
+        accepts = rules[min(at, len(rules) - 1)].accepts
+        is_weight = accepts.channel_axis is not None or accepts.is_bias
+        return replace(dequantize(self._op, x, scaling, is_weight=is_weight), rank=x.rank, shape=x.shape)
 
     def _call(self, rule: Lowering, call: Call, operands: Sequence[Value]) -> Sequence[Value]:
         result: Any = rule.function(self._op, call, *operands)
@@ -150,8 +159,3 @@ class _Program:
 def _real_spec(spec: TensorSpec, scaling: Scaling | None) -> TensorSpec:
 
     return real_spec(spec) if scaling else spec
-
-
-def _kept(real: Value, x: Value) -> Value:
-    """What is known of a tensor is so of the real numbers that its elements stand for."""
-    return replace(real, rank=x.rank, shape=x.shape)

@@ -1,36 +1,53 @@
 """Quantized nodes: dequantized before, quantized behind, which ONNX Runtime turns into integer kernels (QDQ).
 
-ONNX rounds halves to even where NNRt rounds them away from zero, and computes in FLOAT32: one step at most.
+ONNX rounds halves to even where NNRt rounds them away from zero, and computes in FLOAT32: one step at most. Integer
+kernels take one scale, but for the channels of a weight, and of these one zero point. What has more of them is written
+out in arithmetic, for ONNX Runtime would choose such a kernel all the same, and fail.
 """
 
 import numpy as np
 
-from nnrt_backend_onnxruntime.builder import FLOAT32, Onnx, Value
+from nnrt_backend_onnxruntime.builder import FLOAT32, AnyArray, Onnx, Value
 from nnrt_backend_onnxruntime.kernels import AnyDType
 from nnrt_hdi.ops.quantized import Scaling
 
 
-def dequantize(op: Onnx, elements: Value, scaling: Scaling) -> Value:
+def dequantize(op: Onnx, elements: Value, scaling: Scaling, *, is_weight: bool = False) -> Value:
     """The real numbers (q - zero_point) scale. That of an INT32 bias is 0, which ONNX leaves out."""
-    scale, zero_point = _parameters(op, scaling, elements.dtype)
-    zero = None if elements.dtype == np.int32 else zero_point
+    scale, zero_point = _parameters(scaling)
+    if not _has_kernels(scaling, is_weight):
+        shape = _spread(scaling, elements.rank)
+        return (elements.cast(FLOAT32) - zero_point.astype(FLOAT32).reshape(shape)) * scale.reshape(shape)
+    zero = None if elements.dtype == np.int32 else zero_point.astype(elements.dtype)
     return op.DequantizeLinear(elements, scale, zero, **_axis(scaling))
 
 
-def quantize(op: Onnx, real: Value, scaling: Scaling, dtype: AnyDType) -> Value:
+def quantize(op: Onnx, real: Value, scaling: Scaling, dtype: AnyDType, rank: int) -> Value:
     """clamp(round(r / scale) + zero_point); where the scale is 0 it is the zero point."""
-    scale, zero_point = _parameters(op, scaling, dtype)
-    assert scale.data is not None
-    divisor = op.constant(np.where(scale.data == 0, np.inf, scale.data).astype(FLOAT32))
-    return op.QuantizeLinear(real.cast(FLOAT32), divisor, zero_point, **_axis(scaling))
+    scale, zero_point = _parameters(scaling)
+    divisor, limits = np.where(scale == 0, np.inf, scale).astype(FLOAT32), np.iinfo(dtype)
+    if _has_kernels(scaling, is_weight=False):
+        return op.QuantizeLinear(real.cast(FLOAT32), divisor, zero_point.astype(dtype))
+    shape = _spread(scaling, rank)
+    steps = op.Round(real.cast(FLOAT32) / divisor.reshape(shape)) + zero_point.astype(FLOAT32).reshape(shape)
+    return op.Min(op.Max(steps, limits.min), limits.max).cast(dtype)
 
 
-def _parameters(op: Onnx, scaling: Scaling, dtype: AnyDType) -> tuple[Value, Value]:
+def _has_kernels(scaling: Scaling, is_weight: bool) -> bool:
+    return len(scaling.params) == 1 or (is_weight and len({param.zero_point for param in scaling.params}) == 1)
+
+
+def _parameters(scaling: Scaling) -> tuple[AnyArray, AnyArray]:
     """Scales and zero points: scalars, or vectors along the axis."""
     shape = () if len(scaling.params) == 1 else (-1,)
     scale = np.array([param.scale for param in scaling.params], FLOAT32).reshape(shape)
-    zero_point = np.array([param.zero_point for param in scaling.params], dtype).reshape(shape)
-    return op.constant(scale), op.constant(zero_point)
+    return scale, np.array([param.zero_point for param in scaling.params]).reshape(shape)
+
+
+def _spread(scaling: Scaling, rank: int | None) -> list[int]:
+    """The shape of scales that are to be broadcast with a tensor."""
+    assert rank is not None
+    return [-1, *[1] * (rank - 1 - scaling.axis)]
 
 
 def _axis(scaling: Scaling) -> dict[str, int]:

@@ -32,15 +32,11 @@ class Call:
     before a run. `dtype` is the type to compute the first output in.
     """
 
+    node_type: NodeType
     attrs: SimpleNamespace
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     dtype: AnyDType
-
-    @property
-    def is_nchw(self) -> bool:
-        """Whether the first operand is an image with its channels in dimension 1."""
-        return self.inputs[0].format is Format.NCHW
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +69,27 @@ def known(x: Value, name: str) -> list[int]:
     return [int(number) for number in x.elements.reshape(-1)]
 
 
-def channels_first(call: Call, x: Value) -> Value:
+def channels_first(x: Value, spec: TensorSpec) -> Value:
     """An image, or the weight of one, as [batch, channels, height, width]."""
-    assert x.rank is not None
-    return x if call.is_nchw or x.rank < 3 else x.transposed([0, x.rank - 1, *range(1, x.rank - 1)])
+    return x if spec.format is Format.NCHW or spec.rank < 3 else x.transposed(_with_second(spec.rank, spec.rank - 1))
 
 
-def as_given(call: Call, y: Value) -> Value:
-    """What `channels_first` turned, turned back."""
-    rank = call.outputs[0].rank
-    return y if call.is_nchw or rank < 3 else y.transposed([0, *range(2, rank), 1])
+def as_given(y: Value, spec: TensorSpec) -> Value:
+    """An image with its channels in dimension 1 in the layout of a spec."""
+    return y if spec.format is Format.NCHW or spec.rank < 3 else y.transposed(_with_last(spec.rank, 1))
+
+
+def _with_second(rank: int, axis: int) -> list[int]:
+    """The permutation that puts a dimension behind the first."""
+    return [0, axis, *(at for at in range(1, rank) if at != axis)]
+
+
+def _with_last(rank: int, axis: int) -> list[int]:
+    """The permutation that puts a dimension behind all others."""
+    return [*(at for at in range(rank) if at != axis), axis]
 
 
 def per_channel(op: Onnx, call: Call, vector: Value) -> Value:
     """A vector with one element per channel of the first operand, shaped to be broadcast with it."""
     spec = call.inputs[0]
-    behind = spec.rank - 1 - spec.channel_axis
-    return op.reshape(vector, [-1, *[1] * behind]) if behind else vector
+    return op.unsqueeze(vector, range(1, spec.rank - spec.channel_axis))

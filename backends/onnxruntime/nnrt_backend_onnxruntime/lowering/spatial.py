@@ -11,7 +11,8 @@ import numpy as np
 from nnrt_backend_onnxruntime.builder import Onnx, Value
 from nnrt_backend_onnxruntime.lowering import boxes
 from nnrt_backend_onnxruntime.lowering.lowering import Call, as_given, channels_first, lowering
-from nnrt_hdi.enums import CoordinateTransformMode, NearestMode, NodeType, ResizeMethod
+from nnrt_backend_onnxruntime.lowering.shape import FAR, cut_out
+from nnrt_hdi.enums import CoordinateTransformMode, Format, NearestMode, NodeType, ResizeMethod
 from nnrt_hdi.errors import Unsupported
 from nnrt_hdi.ops.convolution import ImageShape
 from nnrt_hdi.ops.spatial import block_pair, borders
@@ -47,14 +48,14 @@ def resize(op: Onnx, call: Call, x: Value) -> Value:
     if UNKNOWN_DIM in (new.height, new.width):
         raise Unsupported("the ratio to preserve is known only when the model runs; fix height and width of x")
     if x.dtype.kind == "f" and x.dtype != FLOAT64 and _is_usual(call):
-        return as_given(call, _resized(op, call, channels_first(call, x), [new.height, new.width]))
-    image = op.plain(x.transposed([0, 2, 3, 1]) if call.is_nchw else x)
+        return as_given(_resized(op, call, channels_first(x, call.inputs[0]), new), call.inputs[0])
+    image = op.plain(x.transposed([0, 2, 3, 1]) if _is_nchw(call) else x)
     sizes = {1: (op.size(image, 1), new.height), 2: (op.size(image, 2), new.width)}
     pixels = _nearest if call.attrs.method is ResizeMethod.NEAREST else _weighted_sum
     # First the dimension that shrinks more or grows less, so that nothing is larger than x or y.
     for axis in sorted(sizes, key=lambda axis: sizes[axis][1] / abs(image.shape[axis])):
         image = pixels(op, call, image, axis, *sizes[axis])
-    return image.transposed([0, 3, 1, 2]) if call.is_nchw else image
+    return image.transposed([0, 3, 1, 2]) if _is_nchw(call) else image
 
 
 def _is_usual(call: Call) -> bool:
@@ -70,15 +71,17 @@ def _is_usual(call: Call) -> bool:
     return call.attrs.method is ResizeMethod.LINEAR
 
 
-def _resized(op: Onnx, call: Call, image: Value, sizes: Sequence[int]) -> Value:
-    """By ONNX. Of two neighbours one outside has the value of the other: it may count or not."""
+def _resized(op: Onnx, call: Call, image: Value, new: ImageShape) -> Value:
+    """By ONNX. Of two neighbours one outside has the value of the other: it may count or not.
+
+    The sizes are those of all dimensions, for ONNX Runtime loses `axes` when it moves transposes.
+    """
     attrs = call.attrs
     return op.Resize(
         image,
         None,
         None,
-        op.ints(sizes),
-        axes=[2, 3],
+        op.vector([op.size(image, 0), op.size(image, 1), new.height, new.width]),
         mode=METHODS[attrs.method],
         coordinate_transformation_mode=COORDINATES[attrs.coordinate_transform_mode],
         nearest_mode=ROUNDINGS[attrs.nearest_mode],
@@ -155,9 +158,8 @@ def batch_to_space(op: Onnx, call: Call, x: Value) -> Value:
     (top, bottom), (left, right) = borders("crops", call.attrs.crops)
     if not any((top, bottom, left, right)):
         return y
-    height, far = _height_axis(call), np.iinfo(np.int64).max
-    ends = op.ints([-bottom or far, -right or far])
-    return op.Slice(y, op.ints([top, left]), ends, op.ints([height, height + 1]))
+    height = _height_axis(call)
+    return cut_out(op, y, [height, height + 1], [top, left], [-bottom or FAR, -right or FAR])
 
 
 @lowering(NodeType.SPACE_TO_BATCH_ND, moves=True)
@@ -196,8 +198,7 @@ def space_to_depth(op: Onnx, call: Call, x: Value) -> Value:
 def detection_post_process(op: Onnx, call: Call, bbox: Value, scores: Value, anchors: Value) -> tuple[Value, ...]:
     """Boxes decoded, those that overlap better ones dropped, the rest written row by row."""
     corners = boxes.decoded(op, bbox, anchors, call.attrs.scale)
-    far = np.iinfo(np.int64).max
-    of_class = op.Slice(scores, op.ints([-call.attrs.num_classes]), op.ints([far]), op.ints([2])).transposed([0, 2, 1])
+    of_class = cut_out(op, scores, [2], [-call.attrs.num_classes], [FAR]).transposed([0, 2, 1])
     find = boxes.best_per_class if call.attrs.use_regular_nms else boxes.best_of_any_class
     return find(op, corners, of_class, call.attrs)
 
@@ -207,7 +208,7 @@ def _rearranged(op: Onnx, call: Call, x: Value, given: list[str], wanted: list[s
 
     r and c are the rows and columns of a block; each dimension given has one other letter.
     """
-    if call.is_nchw:
+    if _is_nchw(call):
         given, wanted = ([batch, depth, *pixels] for batch, *pixels, depth in (given, wanted))
     sizes: dict[str, Size] = dict(zip("rc", block, strict=True))
     for axis, letters in enumerate(given):
@@ -220,6 +221,10 @@ def _rearranged(op: Onnx, call: Call, x: Value, given: list[str], wanted: list[s
     return op.reshape(turned, [reduce(mul, (sizes[letter] for letter in letters)) for letters in wanted])
 
 
+def _is_nchw(call: Call) -> bool:
+    return call.inputs[0].format is Format.NCHW
+
+
 def _height_axis(call: Call) -> int:
     """The dimension of the height; that of the width is the next."""
-    return 2 if call.is_nchw else 1
+    return 2 if _is_nchw(call) else 1

@@ -1,0 +1,121 @@
+"""Convolutions and pooling: windows that slide over an image.
+
+ONNX has images in NCHW. Those in another layout are read so, which costs nothing between two of these operators.
+"""
+
+from typing import Any
+
+from nnrt_backend_onnxruntime.builder import FLOAT32, Onnx, Value
+from nnrt_backend_onnxruntime.lowering.activation import fused
+from nnrt_backend_onnxruntime.lowering.lowering import Call, as_given, channels_first, lowering
+from nnrt_hdi.enums import NodeType, PadMode, RoundMode
+from nnrt_hdi.ops.convolution import ImageShape, Window, output_padding_pair, pooling_window
+from nnrt_hdi.tensor import UNKNOWN_DIM, TensorSpec
+
+
+@lowering(NodeType.CONV2D_FUSION)
+def conv2d(op: Onnx, call: Call, x: Value, weight: Value, bias: Value) -> Value:
+    """A convolution with groups and dilation, plus a bias per output channel."""
+    if ImageShape.of(call.inputs[1]).channels == 0:
+        return _only_bias(op, call, bias)
+    image, taps = channels_first(x, call.inputs[0]), channels_first(weight, call.inputs[1])
+    window = _window(call)
+    strides = {"strides": window.stride, "dilations": window.dilation, "group": call.attrs.group}
+    y = op.Conv(image, taps, bias, **strides, **_pads(window, call.inputs[0]))
+    return _finished(op, call, y)
+
+
+@lowering(NodeType.CONV2D_TRANSPOSE_FUSION)
+def conv2d_transpose(op: Onnx, call: Call, x: Value, weight: Value, bias: Value) -> Value:
+    """A transposed convolution; ONNX has the weight as [in channels, out channels / group, height, width]."""
+    kernel, group = ImageShape.of(call.inputs[1]), call.attrs.group
+    if kernel.channels == 0:
+        return _only_bias(op, call, bias)
+    taps = channels_first(weight, call.inputs[1])
+    if group > 1:
+        size = kernel.batch // group, kernel.channels, kernel.height, kernel.width
+        taps = op.reshape(op.reshape(taps, [group, *size]).transposed([0, 2, 1, 3, 4]), [-1, size[0], *size[2:]])
+    else:
+        taps = taps.transposed([1, 0, 2, 3])
+    window, extra = _window(call), output_padding_pair(call.attrs.output_paddings)
+    ends = [_transposed_ends(window, axis, extra[axis]) for axis in range(2)]
+    y = op.ConvTranspose(
+        channels_first(x, call.inputs[0]),
+        taps,
+        bias,
+        strides=window.stride,
+        dilations=window.dilation,
+        group=group,
+        pads=[start for start, _ in ends] + [max(end, 0) for _, end in ends],
+        output_padding=[max(-end, 0) for _, end in ends],
+    )
+    return _finished(op, call, y)
+
+
+@lowering(NodeType.AVGPOOL_FUSION)
+def avg_pool(op: Onnx, call: Call, x: Value) -> Value:
+    """Mean of each window over its real elements."""
+    image = channels_first(x, call.inputs[0])
+    if call.attrs.global_ and x.dtype == FLOAT32:
+        return _finished(op, call, op.GlobalAveragePool(image))
+    if call.attrs.global_ and x.dtype.kind == "f":
+        return _finished(op, call, op.ReduceMean(image, op.ints([2, 3]), keepdims=1))
+    return _finished(op, call, op.AveragePool(image, count_include_pad=0, **_pool(call)))
+
+
+@lowering(NodeType.MAX_POOL_FUSION)
+def max_pool(op: Onnx, call: Call, x: Value) -> Value:
+    """Maximum of each window."""
+    image = channels_first(x, call.inputs[0])
+    if call.attrs.global_:
+        return _finished(op, call, op.ReduceMax(image, op.ints([2, 3]), keepdims=1))
+    return _finished(op, call, op.MaxPool(image, **_pool(call)))
+
+
+def _window(call: Call) -> Window:
+    attrs, kernel = call.attrs, ImageShape.of(call.inputs[1])
+    return Window.of((kernel.height, kernel.width), attrs.stride, attrs.dilation, attrs.pad_mode, attrs.pad_list)
+
+
+def _pool(call: Call) -> dict[str, Any]:
+    """A pooling window in ONNX's attributes. Of a global one, the size of the image must be known."""
+    a = call.attrs
+    window = pooling_window(call.inputs[0], a.kernel_size, a.strides, a.pad, a.pad_mode, a.round_mode, a.global_)
+    assert window is not None
+    return {"kernel_shape": window.kernel, "strides": window.stride, **_pads(window, call.inputs[0])}
+
+
+def _pads(window: Window, spec: TensorSpec) -> dict[str, Any]:
+    """The padding; where the size of the image is not known, by the rule that makes it."""
+    image = ImageShape.of(spec)
+    if UNKNOWN_DIM not in (image.height, image.width):
+        (top, bottom), (left, right) = window.padding(0, image.height), window.padding(1, image.width)
+        return {"pads": [top, left, bottom, right]}
+    if window.pad_mode is PadMode.SAME:
+        return {"auto_pad": "SAME_UPPER"}
+    top, bottom, left, right = window.pad_list
+    is_rounded_up = window.round_mode is RoundMode.CEIL and window.pad_mode is PadMode.PAD
+    return {"pads": [top, left, bottom, right], **({"ceil_mode": 1} if is_rounded_up else {})}
+
+
+def _transposed_ends(window: Window, axis: int, extra: int) -> tuple[int, int]:
+    """How much is cut off in front of and behind the full result, which doesn't depend on its size."""
+    cut = window.transposed_cut(axis, 1)
+    return cut, window.extent[axis] - cut - window.transposed_size(axis, 1, extra)
+
+
+def _only_bias(op: Onnx, call: Call, bias: Value) -> Value:
+    """The result of a convolution that has no channels to sum over."""
+    spec = call.outputs[0]
+    y = op.Expand(op.unsqueeze(bias, [1, 2]), op.ints(channels_first_shape(spec)))
+    return _finished(op, call, y)
+
+
+def channels_first_shape(spec: TensorSpec) -> list[int]:
+    image = ImageShape.of(spec)
+    return [image.batch, image.channels, image.height, image.width]
+
+
+def _finished(op: Onnx, call: Call, y: Value) -> Value:
+    """The result with its activation, in the layout of the first input."""
+    return as_given(fused(op, y, call.attrs.activation_type), call.inputs[0])

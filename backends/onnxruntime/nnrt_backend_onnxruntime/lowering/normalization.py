@@ -1,0 +1,89 @@
+"""Normalization: values brought to a common scale.
+
+ONNX has epsilon as FLOAT32, so operators on FLOAT64 are written out.
+"""
+
+from collections.abc import Sequence
+
+from nnrt_backend_onnxruntime.builder import FLOAT32, Onnx, Value
+from nnrt_backend_onnxruntime.lowering.activation import fused
+from nnrt_backend_onnxruntime.lowering.lowering import Call, as_given, channels_first, lowering, per_channel
+from nnrt_hdi.enums import NodeType
+from nnrt_hdi.errors import Unsupported
+from nnrt_hdi.ops.normalization import instance_channel_axis
+from nnrt_hdi.tensor import UNKNOWN_DIM
+
+
+@lowering(NodeType.FUSED_BATCH_NORM)
+def batch_norm(op: Onnx, call: Call, x: Value, *vectors: Value) -> Value:
+    """y = scale (x - mean) / sqrt(variance + epsilon) + offset, each per channel."""
+    if x.dtype == FLOAT32:
+        image = channels_first(x, call.inputs[0])
+        return as_given(op.BatchNormalization(image, *vectors, epsilon=call.attrs.epsilon), call.inputs[0])
+    scale, offset, mean, variance = (per_channel(op, call, vector) for vector in vectors)
+    return (x - mean) * (scale / op.Sqrt(variance + call.attrs.epsilon)) + offset
+
+
+@lowering(NodeType.SOFTMAX)
+def softmax(op: Onnx, call: Call, x: Value) -> Value:
+    axis = call.attrs.axis[0] if call.attrs.axis else -1
+    return op.Softmax(x, axis=axis % call.inputs[0].rank)
+
+
+@lowering(NodeType.LOG_SOFTMAX)
+def log_softmax(op: Onnx, call: Call, x: Value) -> Value:
+    return op.LogSoftmax(x, axis=call.attrs.axis % call.inputs[0].rank)
+
+
+@lowering(NodeType.LAYER_NORM_FUSION)
+def layer_norm(op: Onnx, call: Call, x: Value, gamma: Value, beta: Value) -> Value:
+    """Standardized over the last dimensions, then scaled and shifted there."""
+    begin, epsilon = call.attrs.begin_norm_axis, call.attrs.epsilon
+    if not call.attrs.elementwise_affine:
+        return standardized(op, x, range(begin, call.inputs[0].rank), epsilon)
+    if x.dtype == FLOAT32:
+        return op.LayerNormalization(x, gamma, beta, axis=begin, epsilon=epsilon)
+    return standardized(op, x, range(begin, call.inputs[0].rank), epsilon) * gamma + beta
+
+
+@lowering(NodeType.INSTANCE_NORM)
+def instance_norm(op: Onnx, call: Call, x: Value, scale: Value, bias: Value) -> Value:
+    """Standardized over all dimensions but batch and channels, then scaled and shifted per channel."""
+    spec = call.inputs[0]
+    channel = instance_channel_axis(spec, call.inputs[1].shape[0])
+    if UNKNOWN_DIM in (spec.shape[channel], call.inputs[1].shape[0]):
+        raise Unsupported(
+            "the number of channels is known only when the model runs; fix it, for it says where they are"
+        )
+    if x.dtype == FLOAT32:
+        front = [0, channel, *(axis for axis in range(1, spec.rank) if axis != channel)]
+        y = op.InstanceNormalization(x.transposed(front), scale, bias, epsilon=call.attrs.epsilon)
+        return y.transposed([front.index(axis) for axis in range(spec.rank)])
+    others = [axis for axis in range(1, spec.rank) if axis != channel]
+    scale, bias = (op.unsqueeze(vector, range(1, spec.rank - channel)) for vector in (scale, bias))
+    return standardized(op, x, others, call.attrs.epsilon) * scale + bias
+
+
+@lowering(NodeType.L2_NORMALIZE_FUSION)
+def l2_normalize(op: Onnx, call: Call, x: Value) -> Value:
+    """y = f(x / sqrt(max(sum(x^2), epsilon)))."""
+    rank = call.inputs[0].rank
+    axes = [axis % rank for axis in call.attrs.axis] or range(rank)
+    total = op.ReduceSumSquare(x, op.ints(axes), keepdims=1) if rank else x * x
+    return fused(op, x / op.Sqrt(op.Max(total, call.attrs.epsilon)), call.attrs.activation_type)
+
+
+@lowering(NodeType.LRN)
+def lrn(op: Onnx, call: Call, x: Value) -> Value:
+    """y = x / (bias + alpha sum(x^2))^beta; ONNX divides alpha by the size of the window."""
+    attrs, size = call.attrs, 2 * call.attrs.depth_radius + 1
+    image = channels_first(x, call.inputs[0])
+    y = op.LRN(image, size=size, bias=attrs.bias, alpha=attrs.alpha * size, beta=attrs.beta)
+    return as_given(y, call.inputs[0])
+
+
+def standardized(op: Onnx, x: Value, axes: Sequence[int], epsilon: float) -> Value:
+    """(x - mean) / sqrt(variance + epsilon), mean and population variance taken over these dimensions."""
+    centered = x - op.ReduceMean(x, op.ints(axes), keepdims=1)
+    variance = op.ReduceMean(centered * centered, op.ints(axes), keepdims=1)
+    return centered / op.Sqrt(variance + epsilon)

@@ -1,0 +1,113 @@
+"""Reductions: many elements folded into one."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from nnrt_backend_onnxruntime.builder import BOOL, INT64, Onnx, Value
+from nnrt_backend_onnxruntime.kernels import AnyDType
+from nnrt_backend_onnxruntime.lowering.arithmetic import quotient
+from nnrt_backend_onnxruntime.lowering.lowering import Call, known, lowering
+from nnrt_hdi.enums import NodeType, ReduceMode
+from nnrt_hdi.ops.reduction import reduced_axes, reduction_factor
+
+# Folds the dimensions in the last operand, keeping them with length 1 or not.
+Fold = Callable[[Onnx, Value, Value, int], Value]
+
+
+@lowering(NodeType.REDUCE_FUSION)
+def reduce(op: Onnx, call: Call, x: Value, axis: Value) -> Value:
+    """y = x folded over the dimensions in axis."""
+    attrs = call.attrs
+    axes = reduced_axes(known(axis, "axis"), call.inputs[0].rank, attrs.reduce_to_end)
+    y = folded(op, call, x, axes, attrs.mode, attrs.keep_dims)
+    factor = reduction_factor(attrs.reduce_to_end, attrs.coeff)
+    return y if factor == 1 else y * factor
+
+
+@lowering(NodeType.ALL, moves=True)
+def all_of(op: Onnx, call: Call, x: Value, axis: Value) -> Value:
+    """Whether no element is 0 over the dimensions in axis."""
+    axes = reduced_axes(known(axis, "axis"), call.inputs[0].rank, reduce_to_end=False)
+    return folded(op, call, x, axes, ReduceMode.ALL, call.attrs.keep_dims != 0).cast(BOOL)
+
+
+def folded(op: Onnx, call: Call, x: Value, axes: tuple[int, ...], mode: ReduceMode, keep_dims: bool) -> Value:
+    shape = call.inputs[0].shape
+    if any(shape[axis] == 0 for axis in axes):  # Of nothing, which not all kernels take.
+        neutral = op.constant(np.asarray(NEUTRAL[mode](x.dtype), x.dtype))
+        return op.Expand(
+            neutral,
+            op.vector(
+                [1 if axis in axes else op.size(x, axis) for axis in range(len(shape)) if keep_dims or axis not in axes]
+            ),
+        )
+    if not shape:
+        x, axes, keep_dims = op.unsqueeze(x, [0]), (0,), False
+    elif not axes:
+        return FOLDS[mode](op, op.unsqueeze(x, [0]), op.ints([0]), 0)
+    return FOLDS[mode](op, x, op.ints(axes), int(keep_dims))
+
+
+def total(op: Onnx, x: Value, axes: Value, keep_dims: int) -> Value:
+    return op.ReduceSum(x, axes, keepdims=keep_dims)
+
+
+def mean(op: Onnx, x: Value, axes: Value, keep_dims: int) -> Value:
+    """Of integers the exact sum, rounded towards zero."""
+    if x.dtype.kind == "f":
+        return op.ReduceMean(x, axes, keepdims=keep_dims)
+    wide = np.dtype(x.dtype.kind + "8")
+    assert axes.data is not None
+    sizes = [op.size(x, int(axis)) for axis in axes.data]
+    count = math.prod(size for size in sizes if isinstance(size, int))
+    unknown = [size for size in sizes if isinstance(size, Value)]
+    number = op.constant(np.array(count, INT64))
+    for size in unknown:
+        number = number * op.squeeze(size, [0])
+    return quotient(op, total(op, x.cast(wide), axes, keep_dims), number.cast(wide)).cast(x.dtype)
+
+
+def sum_of_squares(op: Onnx, x: Value, axes: Value, keep_dims: int) -> Value:
+    return op.ReduceSumSquare(x, axes, keepdims=keep_dims)
+
+
+def truth(op: Onnx, x: Value, axes: Value, keep_dims: int) -> Value:
+    """Whether no element is 0, as 1 or 0."""
+    return op.ReduceMin(x.cast(BOOL), axes, keepdims=keep_dims).cast(x.dtype)
+
+
+FOLDS: dict[ReduceMode, Fold] = {
+    ReduceMode.MEAN: mean,
+    ReduceMode.MAX: lambda op, x, axes, keep: op.ReduceMax(x, axes, keepdims=keep),
+    ReduceMode.MIN: lambda op, x, axes, keep: op.ReduceMin(x, axes, keepdims=keep),
+    ReduceMode.PROD: lambda op, x, axes, keep: op.ReduceProd(x, axes, keepdims=keep),
+    ReduceMode.SUM: total,
+    ReduceMode.SUM_SQUARE: sum_of_squares,
+    ReduceMode.ASUM: lambda op, x, axes, keep: total(op, op.Abs(x), axes, keep),
+    ReduceMode.ALL: truth,
+    ReduceMode.L2: lambda op, x, axes, keep: op.ReduceL2(x, axes, keepdims=keep),
+}
+
+
+def _lowest(dtype: AnyDType) -> float:
+    return -np.inf if dtype.kind == "f" else int(np.iinfo(dtype).min)
+
+
+def _highest(dtype: AnyDType) -> float:
+    return np.inf if dtype.kind == "f" else int(np.iinfo(dtype).max)
+
+
+# What a fold of nothing is.
+NEUTRAL: dict[ReduceMode, Callable[[AnyDType], float]] = {
+    ReduceMode.MEAN: lambda dtype: np.nan if dtype.kind == "f" else 0,
+    ReduceMode.MAX: _lowest,
+    ReduceMode.MIN: _highest,
+    ReduceMode.PROD: lambda _: 1,
+    ReduceMode.SUM: lambda _: 0,
+    ReduceMode.SUM_SQUARE: lambda _: 0,
+    ReduceMode.ASUM: lambda _: 0,
+    ReduceMode.ALL: lambda _: 1,
+    ReduceMode.L2: lambda _: 0,
+}
