@@ -40,6 +40,11 @@ def place(order: Shape, axis: int) -> int:
     return order.index(axis % len(order)) if order else axis
 
 
+def is_image(order: Shape) -> bool:
+    """Whether batch, channels, height and width lie in memory as kernels for images expect, channels first or last."""
+    return not order or (order[0] == 0 and 1 in (order[1], order[-1]))
+
+
 def arranged(op_type: str, values: Values, attrs: Attrs) -> Arrangement:
     """Operands and attributes of an operator for its work on memory, and what is known of the results."""
     order = next((value.order for value in values if value is not None and value.order), ())
@@ -152,11 +157,9 @@ def _picked(values: Values, attrs: Attrs, order: Shape) -> Arrangement:
 
 
 def _resized(values: Values, attrs: Attrs, order: Shape) -> Arrangement:
-    """A size for each dimension. ONNX Runtime weights neighbours in NCHW and NHWC, with whichever of the two first."""
+    """A size for each dimension."""
     x, roi, scales, sizes = values
     assert x is not None and sizes is not None
-    if attrs["mode"] == "linear" and (order[0] != 0 or 1 not in (order[1], order[3])):
-        return [value and value.op.plain(value) for value in values], attrs, (), len(order)
     permuted = x.op.Gather(sizes, x.op.ints(order)) if sizes.data is None else x.op.constant(sizes.data[list(order)])
     return [x, roi, scales, permuted], attrs, order, len(order)
 

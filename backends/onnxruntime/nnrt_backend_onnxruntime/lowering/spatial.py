@@ -12,6 +12,7 @@ from nnrt_backend_onnxruntime.builder import Onnx, Value
 from nnrt_backend_onnxruntime.lowering import boxes
 from nnrt_backend_onnxruntime.lowering.lowering import Call, as_given, channels_first, lowering
 from nnrt_backend_onnxruntime.lowering.shape import FAR, cut_out
+from nnrt_backend_onnxruntime.orders import is_image
 from nnrt_hdi.enums import CoordinateTransformMode, Format, NearestMode, NodeType, ResizeMethod
 from nnrt_hdi.errors import Unsupported
 from nnrt_hdi.ops.convolution import ImageShape
@@ -44,18 +45,18 @@ def resize(op: Onnx, call: Call, x: Value) -> Value:
     ONNX Runtime has a kernel for the usual cases. Otherwise pixels are gathered from x with its channels last, where
     they are whole.
     """
-    new = ImageShape.of(call.outputs[0])
+    new, image = ImageShape.of(call.outputs[0]), channels_first(x, call.inputs[0])
     if UNKNOWN_DIM in (new.height, new.width):
         raise Unsupported("the ratio to preserve is known only when the model runs; fix height and width of x")
-    if x.dtype.kind == "f" and x.dtype != FLOAT64 and _is_usual(call):
-        return as_given(_resized(op, call, channels_first(x, call.inputs[0]), new), call.inputs[0])
-    image = op.plain(x.transposed([0, 2, 3, 1]) if _is_nchw(call) else x)
+    if x.dtype.kind == "f" and x.dtype != FLOAT64 and is_image(image.order) and _is_usual(call):
+        return as_given(_resized(op, call, image, new), call.inputs[0])
+    image = op.plain(image.transposed([0, 2, 3, 1]))
     sizes = {1: (op.size(image, 1), new.height), 2: (op.size(image, 2), new.width)}
     pixels = _nearest if call.attrs.method is ResizeMethod.NEAREST else _weighted_sum
     # First the dimension that shrinks more or grows less, so that nothing is larger than x or y.
     for axis in sorted(sizes, key=lambda axis: sizes[axis][1] / abs(image.shape[axis])):
         image = pixels(op, call, image, axis, *sizes[axis])
-    return image.transposed([0, 3, 1, 2]) if _is_nchw(call) else image
+    return as_given(image.transposed([0, 3, 1, 2]), call.inputs[0])
 
 
 def _is_usual(call: Call) -> bool:
