@@ -42,7 +42,6 @@ NO_KERNEL: dict[str, set[NodeType]] = {
     },
     "uint64": {
         NodeType.ARGMAX_FUSION,
-        NodeType.POW_FUSION,
         NodeType.REDUCE_FUSION,
         NodeType.TOPK_FUSION,
     },

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("nnrt_hdi", "nnrt_client", "nnrt_device_service", "nnrt_backend_reference")
+ROOMS = ("nnrt_hdi", "nnrt_client", "nnrt_device_service", "nnrt_backend_onnxruntime", "nnrt_backend_reference")
 
 
 @pytest.fixture(scope="module")

@@ -6,13 +6,20 @@ from collections.abc import Callable, Mapping, Sequence
 
 import onnxruntime
 
-from nnrt_backend_onnxruntime.builder import FLOAT32, Onnx
 from nnrt_backend_onnxruntime.cache import exporter, restored
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.kernels import Kernels
 from nnrt_backend_onnxruntime.model import OnnxModel, skeleton
+from nnrt_backend_onnxruntime.processor import integer_kernels
 from nnrt_backend_onnxruntime.program import lower
-from nnrt_backend_onnxruntime.session import PROVIDERS, Target, open_session, present_providers, session_options
+from nnrt_backend_onnxruntime.session import (
+    PROVIDERS,
+    Target,
+    open_session,
+    present_providers,
+    session_options,
+    smallest_session,
+)
 from nnrt_backend_onnxruntime.single_node import Key, key_of, single_node
 from nnrt_hdi.backend import Backend, BackendSkipped, Capabilities, DeviceInfo, ModelConfig, Support
 from nnrt_hdi.errors import InvalidParameter, NnrtError
@@ -54,17 +61,18 @@ class OnnxRuntimeBackend(Backend):
         return [self._supported(graph, index) for index in range(len(graph.nodes))]
 
     def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> OnnxModel:
-        options = session_options(self._target, config)
         inference = infer_graph(graph)
         inference.raise_first_problem()
         graph = inference.graph
+        entries = integer_kernels(graph)
+        options = session_options(self._target, config, entries)
         lowered = lower(graph, self._kernels, float16=config.enable_float16, half_kernels=not self._target.is_cpu)
         progress(0.25)
         model = lowered.model.SerializeToString()
         session = open_session(model, lowered.weights, options, self._target, config.extensions)
         progress(1.0)
         count, light = len(graph.inputs), skeleton(graph)
-        export = exporter(self._target, light, count, lowered, config)
+        export = exporter(self._target, light, count, lowered, config, entries)
         return OnnxModel(session, light, count, lowered.weights, config.max_tensor_bytes, self._deadlines, export)
 
     def restore(self, cache: Sequence[bytes], config: ModelConfig) -> OnnxModel:
@@ -75,18 +83,19 @@ class OnnxRuntimeBackend(Backend):
 
     def _supported(self, graph: Graph, index: int) -> Support:
         key = key_of(graph, index)
-        if key not in self._answers:
-            self._answers[key] = self._asked(graph, index)
+        answer = self._answers.get(key)
+        if answer is None:
+            answer = self._answers[key] = self._asked(graph, index)
             while len(self._answers) > MOST_ANSWERS:
                 self._answers.popitem(last=False)
-        return self._answers[key]
+        return answer
 
     def _asked(self, graph: Graph, index: int) -> Support:
         try:
             alone = infer_graph(single_node(graph, index))
             alone.raise_first_problem()
             lowered = lower(alone.graph, self._kernels, half_kernels=not self._target.is_cpu)
-            options = session_options(self._target, ModelConfig())
+            options = session_options(self._target, ModelConfig(), integer_kernels(alone.graph))
             open_session(lowered.model.SerializeToString(), lowered.weights, options, self._target, {})
         except NnrtError as error:
             return Support(error.message)
@@ -105,8 +114,13 @@ def create(options: Mapping[str, str]) -> OnnxRuntimeBackend:
     provider = options.get("provider", "cpu")
     if provider not in PROVIDERS:
         raise InvalidParameter(f"there is no provider {provider!r}; present: {', '.join(present_providers())}")
-    threads = _number(options, "threads", len(os.sched_getaffinity(0)), least=1)
+    threads = _number(options, "threads", _processors(), least=1)
     return OnnxRuntimeBackend(Target(provider, _number(options, "device_index", 0), threads), options.get("name", ""))
+
+
+def _processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _number(options: Mapping[str, str], name: str, default: int, least: int = 0) -> int:
@@ -126,9 +140,7 @@ def _require_present(target: Target) -> None:
     target.require_device_index()
     if target.is_cpu:
         return
-    op = Onnx(Kernels(target.providers()))
-    smallest = op.model([(op.Identity(op.input(FLOAT32, (1,))), (1,))])
     try:
-        open_session(smallest.SerializeToString(), {}, session_options(target, ModelConfig()), target, {})
+        smallest_session(target)
     except NnrtError as error:
         raise BackendSkipped(f"provider {target.provider!r} does not start here: {error}") from error

@@ -12,10 +12,8 @@ or holds one that loads code.
 import hashlib
 import json
 import math
-import platform
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,7 @@ import onnxruntime
 from google.protobuf.message import DecodeError
 from onnx import helper
 
+from nnrt_backend_onnxruntime import processor
 from nnrt_backend_onnxruntime.builder import WEIGHTS, AnyArray
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.model import OnnxModel
@@ -90,12 +89,12 @@ _FUSED = frozenset(
 
 
 def exporter(
-    target: Target, graph: Graph, input_count: int, lowered: Lowered, config: ModelConfig
+    target: Target, graph: Graph, input_count: int, lowered: Lowered, config: ModelConfig, entries: Mapping[str, str]
 ) -> Callable[[], list[bytes]]:
     """A function that gives the compiled model as bytes; `graph` has large constants as inputs behind the first."""
 
     def export() -> list[bytes]:
-        model, weights = _optimized(target, lowered, config)
+        model, weights = _optimized(target, lowered, config, entries)
         parts = [b"".join(packed_graph(graph)), model, weights]
         about = {
             "made_for": _binding(target),
@@ -123,10 +122,12 @@ def restored(parts: Sequence[bytes], config: ModelConfig, target: Target, deadli
     return OnnxModel(session, graph, input_count, weights, config.max_tensor_bytes, deadlines, lambda: list(parts))
 
 
-def _optimized(target: Target, lowered: Lowered, config: ModelConfig) -> tuple[bytes, bytes]:
+def _optimized(
+    target: Target, lowered: Lowered, config: ModelConfig, entries: Mapping[str, str]
+) -> tuple[bytes, bytes]:
     """The model as ONNX Runtime leaves it after its optimizations, and its large constants."""
     with tempfile.TemporaryDirectory(prefix="nnrt-onnxruntime-") as folder:
-        options = session_options(target, config)
+        options = session_options(target, config, entries)
         options.optimized_model_filepath = str(Path(folder, MODEL_FILE))
         options.add_session_config_entry("session.optimized_model_external_initializers_file_name", WEIGHTS)
         options.add_session_config_entry(
@@ -144,7 +145,7 @@ def _binding(target: Target) -> dict[str, Any]:
         "build": onnxruntime.get_build_info(),
         "provider": target.provider,
         "device": _device(target),
-        "processor": _processor(),
+        "processor": processor.identity(),
     }
 
 
@@ -156,18 +157,6 @@ def _device(target: Target) -> str:
         if not target.is_cpu and device.ep_name != "CPUExecutionProvider"
     ]
     return "; ".join(sorted(devices))
-
-
-@cache
-def _processor() -> str:
-    """The kind of processor, and a digest of what it can: optimized models are made for its vector units."""
-    flags = ""
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        lines = cpuinfo.read_text(errors="replace").splitlines()
-        found = (line.partition(":")[2] for line in lines if line.startswith(("flags", "Features")))
-        flags = " ".join(sorted(next(found, "").split()))
-    return f"{platform.machine()} {hashlib.sha256(flags.encode()).hexdigest()[:16]}"
 
 
 def _about(parts: Sequence[bytes], target: Target) -> Mapping[str, Any]:

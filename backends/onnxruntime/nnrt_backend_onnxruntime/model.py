@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,16 +13,21 @@ from nnrt_backend_onnxruntime.builder import AnyArray
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.kernels import QUIET
 from nnrt_backend_onnxruntime.program import asserted
+from nnrt_backend_onnxruntime.session import release_memory
 from nnrt_hdi.backend import Cancellation, DimRange, PreparedModel
+from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfMemory
-from nnrt_hdi.graph import Graph
+from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, Constant, Graph
 from nnrt_hdi.ops import OPERATORS, infer_graph
-from nnrt_hdi.tensor import MAX_DIM, UNKNOWN_DIM, Array, Shape
+from nnrt_hdi.ops.operands import INDICES
+from nnrt_hdi.tensor import MAX_DIM, UNKNOWN_DIM, Array, Shape, TensorSpec
 
 # Most elements that a failed ASSERT shows: messages are short.
 MOST_SHOWN = 100
 # Input shapes that a dynamic model has been checked for, the latest ones.
 MOST_SHAPES = 64
+# Shapes of inputs, and the elements of those that decide others.
+Decided = tuple[tuple[Shape, ...], tuple[bytes, ...]]
 Export = Callable[[], list[bytes]]
 
 
@@ -39,7 +45,7 @@ class OnnxModel(PreparedModel):
         export: Export,
     ) -> None:
         """Of `graph` the first inputs are those of a run; the others stand for constants."""
-        self._session = session
+        self.session = session
         self._graph = graph
         self._asserted = asserted(graph)
         self._weights = weights
@@ -47,22 +53,25 @@ class OnnxModel(PreparedModel):
         self._deadlines = deadlines
         self._export = export
         self._names = [entry.name for entry in session.get_inputs()]
-        self._is_dynamic = any(spec.is_dynamic for spec in graph.tensors)
-        self._fitting: OrderedDict[tuple[Shape, ...], None] = OrderedDict()
+        self._deciding = _deciding(graph, input_count)
+        self._depends = bool(self._deciding) or any(spec.is_dynamic for spec in graph.tensors)
+        self._fitting: OrderedDict[Decided, tuple[TensorSpec, ...]] = OrderedDict()
         self.inputs = graph.input_specs[:input_count]
         self.outputs = graph.output_specs
         require_fits(graph, max_tensor_bytes)
 
     def run(self, inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
         cancellation.check()
-        if self._is_dynamic:
-            self._require_memory(tuple(array.shape for array in inputs))
+        if self._depends:
+            outputs = self._inferred(inputs)
+            if not self._asserted and all(0 in spec.shape and not spec.is_dynamic for spec in outputs):
+                return [np.empty(spec.shape, spec.numpy_dtype) for spec in outputs]
         feeds = dict(zip(self._names, inputs, strict=True))
         options = onnxruntime.RunOptions()
         options.log_severity_level = QUIET
         with self._stopped_by(cancellation, options):
             try:
-                results: list[AnyArray] = self._session.run(None, feeds, options)
+                results: list[AnyArray] = self.session.run(None, feeds, options)
             except Exception as error:
                 cancellation.check()
                 raise _translated(error) from error
@@ -81,8 +90,9 @@ class OnnxModel(PreparedModel):
         ]
 
     def close(self) -> None:
-        self._session = None
+        self.session = None
         self._weights = {}
+        release_memory()
 
     @contextmanager
     def _stopped_by(self, cancellation: Cancellation, options: Any) -> Iterator[None]:
@@ -111,19 +121,43 @@ class OnnxModel(PreparedModel):
                 raise _assertion_failed(self._graph, index, condition, data)
         return list(results[:count])
 
-    def _require_memory(self, shapes: tuple[Shape, ...]) -> None:
-        """Refuse input shapes from which too large a tensor, or none at all, would follow."""
-        if shapes in self._fitting:
-            return
+    def _inferred(self, inputs: Sequence[Array]) -> tuple[TensorSpec, ...]:
+        """The outputs, as far as they follow from the inputs' shapes, and from elements of these that decide shapes.
+
+        Refuses inputs from which too large a tensor follows, or an error.
+        """
+        decided = (
+            tuple(array.shape for array in inputs),
+            tuple(inputs[at].tobytes() if inputs[at].nbytes <= INLINE_CONSTANT_BYTES else b"" for at in self._deciding),
+        )
+        if known := self._fitting.get(decided):
+            return known
         tensors = list(self._graph.tensors)
-        for index, shape in zip(self._graph.inputs, shapes, strict=False):
-            tensors[index] = tensors[index].with_shape(shape)
-        inference = infer_graph(self._graph.with_tensors(tensors))
+        constants = dict(self._graph.constants)
+        for index, array in zip(self._graph.inputs, inputs, strict=False):
+            tensors[index] = tensors[index].with_shape(array.shape)
+        for at in self._deciding:
+            constants[self._graph.inputs[at]] = Constant(b"", inputs[at].nbytes, inputs[at])
+        rest = tuple(index for index in self._graph.inputs if index not in constants)
+        inference = infer_graph(replace(self._graph, tensors=tuple(tensors), inputs=rest, constants=constants))
         inference.raise_first_problem()
         require_fits(inference.graph, self._max_tensor_bytes)
-        self._fitting[shapes] = None
+        self._fitting[decided] = outputs = inference.graph.output_specs
         while len(self._fitting) > MOST_SHAPES:
             self._fitting.popitem(last=False)
+        return outputs
+
+
+def _deciding(graph: Graph, input_count: int) -> tuple[int, ...]:
+    """The inputs whose elements say shapes, axes or places, and not only which elements to pick."""
+    found = set()
+    for node in graph.nodes:
+        rules = OPERATORS[node.type].operands
+        for position, tensor in enumerate(node.inputs):
+            accepts = rules[min(position, len(rules) - 1)].accepts
+            if node.type is NodeType.CONSTANT_OF_SHAPE or (accepts.data_types == INDICES and accepts.max_rank):
+                found.add(tensor)
+    return tuple(at for at, tensor in enumerate(graph.inputs[:input_count]) if tensor in found)
 
 
 def require_fits(graph: Graph, max_tensor_bytes: int) -> None:
@@ -141,7 +175,8 @@ def require_fits(graph: Graph, max_tensor_bytes: int) -> None:
 def _assertion_failed(graph: Graph, index: int, condition: AnyArray, data: AnyArray) -> OperationFailed:
     node = graph.nodes[index]
     shown = data.reshape(-1)[: min(OPERATORS[node.type].bind(node.attrs)["summarize"], MOST_SHOWN)]
-    begins = f"; data {graph.tensors[node.inputs[1]]} begins with {', '.join(map(str, shown))}" if shown.size else ""
+    spec = graph.tensors[node.inputs[1]].with_shape(data.shape)
+    begins = f"; data {spec} begins with {', '.join(map(str, shown))}" if shown.size else ""
     false = condition.size - np.count_nonzero(condition)
     return OperationFailed(
         f"{false} of {condition.size} elements of condition are false{begins}", place=graph.place(index)

@@ -12,11 +12,12 @@ from nnrt_backend_onnxruntime.builder import FLOAT32, AnyArray, Onnx, Value
 from nnrt_backend_onnxruntime.kernels import AnyDType, Kernels
 from nnrt_backend_onnxruntime.lowering import LOWERINGS
 from nnrt_backend_onnxruntime.lowering.lowering import Call, Lowering
-from nnrt_backend_onnxruntime.quantized import dequantize, quantize
-from nnrt_hdi.enums import NodeType
+from nnrt_backend_onnxruntime.quantized import clamped, dequantize, quantize
+from nnrt_hdi.enums import ActivationType, NodeType
 from nnrt_hdi.errors import InvalidParameter, NnrtError, Unsupported
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.ops import OPERATORS
+from nnrt_hdi.ops.activation import FUSABLE
 from nnrt_hdi.ops.quantized import RealView, Scaling, real_spec
 from nnrt_hdi.tensor import TensorSpec
 
@@ -116,12 +117,8 @@ class _Program:
         """The results of a node on the elements as they are."""
         stored = [self._stored(spec) for spec in call.outputs]
         if rule.moves:
-            return [
-                result.cast(dtype)
-                for result, dtype in zip(
-                    self._call(rule, replace(call, dtype=stored[0]), operands), stored, strict=True
-                )
-            ]
+            results = self._call(rule, replace(call, dtype=stored[0]), operands)
+            return [result.cast(dtype) for result, dtype in zip(results, stored, strict=True)]
         wide = [x.cast(self._computed(x.dtype)) for x in operands]
         results = self._call(rule, replace(call, dtype=self._computed(stored[0])), wide)
         return [result.cast(dtype) for result, dtype in zip(results, stored, strict=True)]
@@ -131,18 +128,21 @@ class _Program:
         assert view is not None
         outputs = tuple(map(_real_spec, call.outputs, view.outputs))
         inputs = tuple(map(_real_spec, call.inputs, view.inputs))
-        real_call = Call(call.node_type, call.attrs, inputs, outputs, outputs[0].numpy_dtype)
+        attrs, activation_type = _without_activation(call.attrs)
+        real_call = Call(call.node_type, attrs, inputs, outputs, outputs[0].numpy_dtype)
         real = [
             self._real(x, scaling, at, call) if scaling else x.cast(self._computed(x.dtype))
             for at, (x, scaling) in enumerate(zip(operands, view.inputs, strict=True))
         ]
-        results = self._call(rule, real_call, real)
-        return [
-            quantize(self._op, result, scaling, spec.numpy_dtype, spec.rank)
-            if scaling
-            else result.cast(spec.numpy_dtype)
-            for result, scaling, spec in zip(results, view.outputs, call.outputs, strict=True)
+        results = zip(self._call(rule, real_call, real), view.outputs, call.outputs, strict=True)
+        quantized = [
+            quantize(self._op, y, scaling, spec.numpy_dtype, spec.rank) if scaling else y.cast(spec.numpy_dtype)
+            for y, scaling, spec in results
         ]
+        scaling = view.outputs[0]
+        if scaling and activation_type is not ActivationType.NO_ACTIVATION:
+            quantized[0] = clamped(self._op, quantized[0], scaling, activation_type, call.outputs[0].rank)
+        return quantized
 
     def _real(self, x: Value, scaling: Scaling, at: int, call: Call) -> Value:
         """The real numbers that an operand stands for. What is known of its elements is so of them."""
@@ -154,6 +154,17 @@ class _Program:
     def _call(self, rule: Lowering, call: Call, operands: Sequence[Value]) -> Sequence[Value]:
         result: Any = rule.function(self._op, call, *operands)
         return result if isinstance(result, tuple) else (result,)
+
+
+def _without_activation(attrs: SimpleNamespace) -> tuple[SimpleNamespace, ActivationType]:
+    """Attributes without the activation that is fused, which is applied to the elements behind a quantization.
+
+    For rounding keeps the order of numbers, and integer kernels end with the quantization. An ACTIVATION is no other.
+    """
+    kind = getattr(attrs, "activation_type", None)
+    if kind not in FUSABLE or hasattr(attrs, "approximate"):
+        return attrs, ActivationType.NO_ACTIVATION
+    return SimpleNamespace(**{**vars(attrs), "activation_type": ActivationType.NO_ACTIVATION}), kind
 
 
 def _real_spec(spec: TensorSpec, scaling: Scaling | None) -> TensorSpec:

@@ -9,6 +9,7 @@ import numpy as np
 
 from nnrt_backend_onnxruntime.builder import FLOAT32, AnyArray, Onnx, Value
 from nnrt_backend_onnxruntime.kernels import AnyDType
+from nnrt_hdi.enums import ActivationType
 from nnrt_hdi.ops.quantized import Scaling
 
 
@@ -31,6 +32,19 @@ def quantize(op: Onnx, real: Value, scaling: Scaling, dtype: AnyDType, rank: int
     shape = _spread(scaling, rank)
     steps = op.Round(real.cast(FLOAT32) / divisor.reshape(shape)) + zero_point.astype(FLOAT32).reshape(shape)
     return op.Min(op.Max(steps, limits.min), limits.max).cast(dtype)
+
+
+def clamped(op: Onnx, elements: Value, scaling: Scaling, activation_type: ActivationType, rank: int) -> Value:
+    """Elements with a fused activation, RELU or RELU6, of the numbers that they stand for."""
+    limits = np.iinfo(elements.dtype)
+    scale, zero_point = (array.reshape(_spread(scaling, rank) if array.ndim else ()) for array in _parameters(scaling))
+    steps = np.divide(6, scale, out=np.zeros_like(scale), where=scale != 0)
+    highest = np.minimum(np.rint(steps) + zero_point, limits.max)
+    if (zero_point > limits.min).any():
+        elements = op.Max(elements, zero_point.astype(elements.dtype))
+    if activation_type is ActivationType.RELU6 and (highest < limits.max).any():
+        elements = op.Min(elements, highest.astype(elements.dtype))
+    return elements
 
 
 def _has_kernels(scaling: Scaling, is_weight: bool) -> bool:

@@ -1,20 +1,25 @@
 """Sessions of ONNX Runtime: on which provider, and how it is to compute."""
 
+import logging
 import os
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnxruntime
 from onnxruntime import ExecutionMode, GraphOptimizationLevel
 
-from nnrt_backend_onnxruntime.builder import AnyArray
-from nnrt_backend_onnxruntime.kernels import QUIET, Providers
+from nnrt_backend_onnxruntime.builder import FLOAT32, AnyArray, Onnx
+from nnrt_backend_onnxruntime.kernels import QUIET, Kernels, Providers
 from nnrt_hdi.backend import ModelConfig
 from nnrt_hdi.enums import DeviceType, PerformanceMode
 from nnrt_hdi.errors import InvalidParameter, OperationFailed
+
+_log = logging.getLogger(__name__)
 
 # Providers under the names that users give them.
 PROVIDERS = {
@@ -54,7 +59,6 @@ SESSION_OPTIONS = frozenset(
         "session.force_spinning_stop",
         "session.inter_op.allow_spinning",
         "session.intra_op.allow_spinning",
-        "session.qdqisint8allowed",
         "session.set_denormal_as_zero",
         "session.use_device_allocator_for_initializers",
     }
@@ -119,8 +123,11 @@ class Target:
             raise InvalidParameter(f"device_index is {self.device_index}, but {self.provider} has one device; use 0")
 
 
-def session_options(target: Target, config: ModelConfig) -> Any:
-    """How a model is compiled and run. Raises InvalidParameter for an extension that is not known."""
+def session_options(target: Target, config: ModelConfig, entries: Mapping[str, str] | None = None) -> Any:
+    """How a model is compiled and run; `entries` are more of its configuration.
+
+    Raises InvalidParameter for an extension that is not known.
+    """
     mode = MODES[config.mode]
     options = onnxruntime.SessionOptions()
     options.log_severity_level = QUIET
@@ -129,10 +136,9 @@ def session_options(target: Target, config: ModelConfig) -> Any:
     options.intra_op_num_threads = max(1, round(target.threads * mode.threads))
     options.inter_op_num_threads = 1
     entries = {
+        **(entries or {}),
         "session.intra_op.allow_spinning": str(int(mode.spins)),
         "session.inter_op.allow_spinning": str(int(mode.spins)),
-        # Sums of products of UINT8 and INT8 overflow the 16 bits of older processors without it.
-        "session.x64quantprecision": "1",
         "session.use_env_allocators": "1",
         **{name: value for name, value in _texts(config.extensions).items() if not name.startswith(PROVIDER_PREFIX)},
     }
@@ -152,10 +158,16 @@ def open_session(
     values = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in weights.items()}
     if values:
         options.add_external_initializers(list(values), list(values.values()))
+    providers = list(target.providers(extensions))
     try:
-        session = onnxruntime.InferenceSession(model, options, providers=list(target.providers(extensions)))
+        session = onnxruntime.InferenceSession(model, options, providers=providers)
     except Exception as error:
-        raise OperationFailed(f"ONNX Runtime does not take the model: {error}") from error
+        if options.graph_optimization_level == GraphOptimizationLevel.ORT_DISABLE_ALL:
+            raise OperationFailed(f"ONNX Runtime does not take the model: {error}") from error
+        # Its optimizations may make of sound models what it has no kernels for.
+        _log.warning("ONNX Runtime can't optimize a model, which is run as it is: %s", error)
+        options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
+        return open_session(model, {}, options, target, extensions)
     wanted = PROVIDERS[target.provider]
     if wanted not in session.get_providers():
         raise OperationFailed(f"ONNX Runtime's {wanted} did not start; it would have run on {session.get_providers()}")
@@ -187,21 +199,41 @@ def _texts(extensions: Mapping[str, bytes]) -> dict[str, str]:
     return texts
 
 
-_memory_lock = threading.Lock()
-_memory_is_limited = False
+_arena_lock = threading.Lock()
+_has_arena = False
 
 
 def require_memory_limit() -> None:
-    """Let all sessions of this process together take no more memory than the machine, or its container, has."""
-    global _memory_is_limited
-    with _memory_lock:
-        if _memory_is_limited:
+    """Let all sessions of this process together take no more memory than the machine, or its container, has.
+
+    They share one arena, which keeps what it once took until `release_memory`.
+    """
+    global _has_arena
+    with _arena_lock:
+        if _has_arena:
             return
-        _memory_is_limited = True
         where = onnxruntime.OrtMemoryInfo(
             "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
         )
-        onnxruntime.create_and_register_allocator(where, onnxruntime.OrtArenaCfg(memory_bytes(), -1, -1, -1))
+        as_requested = 1  # By what is needed, not by the next power of two.
+        onnxruntime.create_and_register_allocator(where, onnxruntime.OrtArenaCfg(memory_bytes(), as_requested, -1, -1))
+        _has_arena = True
+
+
+def release_memory() -> None:
+    """Give back what the shared arena keeps but no session uses. ONNX Runtime does so at the end of a run only."""
+    options = onnxruntime.RunOptions()
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    session, name = smallest_session(Target("cpu", 0, threads=1))
+    session.run(None, {name: np.zeros(1, FLOAT32)}, options)
+
+
+@cache
+def smallest_session(target: Target) -> tuple[Any, str]:
+    """A session that gives its input of one number, and the name of that. Raises OperationFailed as any."""
+    op = Onnx(Kernels(target.providers()))
+    model = op.model([(op.Identity(op.input(FLOAT32, (1,))), (1,))]).SerializeToString()
+    return open_session(model, {}, session_options(target, ModelConfig()), target, {}), op.inputs[0].name
 
 
 def memory_bytes() -> int:

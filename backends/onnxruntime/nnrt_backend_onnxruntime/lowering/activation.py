@@ -30,7 +30,10 @@ def leaky_relu_node(op: Onnx, call: Call, x: Value) -> Value:
 @lowering(NodeType.PRELU_FUSION)
 def prelu(op: Onnx, call: Call, x: Value, weight: Value) -> Value:
     """y = x if x > 0 else weight x."""
-    slope = weight if call.inputs[1].shape == (1,) else per_channel(op, call, weight)
+    if call.inputs[1].shape == (1,):
+        slope = weight if call.inputs[0].rank else op.squeeze(weight, [0])
+    else:
+        slope = per_channel(op, call, weight)
     if x.dtype == np.float32:
         return op.PRelu(x, slope)
     return op.Where(op.Greater(x, 0), x, slope * x)

@@ -15,18 +15,27 @@ BOOL = np.dtype(np.bool_)
 
 
 def quotient(op: Onnx, a: Value, b: Value) -> Value:
-    """a / b; of integers rounded towards zero, 0 where b is 0, which ONNX Runtime does not survive."""
+    """a / b; of integers rounded towards zero, 0 where b is 0, and wrapped around for the lowest by -1.
+
+    The processor would end the process for the last two.
+    """
     if a.dtype.kind == "f":
         return a / b
-    is_zero = op.Equal(b, 0)
-    return op.Where(is_zero, 0, a / op.Where(is_zero, 1, b))
+    y = op.Where(op.Equal(b, 0), 0, a / _harmless(op, b))
+    return y if a.dtype.kind == "u" else op.Where(op.Equal(b, -1), -a, y)
 
 
 def remainder(op: Onnx, a: Value, b: Value) -> Value:
-    """With the sign of a; of integers by 0 it is 0."""
-    if a.dtype.kind == "f":
-        return op.Mod(a, b, fmod=1)
-    return op.Mod(a, op.Where(op.Equal(b, 0), 1, b), fmod=1)
+    """With the sign of a; of integers by 0 it is 0, as by 1."""
+    return op.Mod(a, b if a.dtype.kind == "f" else _harmless(op, b), fmod=1)
+
+
+def _harmless(op: Onnx, divisor: Value) -> Value:
+    """Integers with 1 in the place of those that a processor may not divide by: 0 and -1."""
+    is_bad = op.Equal(divisor, 0)
+    if divisor.dtype.kind == "i":
+        is_bad = op.Or(is_bad, op.Equal(divisor, -1))
+    return op.Where(is_bad, 1, divisor)
 
 
 def squared_difference(op: Onnx, a: Value, b: Value) -> Value:
@@ -77,15 +86,41 @@ def eltwise(op: Onnx, call: Call, a: Value, b: Value) -> Value:
 
 @lowering(NodeType.POW_FUSION)
 def power(op: Onnx, call: Call, x: Value, y: Value) -> Value:
-    """(scale x + shift)^y; of integers to a negative power only 1 and -1 leave something: what parity says."""
+    """(scale x + shift)^y."""
+    exponents = y.elements
     x, y = x.cast(call.dtype), y.cast(call.dtype)
     scale, shift = call.attrs.scale, call.attrs.shift
     base = x if (scale, shift) == (1, 0) else x * scale + shift
-    if base.dtype.kind != "i":
+    if base.dtype.kind == "f":
         return op.Pow(base, y)
-    is_negative, size = op.Less(y, 0), op.Abs(base)
-    parity = op.Where(is_negative, op.BitwiseAnd(y, 1), y)
-    return op.Where(op.And(is_negative, op.Not(op.Equal(size, 1))), 0, op.Pow(base, parity))
+    bits = np.iinfo(call.dtype).bits - (call.dtype.kind == "i")
+    if exponents is not None:
+        bits = min(bits, max(1, int(exponents.max(initial=1)).bit_length()))
+    return integer_power(op, base, y, bits)
+
+
+def integer_power(op: Onnx, base: Value, exponent: Value, bits: int) -> Value:
+    """By repeated squaring, for ONNX Runtime computes powers of integers in FLOAT64, where they don't wrap around.
+
+    To a negative power only 1 and -1 leave something: what parity says.
+    """
+    if base.dtype.kind == "i":
+        is_negative = op.Less(exponent, 0)
+        parity = op.Where(is_negative, op.BitwiseAnd(exponent, 1), exponent)
+        y = natural_power(op, base, parity, bits)
+        return op.Where(op.And(is_negative, op.Not(op.Equal(op.Abs(base), 1))), 0, y)
+    return natural_power(op, base, exponent, bits)
+
+
+def natural_power(op: Onnx, base: Value, exponent: Value, bits: int) -> Value:
+    """base^exponent, of which so many bits may be set."""
+    y: Value | None = None
+    for bit in range(bits):
+        is_unset = op.Equal(op.BitwiseAnd(exponent, op.scalar(1 << bit, base.dtype)), 0)
+        y = op.Where(is_unset, 1, base) if y is None else op.Where(is_unset, y, y * base)
+        base = base * base
+    assert y is not None
+    return y
 
 
 @lowering(NodeType.SCALE_FUSION)

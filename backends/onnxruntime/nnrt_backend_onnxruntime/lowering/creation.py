@@ -20,5 +20,7 @@ def constant_of_shape(op: Onnx, call: Call, shape: Value) -> Value:
 
 @lowering(NodeType.RANGE, moves=True)
 def range_(op: Onnx, call: Call, _: Value) -> Value:
-    """Numbers from start in steps of delta."""
-    return op.range(call.attrs.start, call.attrs.limit, call.attrs.delta).cast(call.dtype)
+    """Numbers from start in steps of delta; ONNX Runtime counts them in FLOAT64, and so not large ones."""
+    (count,) = call.outputs[0].shape
+    numbers: Value = op.range(0, count, 1) * call.attrs.delta + call.attrs.start
+    return numbers.cast(call.dtype)

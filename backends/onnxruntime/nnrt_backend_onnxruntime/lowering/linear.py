@@ -49,6 +49,8 @@ def lstm(
         raise Unsupported("ONNX's LSTM has no zoneout; leave it out, or use another device")
     if hidden == UNKNOWN_DIM:
         raise Unsupported("the last dimension of w_hh is not known, which ONNX's LSTM needs; fix it")
+    if call.inputs[0].shape[0] == 0:
+        return op.reshape(x, call.outputs[0].shape), *(op.reshape(state, call.outputs[1].shape) for state in (hx, cx))
     layers, directions = lstm_depth(attrs.num_layers, attrs.num_directions, attrs.bidirectional)
     operands = [
         op.unsqueeze(value, range(rank - spec.rank))

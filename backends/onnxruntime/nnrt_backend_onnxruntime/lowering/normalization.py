@@ -11,7 +11,7 @@ from nnrt_backend_onnxruntime.lowering.lowering import Call, as_given, channels_
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import Unsupported
 from nnrt_hdi.ops.normalization import instance_channel_axis
-from nnrt_hdi.tensor import UNKNOWN_DIM
+from nnrt_hdi.tensor import MAX_DIM, UNKNOWN_DIM
 
 
 @lowering(NodeType.FUSED_BATCH_NORM)
@@ -76,7 +76,8 @@ def l2_normalize(op: Onnx, call: Call, x: Value) -> Value:
 @lowering(NodeType.LRN)
 def lrn(op: Onnx, call: Call, x: Value) -> Value:
     """y = x / (bias + alpha sum(x^2))^beta; ONNX divides alpha by the size of the window."""
-    attrs, size = call.attrs, 2 * call.attrs.depth_radius + 1
+    attrs, channels = call.attrs, call.inputs[0].shape[call.inputs[0].channel_axis]
+    size = 2 * min(attrs.depth_radius, MAX_DIM if channels == UNKNOWN_DIM else max(channels - 1, 0)) + 1
     image = channels_first(x, call.inputs[0])
     y = op.LRN(image, size=size, bias=attrs.bias, alpha=attrs.alpha * size, beta=attrs.beta)
     return as_given(y, call.inputs[0])

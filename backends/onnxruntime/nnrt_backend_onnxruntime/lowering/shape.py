@@ -45,6 +45,8 @@ def unsqueeze(op: Onnx, call: Call, x: Value) -> Value:
 @lowering(NodeType.EXPAND_DIMS, moves=True)
 def expand_dims(op: Onnx, call: Call, x: Value, axis: Value) -> Value:
     """x with a dimension of length 1 inserted."""
+    if axis.elements is None:
+        return op.Unsqueeze(x, op.reshape(axis.cast(INT64), [1]))
     return op.unsqueeze(x, [known(axis, "axis")[0] % call.outputs[0].rank])
 
 
@@ -90,8 +92,8 @@ def slice_(op: Onnx, call: Call, x: Value, begin: Value, size: Value) -> Value:
     """size[i] elements from begin[i] on."""
     rank = call.inputs[0].rank
     along = [axis % rank for axis in call.attrs.axes] or range(rank)
-    starts, lengths = known(begin, "begin"), known(size, "size")
-    return cut_out(op, x, along, starts, [start + length for start, length in zip(starts, lengths, strict=True)])
+    begin, size = (op.reshape(vector.cast(INT64), [len(along)]) for vector in (begin, size))
+    return op.Slice(x, begin, begin + size, op.ints(along))
 
 
 @lowering(NodeType.CROP, moves=True)
@@ -99,9 +101,9 @@ def crop(op: Onnx, call: Call, x: Value, shape: Value) -> Value:
     """A window as large as the output, along all dimensions from axis on."""
     rank = call.inputs[0].rank
     along = range(call.attrs.axis % rank, rank)
-    starts = crop_starts(call.attrs.offset, along)
-    lengths = known(shape, "shape")[along.start :]
-    return cut_out(op, x, along, starts, [start + length for start, length in zip(starts, lengths, strict=True)])
+    starts = op.ints(crop_starts(call.attrs.offset, along))
+    sizes = cut_out(op, op.reshape(shape.cast(INT64), [rank]), [0], [along.start], [rank])
+    return op.Slice(x, starts, starts + sizes, op.ints(along))
 
 
 def cut_out(
@@ -147,12 +149,14 @@ def _bounds(part: slice, size: int) -> tuple[int, int, int]:
 @lowering(NodeType.TILE_FUSION, moves=True)
 def tile(op: Onnx, call: Call, x: Value, multiples: Value) -> Value:
     """x repeated, with dimensions of length 1 in front where there are more multiples."""
-    times, dims, rank = known(multiples, "multiples"), call.attrs.dims, call.outputs[0].rank
-    repeats = [1] * rank
-    for axis, count in zip(dims if len(dims) == len(times) else range(rank), times, strict=True):
-        repeats[axis] = count
-    x = op.unsqueeze(x, range(rank - call.inputs[0].rank))
-    return op.Tile(x, op.ints(repeats)) if rank else x
+    count, dims, rank = call.inputs[1].element_count, call.attrs.dims, call.outputs[0].rank
+    if not rank:
+        return x
+    repeats = op.reshape(multiples.cast(INT64), [count])
+    if len(dims) == count and count:  # Each in its place among ones.
+        places = op.constant(np.array(dims)[:, None] % rank)
+        repeats = op.ScatterND(op.ints([1] * rank), places, repeats)
+    return op.Tile(op.unsqueeze(x, range(rank - call.inputs[0].rank)), repeats)
 
 
 @lowering(NodeType.BROADCAST_TO, moves=True)

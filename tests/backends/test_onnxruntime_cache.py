@@ -1,0 +1,192 @@
+"""Compiled models of the ONNX Runtime backend: exported, restored, and refused where they are not what was exported."""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from nnrt_backend_onnxruntime import processor
+from nnrt_backend_onnxruntime.cache import KIND
+from onnx import helper
+from onnxruntime_graphs import Net, backend, op_types, prepare, run
+
+from nnrt_hdi.backend import Cancellation, ModelConfig
+from nnrt_hdi.container import packed, unpacked
+from nnrt_hdi.enums import ActivationType, NodeType
+from nnrt_hdi.errors import InvalidFile, OutOfMemory
+from nnrt_hdi.graph import Graph
+
+N = NodeType
+X = np.random.default_rng(0).standard_normal((2, 8, 8, 3)).astype(np.float32)
+
+
+def network(batch: int = -1) -> Graph:
+    """With constants in the model, and beside it."""
+    net = Net()
+    y = net.conv(net.input(batch, 8, 8, 3), 32, activation_type=ActivationType.RELU)
+    return net.graph(net.op(N.ACTIVATION, net.conv(y, 32), activation_type=ActivationType.SIGMOID))
+
+
+PARTS = prepare(network()).export()
+
+
+def restore(parts: list[bytes], **config: Any) -> Any:
+    return backend().restore(parts, ModelConfig(**config))
+
+
+def repacked(*parts: bytes, **about: Any) -> list[bytes]:
+    """Parts with a header that fits them, as anybody could write it."""
+    said, _ = unpacked(KIND, PARTS[0])
+    digests = [hashlib.sha256(part).hexdigest() for part in parts]
+    return [b"".join(packed(KIND, {**said, "parts": digests, **about}, ())), *parts]
+
+
+def with_model(change: Callable[[onnx.ModelProto], None]) -> list[bytes]:
+    model = onnx.load_from_string(PARTS[2])
+    change(model)
+    return repacked(PARTS[1], model.SerializeToString(), PARTS[3])
+
+
+def test_a_restored_model_gives_what_the_exported_one_gives() -> None:
+    model = restore(PARTS)
+    np.testing.assert_array_equal(*model.run([X], Cancellation()), *run(network(), X))
+    assert (model.inputs, model.outputs) == (prepare(network()).inputs, prepare(network()).outputs)
+    assert model.export() == PARTS
+    assert model.input_ranges()[0].min_dims == (0, 8, 8, 3)
+
+
+def test_what_is_restored_is_optimized_already() -> None:
+    made = op_types(onnx.load_from_string(PARTS[2]))
+    assert "Relu" not in made  # It is part of the convolution.
+    assert len(PARTS[3]) >= 32 * 32 * 9 * 4
+
+
+def test_a_restored_model_keeps_to_the_limits() -> None:
+    model = restore(PARTS, max_tensor_bytes=1 << 16)
+    with pytest.raises(OutOfMemory, match="at most 65536"):
+        model.run([np.ones((1000, 8, 8, 3), np.float32)], Cancellation())
+
+
+def test_quantized_and_asserting_models_are_restored() -> None:
+    net = Net()
+    condition, data = net.op(N.GREATER, x := net.input(2), net.constant(np.zeros(1, np.float32))), x
+    graph = net.graph(net.op(N.ASSERT, condition, data, summarize=1))
+    model = restore(prepare(graph).export())
+    assert model.run([np.array([1, 2], np.float32)], Cancellation())[0].tolist() == [True, True]
+    with pytest.raises(Exception, match="begins with -1"):
+        model.run([np.array([-1, 2], np.float32)], Cancellation())
+
+
+@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("change", [lambda b: b[:-1], lambda b: b + b"\0", lambda b: b"", lambda b: b"\xff" + b[1:]])
+def test_damage_is_noticed(part: int, change: Callable[[bytes], bytes]) -> None:
+    parts = [*PARTS]
+    parts[part] = change(parts[part])
+    with pytest.raises(InvalidFile):
+        restore(parts)
+
+
+def test_a_model_for_another_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidFile, match="it has 3 parts"):
+        restore(PARTS[:3])
+    with pytest.raises(InvalidFile, match=r"it was made for .*1\.0\.0.*compile the model again"):
+        restore(repacked(*PARTS[1:], made_for={**unpacked(KIND, PARTS[0])[0]["made_for"], "onnxruntime": "1.0.0"}))
+    monkeypatch.setattr(processor, "identity", lambda: "another")
+    with pytest.raises(InvalidFile, match="it was made for"):
+        restore(PARTS)
+
+
+def test_parts_that_do_not_belong_together_are_refused() -> None:
+    other = Net()
+    graph = other.graph(other.op(N.ABS, other.input(2, 2)))
+    with pytest.raises(InvalidFile, match="its model has the inputs"):
+        restore(repacked(prepare(graph).export()[1], *PARTS[2:], inputs=1))
+    with pytest.raises(InvalidFile, match="it has 9 inputs"):
+        restore(repacked(*PARTS[1:], inputs=9))
+    with pytest.raises(InvalidFile):
+        restore(repacked(b"", *PARTS[2:]))
+
+
+def _outside(model: onnx.ModelProto) -> None:
+    for tensor in model.graph.initializer:
+        if tensor.external_data:
+            next(entry for entry in tensor.external_data if entry.key == "offset").value = "1000000000"
+
+
+def _in_a_file(model: onnx.ModelProto) -> None:
+    for tensor in model.graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = "/etc/passwd"
+
+
+def _too_large(model: onnx.ModelProto) -> None:
+    for tensor in model.graph.initializer:
+        if tensor.external_data:
+            tensor.dims[0] = 1 << 40
+
+
+def _negative(model: onnx.ModelProto) -> None:
+    for tensor in model.graph.initializer:
+        if tensor.external_data:
+            tensor.dims[:2] = [-tensor.dims[0], -tensor.dims[1]]
+
+
+def _engine(model: onnx.ModelProto) -> None:
+    node = helper.make_node("EPContext", [], ["z"], domain="com.microsoft", ep_cache_context="engine.so")
+    model.graph.node.append(node)
+
+
+def _foreign(model: onnx.ModelProto) -> None:
+    model.graph.node[0].domain = "evil"
+
+
+def _function(model: onnx.ModelProto) -> None:
+    model.functions.append(helper.make_function("evil", "f", ["a"], ["b"], [helper.make_node("Abs", ["a"], ["b"])], []))
+
+
+def _subgraph(model: onnx.ModelProto) -> None:
+    body = helper.make_graph([helper.make_node("Abs", ["a"], ["b"])], "body", [], [])
+    model.graph.node.append(helper.make_node("Loop", ["", "c", "d"], ["e"], body=body))
+
+
+def _attribute(model: onnx.ModelProto) -> None:
+    tensor = onnx.TensorProto(name="v", data_type=1, dims=[1], data_location=onnx.TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="/etc/passwd")
+    model.graph.node.append(helper.make_node("Constant", [], ["z"], value=tensor))
+
+
+def _unsound(model: onnx.ModelProto) -> None:
+    model.graph.node[0].input[0] = "nothing"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [_outside, _in_a_file, _too_large, _negative, _engine, _foreign, _function, _subgraph, _attribute, _unsound],
+    ids=lambda change: change.__name__,
+)
+def test_hostile_models_are_refused(change: Callable[[onnx.ModelProto], None]) -> None:
+    with pytest.raises(InvalidFile):
+        restore(with_model(change))
+
+
+def test_random_damage_behind_a_sound_header() -> None:
+    """Whatever is in the model: it is refused, or is a model; nothing else happens."""
+    random = np.random.default_rng(1)
+    for _ in range(40):
+        model = bytearray(PARTS[2])
+        for at in random.integers(0, len(model), 3):
+            model[at] ^= 1 << random.integers(8)
+        try:
+            restore(repacked(PARTS[1], bytes(model), PARTS[3]))
+        except InvalidFile:
+            continue
+
+
+def test_nothing_is_left_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert prepare(network()).export()
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,183 @@
+"""What the ONNX Runtime backend makes of graphs: layouts, weights, quantization, precision."""
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+from nnrt_backend_onnxruntime.lowering import LOWERINGS
+from nnrt_backend_onnxruntime.processor import integer_kernels
+from onnxruntime_graphs import AnyArray, Net, backend, lowered, op_types, prepare, reference, require_close, run
+
+from nnrt_hdi.backend import ModelConfig
+from nnrt_hdi.enums import ActivationType, DataType, Format, NodeType, PadMode
+from nnrt_hdi.errors import Unsupported
+from nnrt_hdi.graph import Graph
+from nnrt_hdi.ops import OPERATORS
+from nnrt_hdi.tensor import QuantParam
+
+N = NodeType
+RELU6 = {"activation_type": ActivationType.RELU6}
+TO_NCHW, TO_NHWC = np.array([0, 3, 1, 2]), np.array([0, 2, 3, 1])
+
+
+def residual_network(layout: Format, batch: int = 2, size: int = 8) -> Graph:
+    """Convolutions with all that likes to come between them: activation, sum, pooling, concatenation, padding."""
+    net = Net(layout)
+    axis = 3 if layout is Format.NHWC else 1
+    shape = (batch, size, size, 3) if layout is Format.NHWC else (batch, 3, size, size)
+    x = net.conv(net.input(*shape), 4, **RELU6)
+    y = net.op(N.ACTIVATION, net.conv(x, 4), activation_type=ActivationType.SWISH)
+    y = net.op(N.ADD_FUSION, x, y)
+    y = net.op(N.MUL_FUSION, y, net.weights(*((4,) if axis == 3 else (4, 1, 1))))
+    y = net.op(N.CONCAT, y, net.op(N.BIAS_ADD, x, net.weights(4)), axis=axis)
+    y = net.op(N.MAX_POOL_FUSION, y, kernel_size=(2, 2), strides=(2, 2))
+    pads = np.zeros((4, 2), np.int32)
+    pads[1 if axis == 3 else 2] = 1, 2
+    y = net.op(N.PAD_FUSION, y, net.constant(pads))
+    y = net.op(N.SOFTMAX, net.conv(y, 4), axis=(axis,))
+    mean = net.op(N.REDUCE_FUSION, y, net.constant(np.array([1, 2] if axis == 3 else [2, 3])), keep_dims=True)
+    y = net.op(N.SUB_FUSION, y, mean)
+    return net.graph(net.conv(y, 5))
+
+
+def image(graph: Graph, seed: int = 1) -> AnyArray:
+    shape = [2 if dim == -1 else dim for dim in graph.input_specs[0].shape]
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def test_every_node_type_is_lowered_in_the_module_of_its_family() -> None:
+    families = {kind: lowering.function.__module__.rpartition(".")[2] for kind, lowering in LOWERINGS.items()}
+    assert families == {kind: operator.family for kind, operator in OPERATORS.items()}
+
+
+def test_nhwc_is_transposed_where_it_comes_in_and_goes_out_only() -> None:
+    graph = residual_network(Format.NHWC)
+    made = op_types(lowered(graph).model)
+    assert made.count("Transpose") == 2
+    assert made[0] == made[-1] == "Transpose"
+    require_close(run(graph, image(graph)), reference(graph, image(graph)))
+
+
+def test_nchw_is_not_transposed() -> None:
+    graph = residual_network(Format.NCHW)
+    assert "Transpose" not in op_types(lowered(graph).model)
+    require_close(run(graph, image(graph)), reference(graph, image(graph)))
+
+
+def test_transposes_of_an_import_from_onnx_cancel() -> None:
+    """An importer that has NHWC operators only turns every image before and after each of them."""
+    net = Net(Format.NCHW)
+    y = net.input(1, 3, 8, 8)
+    for channels in (4, 5):
+        net.layout = Format.NHWC
+        y = net.conv(net.op(N.TRANSPOSE, y, net.constant(TO_NHWC)), channels)
+        y = net.op(N.TRANSPOSE, y, net.constant(TO_NCHW))
+        net.layout = Format.NCHW
+        y = net.op(N.ACTIVATION, y, activation_type=ActivationType.RELU)
+    graph = net.graph(y)
+    assert op_types(lowered(graph).model) == ["Conv", "Relu", "Conv", "Relu"]
+    require_close(run(graph, image(graph)), reference(graph, image(graph)))
+
+
+def test_an_image_of_one_pixel_is_not_transposed_but_reshaped() -> None:
+    net = Net()
+    y = net.op(N.AVGPOOL_FUSION, net.conv(net.input(1, 8, 8, 3), 4), kernel_size=(8, 8))
+    graph = net.graph(net.op(N.FULL_CONNECTION, net.op(N.FLATTEN, y), net.weights(5, 4)))
+    assert op_types(lowered(graph).model).count("Transpose") == 1
+
+
+def test_weights_are_not_copied() -> None:
+    """Neither into the model nor beside it, unless their order is another."""
+    net = Net(Format.NCHW)
+    graph = net.graph(net.conv(net.input(1, 64, 4, 4), 64))
+    made = lowered(graph)
+    (weight,) = made.weights.values()
+    data = next(constant.data for constant in graph.constants.values() if constant.size_bytes == weight.nbytes)
+    assert data is not None
+    assert np.shares_memory(weight, data)
+    assert made.model.ByteSize() < 4096
+
+
+def quantized_network(data_type: DataType) -> Graph:
+    net = Net()
+    x = net.input(1, 8, 8, 16, data_type=data_type, quant=(QuantParam(0.05, 3),))
+    for scale in (0.1, 0.2):
+        weight = net.random.integers(-127, 128, (16, 3, 3, 16)).astype(np.int8)
+        bias = net.random.integers(-1000, 1000, 16).astype(np.int32)
+        quant = tuple(QuantParam(0.01 * (1 + channel % 3), 0) for channel in range(16))
+        spec = net.spec((1, 8, 8, 16), data_type, (QuantParam(scale, 1),))
+        operands = x, net.constant(weight, quant), net.constant(bias)
+        x = net.op(N.CONV2D_FUSION, *operands, outputs=[spec], pad_mode=PadMode.SAME, **RELU6)
+    return net.graph(x)
+
+
+@pytest.mark.parametrize("data_type", [DataType.INT8, DataType.UINT8], ids=lambda data_type: data_type.name)
+def test_quantized_networks_run_on_integer_kernels(data_type: DataType) -> None:
+    graph = quantized_network(data_type)
+    _, _, optimized, _ = prepare(graph).export()
+    kernels = op_types(onnx.load_from_string(optimized))
+    if integer_kernels(graph)["session.qdqisint8allowed"] == "1" or data_type is DataType.UINT8:
+        assert kernels.count("QLinearConv") == 2
+        assert not {"Conv", "FusedConv", "DequantizeLinear", "QuantizeLinear"} & set(kernels)
+    dtype = graph.input_specs[0].numpy_dtype
+    x = np.random.default_rng(2).integers(0, 256, (1, 8, 8, 16)).astype(dtype)
+    (actual,), (wanted,) = run(graph, x), reference(graph, x)
+    assert np.abs(actual.astype(int) - wanted).max() <= 1
+
+
+def test_float16_halves_the_weights_and_costs_precision() -> None:
+    graph = residual_network(Format.NHWC)
+    halved = lowered(graph, float16=True, half_kernels=True)
+    stored = [np.dtype(np.float16)] * len(halved.weights)
+    assert [array.dtype for array in halved.weights.values()] == stored
+    (actual,), (wanted,) = run(graph, image(graph), enable_float16=True), run(graph, image(graph))
+    assert actual.dtype == np.float32
+    assert 1e-6 < np.abs(actual - wanted).max() < 0.05
+
+
+@pytest.mark.parametrize("size", [(1, 8, 8), (3, 5, 9), (0, 8, 8)], ids=str)
+def test_one_model_for_images_of_any_size(size: tuple[int, int, int]) -> None:
+    graph = residual_network(Format.NHWC, batch=-1, size=-1)
+    x = np.random.default_rng(3).standard_normal((*size, 3)).astype(np.float32)
+    require_close(run(graph, x), reference(graph, x))
+
+
+def test_supported_says_what_prepare_does() -> None:
+    net = Net()
+    x = net.input(1, 4, 4, 2, data_type=DataType.FLOAT64)
+    weight, bias = net.constant(np.ones((2, 1, 1, 2))), net.constant(np.ones(2))
+    y = net.op(N.CONV2D_FUSION, net.op(N.ABS, x), weight, bias)
+    graph = net.graph(y)
+    first, second = backend().supported(graph)
+    assert first.supported
+    assert second.reason == "ONNX Runtime has no Conv kernel for FLOAT64"
+    with pytest.raises(Unsupported, match="CONV2D_FUSION node 1: ONNX Runtime has no Conv kernel for FLOAT64"):
+        prepare(graph)
+
+
+def test_supported_needs_no_large_constants() -> None:
+    graph = residual_network(Format.NHWC)
+    absent = {
+        at: constant if constant.shape_value is not None else replace(constant, data=None)
+        for at, constant in graph.constants.items()
+    }
+    bare = replace(graph, constants=absent)
+    assert all(support.supported for support in backend().supported(bare))
+
+
+def test_zoneout_is_refused() -> None:
+    """The only operator that ONNX can't express for a value of its attributes."""
+    net = Net()
+    shapes = ((1, 8, 3), (1, 8, 2), (1, 16), (1, 1, 2), (1, 1, 2))
+    operands = net.input(4, 1, 3), *(net.weights(*shape) for shape in shapes)
+    outputs = [net.spec((4, 1, 2)), net.spec((1, 1, 2)), net.spec((1, 1, 2))]
+    graph = net.graph(net.op(N.LSTM, *operands, outputs=outputs, zoneout_cell=0.5))
+    assert "no zoneout" in backend().supported(graph)[0].reason
+
+
+def test_answers_are_kept() -> None:
+    device = backend()
+    graph = residual_network(Format.NHWC)
+    assert device.supported(graph) == device.supported(graph)
+    assert device.prepare(graph, ModelConfig(), lambda _: None).outputs == (graph.output_specs)
