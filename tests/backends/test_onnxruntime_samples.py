@@ -41,9 +41,7 @@ NO_KERNEL: dict[str, set[NodeType]] = {
         NodeType.LSTM,
     },
     "uint64": {
-        NodeType.ARGMAX_FUSION,
         NodeType.REDUCE_FUSION,
-        NodeType.TOPK_FUSION,
     },
 }
 

@@ -277,7 +277,7 @@ _KEEP_RANK = frozenset(
 _RULES: dict[str, Rule] = {
     **dict.fromkeys(_POINTWISE, _pointwise),
     **dict.fromkeys(_REDUCTIONS, _reduced),
-    **dict.fromkeys(("Concat", "GatherElements", "Split"), _along_axis(0)),
+    **dict.fromkeys(("ArgMax", "Concat", "GatherElements", "Split"), _along_axis(0)),
     **dict.fromkeys(("Softmax", "LogSoftmax", "TopK"), _along_axis(-1)),
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _scaled),
     "Gather": _picked,
