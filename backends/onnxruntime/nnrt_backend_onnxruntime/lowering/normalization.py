@@ -11,7 +11,10 @@ from nnrt_backend_onnxruntime.lowering.lowering import Call, as_given, channels_
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import Unsupported
 from nnrt_hdi.ops.normalization import instance_channel_axis
-from nnrt_hdi.tensor import MAX_DIM, UNKNOWN_DIM
+from nnrt_hdi.tensor import UNKNOWN_DIM
+
+# The widest window of LRN on channels whose number only the run knows: ONNX Runtime makes room for all of it.
+MOST_RADIUS = 128
 
 
 @lowering(NodeType.FUSED_BATCH_NORM)
@@ -77,7 +80,12 @@ def l2_normalize(op: Onnx, call: Call, x: Value) -> Value:
 def lrn(op: Onnx, call: Call, x: Value) -> Value:
     """y = x / (bias + alpha sum(x^2))^beta; ONNX divides alpha by the size of the window."""
     attrs, channels = call.attrs, call.inputs[0].shape[call.inputs[0].channel_axis]
-    size = 2 * min(attrs.depth_radius, MAX_DIM if channels == UNKNOWN_DIM else max(channels - 1, 0)) + 1
+    radius = attrs.depth_radius if channels == UNKNOWN_DIM else min(attrs.depth_radius, channels)
+    if channels == UNKNOWN_DIM and radius > MOST_RADIUS:
+        raise Unsupported(
+            f"depth_radius is {radius} of channels whose number is not known; fix it, or use {MOST_RADIUS}"
+        )
+    size = 2 * radius + 1
     image = channels_first(x, call.inputs[0])
     y = op.LRN(image, size=size, bias=attrs.bias, alpha=attrs.alpha * size, beta=attrs.beta)
     return as_given(y, call.inputs[0])
