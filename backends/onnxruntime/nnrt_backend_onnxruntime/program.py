@@ -23,6 +23,24 @@ from nnrt_hdi.tensor import TensorSpec
 
 HALF = np.dtype(np.float16)
 
+# Operators that make of numbers what is none. Quantized it is 0, which ONNX Runtime has no rule for.
+UNDEFINED = frozenset(
+    {
+        NodeType.DIV_FUSION,
+        NodeType.FUSED_BATCH_NORM,
+        NodeType.INSTANCE_NORM,
+        NodeType.L2_NORMALIZE_FUSION,
+        NodeType.LAYER_NORM_FUSION,
+        NodeType.LOG,
+        NodeType.MOD,
+        NodeType.POW_FUSION,
+        NodeType.REAL_DIV,
+        NodeType.REDUCE_FUSION,
+        NodeType.RSQRT,
+        NodeType.SQRT,
+    }
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
@@ -134,7 +152,10 @@ class _Program:
             self._real(x, scaling, at, call) if scaling else x.cast(self._computed(x.dtype))
             for at, (x, scaling) in enumerate(zip(operands, view.inputs, strict=True))
         ]
-        results = zip(self._call(rule, real_call, real), view.outputs, call.outputs, strict=True)
+        computed = self._call(rule, real_call, real)
+        if call.node_type in UNDEFINED:
+            computed = [self._op.Where(self._op.IsNaN(y), 0, y) if y.dtype.kind == "f" else y for y in computed]
+        results = zip(computed, view.outputs, call.outputs, strict=True)
         quantized = [
             quantize(self._op, y, scaling, spec.numpy_dtype, spec.rank) if scaling else y.cast(spec.numpy_dtype)
             for y, scaling, spec in results

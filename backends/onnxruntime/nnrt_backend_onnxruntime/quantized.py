@@ -26,11 +26,15 @@ def dequantize(op: Onnx, elements: Value, scaling: Scaling, *, is_weight: bool =
 def quantize(op: Onnx, real: Value, scaling: Scaling, dtype: AnyDType, rank: int) -> Value:
     """clamp(round(r / scale) + zero_point); where the scale is 0 it is the zero point."""
     scale, zero_point = _parameters(scaling)
+    if not scale.any():
+        zero = real.cast(np.dtype(np.int32)) * 0
+        return (zero + zero_point.astype(np.int32).reshape(_spread(scaling, rank) if scale.ndim else ())).cast(dtype)
     divisor, limits = np.where(scale == 0, np.inf, scale).astype(FLOAT32), np.iinfo(dtype)
     if _has_kernels(scaling, is_weight=False):
         return op.QuantizeLinear(real.cast(FLOAT32), divisor, zero_point.astype(dtype))
     shape = _spread(scaling, rank)
-    steps = op.Round(real.cast(FLOAT32) / divisor.reshape(shape)) + zero_point.astype(FLOAT32).reshape(shape)
+    steps = op.Round(real.cast(FLOAT32) / divisor.reshape(shape))
+    steps = op.Where(op.IsNaN(steps), 0, steps) + zero_point.astype(FLOAT32).reshape(shape)
     return op.Min(op.Max(steps, limits.min), limits.max).cast(dtype)
 
 

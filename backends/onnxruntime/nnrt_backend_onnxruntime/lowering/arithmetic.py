@@ -26,8 +26,11 @@ def quotient(op: Onnx, a: Value, b: Value) -> Value:
 
 
 def remainder(op: Onnx, a: Value, b: Value) -> Value:
-    """With the sign of a; of integers by 0 it is 0, as by 1."""
-    return op.Mod(a, b if a.dtype.kind == "f" else _harmless(op, b), fmod=1)
+    """With the sign of a; of integers by 0 it is 0, as by 1. ONNX Runtime computes that of integers in FLOAT64."""
+    if a.dtype.kind == "f":
+        return op.Mod(a, b, fmod=1)
+    b = _harmless(op, b)
+    return a - a / b * b
 
 
 def _harmless(op: Onnx, divisor: Value) -> Value:

@@ -9,6 +9,7 @@ from nnrt_backend_onnxruntime.builder import FLOAT32, Onnx, Value
 from nnrt_backend_onnxruntime.lowering.activation import fused
 from nnrt_backend_onnxruntime.lowering.lowering import Call, as_given, channels_first, lowering
 from nnrt_hdi.enums import NodeType, PadMode, RoundMode
+from nnrt_hdi.errors import Unsupported
 from nnrt_hdi.ops.convolution import ImageShape, Window, output_padding_pair, pooling_window
 from nnrt_hdi.tensor import UNKNOWN_DIM, TensorSpec
 
@@ -33,6 +34,8 @@ def conv2d_transpose(op: Onnx, call: Call, x: Value, weight: Value, bias: Value)
         return _only_bias(op, call, bias)
     taps = channels_first(weight, call.inputs[1])
     if group > 1:
+        if UNKNOWN_DIM in (kernel.batch, kernel.channels):
+            raise Unsupported("the channels of weight in groups are known only when the model runs; fix them")
         size = kernel.batch // group, kernel.channels, kernel.height, kernel.width
         taps = op.reshape(op.reshape(taps, [group, *size]).transposed([0, 2, 1, 3, 4]), [-1, size[0], *size[2:]])
     else:

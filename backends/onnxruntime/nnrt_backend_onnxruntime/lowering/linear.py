@@ -29,6 +29,8 @@ def full_connection(op: Onnx, call: Call, x: Value, weight: Value, bias: Value |
 @lowering(NodeType.MATMUL_FUSION)
 def matmul(op: Onnx, call: Call, a: Value, b: Value) -> Value:
     """y = f(A B) in the type of the output."""
+    if call.inputs[0].shape[-2 if call.attrs.transpose_a else -1] == 0 and not call.outputs[0].is_dynamic:
+        return op.Expand(op.scalar(0, call.dtype), op.ints(call.outputs[0].shape))  # The sum of nothing.
     a, b = a.cast(call.dtype), b.cast(call.dtype)
     a = _swapped(a, call.inputs[0].rank) if call.attrs.transpose_a else a
     b = _swapped(b, call.inputs[1].rank) if call.attrs.transpose_b else b
@@ -52,6 +54,14 @@ def lstm(
     if call.inputs[0].shape[0] == 0:
         return op.reshape(x, call.outputs[0].shape), *(op.reshape(state, call.outputs[1].shape) for state in (hx, cx))
     layers, directions = lstm_depth(attrs.num_layers, attrs.num_directions, attrs.bidirectional)
+    if layers == 1 and call.inputs[0].shape[2] in (
+        0,
+        UNKNOWN_DIM,
+    ):  # Of no inputs ONNX Runtime reads what it has not written.
+        x, w_ih = (
+            op.Pad(value, op.ints([*[0] * (2 * spec.rank - 1), 1]))
+            for value, spec in ((x, call.inputs[0]), (w_ih, call.inputs[1]))
+        )
     operands = [
         op.unsqueeze(value, range(rank - spec.rank))
         for value, spec, rank in zip((w_ih, w_hh, bias, hx, cx), call.inputs[1:], (3, 3, 2, 3, 3), strict=True)

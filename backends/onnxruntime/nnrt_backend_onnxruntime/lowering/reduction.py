@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from nnrt_backend_onnxruntime.lowering.arithmetic import quotient
 from nnrt_backend_onnxruntime.lowering.lowering import Call, known, lowering
 from nnrt_hdi.enums import NodeType, ReduceMode
 from nnrt_hdi.ops.reduction import reduced_axes, reduction_factor
+from nnrt_hdi.tensor import UNKNOWN_DIM
 
 # Folds the dimensions in the last operand, keeping them with length 1 or not.
 Fold = Callable[[Onnx, Value, Value, int], Value]
@@ -34,15 +36,12 @@ def all_of(op: Onnx, call: Call, x: Value, axis: Value) -> Value:
 
 
 def folded(op: Onnx, call: Call, x: Value, axes: tuple[int, ...], mode: ReduceMode, keep_dims: bool) -> Value:
+    """x folded over these dimensions, which go or stay with length 1."""
     shape = call.inputs[0].shape
     if any(shape[axis] == 0 for axis in axes):  # Of nothing, which not all kernels take.
         neutral = op.constant(np.asarray(NEUTRAL[mode](x.dtype), x.dtype))
-        return op.Expand(
-            neutral,
-            op.vector(
-                [1 if axis in axes else op.size(x, axis) for axis in range(len(shape)) if keep_dims or axis not in axes]
-            ),
-        )
+        sizes = [1 if axis in axes else op.size(x, axis) for axis in range(len(shape))]
+        return op.Expand(neutral, op.vector([size for at, size in enumerate(sizes) if keep_dims or at not in axes]))
     if not shape:
         x, axes, keep_dims = op.unsqueeze(x, [0]), (0,), False
     elif not axes:
@@ -51,31 +50,48 @@ def folded(op: Onnx, call: Call, x: Value, axes: tuple[int, ...], mode: ReduceMo
 
 
 def total(op: Onnx, x: Value, axes: Value, keep_dims: int) -> Value:
-    return op.ReduceSum(x, axes, keepdims=keep_dims)
+    """The sum. That of integers is a matrix product, for ONNX Runtime adds them in FLOAT64, where they don't wrap."""
+    if x.dtype.kind == "f":
+        return op.ReduceSum(x, axes, keepdims=keep_dims)
+    assert x.rank is not None and axes.data is not None
+    folded_axes = axes.data.tolist()
+    kept = [axis for axis in range(x.rank) if axis not in folded_axes]
+    rows = op.reshape(x.transposed([*kept, *folded_axes]), [*(op.size(x, axis) for axis in kept), -1])
+    ones = op.Expand(op.scalar(1, x.dtype), op.reshape(_count(op, x, axes), [1]))
+    y = replace(op.MatMul(rows, ones), rank=len(kept))
+    return op.unsqueeze(y, sorted(folded_axes)) if keep_dims else y
+
+
+def _count(op: Onnx, x: Value, axes: Value) -> Value:
+    """How many elements are folded into one."""
+    assert axes.data is not None
+    sizes = [op.size(x, int(axis)) for axis in axes.data]
+    number = op.constant(np.array(math.prod(size for size in sizes if isinstance(size, int)), INT64))
+    for size in sizes:
+        if isinstance(size, Value):
+            number = number * op.squeeze(replace(size, rank=1), [0])
+    return number
 
 
 def mean(op: Onnx, x: Value, axes: Value, keep_dims: int) -> Value:
     """Of integers the exact sum, rounded towards zero."""
     if x.dtype.kind == "f":
         return op.ReduceMean(x, axes, keepdims=keep_dims)
-    wide = np.dtype(x.dtype.kind + "8")
-    assert axes.data is not None
-    sizes = [op.size(x, int(axis)) for axis in axes.data]
-    count = math.prod(size for size in sizes if isinstance(size, int))
-    unknown = [size for size in sizes if isinstance(size, Value)]
-    number = op.constant(np.array(count, INT64))
-    for size in unknown:
-        number = number * op.squeeze(size, [0])
-    return quotient(op, total(op, x.cast(wide), axes, keep_dims), number.cast(wide)).cast(x.dtype)
+    wide = replace(x.cast(np.dtype(x.dtype.kind + "8")), shape=x.shape)
+    return quotient(op, total(op, wide, axes, keep_dims), _count(op, x, axes).cast(wide.dtype)).cast(x.dtype)
 
 
 def sum_of_squares(op: Onnx, x: Value, axes: Value, keep_dims: int) -> Value:
-    return op.ReduceSumSquare(x, axes, keepdims=keep_dims)
+    if x.dtype.kind == "f":
+        return op.ReduceSumSquare(x, axes, keepdims=keep_dims)
+    return total(op, replace(x * x, shape=x.shape), axes, keep_dims)
 
 
 def truth(op: Onnx, x: Value, axes: Value, keep_dims: int) -> Value:
-    """Whether no element is 0, as 1 or 0."""
-    return op.ReduceMin(x.cast(BOOL), axes, keepdims=keep_dims).cast(x.dtype)
+    """Whether no element is 0, as 1 or 0. Of what may turn out to be empty ONNX Runtime has only products."""
+    if x.shape and UNKNOWN_DIM not in x.shape:
+        return op.ReduceMin(x.cast(BOOL), axes, keepdims=keep_dims).cast(x.dtype)
+    return op.ReduceProd(x.cast(BOOL).cast(np.dtype(np.int32)), axes, keepdims=keep_dims).cast(x.dtype)
 
 
 FOLDS: dict[ReduceMode, Fold] = {
@@ -85,7 +101,7 @@ FOLDS: dict[ReduceMode, Fold] = {
     ReduceMode.PROD: lambda op, x, axes, keep: op.ReduceProd(x, axes, keepdims=keep),
     ReduceMode.SUM: total,
     ReduceMode.SUM_SQUARE: sum_of_squares,
-    ReduceMode.ASUM: lambda op, x, axes, keep: total(op, op.Abs(x), axes, keep),
+    ReduceMode.ASUM: lambda op, x, axes, keep: total(op, replace(op.Abs(x), shape=x.shape), axes, keep),
     ReduceMode.ALL: truth,
     ReduceMode.L2: lambda op, x, axes, keep: op.ReduceL2(x, axes, keepdims=keep),
 }

@@ -1,0 +1,115 @@
+"""Every operator on ONNX Runtime, on the samples that chance changes: it agrees with the reference backend.
+
+Whatever is given, nothing but an error of NNRt may come of it: ONNX Runtime runs in this process.
+"""
+
+from collections import Counter
+from random import Random
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from operators.single_node import graph_of
+from operators.tolerances import relative_error
+from test_every_operator import CHANGES, MAX_TENSOR_BYTES, STARTS, Case, declaration, forget_dimensions
+
+from nnrt_hdi.backend import Backend, Cancellation, ModelConfig, PreparedModel, load_backend
+from nnrt_hdi.enums import NodeType, ReduceMode
+from nnrt_hdi.errors import NnrtError
+from nnrt_hdi.graph import Graph
+from nnrt_hdi.ops import OPERATORS
+from nnrt_hdi.tensor import TensorSpec
+
+CASES = 25
+LEAST_RUN = CASES // 6
+CONFIG = ModelConfig(max_tensor_bytes=MAX_TENSOR_BYTES)
+# Of sums in another order, and in a lower precision than those of the reference kernels.
+TOLERANCES = {2: 2.0**-8, 4: 1e-4, 8: 1e-10}
+
+
+@pytest.fixture(scope="module")
+def reference() -> Backend:
+    return load_backend("reference")
+
+
+@pytest.fixture(scope="module")
+def onnxruntime() -> Backend:
+    return load_backend("onnxruntime", {"threads": "1"})
+
+
+@pytest.mark.parametrize("node_type", sorted(OPERATORS), ids=lambda node_type: node_type.name)
+def test_agrees_with_the_reference(reference: Backend, onnxruntime: Backend, node_type: NodeType) -> None:
+    outcomes: Counter[str] = Counter()
+    for seed in range(CASES):
+        rng = Random(f"{node_type.name} {seed}")  # noqa: S311
+        case = rng.choice(STARTS[node_type])()
+        for _ in range(rng.choice([0, 1, 1, 2, 3])):
+            rng.choice(CHANGES)(rng, case)
+        try:
+            outcomes[outcome(reference, onnxruntime, rng, case)] += 1
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {case}") from error
+    assert outcomes["agreed"] >= LEAST_RUN, outcomes
+
+
+def outcome(reference: Backend, onnxruntime: Backend, rng: Random, case: Case) -> str:
+    try:
+        declared = declaration(rng, case)
+        if rng.random() < 0.3:
+            forget_dimensions(rng, case)
+        graph = graph_of(case.node_type, case.operands, case.attrs, *declared)
+        wanted_model = reference.prepare(graph, CONFIG, lambda _: None)
+    except NnrtError:
+        return "refused"
+    model = prepared(onnxruntime, graph)
+    if model is None:
+        return "not supported"
+    inputs = [array for array, constant in zip(case.arrays, case.is_constant, strict=True) if not constant]
+    try:
+        wanted = wanted_model.run(inputs, Cancellation())
+    except NnrtError:
+        with pytest.raises(NnrtError):
+            model.run(inputs, Cancellation())
+        return "run refused"
+    try:
+        results = model.run(inputs, Cancellation())
+    except NnrtError:
+        assert any(array.size == 0 for array in case.arrays)
+        return "run refused"
+    for spec, output in zip(model.outputs, results, strict=True):
+        assert output.dtype == spec.numpy_dtype
+        assert spec.accepts(output.shape)
+    if has_another_meaning(case):
+        return "ran"
+    for spec, result, expected in zip(model.outputs, results, wanted, strict=True):
+        require_close(spec, result, expected)
+    return "agreed"
+
+
+def prepared(backend: Backend, graph: Graph) -> PreparedModel | None:
+    """The model; None where the backend has said that it doesn't support the node, and says so again."""
+    (support,) = backend.supported(graph)
+    if support.supported:
+        return backend.prepare(graph, CONFIG, lambda _: None)
+    with pytest.raises(NnrtError):
+        backend.prepare(graph, CONFIG, lambda _: None)
+    return None
+
+
+def has_another_meaning(case: Case) -> bool:
+    """Whether docs/onnxruntime.md says that this differs: infinities and what is no number, and their like."""
+    if any(array.dtype.kind == "f" and not (np.abs(array.astype(np.float64)) < 1e15).all() for array in case.arrays):
+        return True
+    if any(param.scale > 1e15 for spec in case.specs for param in spec.quant):
+        return True
+    if case.node_type is NodeType.REDUCE_FUSION:  # Of integers.
+        return case.attrs.get("mode") == ReduceMode.PROD and case.arrays[0].dtype.kind != "f"
+    return case.node_type is NodeType.DETECTION_POST_PROCESS and bool((case.arrays[2] < 0).any())
+
+
+def require_close(spec: TensorSpec, result: NDArray[np.generic], expected: NDArray[np.generic]) -> None:
+    assert result.shape == expected.shape
+    if spec.is_quantized:
+        assert np.abs(result.astype(np.int64) - expected.astype(np.int64)).max(initial=0) <= 1
+    else:
+        assert relative_error(result, expected) <= TOLERANCES.get(result.dtype.itemsize, 0.0)
