@@ -2,6 +2,7 @@
 
 import resource
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,9 @@ from numpy.typing import NDArray
 from operators.single_node import Pair, graph_of, of, spec, without_dims
 
 from nnrt_hdi.backend import Cancellation, ModelConfig
-from nnrt_hdi.enums import CoordinateTransformMode, NearestMode, NodeType, ResizeMethod
+from nnrt_hdi.enums import CoordinateTransformMode, DataType, NearestMode, NodeType, ResizeMethod
 from nnrt_hdi.errors import NnrtError, OutOfMemory
-from nnrt_hdi.tensor import data_type_of
+from nnrt_hdi.tensor import QuantParam, data_type_of
 
 AnyArray = NDArray[Any]
 N = NodeType
@@ -128,6 +129,21 @@ def test_equal_elements_come_in_their_order_when_the_largest_is_last() -> None:
     x = of(2, 1, 2, 3, 1, dtype="i4")
     values, indices = compute(N.TOPK_FUSION, [x, of(4, dtype="i4")], {"sorted": False}, 0)
     assert (values.tolist(), indices.tolist()) == ([1, 2, 2, 3], [1, 0, 2, 3])
+
+
+def test_a_window_beyond_all_channels() -> None:
+    x, attrs = of(1, 2, 3).reshape(1, 1, 1, 3), {"depth_radius": 2**62, "bias": 2.0, "beta": 1.0}
+    np.testing.assert_allclose(compute(N.LRN, [x], attrs, 0)[0].reshape(3), [1 / 16, 2 / 16, 3 / 16], rtol=1e-6)
+    (support,) = BACKEND.supported(graph_of(N.LRN, [without_dims((spec(x.shape), None), 3)], attrs))
+    assert "channels whose number is not known" in support.reason
+
+
+def test_elements_without_scale_stand_for_zero() -> None:
+    x = replace(spec((1, 4), DataType.INT8), quant=(QuantParam(0.0, 0),))
+    y = replace(x, quant=(QuantParam(0.25, 1),))
+    model = BACKEND.prepare(graph_of(N.SOFTMAX, [(x, None)], {}, y), ModelConfig(), lambda _: None)
+    (result,) = model.run([of([5, -128, 0, 127], dtype="i1")], Cancellation())
+    assert result.tolist() == [[2] * 4]
 
 
 @pytest.mark.parametrize("regular", [False, True])
