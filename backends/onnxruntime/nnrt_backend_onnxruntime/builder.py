@@ -37,7 +37,7 @@ BOOL, INT64, FLOAT32 = np.dtype(np.bool_), np.dtype(np.int64), np.dtype(np.float
 _TRUTH = frozenset({"And", "Equal", "Greater", "GreaterOrEqual", "IsNaN", "Less", "LessOrEqual", "Not", "Or", "Xor"})
 _NUMBERS = frozenset({"ArgMax", "NonMaxSuppression", "Shape", "Size"})
 # The operand whose data type the result has, where it isn't the first.
-_LEADING = {"Where": 1, "OneHot": 2, "QuantizeLinear": 2, "DequantizeLinear": 1}
+_LEADING = {"Where": 1, "QuantizeLinear": 2, "DequantizeLinear": 1}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -297,8 +297,6 @@ def _result_type(op_type: str, number: int, lead: AnyDType, attrs: Mapping[str, 
     """The data type of an operator's result, from that of its leading operand."""
     if op_type == "Cast":
         return np.dtype(helper.tensor_dtype_to_np_dtype(attrs["to"]))
-    if op_type == "ConstantOfShape":
-        return np.dtype(helper.tensor_dtype_to_np_dtype(attrs["value"].data_type))
     if op_type in _TRUTH:
         return BOOL
     return INT64 if op_type in _NUMBERS or (op_type == "TopK" and number == 1) else lead

@@ -26,6 +26,7 @@ from onnx import helper
 from nnrt_backend_onnxruntime import processor
 from nnrt_backend_onnxruntime.builder import WEIGHTS, AnyArray
 from nnrt_backend_onnxruntime.deadlines import Deadlines
+from nnrt_backend_onnxruntime.kernels import names
 from nnrt_backend_onnxruntime.model import OnnxModel
 from nnrt_backend_onnxruntime.program import Lowered, asserted
 from nnrt_backend_onnxruntime.session import Target, open_session, session_options
@@ -46,45 +47,15 @@ LEAST_EXTERNAL_BYTES = 1024
 # ONNX's own operators, and those that ONNX Runtime's optimizations make of them. All others could do anything, such as
 # to load an engine from a file.
 _DOMAINS = frozenset({"", "ai.onnx", "com.microsoft", "com.microsoft.nchwc"})
-_FUSED = frozenset(
-    [
-        "BiasGelu",
-        "BiasSoftmax",
-        "BiasSplitGelu",
-        "ConvTransposeWithDynamicPads",
-        "DynamicQuantizeLSTM",
-        "DynamicQuantizeMatMul",
-        "FastGelu",
-        "FusedConv",
-        "FusedGemm",
-        "FusedMatMul",
-        "FusedMatMulActivation",
-        "Gelu",
-        "GroupNorm",
-        "MatMulInteger16",
-        "MatMulIntegerToFloat",
-        "MulInteger",
-        "NhwcFusedConv",
-        "NhwcMaxPool",
-        "QGemm",
-        "QLinearAdd",
-        "QLinearAveragePool",
-        "QLinearConcat",
-        "QLinearConv",
-        "QLinearGlobalAveragePool",
-        "QLinearLeakyRelu",
-        "QLinearMul",
-        "QLinearReduceMean",
-        "QLinearSigmoid",
-        "QLinearSoftmax",
-        "QLinearWhere",
-        "QuickGelu",
-        "DequantizeLinear",
-        "QuantizeLinear",
-        "SkipLayerNormalization",
-        "SkipSimplifiedLayerNormalization",
-        "TransposeMatMul",
-    ]
+_FUSED = names(
+    """
+    BiasGelu BiasSoftmax BiasSplitGelu ConvTransposeWithDynamicPads DynamicQuantizeLSTM DynamicQuantizeMatMul
+    FastGelu FusedConv FusedGemm FusedMatMul FusedMatMulActivation Gelu GroupNorm MatMulInteger16
+    MatMulIntegerToFloat MulInteger NhwcFusedConv NhwcMaxPool QGemm QLinearAdd QLinearAveragePool QLinearConcat
+    QLinearConv QLinearGlobalAveragePool QLinearLeakyRelu QLinearMul QLinearReduceMean QLinearSigmoid QLinearSoftmax
+    QLinearWhere QuickGelu DequantizeLinear QuantizeLinear SkipLayerNormalization SkipSimplifiedLayerNormalization
+    TransposeMatMul
+    """
 )
 
 

@@ -23,6 +23,12 @@ OPSET = 20
 IR_VERSION = 10
 QUIET = 4  # Severity of log messages: only fatal ones.
 
+
+def names(text: str) -> frozenset[str]:
+    """Names of ONNX operators, as a set."""
+    return frozenset(text.split())
+
+
 # Types that hold every element of another, in the order to try them.
 _WIDER = {
     "bool": ("uint8", "int32", "float32"),
@@ -36,64 +42,18 @@ _WIDER = {
     "float16": ("float32",),
 }
 # Results are elements of the operands, or say how these compare: integers may be real numbers on the way.
-_SELECTS = frozenset(
-    [
-        "ArgMax",
-        "Concat",
-        "Equal",
-        "Expand",
-        "Gather",
-        "GatherND",
-        "Greater",
-        "GreaterOrEqual",
-        "Less",
-        "LessOrEqual",
-        "Max",
-        "MaxPool",
-        "Min",
-        "OneHot",
-        "Pad",
-        "ReduceMax",
-        "ReduceMin",
-        "Resize",
-        "ScatterND",
-        "Slice",
-        "SpaceToDepth",
-        "DepthToSpace",
-        "Split",
-        "Tile",
-        "TopK",
-        "Transpose",
-        "Where",
-    ]
+_SELECTS = names(
+    """
+    ArgMax Concat Equal Expand Gather GatherND Greater GreaterOrEqual Less LessOrEqual Max MaxPool Min Pad ReduceMax
+    ReduceMin Resize ScatterND Slice Split Tile TopK Transpose Where
+    """
 )
 # What doesn't depend on which numbers the bits of an integer stand for: UINT64 may be INT64 on the way.
-_OF_BITS = frozenset(
-    [
-        "Add",
-        "Concat",
-        "DepthToSpace",
-        "Equal",
-        "Expand",
-        "Gather",
-        "GatherND",
-        "MatMul",
-        "Mul",
-        "Neg",
-        "Pad",
-        "ReduceProd",
-        "ReduceSum",
-        "ReduceSumSquare",
-        "Resize",
-        "ScatterND",
-        "Slice",
-        "SpaceToDepth",
-        "Split",
-        "Sub",
-        "Tile",
-        "Transpose",
-        "Where",
-    ]
+_OF_BITS = names(
+    """
+    Add Concat Equal Expand Gather GatherND MatMul Mul Neg Pad ReduceProd ReduceSum ReduceSumSquare Resize ScatterND
+    Slice Split Sub Tile Transpose Where
+    """
 )
 
 

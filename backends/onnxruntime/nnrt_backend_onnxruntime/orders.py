@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nnrt_backend_onnxruntime.kernels import names
 from nnrt_hdi.tensor import Shape
 
 if TYPE_CHECKING:
@@ -177,102 +178,20 @@ def _normal(order: Shape) -> Shape:
     return () if order == tuple(range(len(order))) else order
 
 
-_POINTWISE = frozenset(
-    [
-        "Abs",
-        "Add",
-        "And",
-        "BitwiseAnd",
-        "BitwiseOr",
-        "BitwiseXor",
-        "Cast",
-        "Ceil",
-        "Clip",
-        "Cos",
-        "Div",
-        "Elu",
-        "Equal",
-        "Erf",
-        "Exp",
-        "Floor",
-        "Gelu",
-        "Greater",
-        "GreaterOrEqual",
-        "HardSigmoid",
-        "HardSwish",
-        "Identity",
-        "IsNaN",
-        "LeakyRelu",
-        "Less",
-        "LessOrEqual",
-        "Log",
-        "Max",
-        "Min",
-        "Mod",
-        "Mul",
-        "Neg",
-        "Not",
-        "Or",
-        "PRelu",
-        "Pow",
-        "Reciprocal",
-        "Relu",
-        "Round",
-        "Selu",
-        "Sigmoid",
-        "Sign",
-        "Sin",
-        "Softplus",
-        "Softsign",
-        "Sqrt",
-        "Sub",
-        "Sum",
-        "Tanh",
-        "ThresholdedRelu",
-        "Where",
-        "Xor",
-    ]
+_POINTWISE = names(
+    """
+    Abs Add And BitwiseAnd Cast Ceil Clip Cos Div Elu Equal Erf Exp Floor Gelu Greater GreaterOrEqual HardSigmoid
+    HardSwish Identity IsNaN LeakyRelu Less LessOrEqual Log Max Min Mod Mul Neg Not Or PRelu Pow Reciprocal Relu
+    Round Selu Sigmoid Sign Sin Softplus Softsign Sqrt Sub Tanh Where Xor
+    """
 )
-_REDUCTIONS = [
-    "ReduceL1",
-    "ReduceL2",
-    "ReduceLogSumExp",
-    "ReduceMax",
-    "ReduceMean",
-    "ReduceMin",
-    "ReduceProd",
-    "ReduceSum",
-    "ReduceSumSquare",
-]
-_KEEP_RANK = frozenset(
-    [
-        "AveragePool",
-        "BatchNormalization",
-        "Concat",
-        "Conv",
-        "ConvTranspose",
-        "CumSum",
-        "DepthToSpace",
-        "DequantizeLinear",
-        "GlobalAveragePool",
-        "GlobalMaxPool",
-        "InstanceNormalization",
-        "LRN",
-        "LayerNormalization",
-        "LogSoftmax",
-        "MaxPool",
-        "Pad",
-        "QuantizeLinear",
-        "Resize",
-        "ScatterElements",
-        "ScatterND",
-        "Slice",
-        "Softmax",
-        "SpaceToDepth",
-        "Split",
-        "Tile",
-        "TopK",
-    ]
+_REDUCTIONS = names("ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare")
+_KEEP_RANK = names(
+    """
+    AveragePool BatchNormalization Concat Conv ConvTranspose DequantizeLinear GatherElements GlobalAveragePool
+    InstanceNormalization LRN LayerNormalization LogSoftmax MaxPool Pad QuantizeLinear Resize ScatterND Slice
+    Softmax Split Tile TopK
+    """
 )
 _RULES: dict[str, Rule] = {
     **dict.fromkeys(_POINTWISE, _pointwise),

@@ -189,5 +189,4 @@ def _without_activation(attrs: SimpleNamespace) -> tuple[SimpleNamespace, Activa
 
 
 def _real_spec(spec: TensorSpec, scaling: Scaling | None) -> TensorSpec:
-
     return real_spec(spec) if scaling else spec

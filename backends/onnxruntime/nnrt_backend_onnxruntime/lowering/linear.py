@@ -9,6 +9,8 @@ from nnrt_hdi.errors import Unsupported
 from nnrt_hdi.ops.linear import lstm_depth
 from nnrt_hdi.tensor import UNKNOWN_DIM
 
+NONE_OR_UNKNOWN = (0, UNKNOWN_DIM)
+
 
 @lowering(NodeType.FULL_CONNECTION)
 def full_connection(op: Onnx, call: Call, x: Value, weight: Value, bias: Value | None = None) -> Value:
@@ -54,10 +56,7 @@ def lstm(
     if call.inputs[0].shape[0] == 0:
         return op.reshape(x, call.outputs[0].shape), *(op.reshape(state, call.outputs[1].shape) for state in (hx, cx))
     layers, directions = lstm_depth(attrs.num_layers, attrs.num_directions, attrs.bidirectional)
-    if layers == 1 and call.inputs[0].shape[2] in (
-        0,
-        UNKNOWN_DIM,
-    ):  # Of no inputs ONNX Runtime reads what it has not written.
+    if layers == 1 and call.inputs[0].shape[2] in NONE_OR_UNKNOWN:  # Of no inputs it reads what it has not written.
         x, w_ih = (
             op.Pad(value, op.ints([*[0] * (2 * spec.rank - 1), 1]))
             for value, spec in ((x, call.inputs[0]), (w_ih, call.inputs[1]))
