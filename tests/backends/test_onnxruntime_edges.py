@@ -138,12 +138,13 @@ def test_a_window_beyond_all_channels() -> None:
     assert "channels whose number is not known" in support.reason
 
 
-def test_elements_without_scale_stand_for_zero() -> None:
-    x = replace(spec((1, 4), DataType.INT8), quant=(QuantParam(0.0, 0),))
+@pytest.mark.parametrize(("node_type", "shape", "wanted"), [(N.SOFTMAX, (4,), 2), (N.ABS, (), 1)])
+def test_elements_without_scale_stand_for_zero(node_type: NodeType, shape: tuple[int, ...], wanted: int) -> None:
+    x = replace(spec(shape, DataType.INT8), quant=(QuantParam(0.0, 0),))
     y = replace(x, quant=(QuantParam(0.25, 1),))
-    model = BACKEND.prepare(graph_of(N.SOFTMAX, [(x, None)], {}, y), ModelConfig(), lambda _: None)
-    (result,) = model.run([of([5, -128, 0, 127], dtype="i1")], Cancellation())
-    assert result.tolist() == [[2] * 4]
+    model = BACKEND.prepare(graph_of(node_type, [(x, None)], {}, y), ModelConfig(), lambda _: None)
+    elements = of(5, -128, 0, 127, dtype="i1")[: int(np.prod(shape))].reshape(shape)
+    np.testing.assert_array_equal(model.run([elements], Cancellation())[0], np.full(shape, wanted))
 
 
 @pytest.mark.parametrize("regular", [False, True])

@@ -180,9 +180,9 @@ def _normal(order: Shape) -> Shape:
 
 _POINTWISE = names(
     """
-    Abs Add And BitwiseAnd Cast Ceil Clip Cos Div Elu Equal Erf Exp Floor Gelu Greater GreaterOrEqual HardSigmoid
-    HardSwish Identity IsNaN LeakyRelu Less LessOrEqual Log Max Min Mod Mul Neg Not Or PRelu Pow Reciprocal Relu
-    Round Selu Sigmoid Sign Sin Softplus Softsign Sqrt Sub Tanh Where Xor
+    Abs Add And BitwiseAnd BitwiseXor Cast Ceil Clip Cos Div Elu Equal Erf Exp Floor Gelu Greater GreaterOrEqual
+    HardSigmoid HardSwish Identity IsNaN LeakyRelu Less LessOrEqual Log Max Min Mod Mul Neg Not Or PRelu Pow
+    Reciprocal Relu Round Selu Sigmoid Sign Sin Softplus Softsign Sqrt Sub Sum Tanh Where Xor
     """
 )
 _REDUCTIONS = names("ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare")

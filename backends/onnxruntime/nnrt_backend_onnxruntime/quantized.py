@@ -66,7 +66,7 @@ def _parameters(scaling: Scaling) -> tuple[AnyArray, AnyArray]:
 def _spread(scaling: Scaling, rank: int | None) -> list[int]:
     """The shape of scales that are to be broadcast with a tensor."""
     assert rank is not None
-    return [-1, *[1] * (rank - 1 - scaling.axis)]
+    return [] if len(scaling.params) == 1 else [-1, *[1] * (rank - 1 - scaling.axis)]
 
 
 def _axis(scaling: Scaling) -> dict[str, int]:
