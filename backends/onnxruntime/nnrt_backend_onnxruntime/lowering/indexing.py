@@ -4,18 +4,15 @@ ONNX counts negative indices from the end. To NNRt they are errors, so they are 
 """
 
 from collections.abc import Sequence
-from functools import reduce
-from operator import mul
 
 import numpy as np
 
 from nnrt_backend_onnxruntime.builder import BOOL, INT64, Onnx, Value
-from nnrt_backend_onnxruntime.lowering.lowering import Call, known, lowering
+from nnrt_backend_onnxruntime.lowering.lowering import Call, Size, known, lowering, product
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.tensor import UNKNOWN_DIM
 
 INT32, UINT64 = np.dtype(np.int32), np.dtype(np.uint64)
-Size = int | Value
 
 
 @lowering(NodeType.GATHER, moves=True)
@@ -57,9 +54,8 @@ def _scattered(op: Onnx, call: Call, indices: Value, updates: Value, shape: Valu
     ]
     places, width = product(sizes[:depth]), product(sizes[depth:])
     count = product([op.size(indices, axis) for axis in range(call.inputs[0].rank - 1)])
-    rows = op.Expand(
-        _rows(op, op.reshape(indices.cast(INT64), [count, depth]), sizes[:depth]), op.vector([count, width])
-    )
+    rows = _rows(op, op.reshape(indices.cast(INT64), [count, depth]), sizes[:depth])
+    rows = op.Expand(rows, op.vector([count, width]))
     zeros = op.Expand(op.scalar(0, updates.dtype), op.vector([places, width]))
     updates = op.reshape(updates, [count, width])
     return op.reshape(op.ScatterElements(zeros, rows, updates, axis=0, reduction=reduction), sizes)
@@ -76,10 +72,6 @@ def _rows(op: Onnx, positions: Value, sizes: Sequence[Size]) -> Value:
         outside = is_outside if outside is None else op.Or(outside, is_outside)
     assert row is not None and outside is not None
     return op.Where(outside, np.iinfo(INT64).max, row)
-
-
-def product(sizes: Sequence[Size]) -> Size:
-    return reduce(mul, sizes, 1)
 
 
 @lowering(NodeType.ONE_HOT, moves=True)

@@ -2,15 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import reduce
 from math import prod
-from operator import mul
 
 import numpy as np
 
 from nnrt_backend_onnxruntime.builder import Onnx, Value
 from nnrt_backend_onnxruntime.lowering import boxes
-from nnrt_backend_onnxruntime.lowering.lowering import Call, as_given, channels_first, lowering
+from nnrt_backend_onnxruntime.lowering.lowering import Call, Size, as_given, channels_first, lowering, product
 from nnrt_backend_onnxruntime.lowering.shape import FAR, cut_out
 from nnrt_backend_onnxruntime.orders import is_image
 from nnrt_hdi.enums import CoordinateTransformMode, Format, NearestMode, NodeType, ResizeMethod
@@ -20,7 +18,6 @@ from nnrt_hdi.ops.spatial import block_pair, borders
 from nnrt_hdi.tensor import UNKNOWN_DIM
 
 FLOAT64 = np.dtype(np.float64)
-Size = int | Value
 METHODS = {ResizeMethod.LINEAR: "linear", ResizeMethod.NEAREST: "nearest"}
 COORDINATES = {
     CoordinateTransformMode.ASYMMETRIC: "asymmetric",
@@ -219,7 +216,7 @@ def _rearranged(op: Onnx, call: Call, x: Value, given: list[str], wanted: list[s
     before, after = "".join(given), "".join(wanted)
     split = op.reshape(x, [sizes[letter] for letter in before])
     turned = split.transposed([before.index(letter) for letter in after])
-    return op.reshape(turned, [reduce(mul, (sizes[letter] for letter in letters)) for letters in wanted])
+    return op.reshape(turned, [product([sizes[letter] for letter in letters]) for letters in wanted])
 
 
 def _is_nchw(call: Call) -> bool:
