@@ -11,9 +11,10 @@ from nnrt_backend_onnxruntime.backend import OnnxRuntimeBackend
 from nnrt_backend_onnxruntime.session import Target
 from numpy.typing import NDArray
 from operators.single_node import Pair, graph_of, of, spec, without_dims
+from operators.tolerances import require_close
 
 from nnrt_hdi.backend import Cancellation, ModelConfig
-from nnrt_hdi.enums import CoordinateTransformMode, DataType, NearestMode, NodeType, ResizeMethod
+from nnrt_hdi.enums import CoordinateTransformMode, DataType, Format, NearestMode, NodeType, ResizeMethod
 from nnrt_hdi.errors import NnrtError, OutOfMemory
 from nnrt_hdi.tensor import QuantParam, data_type_of
 
@@ -129,6 +130,25 @@ def test_equal_elements_come_in_their_order_when_the_largest_is_last() -> None:
     x = of(2, 1, 2, 3, 1, dtype="i4")
     values, indices = compute(N.TOPK_FUSION, [x, of(4, dtype="i4")], {"sorted": False}, 0)
     assert (values.tolist(), indices.tolist()) == ([1, 2, 2, 3], [1, 0, 2, 3])
+
+
+@pytest.mark.parametrize("layout", [Format.NHWC, Format.NCHW])
+@pytest.mark.parametrize(
+    ("dtype", "attrs", "wanted"),
+    [
+        # The windows hold the squares 1 + 4, 1 + 4 + 9 and 4 + 9.
+        ("f8", {}, [1 / 6**0.5, 2 / 15**0.5, 3 / 14**0.5]),
+        ("f4", {"alpha": 0.0, "bias": 4.0}, [0.5, 1, 1.5]),
+        ("f4", {"beta": -1.0}, [6, 30, 42]),
+    ],
+)
+def test_windows_that_onnx_has_no_kernel_for(
+    layout: Format, dtype: str, attrs: dict[str, float], wanted: list[float]
+) -> None:
+    x = of(1, 2, 3, dtype=dtype).reshape((1, 1, 1, 3) if layout is Format.NHWC else (1, 3, 1, 1))
+    graph = graph_of(N.LRN, [(spec(x.shape, data_type_of(x.dtype), layout), None)], {"depth_radius": 1, **attrs})
+    (y,) = BACKEND.prepare(graph, ModelConfig(), lambda _: None).run([x], Cancellation())
+    require_close(y, np.array(wanted, dtype).reshape(x.shape))
 
 
 def test_a_window_beyond_all_channels() -> None:
