@@ -45,6 +45,8 @@ NO_KERNEL: dict[str, set[NodeType]] = {
     },
 }
 
+SINGLE = [sample for sample in SAMPLES if sample.dtype == np.float32]
+per_single_sample = pytest.mark.parametrize("sample", SINGLE, ids=lambda sample: sample.name)
 per_sample = pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
 
 
@@ -87,7 +89,18 @@ def test_what_lacks_a_kernel_still_does(dtype: str) -> None:
     assert lacking == NO_KERNEL[dtype]
 
 
-@pytest.mark.parametrize("sample", [s for s in SAMPLES if s.dtype == np.float32], ids=lambda sample: sample.name)
+@per_single_sample
+def test_is_restored(sample: Sample) -> None:
+    """What ONNX Runtime's optimizations make of a node is among what a compiled model may hold."""
+    graph = graph_of(sample.node_type, pairs(sample, sample.arrays()), sample.attrs)
+    model = BACKEND.prepare(graph, ModelConfig(), lambda _: None)
+    restored = BACKEND.restore(model.export(), ModelConfig())
+    inputs = inputs_of(sample)
+    for output in zip(restored.run(inputs, Cancellation()), model.run(inputs, Cancellation()), strict=True):
+        np.testing.assert_array_equal(*output)
+
+
+@per_single_sample
 def test_shapes_known_only_at_run_time(sample: Sample) -> None:
     """A model with unknown dimensions gives what the one with known dimensions gives."""
     operands = pairs(sample, sample.arrays())
