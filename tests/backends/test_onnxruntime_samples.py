@@ -43,15 +43,9 @@ NO_KERNEL: dict[str, set[NodeType]] = {
         NodeType.CONV2D_FUSION,
         NodeType.CONV2D_TRANSPOSE_FUSION,
         NodeType.LSTM,
-        NodeType.RESIZE,
     },
-    "int64": {NodeType.RESIZE},
-    "uint32": {NodeType.RESIZE},
     "uint64": {
-        NodeType.ARGMAX_FUSION,
         NodeType.REDUCE_FUSION,
-        NodeType.RESIZE,
-        NodeType.TOPK_FUSION,
     },
 }
 

@@ -9,7 +9,7 @@ import onnxruntime
 from nnrt_backend_onnxruntime.cache import exporter, restored
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.kernels import Kernels
-from nnrt_backend_onnxruntime.model import OnnxModel, skeleton
+from nnrt_backend_onnxruntime.model import OnnxModel, require_fits, skeleton
 from nnrt_backend_onnxruntime.processor import integer_kernels
 from nnrt_backend_onnxruntime.program import lower
 from nnrt_backend_onnxruntime.session import (
@@ -29,6 +29,8 @@ from nnrt_hdi.ops import infer_graph
 OPTIONS = ("provider", "device_index", "threads", "name")
 # Answers about nodes that are kept, the latest ones.
 MOST_ANSWERS = 4096
+# The largest output of a node that ONNX Runtime may compute, if it is constant, to answer whether it can.
+MOST_FOLDED_BYTES = 1 << 24
 
 
 class OnnxRuntimeBackend(Backend):
@@ -64,6 +66,7 @@ class OnnxRuntimeBackend(Backend):
         inference = infer_graph(graph)
         inference.raise_first_problem()
         graph = inference.graph
+        require_fits(graph, config.max_tensor_bytes)  # Before ONNX Runtime computes what is constant.
         entries = integer_kernels(graph)
         options = session_options(self._target, config, entries)
         lowered = lower(graph, self._kernels, float16=config.enable_float16, half_kernels=not self._target.is_cpu)
@@ -96,6 +99,8 @@ class OnnxRuntimeBackend(Backend):
             alone.raise_first_problem()
             lowered = lower(alone.graph, self._kernels, half_kernels=not self._target.is_cpu)
             options = session_options(self._target, ModelConfig(), integer_kernels(alone.graph))
+            if any(not spec.is_dynamic and spec.byte_size > MOST_FOLDED_BYTES for spec in alone.graph.output_specs):
+                options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
             open_session(lowered.model.SerializeToString(), lowered.weights, options, self._target, {})
         except NnrtError as error:
             return Support(error.message)

@@ -67,6 +67,8 @@ class Value:
     def __mul__(self, other: "Given") -> "Value":
         return self.op.Mul(self, other)
 
+    __rmul__ = __mul__
+
     def __truediv__(self, other: "Given") -> "Value":
         return self.op.Div(self, other)
 
@@ -80,7 +82,7 @@ class Value:
         if self.data is not None:
             with np.errstate(all="ignore"):
                 return replace(self, dtype=dtype, data=self.data.astype(dtype), elements=None)
-        return self.op.Cast(self, to=element_type(dtype))
+        return replace(self.op.Cast(self, to=element_type(dtype)), shape=self.shape)
 
     def transposed(self, order: Sequence[int]) -> "Value":
         """With dimension order[n] as the n-th: only read so."""
@@ -155,7 +157,7 @@ class Onnx:
         if x.shape and x.shape[axis] != UNKNOWN_DIM:
             return x.shape[axis]
         at = orders.place(x.order, axis)
-        return self.Shape(replace(x, order=()), start=at, end=at + 1)
+        return replace(self.Shape(replace(x, order=()), start=at, end=at + 1), rank=1)
 
     def sizes(self, x: Value) -> Value:
         """All dimensions of x, as a vector."""
@@ -181,8 +183,9 @@ class Onnx:
         x, wanted = self.plain(x), self.vector(shape)
         if x.data is not None and wanted.data is not None:
             return self.constant(x.data.reshape(wanted.data.tolist()), x.elements)
-        holds_zero = wanted.data is not None and 0 in wanted.data
-        return replace(self.Reshape(x, wanted, **({"allowzero": 1} if holds_zero else {})), rank=len(shape))
+        # Without it a 0 copies a dimension of x.
+        may_hold_zero = -1 not in shape if wanted.data is None else 0 in wanted.data
+        return replace(self.Reshape(x, wanted, **({"allowzero": 1} if may_hold_zero else {})), rank=len(shape))
 
     def unsqueeze(self, x: Value, axes: Sequence[int]) -> Value:
         """x with dimensions of length 1 at these places of the result."""

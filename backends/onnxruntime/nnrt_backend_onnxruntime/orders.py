@@ -41,6 +41,11 @@ def place(order: Shape, axis: int) -> int:
     return order.index(axis % len(order)) if order else axis
 
 
+def is_image(order: Shape) -> bool:
+    """Whether batch, channels, height and width lie in memory as kernels for images expect, channels first or last."""
+    return not order or (order[0] == 0 and 1 in (order[1], order[-1]))
+
+
 def arranged(op_type: str, values: Values, attrs: Attrs) -> Arrangement:
     """Operands and attributes of an operator for its work on memory, and what is known of the results."""
     order = next((value.order for value in values if value is not None and value.order), ())
@@ -56,6 +61,10 @@ def _rank(op_type: str, values: Values) -> int | None:
     if op_type in _POINTWISE:
         ranks = [value.rank for value in values if value is not None]
         return None if None in ranks else max(rank for rank in ranks if rank is not None)
+    if op_type == "Gather":
+        x, indices = values
+        assert x is not None and indices is not None
+        return None if x.rank is None or indices.rank is None else x.rank - 1 + indices.rank
     return values[0].rank if op_type in _KEEP_RANK and values and values[0] is not None else None
 
 
@@ -139,6 +148,23 @@ def _sliced(values: Values, attrs: Attrs, order: Shape) -> Arrangement:
     return [x, starts, ends, places, *steps], attrs, order, x.rank
 
 
+def _picked(values: Values, attrs: Attrs, order: Shape) -> Arrangement:
+    """Entries named by a vector, along `axis`."""
+    x, indices = values
+    assert x is not None
+    if indices is None or indices.rank != 1 or not x.order:
+        return [value and value.op.plain(value) for value in values], attrs, (), _rank("Gather", values)
+    return [x, indices], {**attrs, "axis": place(order, attrs.get("axis", 0))}, order, x.rank
+
+
+def _resized(values: Values, attrs: Attrs, order: Shape) -> Arrangement:
+    """A size for each dimension."""
+    x, roi, scales, sizes = values
+    assert x is not None and sizes is not None
+    permuted = x.op.Gather(sizes, x.op.ints(order)) if sizes.data is None else x.op.constant(sizes.data[list(order)])
+    return [x, roi, scales, permuted], attrs, order, len(order)
+
+
 def _tiled(values: Values, attrs: Attrs, order: Shape) -> Arrangement:
     """A number for each dimension in a constant operand."""
     x, repeats = values
@@ -154,9 +180,9 @@ def _normal(order: Shape) -> Shape:
 
 _POINTWISE = names(
     """
-    Abs Add And BitwiseAnd Cast Ceil Clip Cos Div Elu Equal Erf Exp Floor Gelu Greater GreaterOrEqual HardSigmoid
-    HardSwish Identity IsNaN LeakyRelu Less LessOrEqual Log Max Min Mod Mul Neg Not Or PRelu Pow Reciprocal Relu
-    Round Selu Sigmoid Sign Sin Softplus Softsign Sqrt Sub Tanh Where Xor
+    Abs Add And BitwiseAnd BitwiseXor Cast Ceil Clip Cos Div Elu Equal Erf Exp Floor Gelu Greater GreaterOrEqual
+    HardSigmoid HardSwish Identity IsNaN LeakyRelu Less LessOrEqual Log Max Min Mod Mul Neg Not Or PRelu Pow
+    Reciprocal Relu Round Selu Sigmoid Sign Sin Softplus Softsign Sqrt Sub Sum Tanh Where Xor
     """
 )
 _REDUCTIONS = names("ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare")
@@ -170,10 +196,12 @@ _KEEP_RANK = names(
 _RULES: dict[str, Rule] = {
     **dict.fromkeys(_POINTWISE, _pointwise),
     **dict.fromkeys(_REDUCTIONS, _reduced),
-    **dict.fromkeys(("Concat", "Split"), _along_axis(0)),
+    **dict.fromkeys(("ArgMax", "Concat", "GatherElements", "Split"), _along_axis(0)),
     **dict.fromkeys(("Softmax", "LogSoftmax", "TopK"), _along_axis(-1)),
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _scaled),
+    "Gather": _picked,
     "Pad": _padded,
+    "Resize": _resized,
     "Slice": _sliced,
     "Tile": _tiled,
 }

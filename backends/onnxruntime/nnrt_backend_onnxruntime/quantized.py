@@ -1,8 +1,8 @@
 """Quantized nodes: dequantized before, quantized behind, which ONNX Runtime turns into integer kernels (QDQ).
 
 ONNX rounds halves to even where NNRt rounds them away from zero, and computes in FLOAT32: one step at most. Integer
-kernels take one scale, but for the channels of a weight, and of these one zero point. What has more of them is written
-out in arithmetic, for ONNX Runtime would choose such a kernel all the same, and fail.
+kernels take one scale, but for the channels of a weight, and of these one zero point, and none of 0. What has others is
+written out in arithmetic, for ONNX Runtime would choose such a kernel all the same, and fail.
 """
 
 import numpy as np
@@ -52,7 +52,8 @@ def clamped(op: Onnx, elements: Value, scaling: Scaling, activation_type: Activa
 
 
 def _has_kernels(scaling: Scaling, is_weight: bool) -> bool:
-    return len(scaling.params) == 1 or (is_weight and len({param.zero_point for param in scaling.params}) == 1)
+    is_even = len(scaling.params) == 1 or (is_weight and len({param.zero_point for param in scaling.params}) == 1)
+    return is_even and all(param.scale > 0 for param in scaling.params)
 
 
 def _parameters(scaling: Scaling) -> tuple[AnyArray, AnyArray]:
@@ -65,7 +66,7 @@ def _parameters(scaling: Scaling) -> tuple[AnyArray, AnyArray]:
 def _spread(scaling: Scaling, rank: int | None) -> list[int]:
     """The shape of scales that are to be broadcast with a tensor."""
     assert rank is not None
-    return [-1, *[1] * (rank - 1 - scaling.axis)]
+    return [] if len(scaling.params) == 1 else [-1, *[1] * (rank - 1 - scaling.axis)]
 
 
 def _axis(scaling: Scaling) -> dict[str, int]:

@@ -1,100 +1,82 @@
 """Boxes [ymin, xmin, ymax, xmax]: decoded, and picked by their scores without overlaps.
 
-ONNX Runtime picks as many as there are, so what is picked is filled up to a fixed number of rows, of which those that
-are not needed become 0.
+ONNX takes scores above a threshold, where NNRt takes those that reach it, too: above the next number below it.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 
-from nnrt_backend_onnxruntime.builder import FLOAT32, INT64, Onnx, Value
-from nnrt_backend_onnxruntime.lowering.shape import FAR, cut_out
+from nnrt_backend_onnxruntime.builder import Onnx, Value
 
-# Rows with boxes, classes and scores, and the number of those that count.
-Found = tuple[Value, Value, Value, Value]
+# Where what NonMaxSuppression finds stands in a row of it: [batch, class, box].
+CLASS, BOX = 1, 2
 
 
 def decoded(op: Onnx, bbox: Value, anchors: Value, scale: Sequence[float]) -> Value:
-    """Corners of boxes given by center and size [y, x, h, w], relative to those of their anchors."""
-    relative = bbox / np.array(scale, bbox.dtype)
-    centers, sizes = (_columns(op, anchors, at) for at in (0, 2))
-    center = _columns(op, relative, 0) * sizes + centers
-    half = op.Exp(_columns(op, relative, 2)) * sizes / 2
-    return op.Concat(center - half, center + half, axis=1)
+    """Corners [1, boxes, 4] of boxes given by center and size [y, x, h, w], relative to those of their anchors."""
+    halves = op.ints([2, 2])
+    center, size = op.several("Split", 2, bbox / op.constant(np.array(scale, bbox.dtype)), halves, axis=2)
+    anchor_center, anchor_size = op.several("Split", 2, anchors, halves, axis=1)
+    center = center * anchor_size + anchor_center
+    half = op.Exp(size) * anchor_size / 2
+    return op.Concat(center - half, center + half, axis=2)
 
 
-def best_of_any_class(op: Onnx, corners: Value, scores: Value, attrs: SimpleNamespace, columns: int) -> Found:
-    """Fast suppression: boxes by the score of their best class, each with the best of its classes."""
-    rows = attrs.max_detections
-    best = op.ReduceMax(scores, op.ints([0]), keepdims=1)
-    picks, count = _filled(op, _picked(op, corners, best, attrs, rows), rows)
-    boxes = _column(op, picks, 2)
-    of_box = op.Gather(scores, boxes, axis=1).transposed([1, 0])
-    kept = min(columns, attrs.num_classes)
-    values, classes = op.several("TopK", 2, of_box, op.ints([kept]), axis=1)
-    corners = op.Expand(op.Unsqueeze(op.Gather(corners, boxes, axis=0), op.ints([1])), op.ints([rows, kept, 4]))
-    spare = op.ints([0, 0, 0, columns - kept])
-    found = [
-        op.reshape(op.Pad(_needed(op, corners, count, rows, 3), op.ints([0, 0, 0, 0, columns - kept, 0])), [-1, 4])
-    ]
-    for result in (classes.cast(FLOAT32), values):
-        found.append(op.reshape(op.Pad(_needed(op, result, count, rows, 2), spare), [-1]))
-    return found[0], found[1], found[2], count
-
-
-def best_per_class(op: Onnx, corners: Value, scores: Value, attrs: SimpleNamespace, columns: int) -> Found:
+def best_per_class(op: Onnx, corners: Value, scores: Value, attrs: SimpleNamespace) -> tuple[Value, ...]:
     """Regular suppression: class by class, then the best of all."""
-    rows, spare = attrs.max_detections, attrs.max_detections * (columns - 1)
-    limit = min(attrs.detections_per_class or rows, rows)
-    picked = _picked(op, corners, scores, attrs, limit)
-    of_pick = op.GatherND(scores, cut_out(op, picked, [1], [1], [3]))
-    lowest = op.constant(np.full(rows, -np.inf, FLOAT32))
-    values, order = op.several("TopK", 2, op.Concat(of_pick, lowest, axis=0), op.ints([rows]), axis=0)
-    filler = op.constant(np.zeros((rows, 3), INT64))
-    picks = op.Gather(op.Concat(picked, filler, axis=0), order, axis=0)
-    count = op.Min(_length(op, picked), op.ints([rows]))
-    boxes = _needed(op, op.Gather(corners, _column(op, picks, 2), axis=0), count, rows, 2)
-    classes, values = (
-        op.Pad(_needed(op, result, count, rows, 1), op.ints([0, spare]))
-        for result in (_column(op, picks, 1).cast(FLOAT32), values)
+    most = attrs.max_detections
+    found = _picked(op, corners, scores, attrs, min(attrs.detections_per_class or most, most))
+    count = op.Min(_length(op, found), most)
+    best, order = op.several("TopK", 2, op.GatherND(scores, found), count)
+    found = op.Gather(found, order)
+    rows = most * (attrs.max_classes_per_detection or 1)
+    boxes = op.Gather(corners, _column(op, found, BOX), axis=1)
+    classes = op.reshape(_column(op, found, CLASS).cast(best.dtype), [1, -1])
+    return *(_filled(op, part, rows) for part in (boxes, classes, op.reshape(best, [1, -1]))), count
+
+
+def best_of_any_class(op: Onnx, corners: Value, scores: Value, attrs: SimpleNamespace) -> tuple[Value, ...]:
+    """Fast suppression: boxes by the score of their best class, each with the best of its classes.
+
+    A box has as many rows of the output as it may have classes, some of which may stay free.
+    """
+    most, columns = attrs.max_detections, attrs.max_classes_per_detection or 1
+    found = _picked(op, corners, op.ReduceMax(scores, op.ints([1]), keepdims=1), attrs, most)
+    boxes = _column(op, found, BOX)
+    of_box = op.Gather(scores, boxes, axis=2).transposed([0, 2, 1])
+    used = min(columns, attrs.num_classes)
+    best, classes = op.several("TopK", 2, of_box, op.ints([used]), axis=2)
+    corners = op.Expand(op.unsqueeze(op.Gather(corners, boxes, axis=1), [2]), op.ints([1, 1, used, 1]))
+    parts = [
+        op.reshape(op.Pad(part, op.ints([0, columns - used]), None, op.ints([2])), [1, -1, *behind])
+        for part, behind in ((corners, [4]), (classes.cast(best.dtype), []), (best, []))
+    ]
+    return *(_filled(op, part, most * columns) for part in parts), _length(op, found)
+
+
+def _picked(op: Onnx, corners: Value, scores: Value, attrs: SimpleNamespace, most: int) -> Value:
+    """[batch, class, box] of the boxes taken, class by class, the best first; `most` of each."""
+    below = np.nextafter(np.float32(attrs.nms_score_threshold), np.float32(-np.inf))
+    limits = (
+        op.ints([most]),
+        op.constant(np.array([attrs.nms_io_u_threshold], np.float32)),
+        op.constant(below.reshape(1)),
     )
-    return op.Pad(boxes, op.ints([0, 0, spare, 0])), classes, values, count
+    return replace(op.NonMaxSuppression(corners, scores, *limits), rank=2)
 
 
-def _picked(op: Onnx, corners: Value, scores: Value, attrs: SimpleNamespace, limit: int) -> Value:
-    """[batch, row of scores, box] of the boxes taken in each row of scores, best first."""
-    least = np.nextafter(np.float32(attrs.nms_score_threshold), np.float32(-np.inf))  # ONNX takes what is above it.
-    return op.NonMaxSuppression(
-        op.Unsqueeze(corners, op.ints([0])),
-        op.Unsqueeze(scores, op.ints([0])),
-        op.ints([limit]),
-        np.array([attrs.nms_io_u_threshold], FLOAT32),
-        np.array([least], FLOAT32),
-    )
+def _filled(op: Onnx, part: Value, rows: int) -> Value:
+    """[1, some, ...] as [1, rows, ...], filled up with zeros."""
+    free = op.ints([rows]) - op.Shape(part, start=1, end=2)
+    return op.Pad(part, op.vector([0, free]), None, op.ints([1]))
 
 
-def _filled(op: Onnx, picked: Value, rows: int) -> tuple[Value, Value]:
-    """What was picked in a fixed number of rows, and how many of them count."""
-    filler = op.constant(np.zeros((rows, 3), INT64))
-    return cut_out(op, op.Concat(picked, filler, axis=0), [0], [0], [rows]), _length(op, picked)
+def _column(op: Onnx, found: Value, column: int) -> Value:
+    return op.Gather(found, np.array(column), axis=1)
 
 
-def _needed(op: Onnx, x: Value, count: Value, rows: int, rank: int) -> Value:
-    """x with 0 in the rows that don't count."""
-    counts = op.Less(op.constant(np.arange(rows).reshape(-1, *[1] * (rank - 1))), count)
-    return op.Where(counts, x, op.scalar(0, x.dtype))
-
-
-def _length(op: Onnx, x: Value) -> Value:
-    return op.Shape(x, start=0, end=1)
-
-
-def _column(op: Onnx, x: Value, at: int) -> Value:
-    return op.Gather(x, op.constant(np.array(at)), axis=1)
-
-
-def _columns(op: Onnx, x: Value, start: int) -> Value:
-    """Two columns of four."""
-    return cut_out(op, x, [1], [start], [start + 2 if start < 2 else FAR])
+def _length(op: Onnx, found: Value) -> Value:
+    return op.Shape(found, start=0, end=1)

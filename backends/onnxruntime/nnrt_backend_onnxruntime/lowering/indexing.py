@@ -3,14 +3,16 @@
 ONNX counts negative indices from the end. To NNRt they are errors, so they are made such for ONNX Runtime, too.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from nnrt_backend_onnxruntime.builder import BOOL, FLOAT32, INT64, Onnx, Value
-from nnrt_backend_onnxruntime.lowering.lowering import Call, known, lowering
+from nnrt_backend_onnxruntime.lowering.lowering import Call, Size, known, lowering, product
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.tensor import UNKNOWN_DIM
 
-INT32, HALF = np.dtype(np.int32), np.dtype(np.float16)
+INT32, UINT64, HALF = np.dtype(np.int32), np.dtype(np.uint64), np.dtype(np.float16)
 
 
 @lowering(NodeType.GATHER, moves=True)
@@ -34,15 +36,42 @@ def scatter_nd(op: Onnx, call: Call, indices: Value, updates: Value, shape: Valu
 
 @lowering(NodeType.SPARSE_TO_DENSE, moves=True)
 def sparse_to_dense(op: Onnx, call: Call, indices: Value, values: Value, sparse_shape: Value) -> Value:
-    """A matrix with values at their positions."""
+    """A matrix with values at their positions, the last of those at the same one."""
     return _scattered(op, call, indices, values, sparse_shape, "none")
 
 
 def _scattered(op: Onnx, call: Call, indices: Value, updates: Value, shape: Value, reduction: str) -> Value:
-    zeros = op.Expand(op.scalar(0, updates.dtype), op.reshape(shape.cast(INT64), [call.outputs[0].rank]))
-    if 0 in call.inputs[0].shape:
-        return zeros
-    return op.ScatterND(zeros, _refused_if_negative(op, indices.cast(INT64)), updates, reduction=reduction)
+    """Zeros with updates at their positions in the first dimensions, which are counted as one.
+
+    ONNX Runtime scatters elements one after the other, but positions in several dimensions (ScatterND) side by side,
+    where updates of the same position get lost.
+    """
+    depth = 2 if call.node_type is NodeType.SPARSE_TO_DENSE else call.inputs[0].shape[-1]
+    shape = op.reshape(shape.cast(INT64), [call.outputs[0].rank])
+    sizes = [
+        op.Gather(shape, np.array([axis])) if dim == UNKNOWN_DIM else dim
+        for axis, dim in enumerate(call.outputs[0].shape)
+    ]
+    places, width = product(sizes[:depth]), product(sizes[depth:])
+    count = product([op.size(indices, axis) for axis in range(call.inputs[0].rank - 1)])
+    rows = _rows(op, op.reshape(indices.cast(INT64), [count, depth]), sizes[:depth])
+    rows = op.Expand(rows, op.vector([count, width]))
+    zeros = op.Expand(op.scalar(0, updates.dtype), op.vector([places, width]))
+    updates = op.reshape(updates, [count, width])
+    return op.reshape(op.ScatterElements(zeros, rows, updates, axis=0, reduction=reduction), sizes)
+
+
+def _rows(op: Onnx, positions: Value, sizes: Sequence[Size]) -> Value:
+    """Positions in dimensions of these sizes counted in one, [count, 1]; what is outside stays so."""
+    row: Value | None = None
+    outside: Value | None = None
+    for axis, size in enumerate(sizes):
+        index = op.Gather(positions, np.array([axis]), axis=1)
+        row = index if row is None else row * size + index
+        is_outside = op.Or(op.Less(index, 0), op.GreaterOrEqual(index, size))
+        outside = is_outside if outside is None else op.Or(outside, is_outside)
+    assert row is not None and outside is not None
+    return op.Where(outside, np.iinfo(INT64).max, row)
 
 
 @lowering(NodeType.ONE_HOT, moves=True)
@@ -50,39 +79,45 @@ def one_hot(op: Onnx, call: Call, indices: Value, depth: Value, on_value: Value,
     """on_value where a position along the new dimension is the index, elsewhere off_value."""
     rank = call.outputs[0].rank
     axis = call.attrs.axis % rank
-    count = call.outputs[0].shape[axis]
-    if count == UNKNOWN_DIM:
-        last = op.reshape(depth.cast(indices.dtype), [])
-        numbers = op.range(0, last, 1)
-    else:
-        numbers = op.constant(np.arange(count, dtype=indices.dtype))
+    numbers = op.range(0, op.reshape(depth.cast(indices.dtype), []), 1)
     is_on = op.Equal(op.unsqueeze(indices, [axis]), op.unsqueeze(numbers, range(1, rank - axis)))
     return op.Where(is_on, op.reshape(on_value, []), op.reshape(off_value, []))
 
 
-@lowering(NodeType.TOPK_FUSION, moves=True)
+@lowering(NodeType.TOPK_FUSION)
 def top_k(op: Onnx, call: Call, x: Value, k: Value) -> tuple[Value, Value]:
     """The largest elements along axis, the largest first or last, and their indices."""
     axis, count = call.attrs.axis % call.inputs[0].rank, op.reshape(k.cast(INT64), [1])
-    values, indices = op.several("TopK", 2, x, count, axis=axis)
+    keys = comparable(op, x)
+    _, indices = op.several("TopK", 2, keys, count, axis=axis)
     if not call.attrs.sorted:
         # Of equal elements the one with the lower index comes first: so they are put in order by it, then by size.
         indices, _ = op.several("TopK", 2, indices, count, axis=axis, largest=0)
-        values, places = op.several("TopK", 2, op.GatherElements(x, indices, axis=axis), count, axis=axis, largest=0)
+        keys = op.GatherElements(keys, indices, axis=axis)
+        _, places = op.several("TopK", 2, keys, count, axis=axis, largest=0)
         indices = op.GatherElements(indices, places, axis=axis)
-    return values, indices.cast(INT32)
+    return op.GatherElements(x, indices, axis=axis), indices.cast(INT32)
 
 
-@lowering(NodeType.ARGMAX_FUSION, moves=True)
+@lowering(NodeType.ARGMAX_FUSION)
 def arg_max(op: Onnx, call: Call, x: Value) -> Value:
     """The indices of the largest elements along axis, or the elements."""
     attrs, axis = call.attrs, call.attrs.axis % call.inputs[0].rank
-    if attrs.top_k == 1 and attrs.out_max_value:
-        return op.ReduceMax(x, op.ints([axis]), keepdims=int(attrs.keep_dims))
     if attrs.top_k == 1:
-        return op.ArgMax(x, axis=axis, keepdims=int(attrs.keep_dims)).cast(call.dtype)
-    values, indices = op.several("TopK", 2, x, op.ints([attrs.top_k]), axis=axis)
-    return values if attrs.out_max_value else indices.cast(call.dtype)
+        indices = op.ArgMax(comparable(op, x), axis=axis, keepdims=1)
+    else:
+        _, indices = op.several("TopK", 2, comparable(op, x), op.ints([attrs.top_k]), axis=axis)
+    y = op.GatherElements(x, indices, axis=axis) if attrs.out_max_value else indices.cast(call.outputs[0].numpy_dtype)
+    return y if attrs.keep_dims or attrs.top_k > 1 else op.Squeeze(y, op.ints([axis]))
+
+
+def comparable(op: Onnx, x: Value) -> Value:
+    """What compares as elements do: not a number as the largest, and UINT64, for which ONNX Runtime has no kernels."""
+    if x.dtype.kind == "f":
+        return op.Where(op.IsNaN(x), np.inf, op.Min(x, float(np.finfo(x.dtype).max)))
+    if x.dtype == UINT64:
+        return op.BitwiseXor(x.cast(INT64), np.iinfo(INT64).min)
+    return x
 
 
 def _refused_if_negative(op: Onnx, indices: Value) -> Value:

@@ -9,8 +9,10 @@ its output or a tuple of them. FLOAT16 comes as FLOAT32 where ONNX Runtime compu
 end; a lowering registered with `moves=True` gets it as it is, for it computes nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import mul
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -21,6 +23,8 @@ from nnrt_hdi.errors import Unsupported
 from nnrt_hdi.tensor import TensorSpec
 
 Function = Callable[..., Any]
+# A size that is known, or a vector of one that the run makes.
+Size = int | Value
 FunctionT = TypeVar("FunctionT", bound=Function)
 
 
@@ -67,6 +71,10 @@ def known(x: Value, name: str) -> list[int]:
     if x.elements is None:
         raise Unsupported(f"{name} is known only when the model runs; for ONNX Runtime make it a small constant")
     return [int(number) for number in x.elements.reshape(-1)]
+
+
+def product(sizes: Sequence[Size]) -> Size:
+    return reduce(mul, sizes, 1)
 
 
 def channels_first(x: Value, spec: TensorSpec) -> Value:

@@ -4,6 +4,9 @@ ONNX has epsilon as FLOAT32, so operators on FLOAT64 are written out.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from nnrt_backend_onnxruntime.builder import FLOAT32, Onnx, Value
 from nnrt_backend_onnxruntime.lowering.activation import fused
@@ -11,7 +14,12 @@ from nnrt_backend_onnxruntime.lowering.lowering import Call, as_given, channels_
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import Unsupported
 from nnrt_hdi.ops.normalization import instance_channel_axis
-from nnrt_hdi.tensor import MAX_DIM, UNKNOWN_DIM
+from nnrt_hdi.tensor import UNKNOWN_DIM
+
+# The widest window of LRN on channels whose number only the run knows: ONNX Runtime makes room for all of it.
+MOST_RADIUS = 128
+# The most channels whose windows are a matrix, where ONNX Runtime has no LRN.
+MOST_CHANNELS = 1024
 
 
 @lowering(NodeType.FUSED_BATCH_NORM)
@@ -76,11 +84,22 @@ def l2_normalize(op: Onnx, call: Call, x: Value) -> Value:
 @lowering(NodeType.LRN)
 def lrn(op: Onnx, call: Call, x: Value) -> Value:
     """y = x / (bias + alpha sum(x^2))^beta; ONNX divides alpha by the size of the window."""
-    attrs, channels = call.attrs, call.inputs[0].shape[call.inputs[0].channel_axis]
-    size = 2 * min(attrs.depth_radius, MAX_DIM if channels == UNKNOWN_DIM else max(channels - 1, 0)) + 1
-    image = channels_first(x, call.inputs[0])
-    y = op.LRN(image, size=size, bias=attrs.bias, alpha=attrs.alpha * size, beta=attrs.beta)
-    return as_given(y, call.inputs[0])
+    attrs, spec = call.attrs, call.inputs[0]
+    channels, image = spec.shape[spec.channel_axis], channels_first(x, spec)
+    radius = attrs.depth_radius if channels == UNKNOWN_DIM else min(attrs.depth_radius, channels)
+    if x.dtype == FLOAT32 and attrs.alpha > 0 and attrs.beta > 0:
+        if channels == UNKNOWN_DIM and radius > MOST_RADIUS:
+            raise Unsupported(
+                f"depth_radius is {radius} of channels whose number is not known; fix it, or use {MOST_RADIUS}"
+            )
+        size = 2 * radius + 1
+        return as_given(op.LRN(image, size=size, bias=attrs.bias, alpha=attrs.alpha * size, beta=attrs.beta), spec)
+    if not 0 <= channels <= MOST_CHANNELS:
+        raise Unsupported(f"{spec} has no kernel in ONNX Runtime; use FLOAT32, alpha and beta above 0")
+    last = image.transposed([0, 2, 3, 1])
+    is_near = np.abs(np.subtract.outer(np.arange(channels), np.arange(channels))) <= radius
+    total = replace(op.MatMul(last * last, is_near.astype(x.dtype)), rank=4)
+    return as_given((last / op.Pow(total * attrs.alpha + attrs.bias, attrs.beta)).transposed([0, 3, 1, 2]), spec)
 
 
 def standardized(op: Onnx, x: Value, axes: Sequence[int], epsilon: float) -> Value:

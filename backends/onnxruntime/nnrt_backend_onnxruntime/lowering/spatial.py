@@ -1,22 +1,24 @@
-"""Images resized, rearranged and read: the operators that know height and width.
+"""Images resized, rearranged and read: the operators that know height and width."""
 
-All work on images in NCHW; those in another layout are read so.
-"""
-
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
 
 import numpy as np
 
 from nnrt_backend_onnxruntime.builder import Onnx, Value
 from nnrt_backend_onnxruntime.lowering import boxes
-from nnrt_backend_onnxruntime.lowering.convolution import channels_first_shape
-from nnrt_backend_onnxruntime.lowering.lowering import Call, as_given, channels_first, lowering
+from nnrt_backend_onnxruntime.lowering.lowering import Call, Size, as_given, channels_first, lowering, product
 from nnrt_backend_onnxruntime.lowering.shape import FAR, cut_out
-from nnrt_hdi.enums import CoordinateTransformMode, NearestMode, NodeType, ResizeMethod
+from nnrt_backend_onnxruntime.orders import is_image
+from nnrt_hdi.enums import CoordinateTransformMode, Format, NearestMode, NodeType, ResizeMethod
+from nnrt_hdi.errors import Unsupported
+from nnrt_hdi.ops.convolution import ImageShape
 from nnrt_hdi.ops.spatial import block_pair, borders
 from nnrt_hdi.tensor import UNKNOWN_DIM
 
-METHODS = {ResizeMethod.LINEAR: "linear", ResizeMethod.NEAREST: "nearest", ResizeMethod.CUBIC: "cubic"}
+FLOAT64 = np.dtype(np.float64)
+METHODS = {ResizeMethod.LINEAR: "linear", ResizeMethod.NEAREST: "nearest"}
 COORDINATES = {
     CoordinateTransformMode.ASYMMETRIC: "asymmetric",
     CoordinateTransformMode.ALIGN_CORNERS: "align_corners",
@@ -24,110 +26,203 @@ COORDINATES = {
     CoordinateTransformMode.HALF_PIXEL: "pytorch_half_pixel",
 }
 ROUNDINGS = {
+    # Away from 0 is up for all positions inside the image.
     NearestMode.NORMAL: "round_prefer_ceil",
     NearestMode.ROUND_HALF_DOWN: "round_prefer_floor",
     NearestMode.ROUND_HALF_UP: "round_prefer_ceil",
     NearestMode.FLOOR: "floor",
     NearestMode.CEIL: "ceil",
 }
-Size = int | Value
 
 
 @lowering(NodeType.RESIZE)
 def resize(op: Onnx, call: Call, x: Value) -> Value:
-    """Each row and column is a weighted sum of a few."""
-    attrs, image = call.attrs, channels_first(x, call.inputs[0])
-    _, _, height, width = channels_first_shape(call.outputs[0])
-    options: dict[str, Any] = {
-        "mode": METHODS[attrs.method],
-        "coordinate_transformation_mode": COORDINATES[attrs.coordinate_transform_mode],
-    }
-    if attrs.method is ResizeMethod.NEAREST:
-        options["nearest_mode"] = ROUNDINGS[attrs.nearest_mode]
-    if attrs.method is ResizeMethod.CUBIC:  # Of two neighbours, one outside has the value of the other.
-        options |= {"cubic_coeff_a": attrs.cubic_coeff, "exclude_outside": attrs.exclude_outside}
-    # ONNX Runtime moves transposes behind a resize, and then has no kernel, or loses sizes that are not of all
-    # dimensions. It moves none through a reshape.
-    batch, channels, *size = _sizes(op, image)
-    flat = op.reshape(image, [1, -1, *size])
-    if UNKNOWN_DIM in (height, width):
-        wanted = op.ints([attrs.new_height, attrs.new_width])
-        y = op.Resize(flat, None, None, wanted, axes=[2, 3], keep_aspect_ratio_policy="not_larger", **options)
-        return as_given(op.reshape(y, [batch, channels, op.size(y, 2), op.size(y, 3)]), call.inputs[0])
-    y = op.Resize(flat, None, None, op.vector([1, op.size(flat, 1), height, width]), **options)
-    return as_given(op.reshape(y, [batch, channels, height, width]), call.inputs[0])
+    """Each row and column is one of x, or a weighted sum of a few: one dimension after the other.
+
+    ONNX Runtime has a kernel for the usual cases. Otherwise pixels are gathered from x with its channels last, where
+    they are whole.
+    """
+    new, image = ImageShape.of(call.outputs[0]), channels_first(x, call.inputs[0])
+    if UNKNOWN_DIM in (new.height, new.width):
+        raise Unsupported("the ratio to preserve is known only when the model runs; fix height and width of x")
+    if x.dtype.kind == "f" and x.dtype != FLOAT64 and is_image(image.order) and _is_usual(call):
+        return as_given(_resized(op, call, image, new), call.inputs[0])
+    image = op.plain(image.transposed([0, 2, 3, 1]))
+    sizes = {1: (op.size(image, 1), new.height), 2: (op.size(image, 2), new.width)}
+    pixels = _nearest if call.attrs.method is ResizeMethod.NEAREST else _weighted_sum
+    # First the dimension that shrinks more or grows less, so that nothing is larger than x or y.
+    for axis in sorted(sizes, key=lambda axis: sizes[axis][1] / abs(image.shape[axis])):
+        image = pixels(op, call, image, axis, *sizes[axis])
+    return as_given(image.transposed([0, 3, 1, 2]), call.inputs[0])
+
+
+def _is_usual(call: Call) -> bool:
+    """Whether ONNX Runtime's Resize does, whose positions are FLOAT32.
+
+    That is good enough to weight two neighbours. The nearest pixel is sure where the image grows by whole factors.
+    """
+    if call.attrs.method is ResizeMethod.NEAREST:
+        old, new = ImageShape.of(call.inputs[0]), ImageShape.of(call.outputs[0])
+        is_aligned = call.attrs.coordinate_transform_mode is CoordinateTransformMode.ALIGN_CORNERS
+        pairs = ((old.height, new.height), (old.width, new.width))
+        return not is_aligned and all(before > 0 and after % before == 0 for before, after in pairs)
+    return call.attrs.method is ResizeMethod.LINEAR
+
+
+def _resized(op: Onnx, call: Call, image: Value, new: ImageShape) -> Value:
+    """By ONNX. Of two neighbours one outside has the value of the other: it may count or not.
+
+    The sizes are those of all dimensions, for ONNX Runtime loses `axes` when it moves transposes.
+    """
+    attrs = call.attrs
+    return op.Resize(
+        image,
+        None,
+        None,
+        op.vector([op.size(image, 0), op.size(image, 1), new.height, new.width]),
+        mode=METHODS[attrs.method],
+        coordinate_transformation_mode=COORDINATES[attrs.coordinate_transform_mode],
+        nearest_mode=ROUNDINGS[attrs.nearest_mode],
+    )
+
+
+def _nearest(op: Onnx, call: Call, image: Value, axis: int, old: Size, new: int) -> Value:
+    """The pixels along an axis that are next to new ones."""
+    mode = call.attrs.nearest_mode
+    above, below = _positions(op, call, old, new)
+    parts = 1 if mode in (NearestMode.FLOOR, NearestMode.CEIL) else 2
+    # Division rounds towards 0, which only changes positions before the first pixel, and those are it.
+    extra = {NearestMode.FLOOR: 0, NearestMode.CEIL: below - 1, NearestMode.ROUND_HALF_DOWN: below - 1}.get(mode, below)
+    return op.Gather(image, _inside(op, (above * parts + extra) / (below * parts), old), axis=axis)
+
+
+def _weighted_sum(op: Onnx, call: Call, image: Value, axis: int, old: Size, new: int) -> Value:
+    """The sum of a few takes along an axis, each with its weights."""
+    attrs, is_linear = call.attrs, call.attrs.method is ResizeMethod.LINEAR
+    above, below = _positions(op, call, old, new)
+    first = (above + below) / below - 1  # Rounded down, for positions are above -1.
+    rest = (above - first * below).cast(image.dtype) / below
+    neighbours = {0: -rest + 1, 1: rest} if is_linear else _cubic(rest, attrs.cubic_coeff)
+    sources = {offset: first + offset for offset in neighbours}
+    if attrs.exclude_outside:
+        for offset, source in sources.items():
+            is_inside = op.And(op.GreaterOrEqual(source, 0), op.Less(source, old))
+            neighbours[offset] = op.Where(is_inside, neighbours[offset], 0)
+        total = op.Sum(*neighbours.values())
+        neighbours = {offset: weight / total for offset, weight in neighbours.items()}
+    behind = range(1, 4 - axis)
+    return op.Sum(
+        *(
+            op.Gather(image, _inside(op, sources[offset], old), axis=axis) * op.unsqueeze(weight, behind)
+            for offset, weight in neighbours.items()
+        )
+    )
+
+
+def _positions(op: Onnx, call: Call, old: Size, new: int) -> tuple[Value, int]:
+    """Where new pixels are in the old ones: numerators, and their denominator."""
+    mode = call.attrs.coordinate_transform_mode
+    index = op.range(0, new, 1)
+    if mode is CoordinateTransformMode.ASYMMETRIC:
+        return index * old, new
+    if new == 1:
+        return index, 1
+    if mode is CoordinateTransformMode.ALIGN_CORNERS:
+        return index * (old - 1), new - 1
+    return (index * 2 + 1) * old - new, 2 * new
+
+
+def _inside(op: Onnx, sources: Value, size: Size) -> Value:
+    return op.Min(op.Max(sources, 0), size - 1)
+
+
+def _cubic(rest: Value, a: float) -> dict[int, Value]:
+    """Weights of the neighbours at -1, 0, 1 and 2 (R. Keys, "Cubic convolution interpolation", 1981, equation 4)."""
+
+    def near(t: Value) -> Value:
+        return (t * (a + 2) - (a + 3)) * t * t + 1
+
+    def far(t: Value) -> Value:
+        return ((t * a - 5 * a) * t + 8 * a) * t - 4 * a
+
+    return {-1: far(rest + 1), 0: near(rest), 1: near(-rest + 1), 2: far(-rest + 2)}
 
 
 @lowering(NodeType.BATCH_TO_SPACE_ND, moves=True)
 def batch_to_space(op: Onnx, call: Call, x: Value) -> Value:
-    """[rows, columns, batch, channels, height, width] as [batch, channels, height rows, width columns], cropped."""
-    image = channels_first(x, call.inputs[0])
+    """Batches (row, column, new batch) as blocks of pixels, cropped."""
     rows, columns = block_pair(call.attrs.block_shape)
-    _, channels, height, width = _sizes(op, image)
-    blocks = op.reshape(image, [rows, columns, -1, channels, height, width]).transposed([2, 3, 4, 0, 5, 1])
-    full = op.reshape(blocks, [-1, channels, height * rows, width * columns])
-    cuts = borders("crops", call.attrs.crops)
-    ends = [-behind or FAR for _, behind in cuts]
-    return as_given(cut_out(op, full, [2, 3], [front for front, _ in cuts], ends), call.inputs[0])
+    y = _rearranged(op, call, x, ["rcb", "h", "w", "d"], ["b", "hr", "wc", "d"], [rows, columns])
+    (top, bottom), (left, right) = borders("crops", call.attrs.crops)
+    if not any((top, bottom, left, right)):
+        return y
+    height = _height_axis(call)
+    return cut_out(op, y, [height, height + 1], [top, left], [-bottom or FAR, -right or FAR])
 
 
 @lowering(NodeType.SPACE_TO_BATCH_ND, moves=True)
 def space_to_batch(op: Onnx, call: Call, x: Value) -> Value:
-    """With a border, [batch, channels, height, rows, width, columns] as [rows columns batch, channels, height, width].
+    """Blocks of pixels, with a border, as batches (row, column, old batch).
 
     The border is 0, of a quantized tensor the element that stands for it.
     """
-    spec = call.inputs[0]
-    image = channels_first(x, spec)
+    spec, height = call.inputs[0], _height_axis(call)
     rows, columns = block_pair(call.attrs.block_shape)
-    (top, bottom), (left, right) = borders("paddings", call.attrs.paddings)
-    zero = op.scalar(spec.quant[0].zero_point if spec.is_quantized else 0, x.dtype)
-    _, channels, height, width = _sizes(op, image)
-    padded = op.Pad(image, op.ints([0, 0, top, left, 0, 0, bottom, right]), zero)
-    inner = [_parts(height + (top + bottom), rows), rows, _parts(width + (left + right), columns), columns]
-    blocks = op.reshape(padded, [-1, channels, *inner]).transposed([3, 5, 0, 1, 2, 4])
-    return as_given(op.reshape(blocks, [-1, channels, inner[0], inner[2]]), spec)
+    border = np.zeros((4, 2), np.int64)
+    border[height : height + 2] = borders("paddings", call.attrs.paddings)
+    if border.any():
+        zero = spec.quant[0].zero_point if spec.is_quantized else 0
+        sizes = np.where(np.equal(x.shape, UNKNOWN_DIM), UNKNOWN_DIM, x.shape + border.sum(axis=1))
+        x = op.Pad(x, op.ints(border.T.reshape(-1).tolist()), op.scalar(zero, x.dtype))
+        x = replace(x, shape=tuple(sizes.tolist()))
+    return _rearranged(op, call, x, ["b", "hr", "wc", "d"], ["rcb", "h", "w", "d"], [rows, columns])
 
 
 @lowering(NodeType.DEPTH_TO_SPACE, moves=True)
 def depth_to_space(op: Onnx, call: Call, x: Value) -> Value:
     """Channels (row, column, new channel) or, with mode CRD, (new channel, row, column) as blocks of pixels."""
-    image, block = channels_first(x, call.inputs[0]), call.attrs.block_size
-    _, channels, height, width = _sizes(op, image)
-    inner = _parts(channels, block * block)
-    if call.attrs.mode == "CRD":
-        blocks = op.reshape(image, [-1, inner, block, block, height, width]).transposed([0, 1, 4, 2, 5, 3])
-    else:
-        blocks = op.reshape(image, [-1, block, block, inner, height, width]).transposed([0, 3, 4, 1, 5, 2])
-    return as_given(op.reshape(blocks, [-1, inner, height * block, width * block]), call.inputs[0])
+    block, channels = call.attrs.block_size, "drc" if call.attrs.mode == "CRD" else "rcd"
+    return _rearranged(op, call, x, ["b", "h", "w", channels], ["b", "hr", "wc", "d"], [block, block])
 
 
 @lowering(NodeType.SPACE_TO_DEPTH, moves=True)
 def space_to_depth(op: Onnx, call: Call, x: Value) -> Value:
     """Blocks of pixels as channels (row, column, old channel)."""
-    image, block = channels_first(x, call.inputs[0]), call.attrs.block_size
-    _, channels, height, width = _sizes(op, image)
-    rows, columns = _parts(height, block), _parts(width, block)
-    blocks = op.reshape(image, [-1, channels, rows, block, columns, block]).transposed([0, 3, 5, 1, 2, 4])
-    return as_given(op.reshape(blocks, [-1, channels * (block * block), rows, columns]), call.inputs[0])
+    block = call.attrs.block_size
+    return _rearranged(op, call, x, ["b", "hr", "wc", "d"], ["b", "h", "w", "rcd"], [block, block])
 
 
 @lowering(NodeType.DETECTION_POST_PROCESS)
 def detection_post_process(op: Onnx, call: Call, bbox: Value, scores: Value, anchors: Value) -> tuple[Value, ...]:
     """Boxes decoded, those that overlap better ones dropped, the rest written row by row."""
-    attrs, columns = call.attrs, call.attrs.max_classes_per_detection or 1
-    if not attrs.max_detections or 0 in call.inputs[0].shape:
-        return tuple(op.constant(np.zeros(spec.shape, call.dtype)) for spec in call.outputs)
-    corners = boxes.decoded(op, op.squeeze(bbox, [0]), anchors, attrs.scale)
-    of_class = cut_out(op, op.squeeze(scores, [0]), [1], [-attrs.num_classes], [FAR]).transposed([1, 0])
-    find = boxes.best_per_class if attrs.use_regular_nms else boxes.best_of_any_class
-    *rows, count = find(op, corners, of_class, attrs, columns)
-    return *(op.Unsqueeze(row, op.ints([0])) for row in rows), count.cast(call.dtype)
+    corners = boxes.decoded(op, bbox, anchors, call.attrs.scale)
+    of_class = cut_out(op, scores, [2], [-call.attrs.num_classes], [FAR]).transposed([0, 2, 1])
+    find = boxes.best_per_class if call.attrs.use_regular_nms else boxes.best_of_any_class
+    return find(op, corners, of_class, call.attrs)
 
 
-def _sizes(op: Onnx, image: Value) -> list[Size]:
-    return [op.size(image, axis) for axis in range(4)]
+def _rearranged(op: Onnx, call: Call, x: Value, given: list[str], wanted: list[str], block: Sequence[int]) -> Value:
+    """An image with its dimensions, in NHWC products of the letters in `given`, made of those in `wanted`.
+
+    r and c are the rows and columns of a block; each dimension given has one other letter.
+    """
+    if _is_nchw(call):
+        given, wanted = ([batch, depth, *pixels] for batch, *pixels, depth in (given, wanted))
+    sizes: dict[str, Size] = dict(zip("rc", block, strict=True))
+    for axis, letters in enumerate(given):
+        (rest,) = set(letters) - {"r", "c"}
+        count, size = prod(block["rc".index(letter)] for letter in letters if letter != rest), op.size(x, axis)
+        sizes[rest] = size // count if isinstance(size, int) else size / count
+    before, after = "".join(given), "".join(wanted)
+    split = op.reshape(x, [sizes[letter] for letter in before])
+    turned = split.transposed([before.index(letter) for letter in after])
+    return op.reshape(turned, [product([sizes[letter] for letter in letters]) for letters in wanted])
 
 
-def _parts(size: Size, length: int) -> Size:
-    return size // length if isinstance(size, int) else size / length
+def _is_nchw(call: Call) -> bool:
+    return call.inputs[0].format is Format.NCHW
+
+
+def _height_axis(call: Call) -> int:
+    """The dimension of the height; that of the width is the next."""
+    return 2 if _is_nchw(call) else 1

@@ -1,0 +1,230 @@
+"""Where ONNX Runtime by itself means something else than NNRt, or isn't sure: by hand, and on two threads."""
+
+import resource
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from nnrt_backend_onnxruntime.backend import OnnxRuntimeBackend
+from nnrt_backend_onnxruntime.session import Target
+from numpy.typing import NDArray
+from operators.single_node import Pair, graph_of, of, spec, without_dims
+from operators.tolerances import require_close
+
+from nnrt_hdi.backend import Cancellation, ModelConfig
+from nnrt_hdi.enums import CoordinateTransformMode, DataType, Format, NearestMode, NodeType, ResizeMethod
+from nnrt_hdi.errors import NnrtError, OutOfMemory
+from nnrt_hdi.tensor import QuantParam, data_type_of
+
+AnyArray = NDArray[Any]
+N = NodeType
+NAN, INF = np.nan, np.inf
+BACKEND = OnnxRuntimeBackend(Target("cpu", 0, 2))
+
+
+def compute(node_type: NodeType, arrays: Sequence[AnyArray], attrs: Mapping[str, Any], *given: int) -> list[AnyArray]:
+    """The outputs of a node, the operands `given` by the run and the others constants."""
+    operands: list[Pair] = [
+        (spec(array.shape, data_type_of(array.dtype)), None if at in given else array)
+        for at, array in enumerate(arrays)
+    ]
+    model = BACKEND.prepare(graph_of(node_type, operands, attrs), ModelConfig(), lambda _: None)
+    return model.run([arrays[at] for at in given], Cancellation())
+
+
+@pytest.mark.parametrize("old", [6, 7, 10, 49])
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i8", "?"])
+def test_positions_of_pixels_are_exact(old: int, dtype: str) -> None:
+    """Pixel i of new ones lies at i old / new, whatever their ratio is in floating point."""
+    row = np.arange(old).astype(dtype)
+    for new in (3, 7, 10, 21, 49, 98):
+        attrs = {"method": ResizeMethod.NEAREST, "new_height": 1, "new_width": new, "nearest_mode": NearestMode.FLOOR}
+        (y,) = compute(N.RESIZE, [row.reshape(1, 1, old, 1)], attrs, 0)
+        np.testing.assert_array_equal(y.reshape(-1), row[np.arange(new) * old // new])
+
+
+@pytest.mark.parametrize(("mode", "wanted"), [(NearestMode.NORMAL, [1, 3]), (NearestMode.ROUND_HALF_DOWN, [0, 2])])
+def test_halves_of_pixels(mode: NearestMode, wanted: list[int]) -> None:
+    attrs = {
+        "method": ResizeMethod.NEAREST,
+        "new_height": 1,
+        "new_width": 2,
+        "coordinate_transform_mode": CoordinateTransformMode.HALF_PIXEL,
+        "nearest_mode": mode,
+    }
+    (y,) = compute(N.RESIZE, [np.arange(4, dtype="f4").reshape(1, 1, 4, 1)], attrs, 0)
+    assert y.reshape(-1).tolist() == wanted
+
+
+def test_updates_of_the_same_place_are_all_counted() -> None:
+    """Many, so that threads would share them."""
+    count = 1 << 18
+    places = np.arange(count, dtype="i4").reshape(-1, 1) % 4
+    (y,) = compute(N.SCATTER_ND, [places, np.ones((count, 2), "f4"), of(5, 2, dtype="i4")], {}, 0, 1)
+    assert y.tolist() == [[count / 4] * 2] * 4 + [[0, 0]]
+    places, values = np.zeros((count, 2), "i4"), np.arange(count, dtype="i4")
+    (y,) = compute(N.SPARSE_TO_DENSE, [places, values, of(1, 2, dtype="i4")], {}, 0, 1)
+    assert y.tolist() == [[count - 1, 0]]
+
+
+def test_updates_are_rounded_once() -> None:
+    """In FLOAT16 there is nothing between 2048 and 2050."""
+    places, shape = of([1], [1], [0], [1], dtype="i4"), of(3, dtype="i4")
+    (y,) = compute(N.SCATTER_ND, [places, of(2048, 1, 0, 1, dtype="f2"), shape], {}, 0, 1)
+    assert y.tolist() == [0, 2050, 0]
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["constant", "given"])
+@pytest.mark.parametrize(
+    ("node_type", "arrays", "at"),
+    [
+        (N.GATHER, [of([1, 2], [3, 4]), of(0, -1, dtype="i4"), of(0, dtype="i4")], 1),
+        (N.GATHER, [of([1, 2], [3, 4]), of(2, dtype="i8"), of(0, dtype="i4")], 1),
+        (N.GATHER_ND, [of([1, 2], [3, 4]), of([0, -1], dtype="i4")], 1),
+        (N.GATHER_ND, [of([1, 2], [3, 4]), of([0, 2], dtype="i8")], 1),
+        # Inside, if positions were only counted.
+        (N.SCATTER_ND, [of([0, 3], dtype="i4"), of(1), of(2, 3, dtype="i4")], 0),
+        (N.SCATTER_ND, [of([1, -1], dtype="i8"), of(1), of(2, 3, dtype="i4")], 0),
+        (N.SPARSE_TO_DENSE, [of([0, 3], dtype="i8"), of(1), of(2, 3, dtype="i4")], 0),
+        (N.SPARSE_TO_DENSE, [of([1, -1], dtype="i4"), of(1), of(2, 3, dtype="i4")], 0),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_indices_outside(node_type: NodeType, arrays: list[AnyArray], at: int, is_known: bool) -> None:
+    given = [index for index in (0, 1) if not (is_known and index == at)]
+    with pytest.raises(NnrtError, match=r"out of data bounds|out of bounds|invalid ind"):
+        compute(node_type, arrays, {}, *given)
+
+
+@pytest.mark.parametrize("index", [-1, -4, 3, 2**31 - 1])
+def test_index_outside_the_depth_is_nowhere_hot(index: int) -> None:
+    (y,) = compute(N.ONE_HOT, [of(index, 1, dtype="i4"), of(3, dtype="i8"), of(5), of(-2)], {}, 0)
+    assert y.tolist() == [[-2, -2, -2], [-2, 5, -2]]
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "wanted"),
+    [
+        ([0, 1, 0, 1], "?", [1, 3, 0, 2]),
+        ([2**64 - 1, 0, 2**63, 2**63 - 1], "u8", [0, 2, 3, 1]),
+        ([2**53, 2**53 + 1, -(2**63), 2**63 - 1], "i8", [3, 1, 0, 2]),
+        ([INF, -INF, NAN, 0], "f2", [2, 0, 3, 1]),
+        ([INF, -INF, NAN, 0], "f4", [2, 0, 3, 1]),
+        ([0.0, -0.0, NAN, NAN], "f8", [2, 3, 0, 1]),
+    ],
+)
+def test_largest_of_any_type(values: list[Any], dtype: str, wanted: list[int]) -> None:
+    """Not a number counts as the largest, of equal elements the first, the two zeros are equal."""
+    x = np.array(values, dtype)
+    for count in (1, 3, 4):
+        largest, indices = compute(N.TOPK_FUSION, [x, of(count, dtype="i4")], {}, 0)
+        assert indices.tolist() == wanted[:count]
+        np.testing.assert_array_equal(largest, x[wanted[:count]])
+    assert compute(N.ARGMAX_FUSION, [x], {}, 0)[0] == wanted[0]
+    np.testing.assert_array_equal(compute(N.ARGMAX_FUSION, [x], {"out_max_value": True}, 0)[0], x[wanted[0]])
+
+
+def test_equal_elements_come_in_their_order_when_the_largest_is_last() -> None:
+    x = of(2, 1, 2, 3, 1, dtype="i4")
+    values, indices = compute(N.TOPK_FUSION, [x, of(4, dtype="i4")], {"sorted": False}, 0)
+    assert (values.tolist(), indices.tolist()) == ([1, 2, 2, 3], [1, 0, 2, 3])
+
+
+@pytest.mark.parametrize("layout", [Format.NHWC, Format.NCHW])
+@pytest.mark.parametrize(
+    ("dtype", "attrs", "wanted"),
+    [
+        # The windows hold the squares 1 + 4, 1 + 4 + 9 and 4 + 9.
+        ("f8", {}, [1 / 6**0.5, 2 / 15**0.5, 3 / 14**0.5]),
+        ("f4", {"alpha": 0.0, "bias": 4.0}, [0.5, 1, 1.5]),
+        ("f4", {"beta": -1.0}, [6, 30, 42]),
+    ],
+)
+def test_windows_that_onnx_has_no_kernel_for(
+    layout: Format, dtype: str, attrs: dict[str, float], wanted: list[float]
+) -> None:
+    x = of(1, 2, 3, dtype=dtype).reshape((1, 1, 1, 3) if layout is Format.NHWC else (1, 3, 1, 1))
+    graph = graph_of(N.LRN, [(spec(x.shape, data_type_of(x.dtype), layout), None)], {"depth_radius": 1, **attrs})
+    (y,) = BACKEND.prepare(graph, ModelConfig(), lambda _: None).run([x], Cancellation())
+    require_close(y, np.array(wanted, dtype).reshape(x.shape))
+
+
+def test_a_window_beyond_all_channels() -> None:
+    x, attrs = of(1, 2, 3).reshape(1, 1, 1, 3), {"depth_radius": 2**62, "bias": 2.0, "beta": 1.0}
+    np.testing.assert_allclose(compute(N.LRN, [x], attrs, 0)[0].reshape(3), [1 / 16, 2 / 16, 3 / 16], rtol=1e-6)
+    (support,) = BACKEND.supported(graph_of(N.LRN, [without_dims((spec(x.shape), None), 3)], attrs))
+    assert "channels whose number is not known" in support.reason
+
+
+@pytest.mark.parametrize(("node_type", "shape", "wanted"), [(N.SOFTMAX, (4,), 2), (N.ABS, (), 1)])
+def test_elements_without_scale_stand_for_zero(node_type: NodeType, shape: tuple[int, ...], wanted: int) -> None:
+    x = replace(spec(shape, DataType.INT8), quant=(QuantParam(0.0, 0),))
+    y = replace(x, quant=(QuantParam(0.25, 1),))
+    model = BACKEND.prepare(graph_of(node_type, [(x, None)], {}, y), ModelConfig(), lambda _: None)
+    elements = of(5, -128, 0, 127, dtype="i1")[: int(np.prod(shape))].reshape(shape)
+    np.testing.assert_array_equal(model.run([elements], Cancellation())[0], np.full(shape, wanted))
+
+
+@pytest.mark.parametrize("regular", [False, True])
+@pytest.mark.parametrize(
+    ("attrs", "wanted"),
+    [
+        ({}, [0.9, 0.75, 0.25, 0]),
+        ({"nms_io_u_threshold": 0.625}, [0.9, 0.75, 0.5, 0.25]),
+        ({"nms_score_threshold": 0.75}, [0.9, 0.75, 0, 0]),
+        ({"nms_score_threshold": 1.0}, [0, 0, 0, 0]),
+        ({"max_detections": 1}, [0.9]),
+        ({"max_detections": 0}, []),
+    ],
+)
+def test_detections(attrs: dict[str, Any], wanted: list[float], regular: bool) -> None:
+    """Four boxes of one class, their anchors; 1 and 2 overlap by 3/5, 0 has no area. A score may be the threshold."""
+    boxes, scores = np.zeros((1, 4, 4), "f4"), of([[0.9], [0.5], [0.75], [0.25]])
+    anchors = of([4, 4, 0, 2], [1, 1, 2, 2], [1, 1.5, 2, 2], [8, 8, 2, 2])
+    common = {"scale": (1.0,) * 4, "num_classes": 1, "nms_io_u_threshold": 0.5, "max_detections": 4}
+    every = {**common, **attrs, "use_regular_nms": regular}
+    corners, _, found, count = compute(N.DETECTION_POST_PROCESS, [boxes, scores, anchors], every, 0, 1, 2)
+    np.testing.assert_array_equal(found, of(wanted))
+    assert count == np.count_nonzero(wanted)
+    assert corners.shape == (1, len(wanted), 4)
+
+
+def test_detections_among_no_boxes() -> None:
+    operands = [np.zeros(shape, "f4") for shape in ((1, 0, 4), (1, 0, 2), (0, 4))]
+    pairs = [without_dims((spec(array.shape), None), axis) for array, axis in zip(operands, (1, 1, 0), strict=True)]
+    attrs = {"scale": (1.0,) * 4, "num_classes": 2, "nms_io_u_threshold": 0.5, "max_detections": 3}
+    for regular in (False, True):
+        graph = graph_of(N.DETECTION_POST_PROCESS, pairs, {**attrs, "use_regular_nms": regular})
+        for output in BACKEND.prepare(graph, ModelConfig(), lambda _: None).run(operands, Cancellation()):
+            assert not output.any()
+
+
+@pytest.mark.parametrize(
+    ("node_type", "arrays", "attrs"),
+    [
+        (N.ONE_HOT, [of(1, dtype="i4"), of(2**28, dtype="i4"), of(7), of(8)], {}),
+        (N.RANGE, [of(1)], {"limit": 2**28}),
+        (N.FILL, [of(7), of(2**14, 2**14, dtype="i4")], {}),
+        (N.SCATTER_ND, [of([0], dtype="i4"), of(7), of(2**28, dtype="i4")], {}),
+        (N.RESIZE, [np.zeros((1, 2, 2, 1), "f4")], {"new_height": 2**14, "new_width": 2**14}),
+        (N.RESIZE, [np.zeros((1, 2, 2, 1), "f8")], {"new_height": 2**28, "new_width": 1}),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_what_is_too_large_is_not_made_to_be_refused(
+    node_type: NodeType, arrays: list[AnyArray], attrs: Mapping[str, Any]
+) -> None:
+    operands: list[Pair] = [(spec(array.shape, data_type_of(array.dtype)), array) for array in arrays]
+    graph = graph_of(node_type, operands, attrs)
+    before = peak_bytes()
+    assert BACKEND.supported(graph)[0].supported
+    with pytest.raises(OutOfMemory, match="are allowed"):
+        BACKEND.prepare(graph, ModelConfig(max_tensor_bytes=1 << 20), lambda _: None)
+    assert peak_bytes() - before < 1 << 28
+
+
+def peak_bytes() -> int:
+    """The most memory that this process has held."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
