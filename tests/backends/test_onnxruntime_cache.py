@@ -10,11 +10,12 @@ import onnx
 import pytest
 from nnrt_backend_onnxruntime import processor
 from nnrt_backend_onnxruntime.cache import KIND
+from nnrt_backend_onnxruntime.model import OnnxModel
 from onnx import helper
 from onnxruntime_graphs import Net, backend, op_types, prepare, run
 
 from nnrt_hdi.backend import Cancellation, ModelConfig
-from nnrt_hdi.container import packed, unpacked
+from nnrt_hdi.container import Part, packed, unpacked
 from nnrt_hdi.enums import ActivationType, NodeType
 from nnrt_hdi.errors import InvalidFile, OutOfMemory
 from nnrt_hdi.graph import Graph
@@ -30,11 +31,15 @@ def network(batch: int = -1) -> Graph:
     return net.graph(net.op(N.ACTIVATION, net.conv(y, 32), activation_type=ActivationType.SIGMOID))
 
 
-PARTS = prepare(network()).export()
+def exported(model: OnnxModel) -> list[bytes]:
+    return [bytes(part.data) for part in model.export()]
+
+
+PARTS = exported(prepare(network()))
 
 
 def restore(parts: list[bytes], **config: Any) -> Any:
-    return backend().restore(parts, ModelConfig(**config))
+    return backend().restore([Part.of(part) for part in parts], ModelConfig(**config))
 
 
 def repacked(*parts: bytes, **about: Any) -> list[bytes]:
@@ -54,7 +59,7 @@ def test_a_restored_model_gives_what_the_exported_one_gives() -> None:
     model = restore(PARTS)
     np.testing.assert_array_equal(*model.run([X], Cancellation()), *run(network(), X))
     assert (model.inputs, model.outputs) == (prepare(network()).inputs, prepare(network()).outputs)
-    assert model.export() == PARTS
+    assert exported(model) == PARTS
     assert model.input_ranges()[0].min_dims == (0, 8, 8, 3)
 
 
@@ -74,7 +79,7 @@ def test_quantized_and_asserting_models_are_restored() -> None:
     net = Net()
     condition, data = net.op(N.GREATER, x := net.input(2), net.constant(np.zeros(1, np.float32))), x
     graph = net.graph(net.op(N.ASSERT, condition, data, summarize=1))
-    model = restore(prepare(graph).export())
+    model = restore(exported(prepare(graph)))
     assert model.run([np.array([1, 2], np.float32)], Cancellation())[0].tolist() == [True, True]
     with pytest.raises(Exception, match="begins with -1"):
         model.run([np.array([-1, 2], np.float32)], Cancellation())
@@ -103,7 +108,7 @@ def test_parts_that_do_not_belong_together_are_refused() -> None:
     other = Net()
     graph = other.graph(other.op(N.ABS, other.input(2, 2)))
     with pytest.raises(InvalidFile, match="its model has the inputs"):
-        restore(repacked(prepare(graph).export()[1], *PARTS[2:], inputs=1))
+        restore(repacked(exported(prepare(graph))[1], *PARTS[2:], inputs=1))
     with pytest.raises(InvalidFile, match="it has 9 inputs"):
         restore(repacked(*PARTS[1:], inputs=9))
     with pytest.raises(InvalidFile):

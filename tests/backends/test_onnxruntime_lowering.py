@@ -115,7 +115,7 @@ def quantized_network(data_type: DataType) -> Graph:
 @pytest.mark.parametrize("data_type", [DataType.INT8, DataType.UINT8], ids=lambda data_type: data_type.name)
 def test_quantized_networks_run_on_integer_kernels(data_type: DataType) -> None:
     graph = quantized_network(data_type)
-    _, _, optimized, _ = prepare(graph).export()
+    _, _, optimized, _ = (bytes(part.data) for part in prepare(graph).export())
     kernels = op_types(onnx.load_from_string(optimized))
     if integer_kernels(graph)["session.qdqisint8allowed"] == "1" or data_type is DataType.UINT8:
         assert kernels.count("QLinearConv") == 2

@@ -22,6 +22,7 @@ from nnrt_backend_onnxruntime.session import (
 )
 from nnrt_backend_onnxruntime.single_node import Key, key_of, single_node
 from nnrt_hdi.backend import Backend, BackendSkipped, Capabilities, DeviceInfo, ModelConfig, Support
+from nnrt_hdi.container import Part
 from nnrt_hdi.errors import InvalidParameter, NnrtError
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.ops import infer_graph
@@ -49,7 +50,7 @@ class OnnxRuntimeBackend(Backend):
             vendor_name="nnrt",
             device_type=target.device_type,
             capabilities=Capabilities(
-                float16_precision=True, performance_mode=True, dynamic_input=True, model_cache=True
+                float16_precision=True, performance_mode=True, priority=True, dynamic_input=True, model_cache=True
             ),
             backend_name="onnxruntime",
             backend_version=f"{onnxruntime.__version__} ({', '.join(present_providers())})",
@@ -78,8 +79,8 @@ class OnnxRuntimeBackend(Backend):
         export = exporter(self._target, light, count, lowered, config, entries)
         return OnnxModel(session, light, count, lowered.weights, config.max_tensor_bytes, self._deadlines, export)
 
-    def restore(self, cache: Sequence[bytes], config: ModelConfig) -> OnnxModel:
-        return restored(cache, config, self._target, self._deadlines)
+    def restore(self, parts: Sequence[Part], config: ModelConfig) -> OnnxModel:
+        return restored(parts, config, self._target, self._deadlines)
 
     def close(self) -> None:
         self._deadlines.close()

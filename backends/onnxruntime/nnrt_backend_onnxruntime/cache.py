@@ -9,7 +9,6 @@ All of it may come from anybody. ONNX Runtime gets no model that names a file, b
 or holds one that loads code.
 """
 
-import hashlib
 import json
 import math
 import tempfile
@@ -31,7 +30,7 @@ from nnrt_backend_onnxruntime.model import OnnxModel
 from nnrt_backend_onnxruntime.program import Lowered, asserted
 from nnrt_backend_onnxruntime.session import Target, open_session, session_options
 from nnrt_hdi.backend import ModelConfig
-from nnrt_hdi.container import packed, unpacked
+from nnrt_hdi.container import Part, packed, unpacked
 from nnrt_hdi.errors import InvalidFile, NnrtError, OperationFailed
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.graph_file import packed_graph, unpacked_graph
@@ -61,32 +60,33 @@ _FUSED = names(
 
 def exporter(
     target: Target, graph: Graph, input_count: int, lowered: Lowered, config: ModelConfig, entries: Mapping[str, str]
-) -> Callable[[], list[bytes]]:
-    """A function that gives the compiled model as bytes; `graph` has large constants as inputs behind the first."""
+) -> Callable[[], list[Part]]:
+    """A function that gives the compiled model in parts; `graph` has large constants as inputs behind the first."""
 
-    def export() -> list[bytes]:
+    def export() -> list[Part]:
         model, weights = _optimized(target, lowered, config, entries)
-        parts = [b"".join(packed_graph(graph)), model, weights]
+        parts = [Part.of(data) for data in (b"".join(packed_graph(graph)), model, weights)]
         about = {
             "made_for": _binding(target),
             "inputs": input_count,
-            "parts": [hashlib.sha256(part).hexdigest() for part in parts],
+            "parts": [part.sha256.hex() for part in parts],
         }
-        return [b"".join(packed(KIND, about, ())), *parts]
+        return [Part.of(b"".join(packed(KIND, about, ()))), *parts]
 
     return export
 
 
-def restored(parts: Sequence[bytes], config: ModelConfig, target: Target, deadlines: Deadlines) -> OnnxModel:
+def restored(parts: Sequence[Part], config: ModelConfig, target: Target, deadlines: Deadlines) -> OnnxModel:
     """The model that was exported; loaded as it is, without optimizing it again. Raises InvalidFile for any other."""
     options = session_options(target, config)
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     about = _about(parts, target)
-    graph, input_count = _graph(about, parts[1])
-    model = _checked_model(parts[2], len(parts[3]))
-    weights = dict(_weights(model, parts[3]))
+    graph, input_count = _graph(about, parts[1].data)
+    optimized, constants = bytes(parts[2].data), parts[3].data
+    model = _checked_model(optimized, constants.nbytes)
+    weights = dict(_weights(model, constants))
     try:
-        session = open_session(parts[2], weights, options, target, config.extensions)
+        session = open_session(optimized, weights, options, target, config.extensions)
     except OperationFailed as error:
         raise InvalidFile(f"ONNX Runtime does not take it: {error.message}") from error
     _require_interface(session, graph, input_count)
@@ -130,15 +130,15 @@ def _device(target: Target) -> str:
     return "; ".join(sorted(devices))
 
 
-def _about(parts: Sequence[bytes], target: Target) -> Mapping[str, Any]:
+def _about(parts: Sequence[Part], target: Target) -> Mapping[str, Any]:
     """What the header says, if the other parts are those it was written for, and this is where they were made for."""
     if len(parts) != 4:
         raise InvalidFile(f"it has {len(parts)} parts; a model of this backend has 4")
-    about, _ = unpacked(KIND, parts[0])
+    about, _ = unpacked(KIND, parts[0].data)
     made_for, here = about.get("made_for"), _binding(target)
     if made_for != here:
         raise InvalidFile(f"it was made for {_shown(made_for)}; this is {_shown(here)}: compile the model again")
-    if about.get("parts") != [hashlib.sha256(part).hexdigest() for part in parts[1:]]:
+    if about.get("parts") != [part.sha256.hex() for part in parts[1:]]:
         raise InvalidFile("its parts are not those that were written; it is damaged")
     return about
 
@@ -147,7 +147,7 @@ def _shown(binding: Any) -> str:
     return json.dumps(binding)[:512]
 
 
-def _graph(about: Mapping[str, Any], part: bytes) -> tuple[Graph, int]:
+def _graph(about: Mapping[str, Any], part: memoryview) -> tuple[Graph, int]:
     """The graph, and how many of its inputs are those of a run."""
     inference = infer_graph(unpacked_graph(part))
     try:
@@ -187,7 +187,7 @@ def _check_node(node: onnx.NodeProto) -> None:
                 raise InvalidFile(f"an attribute of {node.op_type} is in a file; compiled models name none")
 
 
-def _weights(model: onnx.ModelProto, data: bytes) -> Iterator[tuple[str, AnyArray]]:
+def _weights(model: onnx.ModelProto, data: memoryview) -> Iterator[tuple[str, AnyArray]]:
     """The large constants by name, as views of the bytes."""
     for tensor in model.graph.initializer:
         place = _place(tensor, len(data))

@@ -15,6 +15,7 @@ from nnrt_backend_onnxruntime.kernels import QUIET
 from nnrt_backend_onnxruntime.program import asserted
 from nnrt_backend_onnxruntime.session import release_memory
 from nnrt_hdi.backend import Cancellation, DimRange, PreparedModel
+from nnrt_hdi.container import Part
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfMemory
 from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, Constant, Graph
@@ -28,7 +29,7 @@ MOST_SHOWN = 100
 MOST_SHAPES = 64
 # Shapes of inputs, and the elements of those that decide others.
 Decided = tuple[tuple[Shape, ...], tuple[bytes, ...]]
-Export = Callable[[], list[bytes]]
+Export = Callable[[], list[Part]]
 
 
 class OnnxModel(PreparedModel):
@@ -77,7 +78,7 @@ class OnnxModel(PreparedModel):
                 raise _translated(error) from error
         return self._checked(results)
 
-    def export(self) -> list[bytes]:
+    def export(self) -> list[Part]:
         return self._export()
 
     def input_ranges(self) -> list[DimRange]:
