@@ -33,6 +33,7 @@ from nnrt_client.legacy_tensor import LegacyTensor
 from nnrt_client.model import Model, ModelTensor
 from nnrt_client.quant_param import QuantParam
 from nnrt_client.runtime import Runtime
+from nnrt_client.session import Session, load
 from nnrt_client.settings import Settings
 from nnrt_client.tensor import Tensor
 from nnrt_client.tensor_desc import TensorDesc
@@ -90,6 +91,7 @@ __all__ = [
     "ReturnCode",
     "Runtime",
     "SaveCacheFailed",
+    "Session",
     "Settings",
     "Support",
     "Tensor",
@@ -98,4 +100,5 @@ __all__ = [
     "TimedOut",
     "UnavailableDevice",
     "Unsupported",
+    "load",
 ]
