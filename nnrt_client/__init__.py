@@ -31,6 +31,7 @@ from nnrt_client.enums import (
 from nnrt_client.executor import Executor
 from nnrt_client.legacy_tensor import LegacyTensor
 from nnrt_client.model import Model, ModelTensor
+from nnrt_client.process_runtime import connect, disconnect
 from nnrt_client.quant_param import QuantParam
 from nnrt_client.runtime import Runtime
 from nnrt_client.session import Session, load
@@ -100,5 +101,7 @@ __all__ = [
     "TimedOut",
     "UnavailableDevice",
     "Unsupported",
+    "connect",
+    "disconnect",
     "load",
 ]

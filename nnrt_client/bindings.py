@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 from nnrt_client.enums import TensorType
+from nnrt_client.fork import LockOwner
 from nnrt_client.legacy_tensor import LegacyTensor
 from nnrt_client.region import Region
 from nnrt_client.signature import Signature, item_at
@@ -52,7 +53,7 @@ class _Input:
     source: Bytes | Memory
 
 
-class Bindings:
+class Bindings(LockOwner):
     """What the inputs and outputs of an executor are, until they are set again; `run` runs with them.
 
     Inputs are copied when they are set, unless they are in a Memory; outputs are written where they were set to be,
@@ -63,11 +64,14 @@ class Bindings:
     def __init__(self, signature: Signature, run: Run) -> None:
         self._signature = signature
         self._run = run
-        self._lock = threading.Lock()
+        super().__init__()
         self._is_open = True
         self._inputs: dict[int, _Input] = {}
         self._outputs: dict[int, Bytes | Memory] = {}
         self._memories: dict[Memory, tuple[Side, int]] = {}
+
+    def make_locks(self) -> None:
+        self._lock = threading.Lock()
 
     def set_input(
         self,

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import grpc
 
 from nnrt_client.connection import Connection
+from nnrt_client.fork import LockOwner
 from nnrt_client.settings import Settings
 from nnrt_hdi.errors import TimedOut
 
@@ -56,7 +57,7 @@ class BuildReport:
         return None if self.compiled_in_s is None else self.compiled_in_s - self.total_s
 
 
-class Build:
+class Build(LockOwner):
     """One build, from its start to its end.
 
     Calls a daemon as a Connection does, but every call ends with the build: at its deadline, by `cancel`, and when the
@@ -65,7 +66,7 @@ class Build:
 
     def __init__(self, progress: Progress | None = None) -> None:
         self._watcher = progress
-        self._lock = threading.Lock()
+        super().__init__()
         self._calls: set[Any] = set()
         self._reason: BaseException | None = None
         self._deadline = float("inf")
@@ -73,6 +74,9 @@ class Build:
         self._stage_began = time.monotonic()
         self._stages_s: dict[str, float] = {}
         self.sent_bytes = 0
+
+    def make_locks(self) -> None:
+        self._lock = threading.Lock()
 
     def connect(self, connection: Connection) -> None:
         """Ask this daemon from now on, until `build_timeout_s` from now."""
@@ -197,6 +201,7 @@ class _Method:
     """A method of a stub whose call ends with a build, by the build's reason instead of gRPC's."""
 
     def __init__(self, method: Any, build: Build) -> None:
+        self.path = method.path
         self._method = method
         self._build = build
         self._call: Any = None

@@ -14,6 +14,7 @@ from typing_extensions import Buffer, Self
 from nnrt_client.build import Build, BuildReport, Origin, Progress
 from nnrt_client.cache import NO_VERSION, CacheDirectory
 from nnrt_client.device import Device
+from nnrt_client.fork import LockOwner
 from nnrt_client.model import Model
 from nnrt_client.options import Options
 from nnrt_client.prepared import PreparedHandle
@@ -31,6 +32,7 @@ from nnrt_client.sources import (
 from nnrt_hdi.enums import PerformanceMode, Priority
 from nnrt_hdi.errors import (
     InvalidParameter,
+    InvalidPath,
     NnrtError,
     OperationFailed,
     OperationForbidden,
@@ -57,7 +59,7 @@ class _State(Enum):
     FAILED = "building the compilation has failed"
 
 
-class Compilation:
+class Compilation(LockOwner):
     """Compiles a finished model for a device, or loads one that was compiled before.
 
     A device may be given as a function that finds it when it is needed. Options are checked against what the device
@@ -72,7 +74,7 @@ class Compilation:
         self._options = Options()
         self._cache: CacheDirectory | None = None
         self._imported: Buffer | None = None
-        self._lock = threading.Lock()
+        super().__init__()
         self._state = _State.CONFIGURING
         self._under_way: Build | None = None
         self._made: Made | None = None
@@ -96,6 +98,9 @@ class Compilation:
     def for_cache(cls, device: AnyDevice) -> Self:
         """Load the cache that `set_cache` or `import_cache` names. Options that aren't set are those of the cache."""
         return cls(None, device)
+
+    def make_locks(self) -> None:
+        self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
         return self
@@ -174,6 +179,8 @@ class Compilation:
         self._require_configuring()
         if not 0 <= version <= NO_VERSION:
             raise InvalidParameter(f"the version is {version!r}; use 0..{NO_VERSION - 1}")
+        if not os.fspath(directory):  # Which Path takes for the current one.
+            raise InvalidPath("the path of the cache directory is empty; give that of a directory")
         cache = CacheDirectory(Path(directory), version)
         cache.require_accessible()
         try:

@@ -5,6 +5,7 @@ import threading
 from concurrent.futures import Executor as ThreadPool
 
 from nnrt_client.connection import Connection
+from nnrt_client.fork import LockOwner
 from nnrt_client.run_streams import RunStreams
 from nnrt_hdi import wire
 from nnrt_hdi.backend import Capabilities, DeviceInfo, DeviceState
@@ -22,7 +23,7 @@ class Link:
         self.callbacks = callbacks
 
 
-class Device:
+class Device(LockOwner):
     """An accelerator behind a daemon. Made by a Runtime.
 
     It outlives its daemon: when the daemon has been restarted, the next call connects again. What was
@@ -30,12 +31,15 @@ class Device:
     """
 
     def __init__(self, connection: Connection, callbacks: ThreadPool) -> None:
-        self._lock = threading.Lock()
+        super().__init__()
         self._link = Link(connection, callbacks)
         self._callbacks = callbacks
         self._is_closed = False
         self.address = connection.address
         self.name = _unique_name(connection)
+
+    def make_locks(self) -> None:
+        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<Device {self.name} at {self.address}>"

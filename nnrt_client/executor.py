@@ -14,6 +14,7 @@ from typing_extensions import Self
 
 from nnrt_client.bindings import Bindings
 from nnrt_client.compilation import Compilation
+from nnrt_client.fork import LockOwner
 from nnrt_client.run_streams import PendingRun
 from nnrt_client.run_tensors import RunTensors
 from nnrt_client.signature import Inputs, Signature, item_at
@@ -38,7 +39,7 @@ OnRunDone = Callable[[Any, Any, NnrtError | None], object]
 OnServiceDied = Callable[[Any], object]
 
 
-class Executor:
+class Executor(LockOwner):
     """Runs a built compilation, from any number of threads.
 
     Inputs are arrays or Tensors in the model's order, or by the names of its inputs; they must have exactly the model's
@@ -57,8 +58,6 @@ class Executor:
         except NnrtError:
             self._prepared.release()
             raise
-        self._lock = threading.Lock()
-        self._settled = threading.Condition(self._lock)
         self._in_flight: dict[Future[Any], PendingRun] = {}
         self._undelivered = 0
         self._is_open = True
@@ -66,6 +65,15 @@ class Executor:
         self._on_run_done: OnRunDone | None = None
         self._on_service_died: OnServiceDied | None = None
         self._bindings = Bindings(self._signature, self.run_sync)
+        super().__init__()
+
+    def make_locks(self) -> None:
+        self._lock = threading.Lock()
+        self._settled = threading.Condition(self._lock)
+
+    def enter_child(self, reason: NnrtError) -> None:
+        self._in_flight.clear()
+        self._undelivered = 0
 
     def __enter__(self) -> Self:
         return self
@@ -133,6 +141,8 @@ class Executor:
         except KeyboardInterrupt:  # Nobody waits for it any more.
             future.cancel()
             raise
+        finally:
+            del future  # Its error knows this frame: in a cycle, tensors would stay in memory until it is looked for.
 
     @overload
     def submit(self, inputs: Inputs, outputs: None = None, *, timeout_ms: int | None = None) -> "Future[Outputs]": ...
@@ -236,7 +246,9 @@ class Executor:
         with self._lock:
             if not self._is_open:
                 raise OperationForbidden("the executor is closed; make a new one")
-            run = self._prepared.link.streams.submit(request, partial(self._results, tensors), timeout_ms)
+            run = self._prepared.link.streams.submit(
+                request, partial(self._results, tensors), timeout_ms, self._prepared.priority
+            )
             self._in_flight[run.future] = run
         run.future.add_done_callback(self._forget)
         return run.future

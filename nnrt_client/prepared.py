@@ -6,9 +6,11 @@ from typing import Any
 
 from nnrt_client.build import Build, Origin
 from nnrt_client.device import Link
+from nnrt_client.fork import LockOwner
 from nnrt_hdi import wire
 from nnrt_hdi.compiled import MAX_PARTS
 from nnrt_hdi.container import Part
+from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import (
     ConnectionFailed,
     NnrtError,
@@ -29,14 +31,15 @@ _ORIGINS = {
 }
 
 
-class PreparedHandle:
+class PreparedHandle(LockOwner):
     """A model that a daemon holds for us. Released when the compilation and all its executors are closed."""
 
-    def __init__(self, link: Link, info: Any) -> None:
+    def __init__(self, link: Link, info: Any, priority: Priority) -> None:
         self.link = link
+        self.priority = priority
         self.model_id: int = info.model_id
         self.origin = _ORIGINS.get(info.origin, Origin.COMPILED)
-        self._lock = threading.Lock()
+        super().__init__()
         self._users = 1
         try:
             self.inputs: tuple[TensorSpec, ...] = tuple(wire.tensor_spec(tensor) for tensor in info.inputs)
@@ -44,6 +47,9 @@ class PreparedHandle:
         except NnrtError:
             self.release()
             raise
+
+    def make_locks(self) -> None:
+        self._lock = threading.Lock()
 
     def retain(self) -> "PreparedHandle":
         with self._lock:

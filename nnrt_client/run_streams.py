@@ -1,29 +1,39 @@
 """How runs travel: over a few long-lived calls, each carrying one run at a time.
 
 A stream costs half of a unary call per run (docs/adr/0001-carrier-of-a-run.md). One run per stream keeps what
-a unary call would give: a timeout or a cancellation ends the call, and with it that run and no other.
+a unary call would give: a timeout or a cancellation ends the call, and with it that run and no other. A run has an id
+too, by which its reply is fetched when its stream was lost (docs/adr/0004-reconnection.md).
 """
 
+import logging
 import math
 import queue
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import partial
+from itertools import count
 from typing import Any
 
 import grpc
 
 from nnrt_client.connection import Connection
+from nnrt_client.fork import LockOwner
+from nnrt_client.waiting_runs import WaitingRuns
+from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import NnrtError, OperationFailed, TimedOut
+from nnrt_hdi.v2 import prepared_model_pb2
+
+_log = logging.getLogger(__name__)
 
 # Streams of a session that are left for uploads.
 _RESERVED_STREAMS = 2
 # RunRequest.timeout_ms is a uint32. Who asks for more than these 49 days gets them.
 _MAX_TIMEOUT_MS = 2**32 - 1
+# Of one CancelRuns call.
+_MAX_RUN_IDS = 1024
 
 
 Decode = Callable[[Any], Any]
@@ -35,7 +45,9 @@ class PendingRun:
     Its future ends exactly once: with what `decode` makes of the RunReply, or an NnrtError.
     """
 
-    def __init__(self, request: Any, decode: Decode, timeout_ms: int | None) -> None:
+    def __init__(self, run_id: int, request: Any, decode: Decode, timeout_ms: int | None, priority: Priority) -> None:
+        self.priority = priority
+        self.id = request.run_id = run_id
         self.request = request
         timeout_ms = None if timeout_ms is None else min(timeout_ms, _MAX_TIMEOUT_MS)
         self.timeout_ms = timeout_ms
@@ -60,29 +72,59 @@ class PendingRun:
         if self._is_ours_to_end():
             self.future.set_exception(error)
 
+    def fail_in_child(self, error: NnrtError) -> None:
+        """The same after a fork, whoever held the future's lock before. Its callbacks are the parent's."""
+        self._once = threading.Lock()
+        self.future._condition = threading.Condition()
+        self.future._done_callbacks = []  # type: ignore[attr-defined]
+        if not self.future.done():
+            self.fail(error)
+
     def _is_ours_to_end(self) -> bool:
         """Whether it has not ended yet, by itself or by its future's `cancel`."""
         return self._once.acquire(blocking=False) and self.future.set_running_or_notify_cancel()
 
 
-class RunStreams:
-    """The run streams of a connection, opened as they are needed up to the daemon's limit."""
+class RunStreams(LockOwner):
+    """The run streams of a connection, opened as they are needed up to the daemon's limit.
+
+    While the connection is lost runs wait: new ones in the queue, and those that were on their way at their streams,
+    which fetch the replies when the connection is found again.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._limit = max(connection.welcome.limits.session_streams - _RESERVED_STREAMS, 1)
-        self._changed = threading.Condition()
+        self._run_ids = count(1)
         self._idle: list[_RunStream] = []
         self._open: set[_RunStream] = set()
-        self._waiting: deque[PendingRun] = deque()
+        self._waiting: WaitingRuns[PendingRun] = WaitingRuns()
         self._death: NnrtError | None = None
         self._watch: threading.Thread | None = None
         self._watch_wakes_at = math.inf
+        self._canceller: threading.Thread | None = None
+        self._cancelled: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        super().__init__()
         connection.on_death(self._end_all)
+        connection.on_attached(self._place_waiting)
 
-    def submit(self, request: Any, decode: Decode, timeout_ms: int | None = None) -> PendingRun:
+    def make_locks(self) -> None:
+        self._changed = threading.Condition()
+
+    def enter_child(self, reason: NnrtError) -> None:
+        self._death = self._death or reason
+        for run in list(self._in_flight()):
+            run.stream = None
+            run.fail_in_child(reason)
+        self._waiting.take_all()
+        self._idle.clear()
+        self._open.clear()
+
+    def submit(
+        self, request: Any, decode: Decode, timeout_ms: int | None = None, priority: Priority = Priority.NONE
+    ) -> PendingRun:
         """Start a run, or queue it until a stream is free. Raises the error of a session that is over."""
-        run = PendingRun(request, decode, timeout_ms)
+        run = PendingRun(next(self._run_ids), request, decode, timeout_ms, priority)
         with self._changed:
             if self._death is not None:
                 raise self._death.copy()
@@ -97,12 +139,13 @@ class RunStreams:
         """End a run now, wherever it is. The daemon stops it too, and a late result goes nowhere."""
         with self._changed:
             stream = run.stream
-            if run in self._waiting:
+            if stream is None:
                 self._waiting.remove(run)
-            elif stream is not None and stream.run is run:
+            elif stream.run is run:
                 stream.run = None
                 self._open.discard(stream)
                 stream.cancel()
+                self._cancel(run)
         run.fail(error)
 
     def _abandon_cancelled(self, reference: "weakref.ref[PendingRun]", future: "Future[Any]") -> None:
@@ -118,24 +161,41 @@ class RunStreams:
                 self._next(stream)
         return run
 
+    def broken(self, stream: "_RunStream") -> None:
+        """The stream carries no further run. Its place is taken until it is `lost`."""
+        with self._changed:
+            if stream in self._idle:
+                self._idle.remove(stream)
+
     def lost(self, stream: "_RunStream") -> PendingRun | None:
         """The stream is over: the run it leaves behind. Those that wait get another stream."""
+        self.broken(stream)
         with self._changed:
             run, stream.run = stream.run, None
             self._open.discard(stream)
-            if stream in self._idle:
-                self._idle.remove(stream)
-            try:
-                while self._waiting and len(self._open) < self._limit:
-                    self._opened().send(self._waiting.popleft())
-            except NnrtError:
-                pass  # The session is over; `_end_all` ends those that wait.
+        self._place_waiting()
         return run
 
+    def forget(self, run: PendingRun) -> None:
+        """Let the daemon give up what it keeps of a run whose reply was fetched."""
+        with self._changed:
+            self._cancel(run)
+
+    def _place_waiting(self) -> None:
+        with self._changed:
+            try:
+                while self._waiting and len(self._open) < self._limit and self._connection.is_attached:
+                    self._opened().send(self._waiting.take())
+            except NnrtError:
+                pass  # The session is over, or lost again; `_end_all` ends those that wait, or this is called again.
+
     def _place(self, run: PendingRun) -> None:
-        if self._idle:
-            self._idle.pop().send(run)
-        elif len(self._open) < self._limit:
+        while self._idle and self._connection.is_attached:
+            stream = self._idle.pop()
+            if stream.is_of_this_line:
+                stream.send(run)
+                return
+        if self._connection.is_attached and len(self._open) < self._limit:
             self._opened().send(run)
         else:
             self._waiting.append(run)
@@ -146,8 +206,10 @@ class RunStreams:
         return stream
 
     def _next(self, stream: "_RunStream") -> None:
+        if not stream.is_of_this_line:
+            return  # It is about to be closed.
         if self._waiting:
-            stream.send(self._waiting.popleft())
+            stream.send(self._waiting.take())
         else:
             self._idle.append(stream)
 
@@ -159,10 +221,11 @@ class RunStreams:
         """
         with self._changed:
             self._death = reason
-            waiting, self._waiting = self._waiting, deque()
+            waiting = self._waiting.take_all()
             self._idle.clear()
             for stream in self._open:
                 stream.hang_up()
+            self._cancelled.put(None)
             self._changed.notify_all()
         for run in waiting:
             run.fail(reason.copy())
@@ -170,6 +233,32 @@ class RunStreams:
     def _in_flight(self) -> Iterator[PendingRun]:
         yield from (stream.run for stream in self._open if stream.run is not None)
         yield from self._waiting
+
+    # ---- cancellations: the end of its stream doesn't stop a run, for that may be a lost connection
+
+    def _cancel(self, run: PendingRun) -> None:
+        self._cancelled.put(run.id)
+        if self._canceller is None:
+            self._canceller = threading.Thread(target=self._tell_cancelled, name="nnrt-cancel", daemon=True)
+            self._canceller.start()
+
+    def _tell_cancelled(self) -> None:
+        while (run_id := self._cancelled.get()) is not None:
+            request = prepared_model_pb2.CancelRunsRequest(run_ids=[run_id])
+            while not self._cancelled.empty() and len(request.run_ids) < _MAX_RUN_IDS:
+                if (run_id := self._cancelled.get()) is None:
+                    return
+                request.run_ids.append(run_id)
+            connection = self._connection
+            try:
+                connection.call(
+                    connection.models.CancelRuns,
+                    request,
+                    connection.settings.query_timeout_s,
+                    "PreparedModel.CancelRuns",
+                )
+            except NnrtError as error:
+                _log.debug("cancelled runs may go on: %s", error)
 
     # ---- timeouts: the daemon keeps them too, but it may be the one that is stuck
 
@@ -195,7 +284,7 @@ class RunStreams:
                 self.abandon(run, TimedOut(f"the run took longer than {run.timeout_ms} ms"))
 
 
-class _RunStream:
+class _RunStream(LockOwner):
     """One PreparedModel.RunStream call, and the thread that reads its replies. Its state is its owner's to change."""
 
     def __init__(self, streams: RunStreams, connection: Connection) -> None:
@@ -203,8 +292,17 @@ class _RunStream:
         self._streams = streams
         self._connection = connection
         self._outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._attachment = connection.attachment
         self._call = connection.start(connection.models.RunStream, iter(self._outbox.get, None))
+        super().__init__()
         threading.Thread(target=self._read, name=f"nnrt-runs {connection.address}", daemon=True).start()
+
+    @property
+    def is_of_this_line(self) -> bool:
+        return self._attachment == self._connection.attachment
+
+    def make_locks(self) -> None:
+        """It has none; in a child its call must not be freed."""
 
     def send(self, run: PendingRun) -> None:
         run.stream = self
@@ -223,7 +321,7 @@ class _RunStream:
         self._outbox.put(None)
 
     def _read(self) -> None:
-        broken: grpc.RpcError | None = None
+        failure: NnrtError = OperationFailed("the daemon ended the run stream", place=self._connection.place)
         try:
             for reply in self._call:
                 run = self._streams.finished(self)
@@ -231,14 +329,39 @@ class _RunStream:
                     run.end(reply)
                 run = reply = None  # An idle stream keeps no tensors alive.
         except grpc.RpcError as error:
-            broken = error
+            self._streams.broken(self)
+            failure = self._pursue(error) or failure
         finally:
-            run = self._streams.lost(self)  # First of all, so that no other run is given to this stream.
+            run = self._streams.lost(self)
             if run is not None:
-                run.fail(self._failure(broken))
+                run.fail(failure)
             self.hang_up()
 
-    def _failure(self, broken: grpc.RpcError | None) -> NnrtError:
-        if broken is None:
-            return OperationFailed("the daemon ended the run stream", place=self._connection.place)
-        return self._connection.verdict(broken, "PreparedModel.RunStream")
+    def _pursue(self, broken: Any) -> NnrtError | None:
+        """Fetch the reply of the run that was on its way when the stream broke; or why there is none."""
+        connection = self._connection
+        while (run := self.run) is not None:
+            failure = connection.verdict(broken, "PreparedModel.RunStream", since=self._attachment)
+            if not connection.is_alive or not connection.was_cut_off(broken):
+                return failure
+            is_second_failure, self._attachment = self._attachment == connection.attachment, connection.attachment
+            try:
+                self._call = connection.start(
+                    connection.models.AwaitRun.future, prepared_model_pb2.AwaitRunRequest(run_id=run.id)
+                )
+                if self.run is not run:
+                    self._call.cancel()  # It was abandoned meanwhile.
+                reply = self._call.result()
+            except grpc.FutureCancelledError:
+                return None
+            except grpc.RpcError as error:
+                if is_second_failure:
+                    return failure
+                broken = error
+            except NnrtError as error:
+                return error
+            else:
+                self._streams.forget(run)
+                run.end(reply)
+                return None
+        return None

@@ -2,12 +2,13 @@
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 
 from typing_extensions import Self
 
+from nnrt_client import fork
 from nnrt_client.connection import Connection
 from nnrt_client.device import Device
 from nnrt_client.settings import DEVICES_VARIABLE, Settings, addresses_from_environment
@@ -20,7 +21,7 @@ _CALLBACK_THREADS = 4
 _USABLE = (DeviceStatus.AVAILABLE, DeviceStatus.BUSY)
 
 
-class Runtime:
+class Runtime(fork.LockOwner):
     """Connections to device daemons.
 
     `addresses` are HOST:PORT or unix:PATH; without them those in the environment variable NNRT_DEVICES count,
@@ -29,13 +30,17 @@ class Runtime:
     """
 
     def __init__(self, addresses: Sequence[str] | None = None, settings: Settings | None = None) -> None:
+        fork.require_original_process()
         given = addresses if addresses is not None else addresses_from_environment()
         self._addresses = tuple(dict.fromkeys(given))
         self._settings = settings or Settings()
         self._devices: dict[str, Device] = {}
+        self._is_open = True
+        super().__init__()
+
+    def make_locks(self) -> None:
         self._lock = threading.Lock()
         self._connecting = {address: threading.Lock() for address in self._addresses}
-        self._is_open = True
         self._callbacks = ThreadPoolExecutor(_CALLBACK_THREADS, thread_name_prefix="nnrt-callback")
 
     def __enter__(self) -> Self:
@@ -48,6 +53,7 @@ class Runtime:
 
     def answers(self) -> dict[str, Device | None]:
         """Per address, the device that answers there now and takes work; None where none does."""
+        fork.require_original_process()
         if not self._is_open:
             raise OperationForbidden("the runtime is closed; make a new one")
         if not self._addresses:
@@ -67,16 +73,35 @@ class Runtime:
         return list(devices.values())
 
     def device(self, which: str | int = 0) -> Device:
-        """A device by name, address or id; 0 is the first. Raises OperationFailed if no such device answers."""
-        devices = self.devices()
-        for device in devices:
-            if which in (0, device.name, device.address, device.id):
-                return device
+        """A device by name, address or id; 0 is the first. Raises OperationFailed if no such device answers.
+
+        It costs nothing where the device is known, connected, and took work as of its last heartbeat.
+        """
+        device = self.find(which)
+        if device is not None:
+            return device
         if not self._addresses:
             raise OperationFailed(f"no addresses are known; give them to Runtime or set {DEVICES_VARIABLE}")
         wanted = "no device" if which == 0 else f"no device {which!r}"
-        there = ", ".join(device.name for device in devices) or "none"
+        there = ", ".join(device.name for device in self._usable()) or "none"
         raise OperationFailed(f"{wanted} answers at {', '.join(self._addresses)}; devices there: {there}")
+
+    def find(self, which: str | int = 0) -> Device | None:
+        """The same as `device`, but None if no such device answers."""
+        return _chosen(which, self._usable()) or _chosen(which, self.devices())
+
+    def knows(self, which: str | int) -> bool:
+        """Whether such a device has answered before, though it may be gone."""
+        with self._lock:
+            return _chosen(which, self._devices.values()) is not None
+
+    def _usable(self) -> list[Device]:
+        """The devices that, as far as is known, take work now, in the order of their addresses. Asks nobody."""
+        if not self._is_open:
+            raise OperationForbidden("the runtime is closed; make a new one")
+        with self._lock:
+            known = [self._devices[address] for address in self._addresses if address in self._devices]
+        return [device for device in known if device.is_connected and device.state.status in _USABLE]
 
     def close(self) -> None:
         """End all sessions. Idempotent."""
@@ -108,3 +133,10 @@ class Runtime:
                 return device
         device.close()
         raise OperationForbidden("the runtime was closed; make a new one")
+
+
+def _chosen(which: str | int, devices: Iterable[Device]) -> Device | None:
+    for device in devices:
+        if which in (0, device.name, device.address, device.id):
+            return device
+    return None

@@ -23,8 +23,11 @@ def addresses_to_ask_for(device: str | int | None) -> tuple[str, ...]:
 class Settings:
     """Bounds of a Runtime, in seconds."""
 
-    # A daemon that gives no sign of life for this long is dead: what a hung or stopped daemon costs a caller.
+    # After so long without a sign of life the connection counts as lost.
     heartbeat_timeout_s: float = 5.0
+    # How long a lost daemon is looked for before it counts as dead; 0: not at all. One that was killed is dead at once
+    # where its host says that nobody listens; a hung or stopped one costs a caller heartbeat_timeout_s and this.
+    reconnect_timeout_s: float = 2.0
     # Reaching a daemon and opening a session.
     connect_timeout_s: float = 5.0
     # Short questions: status, dimension ranges, releasing something.
@@ -33,7 +36,7 @@ class Settings:
     request_timeout_s: float = 30.0
     # Compiling a model, its upload included.
     build_timeout_s: float = 600.0
-    # After a call breaks off: how long the session may take to say whether the daemon died.
+    # After a call breaks off: how long the session may take to notice that the connection is lost.
     verdict_timeout_s: float = 1.0
     # gRPC channel options that come on top of ours.
     channel_options: tuple[tuple[str, str | int], ...] = field(default=())
@@ -41,5 +44,7 @@ class Settings:
     def __post_init__(self) -> None:
         for name in self.__slots__:
             value = getattr(self, name)
+            if name == "reconnect_timeout_s" and value == 0:
+                continue
             if name.endswith("_s") and not value > 0:
                 raise InvalidParameter(f"{name} is {value!r}; use a number of seconds above 0", place="Settings")

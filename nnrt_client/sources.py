@@ -140,7 +140,7 @@ def from_model(site: Site, model: Model, cache: CacheDirectory | None) -> Made:
     with _deciding(build):
         _require_supported(graph, upload.ask_supported(build, graph))
         build.progress("checking", 1.0)
-        prepared = PreparedHandle(site.link, upload.prepare(build, graph, site.config))
+        prepared = PreparedHandle(site.link, upload.prepare(build, graph, site.config), site.config.priority)
         if prepared.origin is Origin.COMPILED:
             _completed(build, prepared, "compiling")
     build_s = build.report(prepared.origin).total_s
@@ -209,7 +209,9 @@ def from_offline(site: Site, offline: OfflineModel) -> Made:
             raise Refused(_build_error(made))
         return made
     with _deciding(site.build):
-        prepared = PreparedHandle(site.link, upload.load_offline(site.build, [Part.of(data)], site.config))
+        prepared = PreparedHandle(
+            site.link, upload.load_offline(site.build, [Part.of(data)], site.config), site.config.priority
+        )
         _completed(site.build, prepared, "restoring")
     return Made(prepared, site.device, Origin.RESTORED, site.config, b"", site.build.report(Origin.RESTORED).total_s)
 
@@ -232,7 +234,7 @@ def _restored(site: Site, compiled: CompiledModel, ask: Ask) -> Made | NnrtError
     build.progress("checking", 1.0)
     try:
         with _deciding(build, told=lambda error: error):
-            prepared = PreparedHandle(site.link, ask(build, compiled.parts, config))
+            prepared = PreparedHandle(site.link, ask(build, compiled.parts, config), config.priority)
             _completed(build, prepared, "restoring")
     except Refused as refused:
         return refused.error

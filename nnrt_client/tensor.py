@@ -8,12 +8,13 @@ from numpy.typing import NDArray
 from typing_extensions import Self
 
 from nnrt_client.device import Device
+from nnrt_client.fork import LockOwner
 from nnrt_client.region import Region, checked_size
 from nnrt_client.tensor_desc import TensorDesc
 from nnrt_hdi.errors import DynamicShape, InvalidParameter, OperationFailed
 
 
-class Tensor:
+class Tensor(LockOwner):
     """What a run reads or writes: a desc of its own, and memory to hold the elements.
 
     The memory is this process's, reached through a descriptor that others may map too; it stays good when the daemon
@@ -72,9 +73,12 @@ class Tensor:
         self._device = device
         self._desc = desc.copy()
         self._region: Region | None = region
-        self._lock = threading.Lock()
+        super().__init__()
         self._is_open = True
         self._users = 1
+
+    def make_locks(self) -> None:
+        self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
         return self

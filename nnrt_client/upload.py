@@ -1,5 +1,6 @@
 """How a model reaches a daemon: asked for, what it lacks of the bytes sent, asked for again."""
 
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
@@ -9,12 +10,15 @@ from nnrt_client.connection import Connection
 from nnrt_hdi import wire
 from nnrt_hdi.backend import ModelConfig, Support
 from nnrt_hdi.container import Part
-from nnrt_hdi.errors import OperationFailed
+from nnrt_hdi.errors import ConnectionFailed, OperationFailed
 from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, Constant, Graph
 from nnrt_hdi.v2 import device_pb2, model_pb2
 
 CHUNK_BYTES = 1 << 20
 _ATTEMPTS = 3
+# Connections that a build may lose; each costs no more than what was on the way.
+_LOSSES = 3
+_REQUEST_ID_BYTES = 16
 
 
 def ask_supported(connection: Connection | Build, graph: Graph) -> list[Support]:
@@ -60,20 +64,26 @@ def _restored(build: Build, method: Callable[..., Any], parts: Sequence[Part], c
 def _prepared(build: Build, method: Callable[..., Any], request: Any, parts: Mapping[bytes, Part], what: str) -> Any:
     """Ask until it is prepared. Each time the daemon says what it lacks it is sent that."""
     connection = build.connection
-    attempts = 0
+    request.request_id = secrets.token_bytes(_REQUEST_ID_BYTES)
+    attempts = losses = 0
     # The first answer names what is missing. The second can name more only if the daemon had to drop something.
     while attempts < _ATTEMPTS:
-        uploads = connection.uploads
-        reply = _ask(build, method, request, what)
-        if reply.HasField("prepared"):
-            return reply.prepared
-        with build.holding(connection.uploading):
-            try:
-                if connection.uploads == uploads:  # Else another build has sent something since, perhaps the same.
-                    attempts += 1
-                    _upload(build, _wanted(parts, reply.missing.constants, connection.place))
-            finally:
-                connection.uploads += 1  # Now, for who asked meanwhile was told of less than has arrived.
+        try:
+            uploads = connection.uploads
+            reply = _ask(build, method, request, what)
+            if reply.HasField("prepared"):
+                return reply.prepared
+            with build.holding(connection.uploading):
+                try:
+                    if connection.uploads == uploads:  # Else another build has sent something since, perhaps the same.
+                        attempts += 1
+                        _upload(build, _wanted(parts, reply.missing.constants, connection.place))
+                finally:
+                    connection.uploads += 1  # Now, for who asked meanwhile was told of less than has arrived.
+        except ConnectionFailed:  # The session lives on, with what has arrived: ask again what is missing.
+            losses += 1
+            if losses > _LOSSES:
+                raise
     raise OperationFailed("it asks for the same bytes again and again", place=connection.place)
 
 

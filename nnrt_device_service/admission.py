@@ -1,7 +1,7 @@
 """Which calls get in: those of a living session, within its limits, and no new work once the daemon shuts down."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import grpc
@@ -15,8 +15,13 @@ from nnrt_hdi.wire import SESSION_METADATA
 _OPEN = "DeviceSession/Open"
 # Calls that last as long as the client likes.
 _STREAMS = {"NnrtDevice/UploadConstants", "NnrtDevice/WriteBuffer", "NnrtDevice/ReadBuffer", "PreparedModel/RunStream"}
-# Answered to the end of the daemon. A run stream is no work; each run on it is, and passes the gate by itself.
+# Calls for runs that have lost their streams, or are to end.
+_ATTENDANCE = {"PreparedModel/AwaitRun", "PreparedModel/CancelRuns"}
+# Answered to the end of the daemon. A run stream is no work; each run on it is, and passes the gate by itself. So does
+# a session that is begun; one that is resumed need not.
 _UNGATED = {
+    _OPEN,
+    *_ATTENDANCE,
     "NnrtDevice/GetDeviceStatus",
     "NnrtDevice/ReleaseBuffer",
     "PreparedModel/Release",
@@ -26,12 +31,20 @@ _UNGATED = {
 
 def session_of(device: Device, context: Any) -> Session:
     """The session a call names; the call is a sign of life of its client."""
+    session_id = session_id_of(context)
+    if session_id is None:
+        raise UnknownHandle(f"the call names no session; send its id as metadata {SESSION_METADATA!r}")
+    session = device.sessions.of(session_id)
+    session.touch()
+    return session
+
+
+def session_id_of(context: Any) -> bytes | None:
+    """The id of the session that a call names."""
     for key, value in context.invocation_metadata():
         if key == SESSION_METADATA:
-            session = device.sessions.of(value)
-            session.touch()
-            return session
-    raise UnknownHandle(f"the call names no session; send its id as metadata {SESSION_METADATA!r}")
+            return value  # type: ignore[no-any-return]
+    return None
 
 
 class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
@@ -79,16 +92,13 @@ class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grp
             yield  # `Sessions` counts them.
             return
         session = session_of(self._device, context)
-        with (session.open_stream if method in _STREAMS else session.call)(context.cancel):
+        with _places(session, method)(context.cancel):
             yield
 
     @contextmanager
     def _work(self, method: str, context: Any) -> Iterator[None]:
         gate = self._device.gate
-        if method == _OPEN:
-            gate.require_open()
-            yield
-        elif method in _UNGATED:
+        if method in _UNGATED:
             yield
         else:
             with gate.passage():  # Until the work has ended, which may go on after its client has gone...
@@ -96,6 +106,12 @@ class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grp
                 if not context.add_callback(gate.leave):
                     gate.leave()
                 yield
+
+
+def _places(session: Session, method: str) -> Callable[[Callable[[], object]], AbstractContextManager[None]]:
+    if method in _STREAMS:
+        return session.open_stream
+    return session.attendance if method in _ATTENDANCE else session.call
 
 
 def _only(requests: Iterator[Any]) -> Any:

@@ -5,13 +5,12 @@ import secrets
 import shlex
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from enum import IntEnum
+from dataclasses import replace
 from pathlib import Path
 
 from nnrt_device_service.constants import MissingConstants, uploaded_digests
 from nnrt_device_service.scheduler import Gate, Scheduler
-from nnrt_device_service.session import Session, Sessions
+from nnrt_device_service.session import Origin, Prepared, Session, Sessions
 from nnrt_device_service.settings import Settings
 from nnrt_device_service.store import SHOWN_KEY, ModelStore, Recipe
 from nnrt_hdi.backend import Backend, Cancellation, ModelConfig, PreparedModel, Support
@@ -29,24 +28,6 @@ _log = logging.getLogger(__name__)
 Progress = Callable[[str, float], None]
 
 _INPUT_UNKNOWN = "the device needs every dimension of an input; fix those that are unknown"
-
-
-class Origin(IntEnum):
-    """Where a prepared model came from: a compilation, buffers of the client, or the store. The wire's numbers."""
-
-    COMPILED = 0
-    RESTORED = 1
-    STORED = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A model in a session, ready to run."""
-
-    model_id: int
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-    origin: Origin
 
 
 class Device:

@@ -13,9 +13,6 @@ from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import OutOfMemory, TimedOut, UnavailableDevice
 
-# The rank of the class of runs of each priority: NONE, LOW, MEDIUM, HIGH.
-_RANK_OF_PRIORITY = (1, 0, 1, 2)
-
 
 class _Class:
     """The runs of one user that have the same rank, and since when none of those waiting had a turn."""
@@ -35,7 +32,7 @@ class _User(Party):
 
     def __init__(self) -> None:
         super().__init__()
-        self.classes = tuple(map(_Class, range(len(Priority) - 1)))
+        self.classes = tuple(map(_Class, range(Priority.HIGH.rank + 1)))
 
     def next_class(self, now: float, ageing_s: float) -> _Class:
         waiting = [each for each in self.classes if each.lines]
@@ -63,7 +60,7 @@ class Account:
         self._lines = [_Line(user, each) for each in user.classes]
 
     def line(self, priority: Priority) -> _Line:
-        return self._lines[_RANK_OF_PRIORITY[priority]]
+        return self._lines[priority.rank]
 
 
 class Turn:

@@ -38,6 +38,7 @@ _MAX_UNIX_PATH_BYTES = {"darwin": 103}.get(sys.platform, 107)
 _STOP_GRACE_S = 0.5
 # Worker threads for calls that belong to no session: to be refused, or to other services.
 _OTHER_THREADS = 16
+_MIN_WATCH_INTERVAL_S = 0.02
 # A protobuf message is a little larger than the tensors in it.
 _MESSAGE_OVERHEAD_BYTES = 64 * 1024
 
@@ -50,8 +51,9 @@ class Daemon:
         self._settings = settings
         self._stopped = threading.Event()
         self._health = health.HealthServicer(experimental_non_blocking=True)
-        # Sessions at all their limits still fit. A stream has two: open, and waiting for one to end.
-        session_threads = 1 + 2 * settings.session_streams + settings.session_calls
+        # Sessions at all their limits still fit. A session's own stream has two threads: of the stream that resumes it
+        # and of the one it takes over from. Another has three: open, waiting for one to end, and for AwaitRun.
+        session_threads = 2 + 3 * settings.session_streams + settings.session_calls
         workers = settings.max_sessions * session_threads + _OTHER_THREADS
         message_bytes = settings.message_bytes + _MESSAGE_OVERHEAD_BYTES
         self._server = grpc.server(
@@ -126,18 +128,21 @@ class Daemon:
             self._health.set(name, status)
 
     def _watch_sessions(self) -> None:
-        sessions, interval_s = self._device.sessions, self._settings.heartbeat_timeout_s / 4
+        sessions, timeout_s, lease_s = self._device.sessions, self._settings.heartbeat_timeout_s, self._settings.lease_s
+        interval_s = max(min(timeout_s, lease_s or timeout_s) / 4, _MIN_WATCH_INTERVAL_S)
         looked_at = time.monotonic()
         while not self._stopped.wait(interval_s):
-            stood_still = time.monotonic() - looked_at > 2 * interval_s
+            stood_still = time.monotonic() - looked_at > interval_s + timeout_s / 4
             looked_at = time.monotonic()
             try:
                 if stood_still:
                     sessions.forgive_silence()
                 for session in sessions.hang_up_silent():
-                    _log.info("client %s has been silent for too long; its session is over", session.client)
+                    _log.info("client %s has been silent for too long; its connection counts as lost", session.client)
+                for session in sessions.close_expired():
+                    _log.info("client %s has not come back; its session is over", session.client)
             except Exception:  # The other sessions are watched all the same.
-                _log.exception("a silent session could not be ended")
+                _log.exception("a silent or lost session could not be ended")
 
 
 def _require_free_path(path: str) -> None:

@@ -2,29 +2,29 @@
 
 import queue
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from nnrt_device_service.admission import session_of
+from nnrt_device_service.admission import session_id_of, session_of
 from nnrt_device_service.buffers import chunks
 from nnrt_device_service.constants import MissingConstants
 from nnrt_device_service.device import (
     Device,
-    Prepared,
     Progress,
     require_input_count,
     require_output_places,
     require_room,
 )
 from nnrt_device_service.interceptor import as_nnrt_error
-from nnrt_device_service.session import Session
+from nnrt_device_service.runs import Run
+from nnrt_device_service.session import Prepared, Session
 from nnrt_device_service.settings import Settings
 from nnrt_hdi import HDI_VERSION, PROTOCOL_MINOR, wire
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.compiled import MAX_PARTS
-from nnrt_hdi.errors import InvalidParameter, OperationFailed, OutOfMemory
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfMemory
 from nnrt_hdi.graph import Constant
 from nnrt_hdi.tensor import Array, TensorSpec
 from nnrt_hdi.v2 import (
@@ -41,6 +41,8 @@ CHUNK_BYTES = 1 << 20
 _CLIENT_NAME_LENGTH = 100
 _USER_LENGTH = 100
 _MAX_REASON_BYTES = 512
+_MAX_RUN_IDS = 1024
+_REQUEST_ID_BYTES = 16
 
 
 class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
@@ -49,21 +51,38 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
         self._settings = settings
 
     def Open(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
-        # The session exists before Hello, so that a client that never sends one is hung up like any silent client.
-        session = self._device.sessions.open(context.peer(), context.cancel)
+        sessions, hang_up = self._device.sessions, context.cancel
+        session_id = session_id_of(context)
+        if session_id is None:
+            self._device.gate.require_open()
+            # The session exists before Hello, so that a client that never sends one is hung up like any silent client.
+            session = sessions.open(context.peer(), hang_up)
+        else:
+            session = sessions.resume(session_id, hang_up)
+        # gRPC doesn't tell a half-closed stream from a broken one for sure: only a client that says so is done.
+        ending = sessions.close if session_id is None else partial(sessions.detach, hang_up=hang_up)
+        hello = None
         try:
-            hello = next(requests, session_pb2.SessionRequest())
-            if hello.WhichOneof("request") != "hello":
+            hello = next(requests, None)
+            if hello is None or hello.WhichOneof("request") != "hello":
                 raise InvalidParameter("the first message of a session must be Hello", place="DeviceSession.Open")
             # For logs: on one line, and no longer than a name is.
             session.client = f"{hello.hello.client_name[:_CLIENT_NAME_LENGTH]!r} at {context.peer()}"
-            session.account = self._device.scheduler.account(user_at(context.peer(), hello.hello.user))
+            if session_id is None:
+                session.account = self._device.scheduler.account(user_at(context.peer(), hello.hello.user))
+            ending = partial(sessions.detach, hang_up=hang_up)
             yield session_pb2.SessionReply(welcome=self._welcome(session))
-            yield from self._beats(session, requests)
+            if (yield from self._beats(session, requests)):
+                ending = sessions.close
+        except NnrtError:
+            if hello is not None:
+                ending = sessions.close
+            raise
         finally:
-            self._device.sessions.close(session)
+            ending(session)
 
-    def _beats(self, session: Session, requests: Iterator[Any]) -> Iterator[Any]:
+    def _beats(self, session: Session, requests: Iterator[Any]) -> Generator[Any, None, bool]:
+        """Answer beats to the end of the stream; whether the client said goodbye."""
         for request in requests:
             session.touch()
             match request.WhichOneof("request"):
@@ -71,12 +90,13 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
                     beat = session_pb2.Beat(sequence=request.beat.sequence, state=self._state())
                     yield session_pb2.SessionReply(beat=beat)
                 case "goodbye":
-                    return
+                    return True
                 case other:
                     raise InvalidParameter(
                         f"after Welcome comes Beat or Goodbye, not {other or 'nothing'}",
                         place="DeviceSession.Open",
                     )
+        return False
 
     def _welcome(self, session: Session) -> Any:
         device, settings = self._device, self._settings
@@ -95,6 +115,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
                 tensor_bytes=settings.tensor_bytes,
             ),
             heartbeat_timeout_ms=int(settings.heartbeat_timeout_s * 1000),
+            lease_ms=int(settings.lease_s * 1000),
         )
 
     def _state(self) -> Any:
@@ -141,7 +162,10 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
         session = session_of(self._device, context)
         graph, config = wire.graph(request.model), self._config(request)
         yield from self._prepared(
-            session, context, lambda progress: self._device.prepare(session, graph, config, progress)
+            session,
+            context,
+            lambda progress: self._device.prepare(session, graph, config, progress),
+            request.request_id,
         )
 
     def PrepareModelFromModelCache(self, request: Any, context: Any) -> Iterator[Any]:
@@ -154,7 +178,10 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
             for index, buffer in enumerate(request.buffers)
         ]
         yield from self._prepared(
-            session, context, lambda progress: self._device.restore(session, buffers, config, progress)
+            session,
+            context,
+            lambda progress: self._device.restore(session, buffers, config, progress),
+            request.request_id,
         )
 
     # To a backend a vendor's model file is what it would have exported itself.
@@ -203,9 +230,16 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
         return wire.model_config(request.config, self._settings.tensor_bytes)
 
     def _prepared(
-        self, session: Session, context: Any, prepare: Callable[[Progress], Prepared | MissingConstants]
+        self,
+        session: Session,
+        context: Any,
+        prepare: Callable[[Progress], Prepared | MissingConstants],
+        request_id: bytes = b"",
     ) -> Iterator[Any]:
         """The replies of a compilation: its progress while it goes on, then its outcome."""
+        if (made := _made_before(session, request_id)) is not None:
+            yield _prepare_reply(made)
+            return
         replies: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
         def report(stage: str, fraction: float) -> None:
@@ -235,9 +269,11 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
             compiled = compiler.submit(wanted)
             compiled.add_done_callback(lambda _: replies.put(None))
             yield from iter(replies.get, None)
-        reply = _prepare_reply(compiled.result())
+        outcome = compiled.result()
         is_sending = True
-        yield reply
+        if isinstance(outcome, Prepared):
+            session.remember(request_id, outcome)
+        yield _prepare_reply(outcome)
 
 
 class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
@@ -254,21 +290,51 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
 
     def RunStream(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
         session = session_of(self._device, context)
-        current = Cancellation()
-        context.add_callback(lambda: current.cancel())
-        for request in requests:
-            timeout_ms = request.timeout_ms
-            current = Cancellation(time.monotonic() + timeout_ms / 1000 if timeout_ms else None)
-            if not context.is_active():
-                return
-            # The stream outlives a run that fails, so this error is a reply, not a status.
-            try:
-                with self._device.gate.passage():
-                    yield self._run(session, request, current)
-            except Exception as error:
-                yield prepared_model_pb2.RunReply(
-                    error=wire.error_detail(as_nnrt_error(error, "PreparedModel.RunStream"))
-                )
+        runs = session.runs
+        run: Run | None = None
+        dying_with_call = Cancellation()
+        context.add_callback(lambda: dying_with_call.cancel())
+        try:
+            for request in requests:
+                if run is not None:
+                    runs.forget(run)
+                    run = None
+                timeout_ms = request.timeout_ms
+                cancellation = Cancellation(time.monotonic() + timeout_ms / 1000 if timeout_ms else None)
+                # The stream outlives a run that fails, so this error is a reply, not a status.
+                try:
+                    if request.run_id:
+                        run = runs.begin(request.run_id, cancellation)
+                    else:
+                        dying_with_call = cancellation
+                        if not context.is_active():
+                            return
+                    with self._device.gate.passage():
+                        reply = self._run(session, request, cancellation)
+                        if run is not None:
+                            runs.finish(run, reply)
+                        yield reply
+                except Exception as error:
+                    reply = prepared_model_pb2.RunReply(
+                        error=wire.error_detail(as_nnrt_error(error, "PreparedModel.RunStream"))
+                    )
+                    if run is not None:
+                        runs.finish(run, reply)
+                    yield reply
+        finally:
+            if run is not None:
+                runs.keep(run, run.reply.ByteSize())
+
+    def AwaitRun(self, request: Any, context: Any) -> Any:
+        runs = session_of(self._device, context).runs
+        context.add_callback(runs.wake)
+        return runs.reply_of(request.run_id, context.is_active)
+
+    def CancelRuns(self, request: Any, context: Any) -> Any:
+        if len(request.run_ids) > _MAX_RUN_IDS:
+            raise InvalidParameter(f"{len(request.run_ids)} run_ids were given; give at most {_MAX_RUN_IDS} at a time")
+        session_of(self._device, context).runs.cancel(request.run_ids)
+        return prepared_model_pb2.CancelRunsReply()
 
     def ExportModelCache(self, request: Any, context: Any) -> Any:
         session = session_of(self._device, context)
@@ -318,6 +384,13 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
                 )
             reply.outputs.append(wire.io_tensor_message(spec, output))
         return reply
+
+
+def _made_before(session: Session, request_id: bytes) -> Prepared | None:
+    """The model that this very request has made, when its reply was lost."""
+    if len(request_id) not in (0, _REQUEST_ID_BYTES):
+        raise InvalidParameter(f"request_id has {len(request_id)} bytes; use {_REQUEST_ID_BYTES}, or none")
+    return session.prepared_by(request_id)
 
 
 def _prepare_reply(outcome: Prepared | MissingConstants) -> Any:

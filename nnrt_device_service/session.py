@@ -1,26 +1,50 @@
 """One client's session: it owns what the client made and frees it when the client goes."""
 
 import logging
+import math
 import secrets
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from enum import IntEnum
 from itertools import count
 
 from nnrt_device_service.buffers import BufferPool
 from nnrt_device_service.constants import ConstantPool
 from nnrt_device_service.memory import MemoryBudget
+from nnrt_device_service.runs import Runs
 from nnrt_device_service.scheduler import Account
 from nnrt_device_service.settings import Settings
 from nnrt_hdi.backend import Cancellation, PreparedModel
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import OutOfMemory, UnavailableDevice, UnknownHandle
+from nnrt_hdi.tensor import TensorSpec
 
 _log = logging.getLogger(__name__)
 
 # How long a stream that was cancelled may take to end before it counts against the limit.
 _STREAM_END_S = 1.0
+
+
+class Origin(IntEnum):
+    """Where a prepared model came from: a compilation, buffers of the client, or the store. The wire's numbers."""
+
+    COMPILED = 0
+    RESTORED = 1
+    STORED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A model in a session, ready to run."""
+
+    model_id: int
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    origin: Origin
 
 
 class HeldModel:
@@ -73,15 +97,17 @@ class Session:
         self.budget = MemoryBudget(settings.session_bytes)
         self.constants = ConstantPool(self.budget)
         self.buffers = BufferPool(self.budget)
+        self.runs = Runs(self.budget)
         self._settings = settings
         self._lock = threading.Lock()
         self._stream_ended = threading.Condition(self._lock)
         self._is_open = True
         self._model_ids = count(1)
         self._models: dict[int, HeldModel] = {}
+        self._prepared_by: dict[bytes, Prepared] = {}
         self._running: set[Cancellation] = set()
         self._on_close: set[Callable[[], object]] = set()
-        self._calls = 0
+        self._under_way: Counter[str] = Counter()
         self._streams = 0
         self._streams_waiting = 0
 
@@ -121,8 +147,19 @@ class Session:
         """Forget a model, if it exists."""
         with self._lock:
             held = self._models.pop(model_id, None)
+            self._prepared_by = {key: made for key, made in self._prepared_by.items() if made.model_id != model_id}
         if held:
             held.release()
+
+    def remember(self, request_id: bytes, made: Prepared) -> None:
+        """Which compilation made a model, for a client that asks again because it lost the answer."""
+        with self._lock:
+            if request_id and made.model_id in self._models:
+                self._prepared_by[request_id] = made
+
+    def prepared_by(self, request_id: bytes) -> Prepared | None:
+        """The model that a compilation has made already."""
+        return self._prepared_by.get(request_id)
 
     # ---- what runs on behalf of the client
 
@@ -137,24 +174,32 @@ class Session:
         finally:
             self._running.discard(cancellation)
 
-    @contextmanager
-    def call(self, end: Callable[[], object]) -> Iterator[None]:
+    def call(self, end: Callable[[], object]) -> AbstractContextManager[None]:
         """Count a call that is no stream, and call `end` if the session ends first. Raises OutOfMemory beyond the
         limit."""
+        return self._counted("calls", self._settings.session_calls, "--session-calls", end)
+
+    def attendance(self, end: Callable[[], object]) -> AbstractContextManager[None]:
+        """The same for a call that looks after runs. There are places for as many as there can be runs on streams, so
+        that they depend on no other call."""
+        return self._counted("calls for runs", self._settings.session_streams, "--session-streams", end)
+
+    @contextmanager
+    def _counted(self, what: str, limit: int, flag: str, end: Callable[[], object]) -> Iterator[None]:
         with self._lock:
             self._require_open()
-            if self._calls >= self._settings.session_calls:
+            if self._under_way[what] >= limit:
                 raise OutOfMemory(
-                    f"this session has {self._calls} calls under way, its limit; make fewer at a time,"
-                    " or raise the daemon's --session-calls"
+                    f"this session has {self._under_way[what]} {what} under way, its limit; make fewer at a time,"
+                    f" or raise the daemon's {flag}"
                 )
-            self._calls += 1
+            self._under_way[what] += 1
             self._on_close.add(end)
         try:
             yield
         finally:
             with self._lock:
-                self._calls -= 1
+                self._under_way[what] -= 1
                 self._on_close.discard(end)
 
     @contextmanager
@@ -186,6 +231,13 @@ class Session:
             self._stream_ended.wait_for(lambda: self._streams < limit, _STREAM_END_S)
             self._streams_waiting -= 1
 
+    def break_off(self) -> None:
+        """End the calls under way: their client has another connection now, and may not be able to end them itself."""
+        with self._lock:
+            endings = list(self._on_close)
+        for end in endings:
+            end()
+
     def close(self) -> None:
         """Free everything. Runs in flight are cancelled; what they use is freed when they end. Idempotent."""
         with self._lock:
@@ -201,6 +253,7 @@ class Session:
             cancellation.cancel()
         for held in models.values():
             held.release()
+        self.runs.close()
         self.buffers.clear()
         self.constants.clear()
 
@@ -209,38 +262,84 @@ class Session:
             raise UnavailableDevice("the session has ended")
 
 
+class _Entry:
+    """A session and the stream its client is attached by."""
+
+    __slots__ = ("detached_at", "hang_up", "session")
+
+    def __init__(self, session: Session, hang_up: Callable[[], object]) -> None:
+        self.session = session
+        self.hang_up: Callable[[], object] | None = hang_up
+        self.detached_at = math.inf
+
+
 class Sessions:
-    """All sessions of a daemon, by their unguessable id."""
+    """All sessions of a daemon, by their unguessable id.
+
+    A session is attached to one stream, or detached and kept for its client until the lease is over.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._lock = threading.Lock()
-        self._sessions: dict[bytes, tuple[Session, Callable[[], object]]] = {}
+        self._sessions: dict[bytes, _Entry] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     @property
     def held_bytes(self) -> int:
-        return sum(session.budget.used_bytes for session, _ in list(self._sessions.values()))
+        return sum(entry.session.budget.used_bytes for entry in list(self._sessions.values()))
 
     def open(self, client: str, hang_up: Callable[[], object]) -> Session:
-        """A new session; `hang_up` ends its stream. Raises OutOfMemory beyond the limit."""
+        """A new session; `hang_up` ends its stream. The detached session that has waited longest makes room for it.
+
+        Raises OutOfMemory beyond the limit.
+        """
+        evicted = None
         with self._lock:
             if len(self._sessions) >= self._settings.max_sessions:
-                raise OutOfMemory(
-                    f"the daemon serves {len(self._sessions)} clients, its limit; try again later,"
-                    " or raise the daemon's --max-sessions"
-                )
+                evicted = min(self._sessions.values(), key=lambda entry: entry.detached_at)
+                if evicted.hang_up is not None:
+                    raise OutOfMemory(
+                        f"the daemon serves {len(self._sessions)} clients, its limit; try again later,"
+                        " or raise the daemon's --max-sessions"
+                    )
+                del self._sessions[evicted.session.id]
             session = Session(self._settings, client)
-            self._sessions[session.id] = session, hang_up
+            self._sessions[session.id] = _Entry(session, hang_up)
+        if evicted is not None:
+            _log.info("client %s has not come back; its session makes room for another", evicted.session.client)
+            evicted.session.close()
         return session
 
     def of(self, session_id: bytes) -> Session:
-        try:
-            return self._sessions[session_id][0]
-        except KeyError:
-            raise UnknownHandle("no such session; it ended, or the daemon was restarted: open a new one") from None
+        return self._entry(session_id).session
+
+    def resume(self, session_id: bytes, hang_up: Callable[[], object]) -> Session:
+        """Attach a session to a new stream; a stream it is still attached to is hung up, and calls are broken off.
+
+        Raises UnknownHandle.
+        """
+        with self._lock:
+            entry = self._entry(session_id)
+            former, entry.hang_up, entry.detached_at = entry.hang_up, hang_up, math.inf
+            entry.session.touch()
+        if former is not None:
+            former()
+        entry.session.break_off()
+        return entry.session
+
+    def detach(self, session: Session, hang_up: Callable[[], object]) -> None:
+        """The session's stream is over: wait for its client, unless that is attached to another one already."""
+        with self._lock:
+            entry = self._sessions.get(session.id)
+            if entry is None or entry.hang_up != hang_up:
+                return
+            entry.hang_up, entry.detached_at = None, time.monotonic()
+        _log.info("client %s is not connected any more", session.client)
+        if not self._settings.lease_s:
+            self.close(session)
 
     def close(self, session: Session) -> None:
         with self._lock:
@@ -249,19 +348,42 @@ class Sessions:
 
     def forgive_silence(self) -> None:
         """Nobody could be heard: this process itself stood still."""
-        for session, _ in list(self._sessions.values()):
-            session.touch()
+        for entry in list(self._sessions.values()):
+            entry.session.touch()
 
     def hang_up_silent(self) -> Sequence[Session]:
-        """End the sessions that have been silent for too long; which ones."""
+        """End the streams of sessions that have been silent for too long; which ones."""
         horizon = time.monotonic() - self._settings.heartbeat_timeout_s
-        silent = [entry for entry in list(self._sessions.values()) if entry[0].last_heard < horizon]
+        silent = [
+            (entry.session, hang_up)
+            for entry in list(self._sessions.values())
+            if (hang_up := entry.hang_up) is not None and entry.session.last_heard < horizon
+        ]
         for session, hang_up in silent:
             hang_up()
-            self.close(session)
+            self.detach(session, hang_up)
         return [session for session, _ in silent]
 
+    def close_expired(self) -> Sequence[Session]:
+        """End the sessions whose clients have not come back in time; which ones."""
+        horizon = time.monotonic() - self._settings.lease_s
+        with self._lock:
+            expired = [entry.session for entry in self._sessions.values() if entry.detached_at < horizon]
+            for session in expired:
+                del self._sessions[session.id]
+        for session in expired:
+            session.close()
+        return expired
+
     def hang_up_all(self) -> None:
-        for session, hang_up in list(self._sessions.values()):
-            hang_up()
-            self.close(session)
+        """End every session; new ones may still come."""
+        for entry in list(self._sessions.values()):
+            if (hang_up := entry.hang_up) is not None:
+                hang_up()
+            self.close(entry.session)
+
+    def _entry(self, session_id: bytes) -> _Entry:
+        try:
+            return self._sessions[session_id]
+        except KeyError:
+            raise UnknownHandle("no such session; it ended, or the daemon was restarted: open a new one") from None

@@ -34,7 +34,12 @@ class Settings:
     )
     name: str = _setting("", "Name of the device instead of the backend's; must be unique in a fleet.")
     option: tuple[str, ...] = _setting((), "NAME=VALUE for the backend. May be repeated.")
-    heartbeat_timeout_s: float = _setting(10.0, "Seconds of silence after which a client counts as dead.", 0.1, _DAY_S)
+    heartbeat_timeout_s: float = _setting(
+        10.0, "Seconds of silence after which a client's connection counts as lost.", 0.1, _DAY_S
+    )
+    lease_s: float = _setting(
+        3.0, "Seconds that a client's things outlive its lost connection; 0: not at all.", 0.0, _DAY_S
+    )
     drain_timeout_s: float = _setting(30.0, "Seconds that runs in flight get to finish after SIGTERM.", 0.0, _DAY_S)
     concurrent_runs: int = _setting(1, "Runs on the device at a time; others wait their turn.", 1, _MANY)
     queued_runs: int = _setting(1024, "Runs that wait for the device; one more is refused.", 0, _MANY)

@@ -68,6 +68,14 @@ class Priority(IntEnum):
     MEDIUM = 2
     HIGH = 3
 
+    @property
+    def rank(self) -> int:
+        """Which class its runs are in: 0 for LOW, 1, 2 for HIGH."""
+        return _RANKS[self]
+
+
+_RANKS = {Priority.LOW: 0, Priority.NONE: 1, Priority.MEDIUM: 1, Priority.HIGH: 2}
+
 
 @unique
 class Format(IntEnum):

@@ -13,6 +13,8 @@ from daemon_process import DaemonProcess
 
 from nnrt_client import DataType, Device, Format, Runtime, Settings, Tensor, TensorDesc
 
+pytest_plugins = ["figures"]
+
 # gRPC's and our own background threads end shortly after what they served; a test may not outlive them by more.
 _THREAD_GRACE_S = 5.0
 

@@ -40,20 +40,24 @@ class NodeSupport(_message.Message):
     def __init__(self, supported: bool = ..., reason: _Optional[str] = ...) -> None: ...
 
 class PrepareModelRequest(_message.Message):
-    __slots__ = ("model", "config")
+    __slots__ = ("model", "config", "request_id")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     CONFIG_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     model: _model_pb2.Model
     config: _model_pb2.ModelConfig
-    def __init__(self, model: _Optional[_Union[_model_pb2.Model, _Mapping]] = ..., config: _Optional[_Union[_model_pb2.ModelConfig, _Mapping]] = ...) -> None: ...
+    request_id: bytes
+    def __init__(self, model: _Optional[_Union[_model_pb2.Model, _Mapping]] = ..., config: _Optional[_Union[_model_pb2.ModelConfig, _Mapping]] = ..., request_id: _Optional[bytes] = ...) -> None: ...
 
 class PrepareFromBuffersRequest(_message.Message):
-    __slots__ = ("buffers", "config")
+    __slots__ = ("buffers", "config", "request_id")
     BUFFERS_FIELD_NUMBER: _ClassVar[int]
     CONFIG_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     buffers: _containers.RepeatedCompositeFieldContainer[_model_pb2.SharedBuffer]
     config: _model_pb2.ModelConfig
-    def __init__(self, buffers: _Optional[_Iterable[_Union[_model_pb2.SharedBuffer, _Mapping]]] = ..., config: _Optional[_Union[_model_pb2.ModelConfig, _Mapping]] = ...) -> None: ...
+    request_id: bytes
+    def __init__(self, buffers: _Optional[_Iterable[_Union[_model_pb2.SharedBuffer, _Mapping]]] = ..., config: _Optional[_Union[_model_pb2.ModelConfig, _Mapping]] = ..., request_id: _Optional[bytes] = ...) -> None: ...
 
 class PrepareModelReply(_message.Message):
     __slots__ = ("progress", "missing", "prepared")

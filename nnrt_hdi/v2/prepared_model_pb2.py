@@ -26,7 +26,7 @@ from nnrt_hdi.v2 import error_pb2 as nnrt__hdi_dot_v2_dot_error__pb2
 from nnrt_hdi.v2 import model_pb2 as nnrt__hdi_dot_v2_dot_model__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n nnrt_hdi/v2/prepared_model.proto\x12\x0bnnrt_hdi.v2\x1a\x17nnrt_hdi/v2/error.proto\x1a\x17nnrt_hdi/v2/model.proto\"\x81\x01\n\nRunRequest\x12\x10\n\x08model_id\x18\x01 \x01(\x04\x12%\n\x06inputs\x18\x02 \x03(\x0b\x32\x15.nnrt_hdi.v2.IOTensor\x12&\n\x07outputs\x18\x03 \x03(\x0b\x32\x15.nnrt_hdi.v2.IOTensor\x12\x12\n\ntimeout_ms\x18\x04 \x01(\r\"[\n\x08RunReply\x12\'\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x18.nnrt_hdi.v2.ErrorDetail\x12&\n\x07outputs\x18\x02 \x03(\x0b\x32\x15.nnrt_hdi.v2.IOTensor\"+\n\x17\x45xportModelCacheRequest\x12\x10\n\x08model_id\x18\x01 \x01(\x04\"C\n\x15\x45xportModelCacheReply\x12*\n\x07\x62uffers\x18\x01 \x03(\x0b\x32\x19.nnrt_hdi.v2.SharedBuffer\",\n\x18GetInputDimRangesRequest\x12\x10\n\x08model_id\x18\x01 \x01(\x04\"?\n\x16GetInputDimRangesReply\x12%\n\x06inputs\x18\x01 \x03(\x0b\x32\x15.nnrt_hdi.v2.DimRange\".\n\x08\x44imRange\x12\x10\n\x08min_dims\x18\x01 \x03(\r\x12\x10\n\x08max_dims\x18\x02 \x03(\r\"\"\n\x0eReleaseRequest\x12\x10\n\x08model_id\x18\x01 \x01(\x04\"\x0e\n\x0cReleaseReply2\x89\x03\n\rPreparedModel\x12\x35\n\x03Run\x12\x17.nnrt_hdi.v2.RunRequest\x1a\x15.nnrt_hdi.v2.RunReply\x12?\n\tRunStream\x12\x17.nnrt_hdi.v2.RunRequest\x1a\x15.nnrt_hdi.v2.RunReply(\x01\x30\x01\x12\\\n\x10\x45xportModelCache\x12$.nnrt_hdi.v2.ExportModelCacheRequest\x1a\".nnrt_hdi.v2.ExportModelCacheReply\x12_\n\x11GetInputDimRanges\x12%.nnrt_hdi.v2.GetInputDimRangesRequest\x1a#.nnrt_hdi.v2.GetInputDimRangesReply\x12\x41\n\x07Release\x12\x1b.nnrt_hdi.v2.ReleaseRequest\x1a\x19.nnrt_hdi.v2.ReleaseReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n nnrt_hdi/v2/prepared_model.proto\x12\x0bnnrt_hdi.v2\x1a\x17nnrt_hdi/v2/error.proto\x1a\x17nnrt_hdi/v2/model.proto\"\x91\x01\n\nRunRequest\x12\x10\n\x08model_id\x18\x01 \x01(\x04\x12%\n\x06inputs\x18\x02 \x03(\x0b\x32\x15.nnrt_hdi.v2.IOTensor\x12&\n\x07outputs\x18\x03 \x03(\x0b\x32\x15.nnrt_hdi.v2.IOTensor\x12\x12\n\ntimeout_ms\x18\x04 \x01(\r\x12\x0e\n\x06run_id\x18\x05 \x01(\x04\"!\n\x0f\x41waitRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\x04\"$\n\x11\x43\x61ncelRunsRequest\x12\x0f\n\x07run_ids\x18\x01 \x03(\x04\"\x11\n\x0f\x43\x61ncelRunsReply\"[\n\x08RunReply\x12\'\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x18.nnrt_hdi.v2.ErrorDetail\x12&\n\x07outputs\x18\x02 \x03(\x0b\x32\x15.nnrt_hdi.v2.IOTensor\"+\n\x17\x45xportModelCacheRequest\x12\x10\n\x08model_id\x18\x01 \x01(\x04\"C\n\x15\x45xportModelCacheReply\x12*\n\x07\x62uffers\x18\x01 \x03(\x0b\x32\x19.nnrt_hdi.v2.SharedBuffer\",\n\x18GetInputDimRangesRequest\x12\x10\n\x08model_id\x18\x01 \x01(\x04\"?\n\x16GetInputDimRangesReply\x12%\n\x06inputs\x18\x01 \x03(\x0b\x32\x15.nnrt_hdi.v2.DimRange\".\n\x08\x44imRange\x12\x10\n\x08min_dims\x18\x01 \x03(\r\x12\x10\n\x08max_dims\x18\x02 \x03(\r\"\"\n\x0eReleaseRequest\x12\x10\n\x08model_id\x18\x01 \x01(\x04\"\x0e\n\x0cReleaseReply2\x96\x04\n\rPreparedModel\x12\x35\n\x03Run\x12\x17.nnrt_hdi.v2.RunRequest\x1a\x15.nnrt_hdi.v2.RunReply\x12?\n\tRunStream\x12\x17.nnrt_hdi.v2.RunRequest\x1a\x15.nnrt_hdi.v2.RunReply(\x01\x30\x01\x12?\n\x08\x41waitRun\x12\x1c.nnrt_hdi.v2.AwaitRunRequest\x1a\x15.nnrt_hdi.v2.RunReply\x12J\n\nCancelRuns\x12\x1e.nnrt_hdi.v2.CancelRunsRequest\x1a\x1c.nnrt_hdi.v2.CancelRunsReply\x12\\\n\x10\x45xportModelCache\x12$.nnrt_hdi.v2.ExportModelCacheRequest\x1a\".nnrt_hdi.v2.ExportModelCacheReply\x12_\n\x11GetInputDimRanges\x12%.nnrt_hdi.v2.GetInputDimRangesRequest\x1a#.nnrt_hdi.v2.GetInputDimRangesReply\x12\x41\n\x07Release\x12\x1b.nnrt_hdi.v2.ReleaseRequest\x1a\x19.nnrt_hdi.v2.ReleaseReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,23 +34,29 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'nnrt_hdi.v2.prepared_model_
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_RUNREQUEST']._serialized_start=100
-  _globals['_RUNREQUEST']._serialized_end=229
-  _globals['_RUNREPLY']._serialized_start=231
-  _globals['_RUNREPLY']._serialized_end=322
-  _globals['_EXPORTMODELCACHEREQUEST']._serialized_start=324
-  _globals['_EXPORTMODELCACHEREQUEST']._serialized_end=367
-  _globals['_EXPORTMODELCACHEREPLY']._serialized_start=369
-  _globals['_EXPORTMODELCACHEREPLY']._serialized_end=436
-  _globals['_GETINPUTDIMRANGESREQUEST']._serialized_start=438
-  _globals['_GETINPUTDIMRANGESREQUEST']._serialized_end=482
-  _globals['_GETINPUTDIMRANGESREPLY']._serialized_start=484
-  _globals['_GETINPUTDIMRANGESREPLY']._serialized_end=547
-  _globals['_DIMRANGE']._serialized_start=549
-  _globals['_DIMRANGE']._serialized_end=595
-  _globals['_RELEASEREQUEST']._serialized_start=597
-  _globals['_RELEASEREQUEST']._serialized_end=631
-  _globals['_RELEASEREPLY']._serialized_start=633
-  _globals['_RELEASEREPLY']._serialized_end=647
-  _globals['_PREPAREDMODEL']._serialized_start=650
-  _globals['_PREPAREDMODEL']._serialized_end=1043
+  _globals['_RUNREQUEST']._serialized_end=245
+  _globals['_AWAITRUNREQUEST']._serialized_start=247
+  _globals['_AWAITRUNREQUEST']._serialized_end=280
+  _globals['_CANCELRUNSREQUEST']._serialized_start=282
+  _globals['_CANCELRUNSREQUEST']._serialized_end=318
+  _globals['_CANCELRUNSREPLY']._serialized_start=320
+  _globals['_CANCELRUNSREPLY']._serialized_end=337
+  _globals['_RUNREPLY']._serialized_start=339
+  _globals['_RUNREPLY']._serialized_end=430
+  _globals['_EXPORTMODELCACHEREQUEST']._serialized_start=432
+  _globals['_EXPORTMODELCACHEREQUEST']._serialized_end=475
+  _globals['_EXPORTMODELCACHEREPLY']._serialized_start=477
+  _globals['_EXPORTMODELCACHEREPLY']._serialized_end=544
+  _globals['_GETINPUTDIMRANGESREQUEST']._serialized_start=546
+  _globals['_GETINPUTDIMRANGESREQUEST']._serialized_end=590
+  _globals['_GETINPUTDIMRANGESREPLY']._serialized_start=592
+  _globals['_GETINPUTDIMRANGESREPLY']._serialized_end=655
+  _globals['_DIMRANGE']._serialized_start=657
+  _globals['_DIMRANGE']._serialized_end=703
+  _globals['_RELEASEREQUEST']._serialized_start=705
+  _globals['_RELEASEREQUEST']._serialized_end=739
+  _globals['_RELEASEREPLY']._serialized_start=741
+  _globals['_RELEASEREPLY']._serialized_end=755
+  _globals['_PREPAREDMODEL']._serialized_start=758
+  _globals['_PREPAREDMODEL']._serialized_end=1292
 # @@protoc_insertion_point(module_scope)

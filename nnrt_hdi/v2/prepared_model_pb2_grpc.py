@@ -44,6 +44,16 @@ class PreparedModelStub(object):
                 request_serializer=nnrt__hdi_dot_v2_dot_prepared__model__pb2.RunRequest.SerializeToString,
                 response_deserializer=nnrt__hdi_dot_v2_dot_prepared__model__pb2.RunReply.FromString,
                 _registered_method=True)
+        self.AwaitRun = channel.unary_unary(
+                '/nnrt_hdi.v2.PreparedModel/AwaitRun',
+                request_serializer=nnrt__hdi_dot_v2_dot_prepared__model__pb2.AwaitRunRequest.SerializeToString,
+                response_deserializer=nnrt__hdi_dot_v2_dot_prepared__model__pb2.RunReply.FromString,
+                _registered_method=True)
+        self.CancelRuns = channel.unary_unary(
+                '/nnrt_hdi.v2.PreparedModel/CancelRuns',
+                request_serializer=nnrt__hdi_dot_v2_dot_prepared__model__pb2.CancelRunsRequest.SerializeToString,
+                response_deserializer=nnrt__hdi_dot_v2_dot_prepared__model__pb2.CancelRunsReply.FromString,
+                _registered_method=True)
         self.ExportModelCache = channel.unary_unary(
                 '/nnrt_hdi.v2.PreparedModel/ExportModelCache',
                 request_serializer=nnrt__hdi_dot_v2_dot_prepared__model__pb2.ExportModelCacheRequest.SerializeToString,
@@ -74,7 +84,27 @@ class PreparedModelServicer(object):
     def RunStream(self, request_iterator, context):
         """Runs over one long-lived call, at about half of Run's cost. Requests are run one after another in the order sent,
         and each gets one reply, in the same order. For several at a time open several streams, up to Limits.session_streams.
-        Cancelling the call cancels the runs in it; a run that fails says so in its reply and the stream goes on.
+        A run that fails says so in its reply and the stream goes on. Cancelling the call, or losing the connection, cancels
+        a run without a run_id. One with a run_id goes on, for it can't be told which of the two it was: AwaitRun fetches its
+        reply, CancelRuns stops it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AwaitRun(self, request, context):
+        """The reply of a run whose stream broke, as soon as there is one; a second call for the same run ends the first. Fails
+        with CONNECTION_EXCEPTION for a run that the session doesn't know: it never arrived, or its reply is gone. The daemon
+        keeps the reply of a run with a run_id until the next request on its stream, CancelRuns, or the end of the session.
+        One whose stream has ended counts in Limits.session_bytes, and is dropped where that has no room for it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelRuns(self, request, context):
+        """The client has no more use for these runs: stops those under way, and forgets their replies. An id that the session
+        doesn't know is no error; should its run still arrive (the two may overtake each other), it is not begun.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -114,6 +144,16 @@ def add_PreparedModelServicer_to_server(servicer, server):
                     servicer.RunStream,
                     request_deserializer=nnrt__hdi_dot_v2_dot_prepared__model__pb2.RunRequest.FromString,
                     response_serializer=nnrt__hdi_dot_v2_dot_prepared__model__pb2.RunReply.SerializeToString,
+            ),
+            'AwaitRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.AwaitRun,
+                    request_deserializer=nnrt__hdi_dot_v2_dot_prepared__model__pb2.AwaitRunRequest.FromString,
+                    response_serializer=nnrt__hdi_dot_v2_dot_prepared__model__pb2.RunReply.SerializeToString,
+            ),
+            'CancelRuns': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelRuns,
+                    request_deserializer=nnrt__hdi_dot_v2_dot_prepared__model__pb2.CancelRunsRequest.FromString,
+                    response_serializer=nnrt__hdi_dot_v2_dot_prepared__model__pb2.CancelRunsReply.SerializeToString,
             ),
             'ExportModelCache': grpc.unary_unary_rpc_method_handler(
                     servicer.ExportModelCache,
@@ -185,6 +225,60 @@ class PreparedModel(object):
             '/nnrt_hdi.v2.PreparedModel/RunStream',
             nnrt__hdi_dot_v2_dot_prepared__model__pb2.RunRequest.SerializeToString,
             nnrt__hdi_dot_v2_dot_prepared__model__pb2.RunReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AwaitRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nnrt_hdi.v2.PreparedModel/AwaitRun',
+            nnrt__hdi_dot_v2_dot_prepared__model__pb2.AwaitRunRequest.SerializeToString,
+            nnrt__hdi_dot_v2_dot_prepared__model__pb2.RunReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelRuns(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nnrt_hdi.v2.PreparedModel/CancelRuns',
+            nnrt__hdi_dot_v2_dot_prepared__model__pb2.CancelRunsRequest.SerializeToString,
+            nnrt__hdi_dot_v2_dot_prepared__model__pb2.CancelRunsReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -27,7 +27,7 @@ if _version_not_supported:
 
 class DeviceSessionStub(object):
     """One per client and daemon. Everything a client makes (prepared models, buffers, uploads) belongs to its session and is
-    freed when the session ends: by Goodbye, by the end of the stream, or by silence.
+    freed when the session ends: by Goodbye, or when its stream broke and nobody resumed it in time.
     """
 
     def __init__(self, channel):
@@ -45,18 +45,25 @@ class DeviceSessionStub(object):
 
 class DeviceSessionServicer(object):
     """One per client and daemon. Everything a client makes (prepared models, buffers, uploads) belongs to its session and is
-    freed when the session ends: by Goodbye, by the end of the stream, or by silence.
+    freed when the session ends: by Goodbye, or when its stream broke and nobody resumed it in time.
     """
 
     def Open(self, request_iterator, context):
         """The first call a client makes, and the longest. The client sends Hello and gets Welcome; from then on it sends a
         Beat at least four times within Welcome.heartbeat_timeout_ms and gets a Beat for each. A daemon that hears nothing
-        for that long, neither Beat nor call, ends the session; after what silence a client holds a daemon for dead is the
-        client's own to choose. Beats are made by the program, not by gRPC's keepalive, which keeps answering when the
+        for that long, neither Beat nor call, breaks the stream off; after what silence a client holds a daemon for dead is
+        the client's own to choose. Beats are made by the program, not by gRPC's keepalive, which keeps answering when the
         program hangs.
 
         Every other call carries Welcome.session_id in its metadata as `nnrt-session-bin`; without a living session it fails
         with UNAVAILABLE_DEVICE. Calls still open when the session ends are cancelled.
+
+        A stream that ends without Goodbye doesn't end the session at once. For Welcome.lease_ms the daemon keeps everything,
+        runs with a run_id included, and a client that calls Open with the session's id in that same metadata has its session
+        back; it says Hello and gets Welcome as before. That works also while the daemon still believes in the old stream; it
+        then breaks off that one, and all calls that are open. If the id is unknown (the lease is over, or this is another
+        instance of the daemon), Open fails with UNAVAILABLE_DEVICE: all that the session held is gone. A daemon at its limit
+        of sessions ends the one that has waited longest for its client when a new client comes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -80,7 +87,7 @@ def add_DeviceSessionServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class DeviceSession(object):
     """One per client and daemon. Everything a client makes (prepared models, buffers, uploads) belongs to its session and is
-    freed when the session ends: by Goodbye, by the end of the stream, or by silence.
+    freed when the session ends: by Goodbye, or when its stream broke and nobody resumed it in time.
     """
 
     @staticmethod

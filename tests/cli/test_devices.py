@@ -14,7 +14,7 @@ from nnrt_device_service.cli import main as nnrt_device
 
 def test_devices_shows_each_address(start_daemon: Callable[..., DaemonProcess], tmp_path: Path) -> None:
     """Names and addresses in one piece, so that they can be copied; one daemon may have several."""
-    unix = f"unix:{tmp_path}/{'x' * 40}"
+    unix = f"unix:{tmp_path}/{'x' * 20}"
     daemon = start_daemon("--listen", unix, "--name", "a-device-with-a-long-name")
     result = nnrt("devices", *daemon.addresses)
     assert result.exit_code == 0

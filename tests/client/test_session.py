@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from concurrent.futures import CancelledError
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -111,16 +112,18 @@ def test_numbers_become_what_the_model_takes(shared_daemon: DaemonProcess) -> No
 def test_names_are_different(shared_daemon: DaemonProcess) -> None:
     """Each input and output can be named, also where the model has no name, or one twice."""
     model = Model()
-    tensors = [model.input((1,), name=name) for name in ("", "x", "x", "input0")]
-    y = model.apply(OperationType.ADD, tensors[0], tensors[1], name="y")
-    z = model.apply(OperationType.SUB, tensors[2], tensors[3], name="y")
+    tensors = [model.input((1,)) for _ in range(4)]
+    y = model.apply(OperationType.ADD, tensors[0], tensors[1])
+    z = model.apply(OperationType.SUB, tensors[2], tensors[3])
     model.specify_inputs_and_outputs(tensors, [y, z])
     model.finish()
-    with load(model, shared_daemon.address) as session:
+    named = zip(model.graph.tensors, ("", "x", "x", "input0", "y", "y"), strict=True)
+    graph = model.graph.with_tensors([replace(spec, name=name) for spec, name in named])
+    with load(Model.from_graph(graph), shared_daemon.address) as session:
         names = [desc.name for desc in session.inputs]
         assert names == ["input0#", "x", "x#2", "input0"]
         outputs = session.run({name: [float(10**at)] for at, name in enumerate(names)})
-        assert [output.tolist() for output in outputs.values()] == [[11], [-900]]
+        assert {name: output.tolist() for name, output in outputs.items()} == {"y": [11], "y#1": [-900]}
         assert list(outputs) == [desc.name for desc in session.outputs]
         session.inputs[0].name = "mine"
         assert [desc.name for desc in session.inputs] == names

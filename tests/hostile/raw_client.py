@@ -128,6 +128,7 @@ class RawClient:
         self.close()
 
     def close(self) -> None:
+        self.session.send(session_pb2.SessionRequest(goodbye=session_pb2.Goodbye()))
         self.session.end_requests()
         self.session.failure()
         self.channel.close()
@@ -139,7 +140,7 @@ class RawClient:
         request = iter(requests) if about.client_streaming else requests[0]
         with _translated():
             replies = multi_callable(
-                request, metadata=self.metadata if metadata is None else metadata, timeout=DEADLINE_S
+                request, metadata=self._metadata_of(method) if metadata is None else metadata, timeout=DEADLINE_S
             )
             return list(replies) if about.server_streaming else [replies]
 
@@ -149,7 +150,11 @@ class RawClient:
 
     def converse(self, method: str) -> Conversation:
         """Begin a call whose requests come later, or never."""
-        return Conversation(self.channel, METHODS[method], self.metadata)
+        return Conversation(self.channel, METHODS[method], self._metadata_of(method))
+
+    def _metadata_of(self, method: str) -> Metadata:
+        """A session is opened without any; with it, it would be this client's own that is resumed."""
+        return () if method == "DeviceSession.Open" else self.metadata
 
     # ---- what a well-behaved client does too
 

@@ -3,6 +3,7 @@
 import queue
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -31,7 +32,11 @@ class Observer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._requests.put(session_pb2.SessionRequest(goodbye=session_pb2.Goodbye()))
         self._requests.put(None)
+        with suppress(grpc.RpcError):  # The daemon may be gone.
+            for _ in self._call:  # To its end, so that the daemon has heard it.
+                pass
         self._channel.close()
 
     def state(self) -> Any:

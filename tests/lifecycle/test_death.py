@@ -26,8 +26,10 @@ LONG_MS = 600_000
 DEATH_S = 1.0
 
 HEARTBEAT_S = 1.0
+RECONNECT_S = 0.5
+IMPATIENT = Settings(heartbeat_timeout_s=HEARTBEAT_S, reconnect_timeout_s=RECONNECT_S)
 # Silence is looked for at every beat, four per timeout; the rest is what a busy machine may add.
-SILENCE_S = HEARTBEAT_S * 1.25 + 0.75
+SILENCE_S = HEARTBEAT_S * 1.25 + RECONNECT_S + 0.75
 
 
 def built(device: Device) -> Compilation:
@@ -292,9 +294,10 @@ def silent_upload(device: Device) -> BlockedCall:
 def test_stopped_daemon_is_noticed(
     start_daemon: StartDaemon, backend: str, start: Callable[[Device], BlockedCall]
 ) -> None:
-    """SIGSTOP ends a call within the heartbeat timeout; after SIGCONT the daemon frees the session and goes on."""
-    daemon = start_daemon("--backend", backend)
-    with Runtime([daemon.address], Settings(heartbeat_timeout_s=HEARTBEAT_S)) as runtime:
+    """SIGSTOP ends a call within the heartbeat timeout and the time to reconnect; after SIGCONT the daemon frees the
+    session and goes on."""
+    daemon = start_daemon("--backend", backend, "--lease-s", "0.2")
+    with Runtime([daemon.address], IMPATIENT) as runtime:
         device = runtime.device()
         call = start(device)
         daemon.stop()
@@ -337,8 +340,7 @@ def test_closing_while_the_daemon_is_stopped(start_daemon: StartDaemon) -> None:
 def test_hung_daemon_is_noticed(start_daemon: StartDaemon, start: Callable[[Device], BlockedCall]) -> None:
     """A backend that holds the interpreter's lock stops every beat, although gRPC's own threads still answer pings."""
     daemon = start_daemon("--backend", "hanging")
-    settings = Settings(heartbeat_timeout_s=HEARTBEAT_S)
-    with Runtime([daemon.address], settings) as runtime, Runtime([daemon.address], settings) as other:
+    with Runtime([daemon.address], IMPATIENT) as runtime, Runtime([daemon.address], IMPATIENT) as other:
         device, hanger = runtime.device(), Executor(built(other.device()))
         call = None if start is silent_build else start(device)
         hanging_since = time.monotonic()
@@ -357,7 +359,7 @@ def test_silence_is_the_clients_own_to_define(start_daemon: StartDaemon) -> None
     """A client with a longer patience outlives a pause that costs another client its session."""
     daemon = start_daemon()
     with (
-        Runtime([daemon.address], Settings(heartbeat_timeout_s=HEARTBEAT_S)) as hasty,
+        Runtime([daemon.address], IMPATIENT) as hasty,
         Runtime([daemon.address], Settings(heartbeat_timeout_s=60)) as patient,
     ):
         device, kept = hasty.device(), patient.device()

@@ -32,8 +32,9 @@ WEIGHT_BYTES = WEIGHTS * 4
 MIB = 1 << 20
 
 HEARTBEAT_S = 1.0
+LEASE_S = 0.2
 # The daemon looks four times per timeout; the rest is what a busy machine may add.
-SILENCE_S = HEARTBEAT_S * 1.25 + 0.75
+SILENCE_S = HEARTBEAT_S * 1.25 + LEASE_S * 1.25 + 0.75
 
 
 def wait_for_log(daemon: DaemonProcess, text: str, times: int = 1) -> None:
@@ -64,8 +65,8 @@ def wait_for_descriptors(daemon: DaemonProcess, most: int) -> None:
 def test_killed_client_is_cleaned_up(
     start_daemon: StartDaemon, what: str, held_bytes: int, runs: tuple[int, int], models: int
 ) -> None:
-    """Session, runs, models, uploads and buffers of a client are freed when it is killed."""
-    daemon = start_daemon("--backend", "slow")
+    """Session, runs, models, uploads and buffers of a client that is killed are freed when its lease is over."""
+    daemon = start_daemon("--backend", "slow", "--lease-s", str(LEASE_S))
     with ClientProcess(daemon.address, what) as client, Observer(daemon.address) as observer:
         observer.wait_for(
             lambda state: (state.sessions, state.running, state.queued) == (2, *runs) and state.held_bytes >= held_bytes
@@ -87,7 +88,7 @@ def test_client_that_leaves_without_closing(start_daemon: StartDaemon) -> None:
 
 def test_death_of_a_client_leaves_others_alone(start_daemon: StartDaemon) -> None:
     """The run of another client that waits behind the dead one's gets its turn."""
-    daemon = start_daemon("--backend", "slow")
+    daemon = start_daemon("--backend", "slow", "--lease-s", str(LEASE_S))
     with (
         ClientProcess(daemon.address, "run") as client,
         Observer(daemon.address) as observer,
@@ -110,8 +111,8 @@ def test_death_of_a_client_leaves_others_alone(start_daemon: StartDaemon) -> Non
 
 
 def test_stopped_client_is_hung_up(start_daemon: StartDaemon) -> None:
-    """SIGSTOP: nothing ends by itself, so the daemon ends the session after its heartbeat timeout."""
-    daemon = start_daemon("--backend", "slow", "--heartbeat-timeout-s", str(HEARTBEAT_S))
+    """SIGSTOP: nothing ends by itself, so the daemon ends the session after its heartbeat timeout and the lease."""
+    daemon = start_daemon("--backend", "slow", "--heartbeat-timeout-s", str(HEARTBEAT_S), "--lease-s", str(LEASE_S))
     with ClientProcess(daemon.address, "run") as client, Observer(daemon.address) as observer:
         observer.wait_for(lambda state: (state.sessions, state.running) == (2, 1))
         client.send(signal.SIGSTOP)
@@ -142,7 +143,7 @@ def raw_session(daemon: DaemonProcess, *requests: Any) -> Iterator[Any]:
 )
 def test_silent_client_is_hung_up(start_daemon: StartDaemon, requests: list[Any]) -> None:
     """A client whose gRPC answers but which sends no Beat is ended by the daemon, even before Hello."""
-    daemon = start_daemon("--heartbeat-timeout-s", str(HEARTBEAT_S))
+    daemon = start_daemon("--heartbeat-timeout-s", str(HEARTBEAT_S), "--lease-s", str(LEASE_S))
     opened_at = time.monotonic()
     with raw_session(daemon, *requests) as replies:
         with pytest.raises(grpc.RpcError) as ended:
@@ -177,7 +178,7 @@ def test_wrong_order_of_messages(shared_daemon: DaemonProcess, requests: list[An
 
 def test_every_call_keeps_a_session_alive(start_daemon: StartDaemon) -> None:
     """A client that only calls is not silent."""
-    daemon = start_daemon("--heartbeat-timeout-s", "0.4")
+    daemon = start_daemon("--heartbeat-timeout-s", "0.4", "--lease-s", "0")
     hello = session_pb2.SessionRequest(hello=session_pb2.Hello())
     with raw_session(daemon, hello) as replies, grpc.insecure_channel(daemon.address) as channel:
         metadata = ((SESSION_METADATA, next(replies).welcome.session_id),)

@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,6 +17,7 @@ from recorder import Recorder
 
 from nnrt_client import Compilation, Executor, OutOfMemory, Priority, Runtime, TimedOut
 from nnrt_device_service.servicers import user_at
+from nnrt_hdi.backend import DeviceState
 
 ONE = np.ones(1, np.float32)
 LONG_MS = 600_000
@@ -40,6 +41,11 @@ def gate(tmp_path: Path) -> Path:
     return path
 
 
+def at_daemon(runs: int) -> Callable[[DeviceState], bool]:
+    """Whether one of that many runs is on the device, and the others wait for it."""
+    return lambda state: (state.running, state.queued) == (1, runs - 1)
+
+
 def test_high_overtakes_all_that_wait(start_daemon: StartDaemon, gate: Path) -> None:
     daemon = start_daemon("--backend", "gated", "--option", f"gate={gate}", "--priority-ageing-s", "600")
     recorder = Recorder()
@@ -59,6 +65,28 @@ def test_high_overtakes_all_that_wait(start_daemon: StartDaemon, gate: Path) -> 
             recorder.wait(ended + 1)
     assert list(recorder.done).index("high") == 1
     assert all(error is None for ((_, error),) in recorder.done.values())
+
+
+def test_high_overtakes_what_waits_in_the_client(start_daemon: StartDaemon, gate: Path) -> None:
+    """An application with more runs of low priority than streams: the next but one to end is of high priority."""
+    daemon = start_daemon("--backend", "gated", "--option", f"gate={gate}", "--priority-ageing-s", "600")
+    recorder = Recorder()
+    with Observer(daemon.address) as observer, Runtime([daemon.address]) as runtime, ExitStack() as stack:
+        executors = {}
+        for priority in (Priority.LOW, Priority.HIGH):
+            compilation = stack.enter_context(Compilation(identity_model(), runtime.device()))
+            compilation.set_priority(priority)
+            compilation.build()
+            executors[priority] = stack.enter_context(Executor(compilation))
+            recorder.watch(executors[priority])
+        for number in range(12):
+            executors[Priority.LOW].run_async([ONE], LONG_MS, number)
+        executors[Priority.HIGH].run_async([ONE], LONG_MS, "high")
+        for ended in range(13):
+            observer.wait_for(at_daemon(min(6, 13 - ended)))
+            gate.write_bytes(b"")
+            recorder.wait(ended + 1)
+    assert list(recorder.done).index("high") == 2
 
 
 def test_low_gets_on_under_a_flood_of_high(start_daemon: StartDaemon, gate: Path) -> None:

@@ -155,6 +155,17 @@ class _SlowCompiler(_Backend):
             threading.Event().wait(0.02)
 
 
+class _GatedCompiler(_Backend):
+    def __init__(self, gate: Path) -> None:
+        super().__init__("building", _identity, Capabilities(dynamic_input=True))
+        self._gate = gate
+
+    def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
+        progress(0.5)
+        self._gate.read_bytes()
+        return super().prepare(graph, config, progress)
+
+
 class _LateCompiler(_Backend):
     def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
         try:
@@ -190,6 +201,11 @@ def steady(options: Mapping[str, str]) -> Backend:
 def compiling(options: Mapping[str, str]) -> Backend:
     """A compilation ends only when the client gives up."""
     return _SlowCompiler("compiling", _identity, Capabilities(dynamic_input=True))
+
+
+def building(options: Mapping[str, str]) -> Backend:
+    """A compilation ends when somebody has opened and closed the FIFO of the option `gate` for writing."""
+    return _GatedCompiler(Path(options["gate"]))
 
 
 def late(options: Mapping[str, str]) -> Backend:

@@ -11,8 +11,8 @@ from networks import weighted_model
 from storing_backend import StoringBackend
 
 from nnrt_device_service.constants import MissingConstants
-from nnrt_device_service.device import Device, Origin, Prepared
-from nnrt_device_service.session import Session
+from nnrt_device_service.device import Device
+from nnrt_device_service.session import Origin, Prepared, Session
 from nnrt_device_service.settings import Settings
 from nnrt_device_service.store import SUFFIX
 from nnrt_hdi.backend import Backend, Cancellation, ModelConfig

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from storing_device import device_on, files, graph, origin
 
 from nnrt_device_service.cli import main
-from nnrt_device_service.device import Origin
+from nnrt_device_service.session import Origin
 
 
 def run(*arguments: str) -> Result:

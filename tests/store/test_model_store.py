@@ -16,7 +16,8 @@ from storing_device import ask, device_on, files, graph, origin, prepared, sessi
 
 from nnrt_device_service import store
 from nnrt_device_service.constants import MissingConstants
-from nnrt_device_service.device import Device, Origin, Prepared
+from nnrt_device_service.device import Device
+from nnrt_device_service.session import Origin, Prepared
 from nnrt_device_service.store import SUFFIX
 from nnrt_hdi.backend import Capabilities, ModelConfig, PreparedModel
 from nnrt_hdi.enums import PerformanceMode, Priority

@@ -1,6 +1,10 @@
-"""Figures of the comparison with oracles, shown at the end of a test run."""
+"""Figures of the comparison with oracles, shown at the end of a test run.
+
+A plug-in, so that those of all processes that run tests come together.
+"""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -31,6 +35,24 @@ def record_steps(request: pytest.FixtureRequest) -> Callable[[str, str, float, f
         steps.setdefault((operator, oracle), []).append((most, equal))
 
     return record
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Of a process that runs tests for another: tell it."""
+    told = getattr(session.config, "workeroutput", None)
+    if told is not None:
+        told["figures"] = list(session.config.stash.get(FIGURES, {}).items())
+        told["steps"] = list(session.config.stash.get(STEPS, {}).items())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    told = getattr(node, "workeroutput", {})
+    figures, steps = node.config.stash.setdefault(FIGURES, {}), node.config.stash.setdefault(STEPS, {})
+    for key, errors in told.get("figures", ()):
+        figures.setdefault(tuple(key), []).extend(errors)
+    for key, cases in told.get("steps", ()):
+        steps.setdefault(tuple(key), []).extend(cases)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -1,0 +1,51 @@
+"""Callbacks of asynchronous runs, with C's parameters."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nnrt_client.c_interface.adapter import code_of
+from nnrt_client.c_interface.handles import NN_Tensor
+from nnrt_client.enums import ReturnCode
+from nnrt_hdi.errors import InvalidParameter, NnrtError
+
+__all__ = [
+    "NN_OnRunDone",
+    "NN_OnServiceDied",
+]
+
+# (user_data, code, outputs), the last being what RunAsync was given.
+NN_OnRunDone = Callable[[Any, ReturnCode, Sequence[NN_Tensor]], object]
+# (user_data)
+NN_OnServiceDied = Callable[[Any], object]
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncRun:
+    """What a run hands to its callback."""
+
+    user_data: Any
+    outputs: Any
+
+
+def calling_on_run_done(callback: NN_OnRunDone | None) -> Callable[[AsyncRun, Any, NnrtError | None], object]:
+    """What the executor calls in place of an OnRunDone. Raises InvalidParameter for a null pointer."""
+    checked = _callable(callback)
+
+    def call(run: AsyncRun, outputs: Any, error: NnrtError | None) -> object:
+        code = ReturnCode.SUCCESS if error is None else code_of(error, "OH_NNExecutor_RunAsync")
+        return checked(run.user_data, code, run.outputs)
+
+    return call
+
+
+def calling_on_service_died(callback: NN_OnServiceDied | None) -> Callable[[AsyncRun], object]:
+    """What the executor calls in place of an OnServiceDied. Raises InvalidParameter for a null pointer."""
+    checked = _callable(callback)
+    return lambda run: checked(run.user_data)
+
+
+def _callable(callback: Callable[..., object] | None) -> Callable[..., object]:
+    if not callable(callback):
+        raise InvalidParameter(f"the callback is {callback!r}; give a function")
+    return callback

@@ -1,0 +1,146 @@
+"""Handles: what a C program holds in place of objects."""
+
+import threading
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
+
+from nnrt_client.bindings import Memory
+from nnrt_client.compilation import Compilation
+from nnrt_client.executor import Executor
+from nnrt_client.model import Model
+from nnrt_client.quant_param import QuantParam
+from nnrt_client.tensor import Tensor
+from nnrt_client.tensor_desc import TensorDesc
+from nnrt_hdi.errors import InvalidParameter
+
+__all__ = [
+    "NN_QuantParam",
+    "NN_Tensor",
+    "NN_TensorDesc",
+    "OH_NNCompilation",
+    "OH_NNExecutor",
+    "OH_NNModel",
+    "OH_NN_Memory",
+]
+
+ObjectT = TypeVar("ObjectT")
+
+_destroying = threading.Lock()
+
+
+class Handle(Generic[ObjectT]):
+    """Stands for an object until it is destroyed. A destroyed one, None, and anything else are null handles."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self, held: ObjectT) -> None:
+        self._held: ObjectT | None = held
+
+    @classmethod
+    def find(cls, handle: object) -> ObjectT | None:
+        """What a handle of this kind stands for; None for a null handle."""
+        return handle._held if isinstance(handle, cls) else None
+
+    @classmethod
+    def of(cls, handle: object) -> ObjectT:
+        """What a handle of this kind stands for. Raises InvalidParameter for a null handle."""
+        held = cls.find(handle)
+        if held is None:
+            what = "a destroyed handle" if isinstance(handle, cls) else repr(handle)
+            raise InvalidParameter(f"it is {what}; give a {cls.__name__} that lives", place=cls.__name__)
+        return held
+
+    @classmethod
+    def take(cls, handle: object) -> ObjectT:
+        """The same as `of`, and from now on it is a null handle. Of several threads one gets the object."""
+        with _destroying:
+            held = cls.of(handle)
+            assert isinstance(handle, cls)
+            handle._held = None
+        return held
+
+
+class NN_TensorDesc(Handle[TensorDesc]):  # noqa: N801  (C's names, here and below)
+    """A tensor's description; destroy it, unless it is borrowed from a tensor."""
+
+    __slots__ = ("is_borrowed",)
+
+    def __init__(self, held: TensorDesc, *, is_borrowed: bool = False) -> None:
+        super().__init__(held)
+        self.is_borrowed = is_borrowed
+
+
+class NN_Tensor(Handle[Tensor]):  # noqa: N801
+    """A tensor: memory, and a description that it lends."""
+
+    __slots__ = ("_desc",)
+
+    def __init__(self, held: Tensor) -> None:
+        super().__init__(held)
+        self._desc = NN_TensorDesc(held.desc, is_borrowed=True)
+
+    @classmethod
+    def take(cls, handle: object) -> Tensor:
+        """The same, of its description, too."""
+        held = super().take(handle)
+        assert isinstance(handle, cls)
+        NN_TensorDesc.take(handle._desc)
+        return held
+
+    @classmethod
+    def lent_desc(cls, handle: object) -> NN_TensorDesc:
+        """The description that a tensor lends until it is destroyed. Raises InvalidParameter for a null handle."""
+        cls.of(handle)
+        assert isinstance(handle, cls)
+        return handle._desc
+
+
+class NN_QuantParam(Handle[QuantParam]):  # noqa: N801
+    """Quantization parameters."""
+
+    __slots__ = ()
+
+
+class OH_NNModel(Handle[Model]):  # noqa: N801
+    """A model."""
+
+    __slots__ = ()
+
+
+class OH_NNCompilation(Handle[Compilation]):  # noqa: N801
+    """A compilation."""
+
+    __slots__ = ()
+
+
+class OH_NNExecutor(Handle[Executor]):  # noqa: N801
+    """An executor."""
+
+    __slots__ = ()
+
+
+class OH_NN_Memory(Handle[Memory]):  # noqa: N801
+    """Memory of a device, as API 9 has it: a struct whose fields never change, until it is destroyed."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self, held: Memory) -> None:
+        super().__init__(held)
+        self._data = held.data  # It stays good, even if the executor is destroyed before.
+
+    @property
+    def data(self) -> memoryview | None:
+        """Its bytes, to read and write; None once it has been destroyed."""
+        return self._data if self.find(self) else None
+
+    @property
+    def length(self) -> int:
+        """How many bytes it has; 0 once it has been destroyed."""
+        return len(self._data) if self.find(self) else 0
+
+
+def tensors_of(handles: Sequence[object] | None, what: str) -> list[Any]:
+    """The tensors of an array of NN_Tensor, None for its null handles. Raises InvalidParameter for a null array."""
+    if not isinstance(handles, Sequence):
+        raise InvalidParameter(f"it is {handles!r}; give a sequence of NN_Tensor", place=what)
+    return [NN_Tensor.find(handle) for handle in handles]

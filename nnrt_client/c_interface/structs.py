@@ -1,0 +1,69 @@
+"""C's structs, their fields under C's names. A pointer and its count are one sequence."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nnrt_client.enums import DataType, TensorType
+from nnrt_client.legacy_tensor import LegacyTensor
+from nnrt_client.quant_param import QuantParam
+from nnrt_hdi.errors import InvalidParameter
+
+__all__ = [
+    "OH_NN_QuantParam",
+    "OH_NN_Tensor",
+    "OH_NN_UInt32Array",
+]
+
+
+@dataclass(slots=True)
+class OH_NN_UInt32Array:  # noqa: N801  (C's names, here and below)
+    """Indices. Wherever one is taken, so is any sequence of integers."""
+
+    data: Sequence[int] | None = None
+
+
+@dataclass(slots=True)
+class OH_NN_QuantParam:  # noqa: N801
+    """Quantization parameters of an OH_NN_Tensor: as many of each, one or one per channel."""
+
+    numBits: Sequence[int] | None = None  # noqa: N815
+    scale: Sequence[float] | None = None
+    zeroPoint: Sequence[int] | None = None  # noqa: N815
+
+
+@dataclass(slots=True)
+class OH_NN_Tensor:  # noqa: N801
+    """A tensor's description, as API 9 has it. Without dimensions it is that of a scalar."""
+
+    dataType: int = DataType.UNKNOWN  # noqa: N815
+    dimensions: Sequence[int] | None = None
+    quantParam: OH_NN_QuantParam | None = None  # noqa: N815
+    type: int = TensorType.TENSOR
+
+
+def indices_of(array: OH_NN_UInt32Array | Sequence[int] | None) -> list[int]:
+    """The indices. Raises InvalidParameter for a null pointer."""
+    if isinstance(array, OH_NN_UInt32Array):
+        array = () if array.data is None else array.data
+    try:
+        return list(array)  # type: ignore[arg-type]
+    except TypeError as error:
+        raise InvalidParameter(f"the indices are {array!r}; give an OH_NN_UInt32Array or a sequence") from error
+
+
+def legacy_tensor(tensor: OH_NN_Tensor | None) -> LegacyTensor:
+    """What the object API calls it. Raises InvalidParameter for a null pointer; its values are checked later."""
+    if not isinstance(tensor, OH_NN_Tensor):
+        raise InvalidParameter(f"the tensor is {tensor!r}; give an OH_NN_Tensor")
+    dimensions = () if tensor.dimensions is None else tensor.dimensions
+    return LegacyTensor(tensor.dataType, dimensions, _quant_param(tensor.quantParam), tensor.type)  # type: ignore[arg-type]
+
+
+def _quant_param(given: OH_NN_QuantParam | None) -> QuantParam | None:
+    if given is None:
+        return None
+    if not isinstance(given, OH_NN_QuantParam):
+        raise InvalidParameter(f"the quantization parameters are {given!r}; give an OH_NN_QuantParam")
+    if given.scale is None or given.zeroPoint is None or given.numBits is None:
+        raise InvalidParameter(f"{given!r} lacks an array; give all three, or no OH_NN_QuantParam")
+    return QuantParam(given.scale, given.zeroPoint, given.numBits)

@@ -1,0 +1,57 @@
+"""The runtime that all of a process shares, for C functions name none.
+
+It need not be closed before the interpreter exits: daemons free what a process leaves.
+"""
+
+import os
+import threading
+
+from nnrt_client.runtime import Runtime
+from nnrt_client.settings import Settings
+
+_lock = threading.Lock()
+_runtime: Runtime | None = None
+# What `connect` was given last.
+_addresses: tuple[str, ...] = ()
+_settings: Settings | None = None
+
+
+def connect(*addresses: str, settings: Settings | None = None) -> Runtime:
+    """Let `nnrt_client.oh_nn` use the devices at these addresses; without any, those that NNRT_DEVICES names.
+
+    What was connected before is closed, and what was made there is dead.
+    """
+    _replace(addresses, settings)
+    return process_runtime()
+
+
+def disconnect() -> None:
+    """Close the process-wide runtime. The next use makes another from NNRT_DEVICES. Idempotent."""
+    _replace((), None)
+
+
+def process_runtime() -> Runtime:
+    """The process-wide runtime, made on first use: from NNRT_DEVICES if `connect` named no addresses."""
+    global _runtime
+    with _lock:
+        if _runtime is None:
+            _runtime = Runtime(_addresses or None, _settings)
+        return _runtime
+
+
+def _replace(addresses: tuple[str, ...], settings: Settings | None) -> None:
+    global _runtime, _addresses, _settings
+    with _lock:
+        former, _runtime = _runtime, None
+        _addresses, _settings = addresses, settings
+    if former is not None:
+        former.close()
+
+
+def _renew_lock() -> None:
+    """In a forked child: a thread that it doesn't have may have held it."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)

@@ -1,0 +1,62 @@
+"""Runs that wait in the client, where no stream is free for them: in the order in which the device would take them."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Generic, Protocol, TypeVar
+
+from nnrt_hdi.enums import Priority
+
+# A class of runs that has waited this long without a turn rises by one, as in the daemon.
+AGEING_S = 1.0
+
+
+class Prioritized(Protocol):
+    @property
+    def priority(self) -> Priority: ...
+
+
+RunT = TypeVar("RunT", bound=Prioritized)
+
+
+class WaitingRuns(Generic[RunT]):
+    """A queue by priority; within one who came first is first, and none waits for ever. Not safe for threads."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._classes: tuple[deque[RunT], ...] = tuple(deque() for _ in range(Priority.HIGH.rank + 1))
+        # Since when a class waits for a turn.
+        self._since = [0.0] * len(self._classes)
+
+    def __bool__(self) -> bool:
+        return any(self._classes)
+
+    def __iter__(self) -> Iterator[RunT]:
+        for runs in self._classes:
+            yield from runs
+
+    def append(self, run: RunT) -> None:
+        rank = run.priority.rank
+        if not self._classes[rank]:
+            self._since[rank] = self._clock()
+        self._classes[rank].append(run)
+
+    def take(self) -> RunT:
+        """The run whose turn it is."""
+        now = self._clock()
+        waited = {rank: now - self._since[rank] for rank, runs in enumerate(self._classes) if runs}
+        rank = max(waited, key=lambda rank: (rank + waited[rank] // AGEING_S, waited[rank]))
+        self._since[rank] = now
+        return self._classes[rank].popleft()
+
+    def remove(self, run: RunT) -> None:
+        """Take out a run that is given up, if it is here."""
+        with suppress(ValueError):
+            self._classes[run.priority.rank].remove(run)
+
+    def take_all(self) -> list[RunT]:
+        runs = list(self)
+        for each in self._classes:
+            each.clear()
+        return runs

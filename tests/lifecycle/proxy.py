@@ -1,0 +1,158 @@
+"""A TCP proxy that does to connections what networks do: breaks them, swallows their bytes, refuses new ones."""
+
+import socket
+import struct
+import threading
+from contextlib import suppress
+from types import TracebackType
+
+from typing_extensions import Self
+
+_CHUNK_BYTES = 1 << 16
+_JOIN_S = 10.0
+
+
+class _Pair:
+    """A client's connection and the one to the daemon that belongs to it."""
+
+    def __init__(self, proxy: "Proxy", client: socket.socket, daemon: socket.socket) -> None:
+        self._proxy = proxy
+        self._sockets = (client, daemon)
+        self._lock = threading.Lock()
+        self._is_open = True
+        self.flows = threading.Event()
+        self.flows.set()
+        self.threads = [
+            threading.Thread(target=self._pump, args=(client, daemon, False), name="proxy up"),
+            threading.Thread(target=self._pump, args=(daemon, client, True), name="proxy down"),
+        ]
+        for thread in self.threads:
+            thread.start()
+
+    def cut(self) -> None:
+        """Reset both connections; what was on its way is lost."""
+        with self._lock:
+            if not self._is_open:
+                return
+            self._is_open = False
+            for end in self._sockets:
+                with suppress(OSError):
+                    end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                with suppress(OSError):
+                    end.shutdown(socket.SHUT_RD)  # Wakes the thread that reads.
+        self.flows.set()
+
+    def _pump(self, source: socket.socket, sink: socket.socket, is_reply: bool) -> None:
+        with suppress(OSError):
+            while (data := source.recv(_CHUNK_BYTES)) and self._is_open:
+                if is_reply and self._proxy.takes_for_cut():
+                    break
+                self.flows.wait()
+                if not self._is_open:
+                    break
+                sink.sendall(data)
+                if not is_reply:
+                    self._proxy.sent_bytes += len(data)
+        self.cut()
+        sink.close()
+
+
+class Proxy:
+    """Forwards connections to a daemon's address, HOST:PORT or unix:PATH. A context manager."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+        self._lock = threading.Lock()
+        self._pairs: list[_Pair] = []
+        self._new_flow = True
+        self._cuts_at_reply = False
+        self.sent_bytes = 0
+        self._port = 0
+        self.accept()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.refuse()
+        self.cut()
+        for pair in self._pairs:
+            for thread in pair.threads:
+                thread.join(_JOIN_S)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._port}"
+
+    def accept(self) -> None:
+        """Take new connections."""
+        self._listener = socket.create_server(("127.0.0.1", self._port))
+        self._port = self._listener.getsockname()[1]
+        self._accepting = threading.Thread(target=self._accept, args=(self._listener,), name="proxy")
+        self._accepting.start()
+
+    def refuse(self) -> None:
+        """Take no new connections; those that stand go on."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._accepting.join(_JOIN_S)
+
+    def cut(self) -> None:
+        """Break every connection."""
+        for pair in list(self._pairs):
+            pair.cut()
+
+    def cut_at_reply(self) -> None:
+        """Break every connection when the daemon says something next, which is lost."""
+        self._cuts_at_reply = True
+
+    def swallow(self, *, new: bool) -> None:
+        """Let nothing through any more on the connections that stand; with `new` on later ones neither."""
+        self._new_flow = not new
+        for pair in list(self._pairs):
+            pair.flows.clear()
+
+    def flow(self) -> None:
+        """Let through what was held back, and everything else."""
+        self._new_flow = True
+        for pair in list(self._pairs):
+            pair.flows.set()
+
+    def takes_for_cut(self) -> bool:
+        with self._lock:
+            cuts, self._cuts_at_reply = self._cuts_at_reply, False
+        if cuts:
+            self.cut()
+        return cuts
+
+    def _accept(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            try:
+                daemon = self._connected()
+            except OSError:
+                client.close()
+                continue
+            pair = _Pair(self, client, daemon)
+            if not self._new_flow:
+                pair.flows.clear()
+            self._pairs.append(pair)
+
+    def _connected(self) -> socket.socket:
+        path = self._target.removeprefix("unix:")
+        if path != self._target:
+            unix = socket.socket(socket.AF_UNIX)
+            try:
+                unix.connect(path)
+            except OSError:
+                unix.close()
+                raise
+            return unix
+        host, _, port = self._target.rpartition(":")
+        return socket.create_connection((host, int(port)))

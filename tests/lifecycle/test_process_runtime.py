@@ -1,0 +1,134 @@
+"""The runtime that a process shares, and what finding a device costs."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from conftest import StartDaemon
+from daemon_process import DaemonProcess
+
+from nnrt_client import OperationFailed, OperationForbidden, Runtime, Settings, connect, disconnect
+from nnrt_client.process_runtime import process_runtime
+
+# How long a stopped daemon counts as living. Long, so that who asks it would wait.
+PATIENT = Settings(heartbeat_timeout_s=60, query_timeout_s=60)
+
+
+@pytest.fixture(autouse=True)
+def disconnected(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.delenv("NNRT_DEVICES", raising=False)
+    yield
+    disconnect()
+
+
+def test_environment_names_the_devices(shared_daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert process_runtime().devices() == []
+    disconnect()
+    monkeypatch.setenv("NNRT_DEVICES", shared_daemon.address)
+    (device,) = process_runtime().devices()
+    assert device.address == shared_daemon.address
+    assert process_runtime() is process_runtime()
+
+
+def test_connect_replaces(shared_daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NNRT_DEVICES", shared_daemon.address)
+    first = connect(shared_daemon.address)
+    assert process_runtime() is first
+    device = first.device()
+    second = connect()
+    assert process_runtime() is second
+    assert not device.is_connected
+    with pytest.raises(OperationForbidden, match="closed"):
+        first.devices()
+    assert second.device().id == device.id
+    disconnect()
+    disconnect()
+    assert process_runtime() is not second
+
+
+def exits(program: str, address: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "NNRT_DEVICES": address},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_interpreter_exits(shared_daemon: DaemonProcess) -> None:
+    """Nothing is closed, destroyed or disconnected."""
+    ran = exits("from nnrt_client.oh_nn import *; print(OH_NNTensor_Create(0, None), OH_NNDevice_GetName(0)[1])",
+                shared_daemon.address)  # fmt: skip
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "None reference_nnrt_v2_1\n", "")
+
+
+RUNNING = """
+import numpy as np
+from nnrt_client.oh_nn import *
+model, desc = OH_NNModel_Construct(), OH_NNTensorDesc_Create()
+OH_NNTensorDesc_SetDataType(desc, OH_NN_FLOAT32)
+OH_NNTensorDesc_SetShape(desc, [4])
+OH_NNModel_AddTensorToModel(model, desc)
+OH_NNModel_AddTensorToModel(model, desc)
+OH_NNModel_AddOperation(model, OH_NN_OPS_RELU, [], [0], [1])
+OH_NNModel_SpecifyInputsAndOutputs(model, [0], [1])
+OH_NNModel_Finish(model)
+compilation = OH_NNCompilation_Construct(model)
+OH_NNCompilation_Build(compilation)
+executor = OH_NNExecutor_Construct(compilation)
+OH_NNExecutor_SetOnRunDone(executor, print)
+tensors = [OH_NNTensor_Create(0, desc)], [OH_NNTensor_Create(0, desc)]
+print(OH_NNExecutor_RunAsync(executor, *tensors, 60_000, "user data").name)
+"""
+
+
+def test_interpreter_exits_while_a_run_is_in_flight(start_daemon: StartDaemon) -> None:
+    daemon = start_daemon("--backend", "slow")
+    ran = exits(RUNNING, daemon.address)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "SUCCESS\n", "")
+
+
+# ---- finding devices
+
+
+def test_a_known_device_is_not_asked(start_daemon: StartDaemon) -> None:
+    """A stopped daemon would not answer."""
+    daemon = start_daemon()
+    with Runtime([daemon.address], PATIENT) as runtime:
+        (device,) = runtime.devices()
+        daemon.stop()
+        ways: list[Any] = [0, device.id, device.name, device.address]
+        assert [runtime.device(which) for which in ways] == [device] * 4
+        daemon.kill()
+
+
+def test_the_first_device_is_the_first_of_the_list(start_daemon: StartDaemon) -> None:
+    """A dead one leaves it; when it returns, it has its id and its place again."""
+    first, second = start_daemon("--name", "first"), start_daemon("--name", "second")
+    with Runtime([first.address, second.address]) as runtime:
+        ids = [device.id for device in runtime.devices()]
+        assert runtime.device().id == runtime.device(ids[0]).id == ids[0]
+        first.kill()
+        assert [device.id for device in runtime.devices()] == ids[1:]
+        assert runtime.device().id == ids[1]
+        with pytest.raises(OperationFailed):
+            runtime.device(ids[0])
+        assert runtime.find(ids[0]) is None
+        assert runtime.knows(ids[0])
+        start_daemon("--name", "first", listen=first.address)
+        assert [device.id for device in runtime.devices()] == ids
+        assert runtime.device().id == ids[0]
+
+
+def test_the_second_of_a_name_is_ignored(start_daemon: StartDaemon) -> None:
+    daemons = [start_daemon("--name", "twin") for _ in range(2)]
+    with Runtime([daemon.address for daemon in daemons]) as runtime:
+        (device,) = runtime.devices()
+        assert device.address == daemons[0].address
+        daemons[0].kill()
+        assert runtime.devices()[0].address == daemons[1].address
+        assert runtime.device(device.id).address == daemons[1].address

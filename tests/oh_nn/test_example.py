@@ -1,0 +1,46 @@
+"""The example program and the one in the page about the functions."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from daemon_process import DaemonProcess
+
+from nnrt_client import connect, disconnect
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_example_program(shared_daemon: DaemonProcess) -> None:
+    """As a C program is started: the devices are in its environment."""
+    ran = subprocess.run(
+        [sys.executable, ROOT / "examples/oh_nn_add.py"],
+        env={**os.environ, "NNRT_DEVICES": shared_daemon.address},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "[11.  0. 33.  0.]\n", "")
+
+
+def test_example_program_without_a_device() -> None:
+    ran = subprocess.run(
+        [sys.executable, ROOT / "examples/oh_nn_add.py"],
+        env={**os.environ, "NNRT_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert "NNRT_DEVICES" in ran.stderr
+
+
+def test_example_of_the_page(shared_daemon: DaemonProcess, capsys: pytest.CaptureFixture[str]) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/api.md").read_text(), re.DOTALL)
+    connect(shared_daemon.address)
+    exec(compile(example, "docs/api.md", "exec"), {})
+    disconnect()
+    assert capsys.readouterr().out == "SUCCESS 24\n"

@@ -1,0 +1,247 @@
+"""What a C program would have made before the call that a case is about."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from daemon_process import DaemonProcess
+
+from nnrt_client import Settings, connect, disconnect, oh_nn
+from nnrt_client.oh_nn import *
+from nnrt_client.process_runtime import process_runtime
+
+StartDaemon = Callable[..., DaemonProcess]
+
+_DEADLINE_S = 30.0
+# For daemons that are stopped: how long it takes until they count as dead.
+_IMPATIENT = Settings(heartbeat_timeout_s=1.0)
+
+# An input of the models below.
+X = np.array([[1, 2, 3, 4]], np.float32)
+
+_DESTROY: tuple[Callable[[Any], object], ...] = (
+    OH_NNTensorDesc_Destroy,
+    OH_NNTensor_Destroy,
+    OH_NNQuantParam_Destroy,
+    OH_NNModel_Destroy,
+    OH_NNCompilation_Destroy,
+    OH_NNExecutor_Destroy,
+)
+
+
+class World:
+    """Makes what cases need by the C functions themselves, and destroys it when the case has ended.
+
+    `addresses` are those of daemons that all cases share, by the names of their backends; `start` starts one of the
+    case's own, to be killed.
+    """
+
+    def __init__(self, addresses: Mapping[str, str], start: StartDaemon, directory: Path) -> None:
+        self._addresses = addresses
+        self.start = start
+        self.directory = directory
+        self._connected: tuple[str, ...] = ()
+        self._destroy: list[Callable[[], object]] = []
+
+    def close(self) -> None:
+        while self._destroy:
+            self._destroy.pop()()
+        disconnect()
+
+    def connect(self, *backends: str) -> list[int]:
+        """Use the devices with these backends, the first of them as device 0; their ids."""
+        if backends != self._connected:
+            connect(*(self._addresses[backend] for backend in backends))
+            self._connected = backends
+        return self.ids()
+
+    def connect_own(self, backend: str = "reference") -> DaemonProcess:
+        """Use a daemon that this case may kill or stop."""
+        daemon = self.start("--backend", backend)
+        connect(daemon.address, settings=_IMPATIENT)
+        assert self.ids()
+        return daemon
+
+    def ids(self) -> list[int]:
+        code, ids = OH_NNDevice_GetAllDevicesID()
+        assert code == OH_NN_SUCCESS
+        return list(ids)
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Until something outside this process has happened."""
+        deadline = time.monotonic() + _DEADLINE_S
+        while not condition():
+            assert time.monotonic() < deadline, "it did not happen"
+            time.sleep(0.01)
+
+    def wait_for_log(self, daemon: DaemonProcess, text: str) -> None:
+        self.wait_until(lambda: text in daemon.log())
+
+    def wait_for_runs(self, count: int) -> None:
+        """Until so many are with device 0, under way or queued."""
+        device = process_runtime().device()
+        self.wait_until(lambda: device.state.running + device.state.queued == count)
+
+    # ---- handles
+
+    def kept(self, handle: Any, destroy: Callable[[Any], object]) -> Any:
+        """A handle that is destroyed in the end."""
+        assert handle is not None, oh_nn.last_error()
+        self._destroy.append(lambda: destroy(handle))
+        return handle
+
+    def let_go(self, pointer: Any) -> None:
+        """Destroy what a function has returned, whatever it is; the functions for other kinds do nothing."""
+        self._destroy += [partial(destroy, pointer) for destroy in _DESTROY]
+
+    def desc(
+        self,
+        shape: Sequence[int] | None = (1, 4),
+        data_type: int = OH_NN_FLOAT32,
+        format: int = OH_NN_FORMAT_NONE,
+        name: str = "",
+    ) -> Any:
+        desc = self.kept(OH_NNTensorDesc_Create(), OH_NNTensorDesc_Destroy)
+        if shape is not None:
+            ok(OH_NNTensorDesc_SetShape(desc, shape))
+        ok(OH_NNTensorDesc_SetDataType(desc, data_type))
+        ok(OH_NNTensorDesc_SetFormat(desc, format))
+        ok(OH_NNTensorDesc_SetName(desc, name))
+        return desc
+
+    def tensor(
+        self, shape: Sequence[int] = (1, 4), values: Any = None, size: int | None = None, data_type: int = OH_NN_FLOAT32
+    ) -> Any:
+        """A tensor of device 0 that holds these values."""
+        desc = self.desc(shape, data_type)
+        made = OH_NNTensor_Create(0, desc) if size is None else OH_NNTensor_CreateWithSize(0, desc, size)
+        tensor = self.kept(made, OH_NNTensor_Destroy)
+        if values is not None:
+            floats(tensor)[: np.size(values)] = np.ravel(values)
+        return tensor
+
+    def quant_param(self, count: int = 1, bits: int = 8) -> Any:
+        quant = self.kept(OH_NNQuantParam_Create(), OH_NNQuantParam_Destroy)
+        ok(OH_NNQuantParam_SetScales(quant, [0.5] * count))
+        ok(OH_NNQuantParam_SetZeroPoints(quant, [3] * count))
+        ok(OH_NNQuantParam_SetNumBits(quant, [bits] * count))
+        return quant
+
+    def empty_model(self) -> Any:
+        return self.kept(OH_NNModel_Construct(), OH_NNModel_Destroy)
+
+    def tensors(self, *shapes: Sequence[int] | None, data_type: int = OH_NN_FLOAT32) -> Any:
+        """A model of tensors only."""
+        model = self.empty_model()
+        for shape in shapes:
+            ok(OH_NNModel_AddTensorToModel(model, self.desc(shape, data_type)))
+        return model
+
+    def model(self, shape: Sequence[int] = (1, 4), op: int = OH_NN_OPS_RELU) -> Any:
+        """A model whose tensor 1 is computed of tensor 0, with an operation of one operand; not finished."""
+        model = self.tensors(shape, shape)
+        ok(OH_NNModel_AddOperation(model, op, [], [0], [1]))
+        ok(OH_NNModel_SpecifyInputsAndOutputs(model, [0], [1]))
+        return model
+
+    def finished(self, shape: Sequence[int] = (1, 4), op: int = OH_NN_OPS_RELU) -> Any:
+        model = self.model(shape, op)
+        ok(OH_NNModel_Finish(model))
+        return model
+
+    def compilation(self, model: Any = None) -> Any:
+        made = OH_NNCompilation_Construct(self.finished() if model is None else model)
+        return self.kept(made, OH_NNCompilation_Destroy)
+
+    def faulty(self, fault: str, shape: Sequence[int] = (1, 4)) -> Any:
+        """A compilation for the faulty backend, which is to do this."""
+        self.connect("faulty")
+        compilation = self.compilation(self.finished(shape))
+        ok(OH_NNCompilation_AddExtensionConfig(compilation, "fault", fault.encode()))
+        return compilation
+
+    def for_cache(self) -> Any:
+        return self.kept(OH_NNCompilation_ConstructForCache(), OH_NNCompilation_Destroy)
+
+    def offline_file(self, path: object) -> Any:
+        made = OH_NNCompilation_ConstructWithOfflineModelFile(str(path))
+        return self.kept(made, OH_NNCompilation_Destroy)
+
+    def offline_buffer(self, data: bytes) -> Any:
+        return self.kept(OH_NNCompilation_ConstructWithOfflineModelBuffer(data), OH_NNCompilation_Destroy)
+
+    def built(self, model: Any = None) -> Any:
+        compilation = self.compilation(model)
+        ok(OH_NNCompilation_Build(compilation))
+        return compilation
+
+    def cached(self, version: int = 1, model: Any = None) -> Path:
+        """A directory with the cache of device 0, and the only file in it."""
+        compilation = self.compilation(model)
+        ok(OH_NNCompilation_SetCache(compilation, str(self.directory), version))
+        ok(OH_NNCompilation_Build(compilation))
+        (file,) = (path for path in self.directory.rglob("*") if path.is_file())
+        return file
+
+    def with_cache(self, version: int = 1) -> Any:
+        """Another compilation of the same model, its cache set to be the directory."""
+        compilation = self.compilation()
+        ok(OH_NNCompilation_SetCache(compilation, str(self.directory), version))
+        return compilation
+
+    def exported(self, compilation: Any = None) -> bytes:
+        """The cache of a model, as a buffer."""
+        buffer = bytearray(1 << 16)
+        code, size = OH_NNCompilation_ExportCacheToBuffer(compilation or self.built(), buffer)
+        ok(code)
+        return bytes(buffer[:size])
+
+    def executor(self, shape: Sequence[int] = (1, 4), compilation: Any = None) -> Any:
+        made = OH_NNExecutor_Construct(compilation or self.built(self.finished(shape)))
+        return self.kept(made, OH_NNExecutor_Destroy)
+
+    def memory(self, executor: Any, length: int = 16, *, for_output: bool = False) -> Any:
+        if for_output:
+            memory = OH_NNExecutor_AllocateOutputMemory(executor, 0, length)
+            return self.kept(memory, lambda handle: OH_NNExecutor_DestroyOutputMemory(executor, 0, handle))
+        memory = OH_NNExecutor_AllocateInputMemory(executor, 0, length)
+        return self.kept(memory, lambda handle: OH_NNExecutor_DestroyInputMemory(executor, 0, handle))
+
+    def bound(self, executor: Any, output: Any = None) -> Any:
+        """An executor whose input and output are set, the latter to a buffer."""
+        ok(OH_NNExecutor_SetInput(executor, 0, legacy(X.shape), X))
+        ok(OH_NNExecutor_SetOutput(executor, 0, bytearray(16) if output is None else output))
+        return executor
+
+
+def ok(code: Any) -> None:
+    """The step before the one a case is about has succeeded."""
+    assert code == OH_NN_SUCCESS, oh_nn.last_error()
+
+
+def value(answer: tuple[Any, ...]) -> Any:
+    """What a function that has succeeded gave."""
+    code, given = answer
+    ok(code)
+    return given
+
+
+def floats(tensor: Any) -> Any:
+    """The elements of a tensor, to read and write."""
+    buffer = OH_NNTensor_GetDataBuffer(tensor)
+    assert buffer is not None
+    return np.frombuffer(buffer, np.float32)
+
+
+def legacy(shape: Sequence[int] = (1, 4), data_type: int = OH_NN_FLOAT32, **others: Any) -> OH_NN_Tensor:
+    return OH_NN_Tensor(data_type, shape, **others)
+
+
+def destroyed(world: World) -> Any:
+    """A handle that stands for nothing any more. What kind it was makes no difference: see test_destroying_twice."""
+    handle = OH_NNTensorDesc_Create()
+    ok(OH_NNTensorDesc_Destroy(handle))
+    return handle

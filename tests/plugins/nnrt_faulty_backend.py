@@ -1,0 +1,81 @@
+"""A backend that goes wrong as the extension config `fault` of a model says; else it computes identities."""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from typing_extensions import Buffer
+
+from nnrt_hdi.backend import (
+    Backend,
+    Cancellation,
+    Capabilities,
+    DeviceInfo,
+    DimRange,
+    ModelConfig,
+    PreparedModel,
+    Support,
+)
+from nnrt_hdi.enums import DeviceType
+from nnrt_hdi.errors import InvalidFile, InvalidParameter, OperationFailed, UnavailableDevice
+from nnrt_hdi.graph import Graph
+from nnrt_hdi.tensor import Array, TensorSpec
+
+_log = logging.getLogger(__name__)
+
+
+class _Model(PreparedModel):
+    def __init__(self, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...], fault: bytes) -> None:
+        self.inputs = inputs
+        self.outputs = outputs
+        self._fault = fault
+
+    def run(self, inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
+        if self._fault == b"run":
+            raise UnavailableDevice("the accelerator does not answer")
+        if self._fault == b"never ends":
+            _log.info("running for ever")
+            stop = threading.Event()
+            cancellation.on_cancel(stop.set)
+            stop.wait(cancellation.remaining)
+            cancellation.check()
+        return [inputs[0]]
+
+    def export(self) -> list[bytes]:
+        if self._fault == b"export":
+            raise OperationFailed("the accelerator does not give the model away")
+        return [b"compiled"]
+
+    def input_ranges(self) -> list[DimRange]:
+        if self._fault == b"ranges":
+            return []
+        return [DimRange(tuple(map(abs, spec.shape)), tuple(map(abs, spec.shape))) for spec in self.inputs]
+
+
+class _Faulty(Backend):
+    def describe(self) -> DeviceInfo:
+        capabilities = Capabilities(True, True, True, True, True)
+        return DeviceInfo("faulty", "test", DeviceType.ACCELERATOR, capabilities, "faulty", "0")
+
+    def supported(self, graph: Graph) -> list[Support]:
+        return [Support() for _ in graph.nodes]
+
+    def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
+        fault = config.extensions.get("fault", b"")
+        if fault == b"prepare":
+            raise OperationFailed("the accelerator does not take the model")
+        if fault == b"extension":
+            raise InvalidParameter("the accelerator does not know this value of the extension fault")
+        if fault == b"compiles for ever":
+            _log.info("compiling for ever")
+        while fault == b"compiles for ever":  # `progress` raises when the client is gone.
+            progress(0.5)
+            threading.Event().wait(0.02)
+        return _Model(graph.input_specs, graph.output_specs, fault)
+
+    def restore(self, cache: Sequence[Buffer], config: ModelConfig) -> PreparedModel:
+        raise InvalidFile("the accelerator does not take back what it gave")
+
+
+def create(options: Mapping[str, str]) -> Backend:
+    return _Faulty()
