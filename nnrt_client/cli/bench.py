@@ -60,7 +60,7 @@ class _Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # Generi
 @shape_option
 @seed_option
 @click.option(
-    "--concurrency", type=_Sweep(), default="1", show_default=True, help="Runs in flight, one after the other."
+    "--concurrency", type=_Sweep(), default="1", show_default=True, help="Numbers of runs in flight to measure with."
 )
 @click.option(
     "--percentile",
@@ -69,7 +69,11 @@ class _Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # Generi
 )
 @click.option("--window", type=POSITIVE, default=1.0, show_default=True, help="Seconds of a measurement window.")
 @click.option(
-    "--max-windows", type=click.IntRange(min=WINDOWS), default=10, show_default=True, help="After which it is unstable."
+    "--max-windows",
+    type=click.IntRange(min=WINDOWS),
+    default=10,
+    show_default=True,
+    help="Windows after which it counts as unstable.",
 )
 @click.option("--stability", type=POSITIVE, default=10.0, show_default=True, help="Percent that windows may differ.")
 @click.option(

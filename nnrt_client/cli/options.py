@@ -58,7 +58,7 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
 model_argument = click.argument("model", type=click.Path(path_type=Path))
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 shape_option = click.option(
-    "--shape", "shapes", type=Shape(), multiple=True, help="Of an input with unknown dimensions. May be repeated."
+    "--shape", "shapes", type=Shape(), multiple=True, help="Shape of an input with unknown dimensions. May be repeated."
 )
 input_option = click.option(
     "--input",
@@ -74,7 +74,7 @@ float16_option = click.option("--float16", is_flag=True, help="Compute in half p
 cache_option = click.option(
     "--cache/--no-cache", default=True, show_default=True, help="Keep the compiled model for the next time."
 )
-seed_option = click.option("--seed", default=0, show_default=True, help="Of the random numbers in other inputs.")
+seed_option = click.option("--seed", default=0, show_default=True, help="Seed of the random numbers in other inputs.")
 
 
 def device_option(*, required: bool = False, multiple: bool = False) -> Callable[[CommandT], CommandT]:
