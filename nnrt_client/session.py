@@ -10,7 +10,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -72,8 +72,10 @@ def load(
     The device is given by its address, name or id, or as a Device; without, it is the first of NNRT_DEVICES that
     answers. `shapes` settle unknown dimensions of inputs, by name. What was compiled is kept in the directory `cache`,
     or in the user's (see `cache_directory`), where the device can restore it, and found there the next time; what is
-    damaged or outdated there is built again. `progress` is called as by `Compilation.build`. Raises what
-    `open_model`, `Runtime.device` and `Compilation.build` raise.
+    damaged or outdated there is built again. `progress` is called as by `Compilation.build`. The session makes a
+    runtime with these `settings`, unless it is given one, or a Device. Raises InvalidPath and InvalidFile for files,
+    Unsupported for an ONNX model that can't be imported, InvalidParameter for `shapes` that don't fit, OperationFailed
+    where there is no such device, and what `Compilation.build` raises.
     """
     options = Options(float16 or None, performance_mode or None, priority or None, dict(extensions or {}))
     with ExitStack() as stack:
@@ -241,7 +243,8 @@ def _built(
         if file is None or not file.exists():
             raise
         _log.warning("the model is built again and its cache replaced: %s", error)
-        file.unlink(missing_ok=True)
+        with suppress(OSError):  # The next build says what is wrong then.
+            file.unlink()
         return _build(Compilation(model, device), options, directory, progress)
 
 
@@ -282,6 +285,9 @@ def _made(directory: Path) -> Path | None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         _log.warning("compiled models are not kept: %s: %s", directory, error.strerror)
+        return None
+    if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
+        _log.warning("compiled models are not kept: %s can't be read and written", directory)
         return None
     return directory
 

@@ -97,10 +97,9 @@ def _outputs(
     outputs: list[dict[str, Array]] = []
     arrays: dict[str, Array] = {}
     for device in asked:
-        with (
-            build_bar(f"{device.name}:") as progress,
-            load(found, device, cache=False, progress=progress, float16=float16) as session,
-        ):
+        with build_bar(f"{device.name}:") as progress:
+            session = load(found, device, cache=False, progress=progress, float16=float16)
+        with session:
             arrays = arrays or gathered(session, given, shapes, seed)
             outputs.append(session.run(arrays))
     return outputs, arrays

@@ -62,10 +62,9 @@ def run(
     """
     with runtime_for(device, Settings(build_timeout_s=timeout)) as runtime:
         found = opened(model, shapes)
-        with (
-            build_bar() as progress,
-            load(found, device, runtime=runtime, cache=cache, progress=progress, float16=float16) as session,
-        ):
+        with build_bar() as progress:
+            session = load(found, device, runtime=runtime, cache=cache, progress=progress, float16=float16)
+        with session:
             arrays = gathered(session, given)
             started = time.monotonic()
             outputs = session.run(arrays)
