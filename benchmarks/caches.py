@@ -1,4 +1,4 @@
-"""What building a model again costs: from the client's cache, from the daemon's store, and without either.
+"""What it takes to have a model ready again: from the client's cache, from the daemon's store, and without either.
 
     python benchmarks/caches.py
 
@@ -10,16 +10,20 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from report import Report
 from small_run import device_daemon
 
-from nnrt_client import Compilation, Device, Model, ModelTensor, OperationType, Origin, Runtime
+from nnrt_client import Compilation, Device, Executor, Model, ModelTensor, OperationType, Origin, Runtime
+from nnrt_hdi.backend import backend_names
 
+# Those of them that are installed.
+BACKENDS = ("reference", "onnxruntime")
 LAYERS = 10
 WIDTH = 1000
 # 40 MB of float32 in LAYERS matrices.
@@ -27,6 +31,7 @@ WEIGHTS_BYTES = LAYERS * WIDTH * WIDTH * 4
 OPERATIONS = 2000
 ROUNDS = 9
 
+Weights = Sequence[NDArray[np.float32]]
 Way = Callable[[Device], Compilation]
 
 
@@ -81,14 +86,12 @@ def finished(model: Model, x: ModelTensor, y: ModelTensor) -> Model:
     return model
 
 
-def large_model() -> Model:
+def large_model(weights: Weights) -> Model:
     """Fully connected layers, each with weights of its own."""
-    rng = np.random.default_rng(0)
     model = Model()
     x = y = model.input((-1, WIDTH), name="x")
-    for _ in range(LAYERS):
-        weights = rng.standard_normal((WIDTH, WIDTH), np.float32)
-        y = model.apply(OperationType.FULL_CONNECTION, y, weights, np.zeros(WIDTH, np.float32))
+    for matrix in weights:
+        y = model.apply(OperationType.FULL_CONNECTION, y, matrix, np.zeros(WIDTH, np.float32))
     return finished(model, x, y)
 
 
@@ -113,84 +116,90 @@ def counting(address: str) -> Iterator[CountingProxy]:
 
 def measure() -> list[Report]:
     report = Report(
-        "Building a model again",
-        f"Two models on the reference backend, TCP loopback: one with {WEIGHTS_BYTES / 1e6:.0f} MB of weights in"
-        f" {LAYERS} operations, which cost their way to the daemon, and one with {OPERATIONS} small operations, which"
-        f" cost their checks. Median of {ROUNDS} rounds taken in turns; the ratio is the median of the rounds' ratios"
-        " to the cold build, with their quartiles. A build from the client's cache includes reading and checking its"
-        " file, which travels to the daemon; the daemon's store is where it is needed. Sent is what the client sends,"
-        " counted by a proxy on the wire.",
-        ("model", "build", "origin", "ms", "ratio", "quartiles", "sent MB", "of the cold"),
+        "Having a model ready again",
+        f"TCP loopback, two models: one with {WEIGHTS_BYTES / 1e6:.0f} MB of weights in {LAYERS} operations, which cost"
+        f" their way to the daemon and their digests, and one with {OPERATIONS} small operations, which cost their"
+        " checks. From weights in numpy's arrays, or from nothing, to an executor: constructing the model if there is"
+        " one, reading and checking the cache's file, checks, upload, compilation. Once in a fresh session, for which"
+        f" nothing is uploaded, and once more in the same one. Median of {ROUNDS} rounds taken in turns; a ratio is the"
+        " median of the rounds' ratios to building cold, fresh to fresh and again to again, with their quartiles. Sent"
+        " is what the client sends, fresh and again, counted by a proxy on the wire.",
+        ("backend", "model", "from", "fresh ms", "ratio", "quartiles", "again ms", "ratio", "quartiles", "sent MB"),
     )
-    for name, model in (("weights", large_model()), ("operations", long_model())):
-        _measure_model(name, model, report)
+    rng = np.random.default_rng(0)
+    weights = [rng.standard_normal((WIDTH, WIDTH), np.float32) for _ in range(LAYERS)]
+    for backend in sorted(set(BACKENDS) & set(backend_names())):
+        _measure_model(backend, "weights", lambda: large_model(weights), report)
+        _measure_model(backend, "operations", long_model, report)
     return [report]
 
 
-def _measure_model(model_name: str, model: Model, report: Report) -> None:
+def _measure_model(backend: str, model_name: str, construct: Callable[[], Model], report: Report) -> None:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         (folder / "cache").mkdir()
-        plain, _ = stack.enter_context(device_daemon("127.0.0.1:0"))
-        storing, _ = stack.enter_context(device_daemon("127.0.0.1:0", "--store-dir", str(folder / "store")))
+        serving = ("127.0.0.1:0", "--backend", backend)
+        plain, _ = stack.enter_context(device_daemon(*serving))
+        storing, _ = stack.enter_context(device_daemon(*serving, "--store-dir", str(folder / "store")))
 
-        def compiling(device: Device) -> Compilation:
-            return Compilation(model, device)
+        def building(device: Device) -> Compilation:
+            return Compilation(construct(), device)
 
-        def cached(device: Device) -> Compilation:
-            compilation = Compilation(model, device)
-            compilation.set_cache(folder / "cache", 1)
-            return compilation
+        def from_cache(device: Device) -> Compilation:
+            return _with_cache(Compilation.for_cache(device), folder / "cache")
 
-        # In pairs: the first build in a session, and the second.
+        def building_with_cache(device: Device) -> Compilation:
+            return _with_cache(building(device), folder / "cache")
+
         plans = (
-            (plain, compiling, ("cold", "again in the session")),
-            (plain, cached, ("from the client's cache", "again in the session")),
-            (storing, compiling, ("from the daemon's store", "again in the session")),
+            ("nothing: cold", plain, building, Origin.COMPILED),
+            ("the cache alone", plain, from_cache, Origin.RESTORED),
+            ("the cache, with the model", plain, building_with_cache, Origin.RESTORED),
+            ("the daemon's store", storing, building, Origin.STORED),
         )
-        for address, way, _ in plans[1:]:
-            _build_twice(address, way)  # Writes the cache, and fills the store.
-        rounds = [[build for address, way, _ in plans for build in _build_twice(address, way)] for _ in range(ROUNDS)]
-        sent = [size for address, way, _ in plans for size in _sent_bytes(address, way)]
-        names = [name for _, _, both in plans for name in both]
-        for index, name in enumerate(names):
-            low, middle, high = statistics.quantiles(builds[index][1] / builds[0][1] for builds in rounds)
-            report.add(
-                model_name,
-                name,
-                rounds[0][index][0].value,
-                f"{statistics.median(builds[index][1] for builds in rounds) * 1e3:.0f}",
-                f"{middle:.2f}",
-                f"{low:.2f}..{high:.2f}",
-                f"{sent[index] / 1e6:.3f}",
-                f"{sent[index] / sent[0]:.2%}",
-            )
+        for address, way in ((plain, building_with_cache), (storing, building)):
+            _ready_twice(address, way)  # Writes the cache, and fills the store.
+        rounds = [[_ready_twice(address, way, origin) for _, address, way, origin in plans] for _ in range(ROUNDS)]
+        for index, (name, address, way, _) in enumerate(plans):
+            cells = []
+            for turn in range(2):
+                low, middle, high = statistics.quantiles(ready[index][turn] / ready[0][turn] for ready in rounds)
+                median_s = statistics.median(ready[index][turn] for ready in rounds)
+                cells += [f"{median_s * 1e3:.0f}", f"{middle:.2f}", f"{low:.2f}..{high:.2f}"]
+            sent = ", ".join(f"{size / 1e6:.3f}" for size in _sent_bytes(address, way))
+            report.add(backend, model_name, name, *cells, sent)
 
 
-def _build_twice(address: str, way: Way) -> list[tuple[Origin, float]]:
-    """Two builds in one session: where each got its model, and the seconds."""
+def _with_cache(compilation: Compilation, folder: Path) -> Compilation:
+    compilation.set_cache(folder, 1)
+    return compilation
+
+
+def _ready_twice(address: str, way: Way, origin: Origin | None = None) -> list[float]:
+    """Seconds to an executor, twice in one session. The model must come from there."""
     with Runtime([address]) as runtime:
         device = runtime.device()
-        return [_build(way, device) for _ in range(2)]
+        return [_ready(way, device, origin) for _ in range(2)]
 
 
-def _build(way: Way, device: Device) -> tuple[Origin, float]:
+def _ready(way: Way, device: Device, origin: Origin | None = None) -> float:
     started = time.perf_counter()
     with way(device) as compilation:
         compilation.build()
-        seconds = time.perf_counter() - started
-        assert compilation.origin is not None
-        return compilation.origin, seconds
+        with Executor(compilation):
+            seconds = time.perf_counter() - started
+        assert origin in (None, compilation.origin), compilation.origin
+        return seconds
 
 
 def _sent_bytes(address: str, way: Way) -> list[int]:
-    """What two builds in one session send."""
+    """What a client sends for it, twice in one session."""
     sent = []
     with counting(address) as proxy, Runtime([proxy.address]) as runtime:
         device = runtime.device()
         for _ in range(2):
             before = proxy.sent_bytes
-            _build(way, device)
+            _ready(way, device)
             sent.append(proxy.sent_bytes - before)
     return sent
 

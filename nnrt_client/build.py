@@ -56,6 +56,13 @@ class BuildReport:
         """By how much restoring was faster than building; None where nothing was restored."""
         return None if self.compiled_in_s is None else self.compiled_in_s - self.total_s
 
+    def __str__(self) -> str:
+        stages = ", ".join(f"{stage} {seconds * 1000:.0f} ms" for stage, seconds in self.stages_s.items())
+        instead = "" if self.compiled_in_s is None else f" instead of {self.compiled_in_s * 1000:.0f} ms"
+        return (
+            f"{self.origin.value} in {self.total_s * 1000:.0f} ms{instead} ({stages}), {self.sent_bytes:,} bytes sent"
+        )
+
 
 class Build(LockOwner):
     """One build, from its start to its end.

@@ -40,7 +40,6 @@ from nnrt_hdi.errors import (
     UnavailableDevice,
     Unsupported,
 )
-from nnrt_hdi.graph_file import graph_digest
 
 _log = logging.getLogger(__name__)
 
@@ -189,7 +188,7 @@ class Compilation(LockOwner):
             pass  # There is no such device now; `build` will say so.
         else:
             model = self._source
-            found(cache, device, graph_digest(model.graph) if isinstance(model, Model) and model.is_finished else b"")
+            found(cache, device, model if isinstance(model, Model) and model.is_finished else None)
         self._cache = cache
 
     def import_cache(self, buffer: Buffer) -> None:
@@ -267,7 +266,7 @@ class Compilation(LockOwner):
                     made.prepared.release()
                 with self._lock:
                     self._state, self._under_way = outcome, None
-        _log.info("%s for %s: %s", made.origin.value, made.device, report)
+        _log.info("for %s: %s", made.device, report)
         if unsaved:
             raise unsaved
 

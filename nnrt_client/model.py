@@ -27,6 +27,7 @@ from nnrt_hdi.backend import Support
 from nnrt_hdi.enums import DataType as HdiDataType
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationForbidden
 from nnrt_hdi.graph import Graph
+from nnrt_hdi.graph_file import graph_digest
 from nnrt_hdi.tensor import UNKNOWN_DIM, Array, TensorSpec, data_type_of
 
 DEFAULT_NAME = "NNR_Model"
@@ -82,6 +83,7 @@ class Model:
         self._outputs: tuple[int, ...] = ()
         self._is_finished = False
         self._graph: Graph | None = None
+        self._digest: bytes | None = None
 
     @property
     def name(self) -> str:
@@ -241,6 +243,13 @@ class Model:
         if self._graph is None:
             self._graph = lowered(self.name, self._tensors, self._operations, self._inputs, self._outputs)
         return self._graph
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of the graph and its weights; made once. Raises what `graph` raises."""
+        if self._digest is None:
+            self._digest = graph_digest(self.graph)
+        return self._digest
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the finished model with its constants into a file, in place of an earlier one.

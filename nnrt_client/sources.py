@@ -16,7 +16,7 @@ from nnrt_client.device import Device, Link
 from nnrt_client.model import Model
 from nnrt_client.options import Options
 from nnrt_client.prepared import TRANSPORT_ERRORS, PreparedHandle
-from nnrt_hdi.backend import ModelConfig, Support
+from nnrt_hdi.backend import ModelConfig
 from nnrt_hdi.compiled import CompiledModel, Target
 from nnrt_hdi.container import Part, is_packed
 from nnrt_hdi.errors import (
@@ -28,9 +28,9 @@ from nnrt_hdi.errors import (
     OperationForbidden,
     OutOfMemory,
     SaveCacheFailed,
+    Unsupported,
 )
 from nnrt_hdi.graph import Graph
-from nnrt_hdi.graph_file import graph_digest
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +64,8 @@ class Made:
     device: Device
     origin: Origin
     config: ModelConfig
-    graph_digest: bytes
+    # SHA-256 of the graph it was compiled from; empty for a vendor's model.
+    digest: Callable[[], bytes]
     # What building took, now or when the cache was written.
     build_s: float
     # Where it is still to be written.
@@ -73,13 +74,13 @@ class Made:
     @property
     def compiled_in_s(self) -> float | None:
         """What building it had taken, where its manifest says so."""
-        return self.build_s if self.origin is Origin.RESTORED and self.graph_digest else None
+        return self.build_s if self.origin is Origin.RESTORED and self.digest() else None
 
     def exported(self, build: Build, version: int) -> CompiledModel:
         """The compiled model with its manifest, as the device gives it."""
         return CompiledModel(
             Target.of(self.device.info, self.device.name),
-            self.graph_digest,
+            self.digest(),
             self.config,
             self.prepared.inputs,
             self.prepared.outputs,
@@ -126,8 +127,7 @@ def from_model(site: Site, model: Model, cache: CacheDirectory | None) -> Made:
     if not model.is_finished:
         raise InvalidParameter("the model is not finished; call Model.finish first")
     graph, build = model.graph, site.build
-    digest = graph_digest(graph) if site.device.capabilities.model_cache else b""
-    if cache is not None and (compiled := found(cache, site.device, digest)) is not None:
+    if cache is not None and (compiled := found(cache, site.device, model)) is not None:
         _require_same_options(site.options.all_set(), compiled, f"cache {cache.file(site.device)}")
         restored = _restored(site, compiled, upload.restore)
         if not isinstance(restored, NnrtError):
@@ -138,19 +138,17 @@ def from_model(site: Site, model: Model, cache: CacheDirectory | None) -> Made:
         build.begin_again()
     build.progress("checking", 0.0)
     with _deciding(build):
-        _require_supported(graph, upload.ask_supported(build, graph))
-        build.progress("checking", 1.0)
-        prepared = PreparedHandle(site.link, upload.prepare(build, graph, site.config), site.config.priority)
+        prepared = PreparedHandle(site.link, _prepare(build, graph, site.config), site.config.priority)
         if prepared.origin is Origin.COMPILED:
             _completed(build, prepared, "compiling")
     build_s = build.report(prepared.origin).total_s
-    return Made(prepared, site.device, prepared.origin, site.config, digest, build_s, cache)
+    return Made(prepared, site.device, prepared.origin, site.config, lambda: model.digest, build_s, cache)
 
 
-def found(cache: CacheDirectory, device: Device, digest: bytes) -> CompiledModel | None:
+def found(cache: CacheDirectory, device: Device, model: Model | None) -> CompiledModel | None:
     """What `CacheDirectory.found` finds, and that it is of this model. Raises InvalidFile if it isn't."""
     compiled = cache.found(device)
-    if compiled is not None and digest and compiled.graph_digest != digest:
+    if compiled is not None and model is not None and compiled.source_digest != model.digest:
         raise InvalidFile(
             "it is of another model; give this one a directory of its own, or a higher version",
             place=f"cache {cache.file(device)}",
@@ -158,10 +156,17 @@ def found(cache: CacheDirectory, device: Device, digest: bytes) -> CompiledModel
     return compiled
 
 
-def _require_supported(graph: Graph, answers: list[Support]) -> None:
-    reasons = [f"{graph.place(index)}: {answer.reason}" for index, answer in enumerate(answers) if not answer.supported]
-    if reasons:
-        raise OperationFailed("the device does not run " + "; ".join(reasons))
+def _prepare(build: Build, graph: Graph, config: ModelConfig) -> Any:
+    """Have a model compiled. A device that refuses names one reason; then it is asked for all of them."""
+    try:
+        return upload.prepare(build, graph, config)
+    except (InvalidParameter, Unsupported, OutOfMemory) as error:
+        build.check()
+        answers = enumerate(upload.ask_supported(build, graph))
+        reasons = [f"{graph.place(index)}: {answer.reason}" for index, answer in answers if not answer.supported]
+        if not reasons:
+            raise
+        raise OperationFailed("the device does not run " + "; ".join(reasons)) from error
 
 
 # ---- from what was compiled before
@@ -213,7 +218,9 @@ def from_offline(site: Site, offline: OfflineModel) -> Made:
             site.link, upload.load_offline(site.build, [Part.of(data)], site.config), site.config.priority
         )
         _completed(site.build, prepared, "restoring")
-    return Made(prepared, site.device, Origin.RESTORED, site.config, b"", site.build.report(Origin.RESTORED).total_s)
+    return Made(
+        prepared, site.device, Origin.RESTORED, site.config, lambda: b"", site.build.report(Origin.RESTORED).total_s
+    )
 
 
 def _from_cache(site: Site, compiled: CompiledModel, place: str) -> Made:
@@ -241,7 +248,7 @@ def _restored(site: Site, compiled: CompiledModel, ask: Ask) -> Made | NnrtError
     if (prepared.inputs, prepared.outputs) != (compiled.inputs, compiled.outputs):
         prepared.release()
         raise Refused(InvalidFile("the device made of it a model with other inputs or outputs than its manifest says"))
-    return Made(prepared, site.device, Origin.RESTORED, config, compiled.graph_digest, compiled.build_s)
+    return Made(prepared, site.device, Origin.RESTORED, config, lambda: compiled.source_digest, compiled.build_s)
 
 
 def _require_same_options(options: Options, compiled: CompiledModel, place: str) -> None:

@@ -111,10 +111,11 @@ def _wanted(parts: Mapping[bytes, Part], missing: Iterable[Any], place: str) -> 
 def _upload(build: Build, wanted: Sequence[tuple[Part, int]]) -> None:
     """Send parts from where the daemon says, in chunks."""
     failures: list[BaseException] = []
+    chunk_bytes = min(CHUNK_BYTES, build.connection.welcome.limits.message_bytes or CHUNK_BYTES)
 
     def chunks() -> Iterator[Any]:
         try:
-            yield from _chunks(wanted, build.progress)
+            yield from _chunks(wanted, chunk_bytes, build.progress)
         except BaseException as error:  # In a thread of gRPC's, which would tell only that there was one.
             failures.append(error)
 
@@ -123,14 +124,16 @@ def _upload(build: Build, wanted: Sequence[tuple[Part, int]]) -> None:
         raise failures[0]
 
 
-def _chunks(wanted: Sequence[tuple[Part, int]], progress: Callable[[str, float], None]) -> Iterator[Any]:
+def _chunks(
+    wanted: Sequence[tuple[Part, int]], chunk_bytes: int, progress: Callable[[str, float], None]
+) -> Iterator[Any]:
     total = sum(part.data.nbytes - received for part, received in wanted)
     sent = 0
     for part, received in wanted:
         size = part.data.nbytes
         # An empty part is one empty chunk.
-        for start in range(received, max(size, 1), CHUNK_BYTES):
-            piece = part.data[start : start + CHUNK_BYTES]
+        for start in range(received, max(size, 1), chunk_bytes):
+            piece = part.data[start : start + chunk_bytes]
             yield device_pb2.ConstantChunk(sha256=part.sha256, size_bytes=size, offset=start, data=bytes(piece))
             sent += len(piece)
             progress("uploading", sent / total if total else 1.0)

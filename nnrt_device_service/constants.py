@@ -3,6 +3,7 @@
 import hashlib
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -123,6 +124,16 @@ class ConstantPool:
             for constant in constants:
                 self._uploads[constant.sha256].users += 1
             return {constant.sha256: _read_only(self._uploads[constant.sha256].data) for constant in constants}
+
+    @contextmanager
+    def holding(self, constants: Collection[Constant]) -> Iterator[None]:
+        """Keep constants while the block lasts, if all of them are here."""
+        held = self.hold_all(constants)
+        try:
+            yield
+        finally:
+            if not isinstance(held, MissingConstants):
+                self.release(constant.sha256 for constant in constants)
 
     def release(self, digests: Iterable[bytes]) -> None:
         """A model that held these constants is gone."""

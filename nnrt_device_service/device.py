@@ -1,5 +1,6 @@
 """The device a daemon owns: a backend, the sessions that use it, and the rules between them. Knows no gRPC."""
 
+import hashlib
 import logging
 import secrets
 import shlex
@@ -7,19 +8,20 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 from nnrt_device_service.constants import MissingConstants, uploaded_digests
 from nnrt_device_service.scheduler import Gate, Scheduler
 from nnrt_device_service.session import Origin, Prepared, Session, Sessions
 from nnrt_device_service.settings import Settings
 from nnrt_device_service.store import SHOWN_KEY, ModelStore, Recipe
+from nnrt_hdi import __version__
 from nnrt_hdi.backend import Backend, Cancellation, ModelConfig, PreparedModel, Support
 from nnrt_hdi.compiled import CompiledModel, Target
 from nnrt_hdi.container import Part
 from nnrt_hdi.enums import DeviceStatus, PerformanceMode, Priority
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, OperationForbidden, OutOfMemory, Unsupported
 from nnrt_hdi.graph import Constant, Graph
-from nnrt_hdi.graph_file import graph_digest
 from nnrt_hdi.ops import Inference, infer_graph
 from nnrt_hdi.tensor import Array, TensorSpec
 
@@ -28,6 +30,20 @@ _log = logging.getLogger(__name__)
 Progress = Callable[[str, float], None]
 
 _INPUT_UNKNOWN = "the device needs every dimension of an input; fix those that are unknown"
+
+
+class ModelRequest(Protocol):
+    """A model as a client asks for it. What the store has needs neither the graph nor its checks."""
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of all that decides what the graph is."""
+
+    def graph(self) -> Graph:
+        """The graph, without the data of those constants that are to be uploaded."""
+
+    def named_constants(self) -> Sequence[Constant]:
+        """These constants. Asked only for a model that has been compiled before."""
 
 
 class Device:
@@ -40,6 +56,8 @@ class Device:
         self.info = replace(described, device_name=settings.name or described.device_name)
         # To the store a device is what the backend and its options make of it, whatever its name in the fleet.
         self._target = Target.of(described, shlex.join((described.device_name, *settings.option)))
+        # What decides, besides the backend, which models are taken: what is in the store has passed these checks.
+        self._rules = repr((__version__, settings.tensor_bytes, described.capabilities)).encode()
         self._store = self._opened_store()
         self.instance_id = secrets.token_bytes(16)
         self.sessions = Sessions(settings)
@@ -57,31 +75,30 @@ class Device:
         return self._supported(infer_graph(graph))
 
     def prepare(
-        self, session: Session, graph: Graph, config: ModelConfig, progress: Progress
+        self, session: Session, model: ModelRequest, config: ModelConfig, progress: Progress
     ) -> Prepared | MissingConstants:
-        """Compile a graph, or take it from the store, or say which constants to upload first.
+        """Compile a model, or take it from the store, or say which constants to upload first.
 
         Raises InvalidParameter or Unsupported for a node the device doesn't run, OutOfMemory for one whose output is
         too large, OperationForbidden for a config the device can't honour.
         """
         progress("checking", 0.0)
-        known = self._checked(graph, config)
-        recipe = Recipe(self._target, graph_digest(known), config) if self._store else None
+        self._check_config(config)
+        recipe = self._recipe(model, config)
+        if stored := self._stored(session, model, recipe, config, progress):
+            return stored
+        known = self._checked(model.graph())
         with ExitStack() as undo, ExitStack() as turn:
             held = session.constants.hold(known)
-            if isinstance(held, Graph):
-                # From now on, so that making room for a stored model doesn't drop what a compilation would need.
-                undo.callback(session.constants.release, uploaded_digests(known))
-            if stored := self._stored(session, recipe, config, progress):
-                return stored
             if isinstance(held, MissingConstants):
                 return held
+            undo.callback(session.constants.release, uploaded_digests(known))
             inline_bytes = sum(entry.size_bytes for entry in known.constants.values() if entry.data is not None)
             session.budget.take(inline_bytes)
             undo.callback(session.budget.give_back, inline_bytes)
             if self._store and recipe:
                 turn.enter_context(self._store.turn(recipe.key, lambda: progress("compiling", 0.0)))
-                if stored := self._stored(session, recipe, config, progress):  # Another session was faster.
+                if stored := self._stored(session, model, recipe, config, progress):  # Another session was faster.
                     return stored
             prepared = self._backend.prepare(held, config, lambda fraction: progress("compiling", fraction))
             self._keep(recipe, prepared, progress)
@@ -110,7 +127,12 @@ class Device:
             undo.callback(session.constants.release, [constant.sha256 for constant in named])
             session.budget.take(copied_bytes)
             undo.callback(session.budget.give_back, copied_bytes)
-            parts = [held[buffer.sha256].data if isinstance(buffer, Constant) else bytes(buffer) for buffer in buffers]
+            parts = [
+                Part(held[buffer.sha256].data, buffer.sha256)
+                if isinstance(buffer, Constant)
+                else Part.of(bytes(buffer))
+                for buffer in buffers
+            ]
             prepared = self._backend.restore(parts, config)
             return self._added(session, prepared, Origin.RESTORED, undo, config.priority)
 
@@ -132,9 +154,8 @@ class Device:
             self._backend.close()
         return ended
 
-    def _checked(self, graph: Graph, config: ModelConfig) -> Graph:
-        """The graph as well as it can be known. Raises what `prepare` says."""
-        self._check_config(config)
+    def _checked(self, graph: Graph) -> Graph:
+        """The graph as well as it can be known. Raises what `prepare` says of its nodes."""
         inferred = infer_graph(graph)
         inferred.raise_first_problem()
         known = inferred.graph
@@ -146,22 +167,30 @@ class Device:
                 raise Unsupported(support.reason, place=known.place(index))
         return known
 
+    def _recipe(self, model: ModelRequest, config: ModelConfig) -> Recipe | None:
+        """What the model is called in the store, if there is one."""
+        if self._store is None:
+            return None
+        return Recipe(self._target, hashlib.sha256(model.digest + self._rules).digest(), config)
+
     def _stored(
-        self, session: Session, recipe: Recipe | None, config: ModelConfig, progress: Progress
+        self, session: Session, model: ModelRequest, recipe: Recipe | None, config: ModelConfig, progress: Progress
     ) -> Prepared | None:
         """The model from the store, if it is there and all is well with it, and the session has room for it."""
         size_bytes = self._store.size_of(recipe.key) if self._store and recipe else None
         if self._store is None or recipe is None or size_bytes is None:
             return None
         progress("restoring", 0.0)
-        with ExitStack() as undo:
+        with ExitStack() as undo, ExitStack() as meanwhile:
             try:
+                # Making room for it must not drop what a compilation would need.
+                meanwhile.enter_context(session.constants.holding(model.named_constants()))
                 session.budget.take(size_bytes)
                 undo.callback(session.budget.give_back, size_bytes)
                 compiled = self._store.load(recipe.key)
                 if compiled is None:
                     return None
-                prepared = self._backend.restore([part.data for part in compiled.parts], config)
+                prepared = self._backend.restore(compiled.parts, config)
                 if (prepared.inputs, prepared.outputs) != (compiled.inputs, compiled.outputs):
                     prepared.close()
                     raise InvalidFile("it holds another model than its manifest says")
@@ -183,13 +212,12 @@ class Device:
         except BaseException:
             prepared.close()
             raise
+        specs = prepared.inputs, prepared.outputs
         try:
-            parts = [Part.of(part) for part in prepared.export()]
+            parts = prepared.export()
+            self._store.keep(CompiledModel(recipe.target, recipe.source_digest, recipe.config, *specs, 0, parts))
         except Exception:  # The model works; that it isn't there the next time is no reason to refuse it now.
             _log.exception("model %s is not stored: the backend failed to export it", recipe.key[:SHOWN_KEY])
-            return
-        specs = prepared.inputs, prepared.outputs
-        self._store.keep(CompiledModel(recipe.target, recipe.graph_digest, recipe.config, *specs, 0, parts))
 
     def _opened_store(self) -> ModelStore | None:
         if not self._settings.store_dir:

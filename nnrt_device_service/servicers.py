@@ -160,11 +160,11 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
 
     def PrepareModel(self, request: Any, context: Any) -> Iterator[Any]:
         session = session_of(self._device, context)
-        graph, config = wire.graph(request.model), self._config(request)
+        model, config = wire.SentModel(request.model), self._config(request)
         yield from self._prepared(
             session,
             context,
-            lambda progress: self._device.prepare(session, graph, config, progress),
+            lambda progress: self._device.prepare(session, model, config, progress),
             request.request_id,
         )
 
@@ -223,7 +223,7 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
     def ReadBuffer(self, request: Any, context: Any) -> Iterator[Any]:
         session = session_of(self._device, context)
         region = session.buffers.region(request.buffer_id, request.offset, request.data_size)
-        for start, piece in chunks(region, CHUNK_BYTES):
+        for start, piece in chunks(region, min(CHUNK_BYTES, self._settings.message_bytes)):
             yield device_pb2.BufferChunk(offset=request.offset + start, data=bytes(piece))
 
     def _config(self, request: Any) -> Any:
@@ -339,10 +339,10 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
     def ExportModelCache(self, request: Any, context: Any) -> Any:
         session = session_of(self._device, context)
         with session.model(request.model_id).in_use() as prepared:
-            exported = prepared.export()
+            exported = [part.data for part in prepared.export()]
         reply = prepared_model_pb2.ExportModelCacheReply()
-        for part, buffer_id in zip(exported, session.buffers.adopt_all(exported), strict=True):
-            region = model_pb2.BufferRegion(buffer_id=buffer_id, data_size=memoryview(part).nbytes)
+        for data, buffer_id in zip(exported, session.buffers.adopt_all(exported), strict=True):
+            region = model_pb2.BufferRegion(buffer_id=buffer_id, data_size=data.nbytes)
             reply.buffers.add(region=region)
         return reply
 

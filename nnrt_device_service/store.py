@@ -46,8 +46,8 @@ class Recipe:
     """Everything that decides what a compiled model is. Equal recipes, and only they, have equal keys."""
 
     target: Target
-    # Of the graph as the backend gets it, with constants by their digests.
-    graph_digest: bytes
+    # Of the model as it was asked for, with constants by their digests, and of the rules by which it was checked.
+    source_digest: bytes
     config: ModelConfig
 
     def __post_init__(self) -> None:
@@ -57,7 +57,7 @@ class Recipe:
 
     @classmethod
     def of(cls, compiled: CompiledModel) -> "Recipe":
-        return cls(compiled.target, compiled.graph_digest, compiled.config)
+        return cls(compiled.target, compiled.source_digest, compiled.config)
 
     @property
     def key(self) -> str:
@@ -65,7 +65,7 @@ class Recipe:
         decisive = {
             "format": FORMAT,
             "target": asdict(self.target),
-            "graph": self.graph_digest.hex(),
+            "source": self.source_digest.hex(),
             "float16": self.config.enable_float16,
             "mode": self.config.mode.name,
             "extensions": {name: value.hex() for name, value in self.config.extensions.items()},

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 
+from nnrt_hdi.container import Part
 from nnrt_hdi.enums import DeviceStatus, DeviceType, PerformanceMode, Priority
 from nnrt_hdi.errors import InvalidParameter, OperationFailed, TimedOut, Unsupported
 from nnrt_hdi.graph import Graph
@@ -147,10 +148,11 @@ class PreparedModel(ABC):
         """Run the model. Data types and shapes of `inputs` have been checked against `self.inputs`; the arrays are
         read-only and valid only until the return."""
 
-    def export(self) -> Sequence[bytes | memoryview]:
-        """The compiled model as `Backend.restore` takes it: 1 to 100 parts, memoryviews being flat and of format B.
+    def export(self) -> Sequence[Part]:
+        """The compiled model as `Backend.restore` takes it: 1 to 100 parts.
 
-        A part may be a view of what the model holds. Needed only with the capability model_cache.
+        `Part.of` makes one where no digest is known. A part may be a view of what the model holds.
+        Needed only with the capability model_cache.
         """
         raise Unsupported("this device does not export compiled models")
 
@@ -177,10 +179,11 @@ class Backend(ABC):
     def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
         """Compile a graph whose nodes are all supported. `progress` takes the fraction done."""
 
-    def restore(self, cache: Sequence[bytes | memoryview], config: ModelConfig) -> PreparedModel:
+    def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
         """Load what `PreparedModel.export` gave. Raises InvalidFile for anything else, whatever a client has made up.
 
-        The parts never change, and the model may keep views of them. Options it was compiled with stay as they were.
+        Each part has the digest it comes with: there is no need to hash it again. The parts never change, and the model
+        may keep views of them. Options it was compiled with stay as they were.
         """
         raise Unsupported("this device does not restore compiled models")
 

@@ -55,8 +55,8 @@ class CompiledModel:
     """A compiled model with its manifest."""
 
     target: Target
-    # SHA-256 of the graph it was compiled from, see `graph_digest`.
-    graph_digest: bytes
+    # SHA-256 of what it was compiled from: for clients the graph (see `graph_digest`), for daemons see their store.
+    source_digest: bytes
     config: ModelConfig
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -75,7 +75,7 @@ class CompiledModel:
             "device_type": target.device_type.name,
             "backend": target.backend,
             "backend_version": target.backend_version,
-            "graph": self.graph_digest.hex(),
+            "source": self.source_digest.hex(),
             # The priority is that of a use, not of what was compiled.
             "float16": config.enable_float16,
             "mode": config.mode.name,
@@ -111,7 +111,7 @@ class CompiledModel:
                     _of_type(str, about, "backend"),
                     _of_type(str, about, "backend_version"),
                 ),
-                bytes.fromhex(about["graph"]),
+                bytes.fromhex(about["source"]),
                 ModelConfig(
                     enable_float16=_of_type(bool, about, "float16"),
                     mode=PerformanceMode[about["mode"]],

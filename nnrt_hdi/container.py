@@ -41,8 +41,9 @@ _HEAD_BYTES = len(MAGIC) + 8 + _SHA256_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Bytes and their SHA-256."""
+    """Bytes and their SHA-256. Who makes one with a digest of another's has checked it."""
 
+    # Flat, and of format B.
     data: memoryview
     sha256: bytes
 

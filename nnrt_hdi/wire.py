@@ -4,6 +4,7 @@ What comes from a message is checked here as far as a single message can be: enu
 their bytes. Everything raises InvalidParameter with the place.
 """
 
+import hashlib
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from functools import partial
@@ -201,6 +202,27 @@ def graph(message: "model_pb2.Model") -> Graph:
         constants=constants,
         name=message.name,
     )
+
+
+class SentModel:
+    """A model as a client sent it, of which most is read only when it is needed."""
+
+    def __init__(self, message: "model_pb2.Model") -> None:
+        self._message = message
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of all that the message says, constants sent by digest included. Equal ones are of equal graphs."""
+        return hashlib.sha256(self._message.SerializeToString(deterministic=True)).digest()
+
+    def graph(self) -> Graph:
+        """See `graph`."""
+        return graph(self._message)
+
+    def named_constants(self) -> list[Constant]:
+        """The constants sent by digest, of a model whose graph is known to be sound."""
+        places = (tensor.data for tensor in self._message.all_tensors)
+        return [named_constant(place.constant) for place in places if place.HasField("constant")]
 
 
 def model_message(graph: Graph) -> "model_pb2.Model":

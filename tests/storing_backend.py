@@ -17,6 +17,7 @@ from nnrt_hdi.backend import (
     PreparedModel,
     Support,
 )
+from nnrt_hdi.container import Part
 from nnrt_hdi.enums import DeviceType
 from nnrt_hdi.errors import InvalidFile
 from nnrt_hdi.graph import Graph
@@ -42,8 +43,8 @@ class StoringModel(PreparedModel):
             result = np.add(result, constant.data)
         return [result]
 
-    def export(self) -> Sequence[bytes | memoryview]:
-        return [b"".join(bytes(piece) for piece in packed_graph(self._graph))]
+    def export(self) -> Sequence[Part]:
+        return [Part.of(b"".join(packed_graph(self._graph)))]
 
     def close(self) -> None:
         _log.info("closed a model")
@@ -75,10 +76,10 @@ class StoringBackend(Backend):
             self._gate.read_bytes()
         return StoringModel(graph)
 
-    def restore(self, cache: Sequence[bytes | memoryview], config: ModelConfig) -> PreparedModel:
-        if len(cache) != 1:
-            raise InvalidFile(f"it has {len(cache)} parts; a model of this backend has 1")
-        graph = unpacked_graph(cache[0])
+    def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
+        if len(parts) != 1:
+            raise InvalidFile(f"it has {len(parts)} parts; a model of this backend has 1")
+        graph = unpacked_graph(parts[0].data)
         with self._lock:
             self.restored.append(config)
         _log.info("restored a model")

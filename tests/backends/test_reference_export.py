@@ -21,7 +21,7 @@ from operators.test_quantized_samples import (
 )
 
 from nnrt_hdi.backend import Cancellation, ModelConfig, PreparedModel, load_backend
-from nnrt_hdi.container import packed, unpacked
+from nnrt_hdi.container import Part, packed, unpacked
 from nnrt_hdi.enums import ActivationType, DataType, NodeType
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, OutOfMemory
 from nnrt_hdi.graph import Constant, Graph, Node
@@ -29,7 +29,7 @@ from nnrt_hdi.ops import OPERATORS
 from nnrt_hdi.tensor import TensorSpec
 
 AnyArray = NDArray[Any]
-Parts = Sequence[bytes | memoryview]
+Parts = Sequence[Part | bytes]
 BACKEND = load_backend("reference")
 
 
@@ -38,7 +38,7 @@ def prepare(graph: Graph, **config: Any) -> PreparedModel:
 
 
 def restore(parts: Parts, **config: Any) -> PreparedModel:
-    return BACKEND.restore(parts, ModelConfig(**config))
+    return BACKEND.restore([part if isinstance(part, Part) else Part.of(part) for part in parts], ModelConfig(**config))
 
 
 def f32(*shape: int) -> TensorSpec:
@@ -71,7 +71,7 @@ def require_restored(graph: Graph, inputs: Sequence[AnyArray], **config: Any) ->
     for actual, expected in zip(restored.run(inputs, Cancellation()), wanted, strict=True):
         assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
         assert actual.tobytes() == expected.tobytes()
-    assert list(map(bytes, restored.export())) == list(map(bytes, parts))
+    assert restored.export() == parts
 
 
 @pytest.mark.parametrize("enable_float16", [False, True])
@@ -140,16 +140,16 @@ def test_large_constants_are_not_copied() -> None:
     """Neither on the way out nor on the way in."""
     (weight,) = weights(1, 1 << 18)
     _, part = prepare(weighted(weight)).export()
-    assert np.shares_memory(np.asarray(part), weight)
+    assert np.shares_memory(np.asarray(part.data), weight)
     restored = restore([prepare(weighted(weight)).export()[0], part])
-    assert np.shares_memory(np.asarray(restored.export()[1]), weight)
+    assert np.shares_memory(np.asarray(restored.export()[1].data), weight)
 
 
 # ---- what is refused -------------------------------------------------------------------------------------------------
 
 
 def exported() -> list[bytes]:
-    return [bytes(part) for part in prepare(weighted(*weights(2, 1 << 18), *weights(2, 7))).export()]
+    return [bytes(part.data) for part in prepare(weighted(*weights(2, 1 << 18), *weights(2, 7))).export()]
 
 
 def wrong_parts() -> Iterator[Parts]:
@@ -194,7 +194,7 @@ Change = Callable[[Any], object]
 
 def rewritten(change: Change, constants: int = 2) -> Parts:
     """Parts whose first says something else, with digests that are right."""
-    header, *rest = (bytes(part) for part in prepare(weighted(*weights(constants, 7))).export())
+    header, *rest = (bytes(part.data) for part in prepare(weighted(*weights(constants, 7))).export())
     about, _ = unpacked(KIND, header)
     about = json.loads(json.dumps(about))
     change(about)
@@ -249,7 +249,7 @@ def test_the_limit_is_that_of_the_daemon() -> None:
         (f32(10, 1), f32(1, 10), f32(10, 10)), (Node(NodeType.ADD_FUSION, (0, 1), (2,), name="outer"),), (0, 1), (2,)
     )
     (header,) = prepare(small).export()
-    about, _ = unpacked(KIND, header)
+    about, _ = unpacked(KIND, header.data)
     for tensor, spec in zip(about["graph"]["tensors"], (tall, wide, f32(10**6, 10**6)), strict=True):
         tensor["shape"] = list(spec.shape)
     with pytest.raises(OutOfMemory, match=r"outer.* needs 4000000000000 bytes"):

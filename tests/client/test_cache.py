@@ -94,9 +94,10 @@ def test_cache_survives_the_daemon(start_daemon: StartDaemon, tmp_path: Path) ->
         assert origin(cached(tmp_path)(device)) is Origin.RESTORED
 
 
-def test_large_parts_are_uploaded_in_pieces(start_daemon: StartDaemon, tmp_path: Path) -> None:
+@pytest.mark.parametrize("message_bytes", [64 << 10, 2 << 20])
+def test_large_parts_are_uploaded_in_pieces(start_daemon: StartDaemon, tmp_path: Path, message_bytes: int) -> None:
     """More than a message takes; and what the daemon still has is not sent again."""
-    with other_device(start_daemon, "--backend", "restoring", "--message-bytes", str(2 << 20)) as device:
+    with other_device(start_daemon, "--backend", "restoring", "--message-bytes", str(message_bytes)) as device:
         model = weighted_model(1 << 20)  # 4 MiB.
         write_cache(tmp_path, device, model=model)
         sent = []
@@ -403,7 +404,7 @@ def test_restored_model_is_not_the_one_of_the_manifest(device: Device, tmp_path:
     file = write_cache(tmp_path, device)
     model = CompiledModel.unpacked(file.read_bytes())
     lying = CompiledModel(
-        model.target, model.graph_digest, model.config, model.outputs, model.outputs, model.version, model.parts
+        model.target, model.source_digest, model.config, model.outputs, model.outputs, model.version, model.parts
     )
     file.write_bytes(b"".join(lying.packed()))
     with cached(tmp_path)(device) as compilation, pytest.raises(InvalidFile, match="other inputs or outputs"):

@@ -96,7 +96,7 @@ def test_junk_in_the_manifest(name: str) -> None:
     [
         {"device_type": "TOASTER"},
         {"mode": "WARP"},
-        {"graph": "zz"},
+        {"source": "zz"},
         {"extensions": {"name": "zz"}},
         {"extensions": {"name": 5}},
         {"inputs": [{}]},

@@ -258,6 +258,6 @@ def test_a_device_without_dynamic_inputs() -> None:
     device = Device(_FixedShapes(), limits)
     assert [support.supported for support in device.supported(graph)] == [True, False]
     with pytest.raises(Unsupported, match="needs every dimension of an input") as refusal:
-        device.prepare(Session(limits, "test"), graph, ModelConfig(), lambda *_: None)
+        device.prepare(Session(limits, "test"), wire.SentModel(draft.message), ModelConfig(), lambda *_: None)
     assert refusal.value.place == f"tensor {unknown}"
     assert refusal.value.message == device.supported(graph)[1].reason

@@ -28,6 +28,9 @@ from nnrt_client import (
     TensorDesc,
     UnavailableDevice,
 )
+from nnrt_hdi import wire
+from nnrt_hdi.backend import ModelConfig
+from nnrt_hdi.v2 import device_pb2
 
 ONE = np.ones(1, np.float32)
 
@@ -230,6 +233,18 @@ def test_unsupported_operators_are_all_listed(capable_daemon: DaemonProcess, sta
     for name in ("first", "third"):
         assert f"'{name}': the picky backend runs no SUB" in said
     assert "second" not in said
+
+
+def test_a_model_that_is_taken_is_sent_once(device: Device) -> None:
+    """What is supported is asked only where a model was refused."""
+    model = identity_model()
+    with Compilation(model, device) as compilation:
+        compilation.build()
+        assert compilation.report is not None
+        sent = device_pb2.PrepareModelRequest(
+            model=wire.model_message(model.graph), config=wire.model_config_message(ModelConfig()), request_id=bytes(16)
+        )
+        assert compilation.report.sent_bytes == sent.ByteSize()
 
 
 def test_supported_operations_of_an_unfinished_model(device: Device) -> None:

@@ -4,8 +4,6 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from typing_extensions import Buffer
-
 from nnrt_hdi.backend import (
     Backend,
     Cancellation,
@@ -16,6 +14,7 @@ from nnrt_hdi.backend import (
     PreparedModel,
     Support,
 )
+from nnrt_hdi.container import Part
 from nnrt_hdi.enums import DeviceType
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, OperationFailed, UnavailableDevice
 from nnrt_hdi.graph import Graph
@@ -41,10 +40,10 @@ class _Model(PreparedModel):
             cancellation.check()
         return [inputs[0]]
 
-    def export(self) -> list[bytes]:
+    def export(self) -> list[Part]:
         if self._fault == b"export":
             raise OperationFailed("the accelerator does not give the model away")
-        return [b"compiled"]
+        return [Part.of(b"compiled")]
 
     def input_ranges(self) -> list[DimRange]:
         if self._fault == b"ranges":
@@ -73,7 +72,7 @@ class _Faulty(Backend):
             threading.Event().wait(0.02)
         return _Model(graph.input_specs, graph.output_specs, fault)
 
-    def restore(self, cache: Sequence[Buffer], config: ModelConfig) -> PreparedModel:
+    def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
         raise InvalidFile("the accelerator does not take back what it gave")
 
 

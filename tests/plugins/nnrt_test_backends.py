@@ -22,6 +22,7 @@ from nnrt_hdi.backend import (
     PreparedModel,
     Support,
 )
+from nnrt_hdi.container import Part
 from nnrt_hdi.enums import DeviceType, NodeType
 from nnrt_hdi.errors import InvalidFile, OperationFailed, Unsupported
 from nnrt_hdi.graph import Graph
@@ -45,8 +46,8 @@ class _Model(PreparedModel):
         _log.info("run started with %s", inputs[0].flat[0])
         return self._run(inputs, cancellation)
 
-    def export(self) -> Sequence[bytes | memoryview]:
-        return [b"compiled", bytes(range(256)) * 4096]
+    def export(self) -> Sequence[Part]:
+        return [Part.of(b"compiled"), Part.of(bytes(range(256)) * 4096)]
 
     def input_ranges(self) -> list[DimRange]:
         return [
@@ -85,8 +86,8 @@ class _Backend(Backend):
         self._exported = graph.input_specs
         return _Model(graph.input_specs, graph.output_specs, self._run)
 
-    def restore(self, cache: Sequence[bytes | memoryview], config: ModelConfig) -> PreparedModel:
-        if list(cache) != list(_Model((), (), self._run).export()):
+    def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
+        if list(parts) != list(_Model((), (), self._run).export()):
             raise InvalidFile("this is no model of the test backend")
         return _Model(self._exported, self._exported, self._run)
 

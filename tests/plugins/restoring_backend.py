@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from nnrt_backend_reference import create as create_reference
-from typing_extensions import Buffer
 
 from nnrt_hdi.backend import Backend, Cancellation, Capabilities, DeviceInfo, ModelConfig, PreparedModel, Support
+from nnrt_hdi.container import Part
 from nnrt_hdi.enums import DeviceType
 from nnrt_hdi.errors import InvalidFile, OperationFailed
 from nnrt_hdi.graph import Graph
@@ -29,9 +29,9 @@ class _Model(PreparedModel):
     def run(self, inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
         return self._prepared.run(inputs, cancellation)
 
-    def export(self) -> list[bytes]:
+    def export(self) -> list[Part]:
         self._backend.meet("exporting")
-        return [b"small", b"".join(packed_graph(self._graph))]
+        return [Part.of(b"small"), Part.of(b"".join(packed_graph(self._graph)))]
 
     def close(self) -> None:
         self._prepared.close()
@@ -70,13 +70,13 @@ class _Restoring(Backend):
         progress(1.0)
         return _Model(self, graph)
 
-    def restore(self, cache: Sequence[Buffer], config: ModelConfig) -> PreparedModel:
+    def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
         self.meet("restoring")
-        if len(cache) == 1 and bytes(cache[0]).startswith(VENDOR_MAGIC):
-            return _Model(self, unpacked_graph(memoryview(cache[0])[len(VENDOR_MAGIC) :]))
-        if len(cache) != 2 or bytes(cache[0]) != b"small":
+        if len(parts) == 1 and bytes(parts[0].data).startswith(VENDOR_MAGIC):
+            return _Model(self, unpacked_graph(parts[0].data[len(VENDOR_MAGIC) :]))
+        if len(parts) != 2 or bytes(parts[0].data) != b"small":
             raise InvalidFile("this is no model of the restoring backend")
-        return _Model(self, unpacked_graph(cache[1]))
+        return _Model(self, unpacked_graph(parts[1].data))
 
 
 def restoring(options: Mapping[str, str]) -> Backend:

@@ -15,6 +15,7 @@ from nnrt_device_service.device import Device
 from nnrt_device_service.session import Origin, Prepared, Session
 from nnrt_device_service.settings import Settings
 from nnrt_device_service.store import SUFFIX
+from nnrt_hdi import wire
 from nnrt_hdi.backend import Backend, Cancellation, ModelConfig
 from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, Constant, Graph
 
@@ -53,9 +54,8 @@ def ask(
         for index, constant in graph.constants.items()
     }
     reached = [] if stages is None else stages
-    return device.prepare(
-        session, replace(graph, constants=constants), config or ModelConfig(), lambda stage, _: reached.append(stage)
-    )
+    sent = wire.SentModel(wire.model_message(replace(graph, constants=constants)))
+    return device.prepare(session, sent, config or ModelConfig(), lambda stage, _: reached.append(stage))
 
 
 def prepared(

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -19,7 +20,9 @@ from nnrt_device_service.constants import MissingConstants
 from nnrt_device_service.device import Device
 from nnrt_device_service.session import Origin, Prepared
 from nnrt_device_service.store import SUFFIX
+from nnrt_hdi import wire
 from nnrt_hdi.backend import Capabilities, ModelConfig, PreparedModel
+from nnrt_hdi.container import Part
 from nnrt_hdi.enums import PerformanceMode, Priority
 from nnrt_hdi.errors import InvalidFile, InvalidPath, OperationFailed, OperationForbidden, OutOfMemory
 from nnrt_hdi.graph import Graph
@@ -66,7 +69,9 @@ def test_only_the_owner_may_look_at_it(directory: Path) -> None:
         {"backend": StoringBackend(backend_name="stowing")},
         {"backend": StoringBackend(vendor_name="another")},
         {"backend": StoringBackend(device_name="its other chip")},
+        {"backend": StoringBackend(capabilities=Capabilities(True, True, True, False, True))},  # type: ignore[arg-type]
         {"option": ("precision=low",)},
+        {"tensor_bytes": 1 << 20},
         {"config": ModelConfig(enable_float16=True)},
         {"config": ModelConfig(mode=PerformanceMode.LOW)},
         {"config": ModelConfig(extensions={"a": b"1"})},
@@ -79,7 +84,9 @@ def test_only_the_owner_may_look_at_it(directory: Path) -> None:
         "backend",
         "vendor",
         "device",
+        "capabilities",
         "option",
+        "limit",
         "float16",
         "mode",
         "extension",
@@ -101,9 +108,28 @@ def test_what_is_shared(directory: Path) -> None:
     """What has its effect when a model runs is no part of it, and reaches the backend."""
     assert origin(device_on(directory), graph()) is COMPILED
     backend = StoringBackend()
-    device = device_on(directory, backend, name="rack7-slot2", tensor_bytes=12_345)
+    device = device_on(directory, backend, name="rack7-slot2", session_bytes=1 << 20)
     assert origin(device, graph(), ModelConfig(priority=Priority.HIGH, max_tensor_bytes=12_345)) is STORED
     assert [(config.priority, config.max_tensor_bytes) for config in backend.restored] == [(Priority.HIGH, 12_345)]
+
+
+def test_another_version_checks_again(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert origin(device_on(directory), graph()) is COMPILED
+    monkeypatch.setattr("nnrt_device_service.device.__version__", "another")
+    assert [origin(device_on(directory), graph()) for _ in range(2)] == [COMPILED, STORED]
+
+
+def test_what_is_stored_is_neither_read_nor_checked(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is what makes it cheap: it was checked when it was stored."""
+    assert origin(device_on(directory), graph()) is COMPILED
+    device, model = device_on(directory), graph()
+
+    def too_expensive(*_: object) -> NoReturn:
+        raise AssertionError("it was read or checked again")
+
+    monkeypatch.setattr(wire, "graph", too_expensive)
+    monkeypatch.setattr(StoringBackend, "supported", too_expensive)
+    assert origin(device, model) is STORED
 
 
 def test_sessions_that_want_the_same_new_model(directory: Path, tmp_path: Path) -> None:
@@ -223,7 +249,7 @@ class Refusing(StoringBackend):
         super().__init__()
         self._error = error
 
-    def restore(self, cache: Sequence[bytes | memoryview], config: ModelConfig) -> PreparedModel:
+    def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
         raise self._error
 
 
@@ -249,7 +275,7 @@ def test_a_backend_without_memory_keeps_the_file(
 class Mistaken(StoringBackend):
     """Restores another model than the file holds."""
 
-    def restore(self, cache: Sequence[bytes | memoryview], config: ModelConfig) -> PreparedModel:
+    def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
         return StoringModel(graph(elements=7))
 
 
@@ -265,17 +291,27 @@ class Unexportable(StoringBackend):
         model.export = self._export  # type: ignore[method-assign]
         return model
 
-    def _export(self) -> Sequence[bytes | memoryview]:
+    def _export(self) -> Sequence[Part]:
         raise ZeroDivisionError("the vendor's mistake")
 
 
 class Split(Unexportable):
-    def _export(self) -> Sequence[bytes | memoryview]:
-        return [b""] * 101
+    def _export(self) -> Sequence[Part]:
+        return [Part.of(b"")] * 101
+
+
+class Bare(Unexportable):
+    def _export(self) -> Sequence[Part]:
+        return [b"bytes that are no part"]  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize(
-    ("backend", "said"), [(Unexportable(), "the vendor's mistake"), (Split(), "it has 101 parts, not 1..100")]
+    ("backend", "said"),
+    [
+        (Unexportable(), "the vendor's mistake"),
+        (Split(), "it has 101 parts, not 1..100"),
+        (Bare(), "the backend failed to export it"),
+    ],
 )
 def test_a_model_that_can_not_be_exported(
     directory: Path, caplog: pytest.LogCaptureFixture, backend: StoringBackend, said: str

@@ -7,6 +7,7 @@ from nnrt_backend_reference.kernels import KERNELS
 from nnrt_backend_reference.program import Program
 from nnrt_hdi import __version__
 from nnrt_hdi.backend import Backend, Capabilities, DeviceInfo, ModelConfig, Support
+from nnrt_hdi.container import Part
 from nnrt_hdi.enums import DeviceType
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, NnrtError, OutOfMemory, Unsupported
 from nnrt_hdi.graph import Graph
@@ -58,14 +59,14 @@ class ReferenceBackend(Backend):
         progress(1.0)
         return program
 
-    def restore(self, cache: Sequence[bytes | memoryview], config: ModelConfig) -> Program:
+    def restore(self, parts: Sequence[Part], config: ModelConfig) -> Program:
         """Inference is not believed but done again: what it says of shapes is what kernels and limits rely on.
 
         Raises OutOfMemory for a sound model that is too large for the daemon.
         """
         _refuse_extensions(config)
         try:
-            graph, enable_float16 = read_exported(cache)
+            graph, enable_float16 = read_exported(parts)
             self._require_supported(graph)
             return Program(graph, config.max_tensor_bytes, enable_float16=enable_float16)
         except (InvalidFile, OutOfMemory):

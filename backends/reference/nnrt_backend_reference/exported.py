@@ -20,37 +20,40 @@ _OWN_PARTS = 64
 _OWN_PART_BYTES = 1 << 20
 
 
-def exported(graph: Graph, *, enable_float16: bool) -> list[bytes | memoryview]:
+def exported(graph: Graph, *, enable_float16: bool) -> list[Part]:
     """The parts of a program."""
     about = {"graph": described_graph(graph), "float16": enable_float16}
-    constants = {sha256: part.data for sha256, part in constant_parts(graph).items()}
-    sizes = {sha256: data.nbytes for sha256, data in constants.items()}
-    parts: list[bytes | memoryview] = [b"".join(packed(KIND, about, []))]
-    for together in _placed(sizes):
+    constants = constant_parts(graph)
+    parts = [Part.of(b"".join(packed(KIND, about, [])))]
+    for together in _placed({sha256: part.data.nbytes for sha256, part in constants.items()}):
         if len(together) == 1:
             parts.append(constants[together[0]])
         else:
-            parts.append(b"".join(piece for sha256 in together for piece in _padded(constants[sha256])))
+            parts.append(Part.of(b"".join(piece for sha256 in together for piece in _padded(constants[sha256].data))))
     return parts
 
 
-def read_exported(parts: Sequence[bytes | memoryview]) -> tuple[Graph, bool]:
+def read_exported(parts: Sequence[Part]) -> tuple[Graph, bool]:
     """The graph of a program, its constants as views of the parts, and whether it computes in FLOAT16.
 
     Raises InvalidFile for anything but what `exported` gave.
     """
     if not parts:
         raise InvalidFile("there are no parts; give those that were exported")
-    about, _ = unpacked(KIND, parts[0])
+    about, _ = unpacked(KIND, parts[0].data)
     graph, enable_float16 = about.get("graph"), about.get("float16")
     if not isinstance(enable_float16, bool):
         raise InvalidFile("it does not say whether it computes in FLOAT16")
-    placed = _placed(_sizes(graph))
+    sizes = _sizes(graph)
+    placed = _placed(sizes)
     if len(parts) != 1 + len(placed):
         raise InvalidFile(f"there are {len(parts)} parts; it has {1 + len(placed)}")
     constants: dict[bytes, Part] = {}
     for number, (together, part) in enumerate(zip(placed, parts[1:], strict=True), 1):
-        constants |= _constants(number, together, memoryview(part), _sizes(graph))
+        if together == [part.sha256]:
+            constants[part.sha256] = part
+        else:
+            constants |= _constants(number, together, part.data, sizes)
     return read_graph(graph, constants), enable_float16
 
 

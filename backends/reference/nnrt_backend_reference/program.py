@@ -12,6 +12,7 @@ from nnrt_backend_reference.kernels import KERNELS
 from nnrt_backend_reference.kernels.kernel import AnyArray, Call, Kernel, require_memory
 from nnrt_backend_reference.quantized import on_real_numbers
 from nnrt_hdi.backend import Cancellation, DimRange, PreparedModel
+from nnrt_hdi.container import Part
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfMemory
 from nnrt_hdi.graph import Graph
@@ -72,7 +73,7 @@ class Program(PreparedModel):
                 self._run_step(step, values, specs)
         return self._own_outputs(values)
 
-    def export(self) -> Sequence[bytes | memoryview]:
+    def export(self) -> Sequence[Part]:
         return exported(self._graph, enable_float16=self._enable_float16)
 
     def input_ranges(self) -> list[DimRange]:
