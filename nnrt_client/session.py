@@ -40,8 +40,6 @@ from nnrt_hdi.errors import (
     SaveCacheFailed,
     UnavailableDevice,
 )
-from nnrt_hdi.graph import Graph
-from nnrt_hdi.graph_file import graph_digest
 from nnrt_hdi.tensor import NUMPY_DTYPES
 
 _log = logging.getLogger(__name__)
@@ -234,7 +232,7 @@ def _built(
         return _build(Compilation.from_offline_buffer(opened.data, device), options, None, progress)
     directory = None
     if root is not None and device.capabilities.model_cache:
-        directory = _made(root / _cache_name(model.graph, options))
+        directory = _made(root / _cache_name(model, options))
     try:
         return _build(Compilation(model, device), options, directory, progress)
     except InvalidFile as error:
@@ -269,9 +267,9 @@ def _build(
     return compilation
 
 
-def _cache_name(graph: Graph, options: Options) -> str:
+def _cache_name(model: Model, options: Options) -> str:
     """Of the model, and of the options it is compiled with: those of a cache can't be changed."""
-    name = graph_digest(graph).hex()
+    name = model.digest.hex()
     extensions = {key: value.hex() for key, value in options.extensions.items()}
     chosen = [bool(options.float16), int(options.mode or 0), extensions]
     if not any(chosen):

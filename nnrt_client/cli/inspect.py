@@ -68,7 +68,7 @@ def _about(path: Path, found: OpenedModel) -> dict[str, Any]:
             "backend": target.backend,
             "backend_version": target.backend_version,
         },
-        "digest": compiled.graph_digest.hex(),
+        "digest": compiled.source_digest.hex(),
         "float16": compiled.config.enable_float16,
         "performance_mode": compiled.config.mode.name,
     }
