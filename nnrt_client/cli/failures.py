@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from nnrt_client.cli.printing import shown
+from nnrt_client.cli.printing import one_line
 from nnrt_hdi.errors import NnrtError
 
 INTERRUPTED = 130
@@ -18,11 +18,11 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except NnrtError as error:
-            raise click.ClickException(shown(str(error))) from error
+            raise click.ClickException(one_line(str(error))) from error
         except OSError as error:
             if error.errno == errno.EPIPE:  # Nobody reads any more, which is no failure of ours; click ends quietly.
                 raise
-            raise click.ClickException(shown(str(error))) from error
+            raise click.ClickException(one_line(str(error))) from error
         except MemoryError as error:
             raise click.ClickException("there is not enough memory") from error
         except KeyboardInterrupt as error:

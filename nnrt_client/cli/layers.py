@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 Edge = tuple[int, int]
-Point = tuple[float, float]
 
 BEND_WIDTH = 14.0
 GAP = 26.0

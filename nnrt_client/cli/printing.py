@@ -31,11 +31,17 @@ def shown(text: str) -> str:
     )
 
 
+def one_line(message: str) -> str:
+    """A message as `shown` has it, but that what it lists on lines of their own is listed behind it."""
+    first, *listed = message.split("\n")
+    return shown(f"{first} {'; '.join(line.strip() for line in listed)}".rstrip())
+
+
 class OneLine(logging.Formatter):
-    """Messages as `shown` has them."""
+    """Each message on one line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return shown(super().format(record))
+        return one_line(super().format(record))
 
 
 def print_line(text: str) -> None:

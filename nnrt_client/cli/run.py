@@ -86,8 +86,8 @@ def _written(directory: Path, outputs: dict[str, Array]) -> dict[str, Path]:
     files: dict[str, Path] = {}
     for index, (name, array) in enumerate(outputs.items()):
         path = directory / f"{_file_name(name, index)}.npy"
-        if path in files.values():
-            path = directory / f"{_file_name(name, index)}-{index}.npy"
+        while path in files.values():
+            path = path.with_name(f"{path.stem}-{index}.npy")
         container.write(path, _npy(array))
         files[name] = path
     return files

@@ -12,7 +12,7 @@ from nnrt_client.opened_model import Kind, open_model
 
 pytest.importorskip("nnrt_client.onnx_import", reason="the import of ONNX models is not in this version")
 
-from onnx import TensorProto, checker, helper, numpy_helper
+from onnx import TensorProto, checker, helper, load_model, numpy_helper
 
 WEIGHT = np.array([[1, -1], [2, 0], [0, 3]], np.float32)
 
@@ -67,6 +67,20 @@ def test_commands(shared_daemon: DaemonProcess, restoring_daemon: DaemonProcess,
 def test_a_session(shared_daemon: DaemonProcess, path: Path) -> None:
     with load(path, shared_daemon.address) as session:
         assert session.run({"x": [[1, 1, 1]]})["y"].tolist() == [[3, 2]]
+
+
+def test_what_can_not_be_imported(path: Path) -> None:
+    """Every node is named, on one line."""
+    model = load_model(path)
+    model.graph.node.extend(
+        [helper.make_node("Strange", ["y"], [f"z{at}"], name=f"strange{at}", domain="far.away") for at in range(2)]
+    )
+    model.graph.output.extend([helper.make_tensor_value_info(f"z{at}", TensorProto.FLOAT, None) for at in range(2)])
+    model.opset_import.append(helper.make_opsetid("far.away", 1))
+    path.write_bytes(model.SerializeToString())
+    message = refused(1, "inspect", path)
+    assert "strange0" in message
+    assert "strange1" in message
 
 
 def test_a_damaged_file(path: Path) -> None:
