@@ -116,6 +116,8 @@ def kind_of(data: Buffer) -> str:
 
 def write(path: Path, pieces: Iterable[Buffer]) -> None:
     """Write a file that is complete when it appears, in place of an earlier one. Raises OSError, and leaves nothing."""
+    if path.exists() and not (path.is_file() or path.is_dir()):  # Who may do everything would replace /dev/null.
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
     # Not made from the name, which may be as long as names can be.
     beside = path.with_name(f"{TEMPORARY_PREFIX}{secrets.token_hex(16)}{TEMPORARY_SUFFIX}")
     try:

@@ -22,7 +22,8 @@ class Commands(click.Group):
         except OSError as error:
             if error.errno == errno.EPIPE:  # Nobody reads any more, which is no failure of ours; click ends quietly.
                 raise
-            raise click.ClickException(one_line(str(error))) from error
+            named = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+            raise click.ClickException(one_line(named)) from error
         except MemoryError as error:
             raise click.ClickException("there is not enough memory") from error
         except KeyboardInterrupt as error:

@@ -1,5 +1,6 @@
 """`nnrt inspect`, `nnrt explain`, and the page that draws a graph."""
 
+import os
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
@@ -107,6 +108,14 @@ def test_no_model(tmp_path: Path, content: bytes | None, message: str) -> None:
 
 def test_a_directory_is_no_model(tmp_path: Path) -> None:
     assert "no regular file" in refused(1, "inspect", tmp_path)
+
+
+def test_no_device_file_is_replaced(conv: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    message = refused(1, "inspect", conv, "--html", tmp_path / "pipe")
+    assert message == f"Error: {tmp_path}/pipe: it is no regular file"
+    assert (tmp_path / "pipe").is_fifo()
+    assert "No such file or directory" in refused(1, "inspect", conv, "--html", tmp_path / "no" / "page")
 
 
 def test_foreign_names_reach_no_terminal(tmp_path: Path, shared_daemon: DaemonProcess) -> None:
