@@ -34,6 +34,7 @@ from nnrt_client.model import Model, ModelTensor
 from nnrt_client.process_runtime import connect, disconnect
 from nnrt_client.quant_param import QuantParam
 from nnrt_client.runtime import Runtime
+from nnrt_client.session import Session, load
 from nnrt_client.settings import Settings
 from nnrt_client.tensor import Tensor
 from nnrt_client.tensor_desc import TensorDesc
@@ -91,6 +92,7 @@ __all__ = [
     "ReturnCode",
     "Runtime",
     "SaveCacheFailed",
+    "Session",
     "Settings",
     "Support",
     "Tensor",
@@ -101,4 +103,5 @@ __all__ = [
     "Unsupported",
     "connect",
     "disconnect",
+    "load",
 ]

@@ -268,8 +268,14 @@ class Model:
         the file is missing or not accessible, InvalidFile where it is no such file, or damaged.
         """
         graph = model_file.read(path)
+        with model_file.named(path):
+            return cls.from_graph(graph)
+
+    @classmethod
+    def from_graph(cls, graph: Graph) -> Self:
+        """The finished model that has this graph. Raises InvalidFile for one that no model has."""
         model = cls(graph.name)
-        model._tensors, model._operations = model_file.records(path, graph)
+        model._tensors, model._operations = model_file.records(graph)
         model._inputs, model._outputs, model._graph = graph.inputs, graph.outputs, graph
         model._is_finished = True
         return model

@@ -19,33 +19,31 @@ _PATH_ERRORS = (FileNotFoundError, IsADirectoryError, NotADirectoryError, Permis
 
 def write(path: str | PathLike[str], graph: Graph) -> None:
     """Write a graph into a file that is complete when it appears. Raises InvalidPath or OperationFailed."""
-    with _named(path):
+    with named(path):
         container.write(Path(path), packed_graph(graph))
 
 
 def read(path: str | PathLike[str]) -> Graph:
     """The graph in a file. Raises InvalidPath, InvalidFile, OutOfMemory or OperationFailed."""
-    with _named(path):
+    with named(path):
         try:
             return unpacked_graph(container.read(Path(path)))
         except MemoryError as error:
             raise OutOfMemory("there is no memory for it") from error
 
 
-def records(path: str | PathLike[str], graph: Graph) -> tuple[list[TensorRecord], list[OperationRecord]]:
+def records(graph: Graph) -> tuple[list[TensorRecord], list[OperationRecord]]:
     """What a model would keep of a graph's tensors and operations. Raises InvalidFile for what no model has."""
-    with _named(path):
-        try:
-            tensors = [TensorRecord(TensorDesc.from_spec(spec), quant=spec.quant) for spec in graph.tensors]
-        except NnrtError as error:
-            raise InvalidFile(error.message, place=error.place) from error
-        for index, constant in graph.constants.items():
-            tensors[index].data = constant.data
-        operations = [
-            OperationRecord(_operation_of(node), node.inputs, node.outputs, node.attrs, node.name)
-            for node in graph.nodes
-        ]
-        return tensors, operations
+    try:
+        tensors = [TensorRecord(TensorDesc.from_spec(spec), quant=spec.quant) for spec in graph.tensors]
+    except NnrtError as error:
+        raise InvalidFile(error.message, place=error.place) from error
+    for index, constant in graph.constants.items():
+        tensors[index].data = constant.data
+    operations = [
+        OperationRecord(_operation_of(node), node.inputs, node.outputs, node.attrs, node.name) for node in graph.nodes
+    ]
+    return tensors, operations
 
 
 def _operation_of(node: Node) -> Operation:
@@ -58,7 +56,7 @@ def _operation_of(node: Node) -> Operation:
 
 
 @contextmanager
-def _named(path: str | PathLike[str]) -> Iterator[None]:
+def named(path: str | PathLike[str]) -> Iterator[None]:
     """Errors of the system as NNRt's, and the path in all."""
     try:
         yield

@@ -13,6 +13,12 @@ def addresses_from_environment() -> tuple[str, ...]:
     return tuple(address.strip() for address in os.environ.get(DEVICES_VARIABLE, "").split(",") if address.strip())
 
 
+def addresses_to_ask_for(device: str | int | None) -> tuple[str, ...]:
+    """Where a device may be: at its address if it is given by one, else at those of NNRT_DEVICES."""
+    # A name has no colon; an address always has one.
+    return (device,) if isinstance(device, str) and ":" in device else addresses_from_environment()
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Bounds of a Runtime, in seconds."""

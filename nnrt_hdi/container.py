@@ -108,8 +108,16 @@ def is_packed(data: Buffer) -> bool:
     return bytes(_flat(data)[: len(MAGIC)]) == MAGIC
 
 
+def kind_of(data: Buffer) -> str:
+    """Which kind of file of this module bytes are. Raises InvalidFile unless they begin like one."""
+    manifest, _ = _manifest(_flat(data))
+    return str(manifest.get("kind"))
+
+
 def write(path: Path, pieces: Iterable[Buffer]) -> None:
     """Write a file that is complete when it appears, in place of an earlier one. Raises OSError, and leaves nothing."""
+    if path.exists() and not (path.is_file() or path.is_dir()):  # Who may do everything would replace /dev/null.
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
     # Not made from the name, which may be as long as names can be.
     beside = path.with_name(f"{TEMPORARY_PREFIX}{secrets.token_hex(16)}{TEMPORARY_SUFFIX}")
     try:

@@ -5,21 +5,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from networks import convolution_model
 
+from cli.command import NOBODY, nnrt
 from nnrt_client import Compilation, Executor, Runtime
-from nnrt_client.cli import main as nnrt
 from nnrt_hdi.compiled import CompiledModel
 from nnrt_hdi.enums import PerformanceMode
 
-NOBODY = "127.0.0.1:1"
-
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(nnrt, ["compile", *map(str, arguments)])
+    return nnrt("compile", *arguments)
 
 
 @pytest.fixture
@@ -47,6 +45,13 @@ def test_compiles(restoring_daemon: DaemonProcess, saved: Path, tmp_path: Path) 
                 with Executor(compilation) as executor:
                     answers.append(executor.run_sync([image])[0])
     np.testing.assert_array_equal(answers[0], answers[1])
+
+
+def test_an_offline_model_is_compiled_already(restoring_daemon: DaemonProcess, saved: Path, tmp_path: Path) -> None:
+    assert run(saved, "--device", restoring_daemon.address, "-o", tmp_path / "compiled").exit_code == 0
+    result = run(tmp_path / "compiled", "--device", restoring_daemon.address, "-o", tmp_path / "again")
+    assert result.exit_code == 1
+    assert "it is compiled already" in result.stderr
 
 
 def test_options_and_json(
@@ -85,8 +90,7 @@ def test_options_and_json(
         (("model", "--device", NOBODY, "-o", "out", "--extension", "x"), "'x' is not NAME=VALUE"),
     ],
 )
-def test_wrong_use(arguments: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NNRT_DEVICES", raising=False)
+def test_wrong_use(arguments: tuple[str, ...], message: str) -> None:
     result = run(*arguments)
     assert result.exit_code == 2
     assert message in result.output

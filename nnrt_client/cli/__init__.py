@@ -1,0 +1,34 @@
+"""The command `nnrt`: what an operator or a developer asks from a shell."""
+
+import logging
+import sys
+
+import click
+
+from nnrt_client.cli.bench import bench
+from nnrt_client.cli.compare import compare
+from nnrt_client.cli.compile import compile_model
+from nnrt_client.cli.devices import devices
+from nnrt_client.cli.explain import explain
+from nnrt_client.cli.failures import Commands
+from nnrt_client.cli.inspect import inspect
+from nnrt_client.cli.printing import OneLine
+from nnrt_client.cli.run import run
+from nnrt_hdi import __version__
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="nnrt")
+def main() -> None:
+    """Run neural networks on devices in other processes and on other hosts.
+
+    A MODEL is an ONNX file, a model saved by Model.save, or an offline model made by `nnrt compile`. Exit codes: 0 when
+    all is well, 1 when something fails, 2 for wrong use, 130 when interrupted.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(OneLine("%(levelname)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+
+
+for _command in (devices, inspect, explain, compile_model, run, bench, compare):
+    main.add_command(_command)

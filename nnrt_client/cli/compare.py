@@ -1,0 +1,147 @@
+"""`nnrt compare`: whether two devices compute the same, and if not, from which operator on."""
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nnrt_client.cli.difference import Difference, Tolerance, difference, first_difference
+from nnrt_client.cli.inputs import gathered
+from nnrt_client.cli.options import (
+    Shapes,
+    build_timeout_option,
+    device_option,
+    float16_option,
+    input_option,
+    json_option,
+    model_argument,
+    opened,
+    runtime_for,
+    seed_option,
+    shape_option,
+)
+from nnrt_client.cli.printing import build_bar, print_json, print_line, print_table
+from nnrt_client.device import Device
+from nnrt_client.opened_model import OpenedModel
+from nnrt_client.session import load
+from nnrt_client.settings import Settings
+from nnrt_hdi.tensor import Array
+
+_NOT_NEGATIVE = click.FloatRange(min=0)
+
+
+@click.command()
+@model_argument
+@device_option(required=True, multiple=True)
+@input_option
+@shape_option
+@seed_option
+@click.option("--rtol", type=_NOT_NEGATIVE, default=1e-3, show_default=True, help="Relative tolerance.")
+@click.option("--atol", type=_NOT_NEGATIVE, default=1e-5, show_default=True, help="Absolute tolerance.")
+@float16_option
+@build_timeout_option
+@json_option
+def compare(
+    model: Path,
+    devices: tuple[str, ...],
+    given: tuple[str, ...],
+    shapes: Shapes,
+    seed: int,
+    rtol: float,
+    atol: float,
+    float16: bool,
+    timeout: float,
+    as_json: bool,
+) -> None:
+    """Run MODEL on two devices with the same inputs, and name the first operator whose result differs.
+
+    Give --device twice. Results differ where |a - b| > atol + rtol |a|, a being that of the first device; inputs
+    without --input are random. Exit code 1 if an output differs.
+    """
+    if len(devices) != 2:
+        raise click.UsageError(f"--device is given {len(devices)} times; give two devices")
+    settings = Settings(build_timeout_s=timeout)
+    with ExitStack() as stack:
+        runtimes = [stack.enter_context(runtime_for(device, settings)) for device in devices]
+        found = opened(model, shapes)
+        asked = [runtime.device(device) for runtime, device in zip(runtimes, devices, strict=True)]
+        outputs, arrays = _outputs(found, asked, given, dict(shapes), seed, float16)
+        tolerance = Tolerance(rtol, atol)
+        compared = {name: difference(outputs[0][name], outputs[1][name], tolerance) for name in outputs[0]}
+        differs = any(one.count for one in compared.values())
+        first = None
+        if differs and found.graph is not None:
+            with build_bar("looking for the operator:") as progress:
+                run = [partial(_run, device, float16) for device in asked]
+                first = first_difference(found.graph, run, _limit(asked), list(arrays.values()), tolerance, progress)
+    if as_json:
+        _print_json(asked, compared, first)
+    else:
+        _print(asked, compared, first, found)
+    if differs:
+        raise SystemExit(1)
+
+
+def _outputs(
+    found: OpenedModel,
+    asked: list[Device],
+    given: tuple[str, ...],
+    shapes: Mapping[str, tuple[int, ...]],
+    seed: int,
+    float16: bool,
+) -> tuple[list[dict[str, Array]], dict[str, Array]]:
+    """What the devices make of the same inputs, and those."""
+    outputs: list[dict[str, Array]] = []
+    arrays: dict[str, Array] = {}
+    for device in asked:
+        with build_bar(f"{device.name}:") as progress:
+            session = load(found, device, cache=False, progress=progress, float16=float16)
+        with session:
+            arrays = arrays or gathered(session, given, shapes, seed)
+            outputs.append(session.run(arrays))
+    return outputs, arrays
+
+
+def _run(device: Device, float16: bool, model: Any, arrays: list[Array]) -> list[Array]:
+    with load(model, device, cache=False, float16=float16) as session:
+        return list(session.run(arrays).values())
+
+
+def _limit(asked: list[Device]) -> int:
+    """How many bytes all of the devices send in one reply."""
+    return min(int(device.link().connection.welcome.limits.message_bytes) for device in asked)
+
+
+def _print_json(asked: list[Device], compared: dict[str, Difference], first: tuple[Any, Difference] | None) -> None:
+    operator = None
+    if first:
+        place, one = first
+        operator = {**place.described(), **one.described()}
+    print_json(
+        {
+            "devices": [device.name for device in asked],
+            "equal": not any(one.count for one in compared.values()),
+            "outputs": [{"name": name, **one.described()} for name, one in compared.items()],
+            "first_operator": operator,
+        }
+    )
+
+
+def _print(
+    asked: list[Device], compared: dict[str, Difference], first: tuple[Any, Difference] | None, found: OpenedModel
+) -> None:
+    rows = [(name, f"{one.largest:.3g}", f"{one.count} of {one.size}") for name, one in compared.items()]
+    print_table(("output", "largest difference", "elements that differ"), rows, right=("largest difference",))
+    names = " and ".join(device.name for device in asked)
+    if not any(one.count for one in compared.values()):
+        print_line(f"{names} agree")
+    elif first:
+        place, one = first
+        print_line(f"{names} differ first in {place}: {one}")
+    elif found.graph is None:
+        print_line(f"{names} differ; of an offline model the operators are not known")
+    else:
+        print_line(f"{names} differ, though each operator's result agrees when it is an output of the model itself")

@@ -1,0 +1,94 @@
+"""`nnrt compile`: an offline model of a model."""
+
+import time
+from pathlib import Path
+
+import click
+
+from nnrt_client.cli.options import (
+    Extension,
+    Shapes,
+    build_timeout_option,
+    device_option,
+    float16_option,
+    json_option,
+    model_argument,
+    opened,
+    runtime_for,
+    shape_option,
+)
+from nnrt_client.cli.printing import build_bar, print_json, print_line
+from nnrt_client.compilation import Compilation
+from nnrt_client.settings import Settings
+from nnrt_hdi import container
+from nnrt_hdi.compiled import Target
+from nnrt_hdi.enums import PerformanceMode
+from nnrt_hdi.errors import InvalidFile, InvalidPath, Unsupported
+
+
+@click.command("compile")
+@model_argument
+@device_option(required=True)
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The offline model to write.")
+@shape_option
+@float16_option
+@click.option(
+    "--performance-mode",
+    "mode",
+    type=click.Choice([mode.name for mode in PerformanceMode], case_sensitive=False),
+    help="What to trade speed against.",
+)
+@click.option("--extension", "extensions", type=Extension(), multiple=True, help="For the backend. May be repeated.")
+@build_timeout_option
+@json_option
+def compile_model(
+    model: Path,
+    device: str,
+    output: Path,
+    shapes: Shapes,
+    float16: bool,
+    mode: str | None,
+    extensions: tuple[tuple[str, bytes], ...],
+    timeout: float,
+    as_json: bool,
+) -> None:
+    """Compile MODEL for a kind of device, into a file that Compilation.from_offline_file loads.
+
+    The file appears when it is complete, in place of an earlier one. Exit code 1 if something fails.
+    """
+    started = time.monotonic()
+    with runtime_for(device, Settings(build_timeout_s=timeout)) as runtime:
+        if not output.absolute().parent.is_dir():
+            raise InvalidPath("there is no such directory", place=f"{output.parent}")
+        found = runtime.device(device)
+        if not found.capabilities.model_cache:
+            raise Unsupported(f"{found.name} does not export compiled models")
+        source = opened(model, shapes).model
+        if source is None:
+            raise InvalidFile("it is compiled already; give the model that it was made of", place=f"{model}")
+        with Compilation(source, found) as compilation:
+            if mode:
+                compilation.set_performance_mode(PerformanceMode[mode])
+            if float16:
+                compilation.enable_float16()
+            for extension in extensions:
+                compilation.add_extension_config(*extension)
+            with build_bar() as progress:
+                compilation.build(progress)
+            exported = compilation.export_cache()
+    container.write(output, [exported])
+    target = Target.of(found.info, found.name)
+    seconds = time.monotonic() - started
+    if as_json:
+        about = {
+            "file": str(output),
+            "size_bytes": len(exported),
+            "vendor": target.vendor,
+            "device_type": target.device_type.name,
+            "backend": target.backend,
+            "backend_version": target.backend_version,
+            "seconds": round(seconds, 3),
+        }
+        print_json(about)
+    else:
+        print_line(f"wrote {output}, {len(exported)} bytes, for {target.describe_kind()}, in {seconds:.1f} s")

@@ -1,0 +1,92 @@
+"""`nnrt devices`: which devices there are, and how they are."""
+
+import time
+from typing import Any
+
+import click
+
+from nnrt_client.cli.options import POSITIVE, json_option
+from nnrt_client.cli.printing import format_bytes, print_json, print_table
+from nnrt_client.device import Device
+from nnrt_client.runtime import Runtime
+from nnrt_client.settings import DEVICES_VARIABLE, Settings, addresses_from_environment
+from nnrt_hdi.backend import Capabilities
+
+# A device tells its load with each sign of life, four of which come in this time.
+_HEARTBEAT_TIMEOUT_S = 2.0
+_POLL_S = 0.01
+
+
+@click.command()
+@click.argument("addresses", nargs=-1, metavar="[ADDRESS]...")
+@json_option
+@click.option("--timeout", type=POSITIVE, default=5.0, show_default=True, help="Seconds that a daemon gets to answer.")
+def devices(addresses: tuple[str, ...], as_json: bool, timeout: float) -> None:
+    """List the devices that answer at ADDRESS (HOST:PORT or unix:PATH), else at those in NNRT_DEVICES.
+
+    Exit code 1 if one of them does not answer.
+    """
+    addresses = addresses or addresses_from_environment()
+    if not addresses:
+        raise click.UsageError(f"give an address, or set {DEVICES_VARIABLE} to addresses separated by commas")
+    settings = Settings(
+        connect_timeout_s=timeout, query_timeout_s=timeout, heartbeat_timeout_s=min(timeout, _HEARTBEAT_TIMEOUT_S)
+    )
+    with Runtime(addresses, settings) as runtime:
+        answers = runtime.answers()
+        found = [device for device in answers.values() if device]
+        _await_load(found, settings.heartbeat_timeout_s)
+        rows = [_described(device) for device in found]
+    if as_json:
+        print_json(rows)
+    elif rows:
+        columns = ("name", "vendor", "type", "status", "load", "address", "backend", "capabilities")
+        table = [[*(row[column] for column in columns[:4]), _load(row["load"])] for row in rows]
+        for cells, row in zip(table, rows, strict=True):
+            cells += [row["address"], row["backend"], ", ".join(row["capabilities"]) or "-"]
+        print_table(columns, table, whole=("name", "address"))
+    if None in answers.values():
+        raise SystemExit(1)
+
+
+def _await_load(found: list[Device], longest_s: float) -> None:
+    """Wait for the first sign of life of each; one that doesn't come has no load to show."""
+    deadline = time.monotonic() + longest_s
+    while time.monotonic() < deadline and any(device.is_connected and not _is_heard(device) for device in found):
+        time.sleep(_POLL_S)
+
+
+def _is_heard(device: Device) -> bool:
+    return device.state.sessions > 0  # Ours is one.
+
+
+def _described(device: Device) -> dict[str, Any]:
+    state = device.state
+    return {
+        "name": device.name,
+        "id": f"{device.id:016x}",
+        "vendor": device.info.vendor_name,
+        "type": device.type.name,
+        "status": device.status().name,
+        "load": {
+            "running": state.running,
+            "queued": state.queued,
+            "held_bytes": state.held_bytes,
+            "sessions": state.sessions,
+            "draining": state.is_draining,
+        }
+        if _is_heard(device)
+        else None,
+        "address": device.address,
+        "backend": f"{device.info.backend_name} {device.info.backend_version}",
+        "capabilities": [name for name in Capabilities.__slots__ if getattr(device.capabilities, name)],
+    }
+
+
+def _load(load: dict[str, Any] | None) -> str:
+    if load is None:
+        return "-"
+    draining = ", draining" if load["draining"] else ""
+    held = format_bytes(load["held_bytes"])
+    clients = f"{load['sessions']} client{'s' if load['sessions'] > 1 else ''}"
+    return f"{load['running']} running, {load['queued']} queued, {held}, {clients}{draining}"

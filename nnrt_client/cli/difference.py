@@ -1,0 +1,192 @@
+"""What two devices compute differently, and where in a model that begins."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from nnrt_client.build import Progress
+from nnrt_client.model import Model
+from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.graph import Graph
+from nnrt_hdi.ops.inference import infer_graph
+from nnrt_hdi.tensor import Array, TensorSpec
+
+# Runs a model on a device.
+Run = Callable[[Model, list[Array]], list[Array]]
+
+# As many results as are asked for in one run, besides what a reply has room for.
+_RESULTS_AT_A_TIME = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """Results a and b agree where |a - b| <= absolute + relative |a|."""
+
+    relative: float
+    absolute: float
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How two results differ: in how many elements of how many, by how much at most, and in which one most."""
+
+    count: int
+    size: int
+    largest: float
+    at: tuple[int, ...] = ()
+    values: tuple[float, float] = (0.0, 0.0)
+    shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+
+    def __str__(self) -> str:
+        if self.shapes:
+            return f"the shapes are {list(self.shapes[0])} and {list(self.shapes[1])}"
+        a, b = self.values
+        return f"{self.count} of {self.size} elements, most at {list(self.at)}, where they are {a:.7g} and {b:.7g}"
+
+    def described(self) -> dict[str, Any]:
+        """For --json."""
+        return {
+            "differing": self.count,
+            "elements": self.size,
+            "largest_difference": self.largest,
+            "at": list(self.at),
+            "values": list(self.values),
+            "shapes": [list(shape) for shape in self.shapes] if self.shapes else None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A result of an operator."""
+
+    graph: Graph
+    node: int
+    tensor: int
+
+    def __str__(self) -> str:
+        return self.graph.place(self.node)
+
+    def described(self) -> dict[str, Any]:
+        """For --json."""
+        node = self.graph.nodes[self.node]
+        return {
+            "index": self.node,
+            "type": node.type.name,
+            "name": node.name,
+            "output": self.graph.tensors[self.tensor].name,
+        }
+
+
+def difference(a: Array, b: Array, tolerance: Tolerance) -> Difference:
+    """How two results differ. What is not a number, and each infinity, agrees only with its like."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return Difference(max(a.size, b.size, 1), max(a.size, b.size, 1), np.inf, shapes=(a.shape, b.shape))
+    if not a.size:
+        return Difference(0, 0, 0.0)
+    # Large integers lose their last digits here; equal ones are equal all the same.
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        by = np.abs(x - y)
+        same = (a == b) | (np.isnan(x) & np.isnan(y))
+        by = np.where(same, 0.0, np.where(np.isnan(by), np.inf, by))
+        differs = ~same & ~(
+            np.isfinite(x) & np.isfinite(y) & (by <= tolerance.absolute + tolerance.relative * np.abs(x))
+        )
+    # The worst of those that count, for large numbers may be farther apart and still agree.
+    worst = np.unravel_index(int(np.argmax(np.where(differs, by, -1.0) if differs.any() else by)), a.shape)
+    at = tuple(int(index) for index in worst)
+    return Difference(int(differs.sum()), a.size, float(by.max()), at, (float(x[at]), float(y[at])))
+
+
+def first_difference(
+    graph: Graph,
+    runs: Sequence[Run],
+    limit_bytes: int,
+    inputs: Sequence[Array],
+    tolerance: Tolerance,
+    progress: Progress,
+) -> tuple[Place, Difference] | None:
+    """The first operator, in an order in which each comes after those it reads from, whose result differs.
+
+    The results are had as outputs of models made for it, a few operators at a time. None if all agree.
+    """
+    shaped = _with_shapes_of(graph, inputs)
+    done = 0
+    for nodes in _groups(shaped, limit_bytes):
+        progress("comparing", done / len(graph.nodes))
+        places = [Place(graph, node, tensor) for node in nodes for tensor in graph.nodes[node].outputs]
+        part, kept = part_of(graph, [place.tensor for place in places])
+        arrays = [array for index, array in zip(graph.inputs, inputs, strict=True) if index in kept]
+        results = [run(Model.from_graph(part), arrays) for run in runs]
+        for place, *pair in zip(places, *results, strict=True):
+            found = difference(pair[0], pair[1], tolerance)
+            if found.count:
+                return place, found
+        done += len(nodes)
+    return None
+
+
+def part_of(graph: Graph, outputs: Sequence[int]) -> tuple[Graph, Mapping[int, int]]:
+    """The part of a graph that computes these tensors, and the index there of each tensor that is in it.
+
+    It has those inputs that it needs, and all if it needs none, for every model has one.
+    """
+    producer = {tensor: index for index, node in enumerate(graph.nodes) for tensor in node.outputs}
+    needed: set[int] = set()
+    waiting = [producer[tensor] for tensor in outputs]
+    while waiting:
+        node = waiting.pop()
+        if node not in needed:
+            needed.add(node)
+            waiting += [producer[tensor] for tensor in graph.nodes[node].inputs if tensor in producer]
+    nodes = [graph.nodes[index] for index in sorted(needed)]
+    used = {tensor for node in nodes for tensor in (*node.inputs, *node.outputs)}
+    inputs = [index for index in graph.inputs if index in used] or list(graph.inputs)
+    kept = {index: new for new, index in enumerate(sorted(used.union(inputs)))}
+
+    def renumbered(indices: Sequence[int]) -> tuple[int, ...]:
+        return tuple(kept[index] for index in indices)
+
+    part = Graph(
+        tensors=tuple(graph.tensors[index] for index in kept),
+        nodes=tuple(replace(node, inputs=renumbered(node.inputs), outputs=renumbered(node.outputs)) for node in nodes),
+        inputs=renumbered(inputs),
+        outputs=renumbered(outputs),
+        constants={kept[index]: constant for index, constant in graph.constants.items() if index in kept},
+        name=graph.name,
+    )
+    return part, kept
+
+
+def _with_shapes_of(graph: Graph, inputs: Sequence[Array]) -> Graph:
+    """The graph as it is known when these are its inputs."""
+    tensors = list(graph.tensors)
+    for index, array in zip(graph.inputs, inputs, strict=True):
+        tensors[index] = tensors[index].with_shape(array.shape)
+    try:
+        return infer_graph(graph.with_tensors(tensors)).graph
+    except InvalidParameter:  # It is known better then by the device alone.
+        return graph
+
+
+def _groups(graph: Graph, limit_bytes: int) -> Iterator[list[int]]:
+    """The nodes in order, as many at a time as have room in one reply together."""
+    group: list[int] = []
+    results = size_bytes = 0
+    for index in graph.order:
+        specs = [graph.tensors[tensor] for tensor in graph.nodes[index].outputs]
+        own_bytes = sum(_size_bytes(spec, limit_bytes) for spec in specs)
+        if group and (results + len(specs) > _RESULTS_AT_A_TIME or size_bytes + own_bytes > limit_bytes // 2):
+            yield group
+            group, results, size_bytes = [], 0, 0
+        group.append(index)
+        results, size_bytes = results + len(specs), size_bytes + own_bytes
+    if group:
+        yield group
+
+
+def _size_bytes(spec: TensorSpec, unknown_bytes: int) -> int:
+    """Of a result whose size is known only in a run it is taken to be large."""
+    return unknown_bytes if spec.is_dynamic else spec.byte_size

@@ -1,0 +1,65 @@
+"""`nnrt explain`: what of a model a device runs, and why not the rest."""
+
+from pathlib import Path
+
+import click
+
+from nnrt_client.cli.options import (
+    Shapes,
+    device_option,
+    json_option,
+    model_argument,
+    opened,
+    runtime_for,
+    shape_option,
+)
+from nnrt_client.cli.printing import print_json, print_line, print_table
+from nnrt_client.settings import Settings
+from nnrt_hdi.errors import OperationFailed
+
+
+@click.command()
+@model_argument
+@device_option()
+@shape_option
+@json_option
+def explain(model: Path, device: str | None, shapes: Shapes, as_json: bool) -> None:
+    """Say for each operator of MODEL whether a device runs it, and if not, why. No weights are sent.
+
+    Exit code 1 if it does not run all of them.
+    """
+    with runtime_for(device, Settings()) as runtime:
+        found = opened(model, shapes)
+        if found.model is None:
+            raise OperationFailed(
+                "an offline model has no operators any more; explain what it was made of", place=f"{model}"
+            )
+        asked = runtime.device(device or 0)
+        answers = found.model.supported_operations(asked)
+    graph = found.model.graph
+    operators = [
+        {
+            "index": index,
+            "type": node.type.name,
+            "name": node.name,
+            "supported": not answer.reason,
+            "reason": answer.reason,
+        }
+        for index, (node, answer) in enumerate(zip(graph.nodes, answers, strict=True))
+    ]
+    refused = sum(not operator["supported"] for operator in operators)
+    if as_json:
+        print_json({"device": asked.name, "supported": not refused, "operators": operators})
+    else:
+        print_table(
+            ("", "operator", "name", "supported"),
+            [
+                (operator["index"], operator["type"], operator["name"], operator["reason"] or "yes")
+                for operator in operators
+            ],
+            right=("",),
+        )
+        told = f"does not run {refused} of them" if refused else "runs all of them"
+        print_line(f"{len(operators)} operators; {asked.name} {told}")
+    if refused:
+        raise SystemExit(1)

@@ -1,0 +1,103 @@
+"""Arguments and options that several commands have."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from nnrt_client.opened_model import Kind, OpenedModel, open_model
+from nnrt_client.runtime import Runtime
+from nnrt_client.settings import DEVICES_VARIABLE, Settings, addresses_to_ask_for
+
+_SHAPE = re.compile(r"\d+(,\d+)*")
+
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+class Named(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # Generic from click 8.4 on.
+    """NAME=VALUE, neither of them empty."""
+
+    name = "NAME=VALUE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        name, _, given = value.partition("=")
+        if not name or not given:
+            self.fail(f"{value!r} is not {self.name}.", param, ctx)
+        return self.read(name, given, param, ctx)
+
+    def read(self, name: str, given: str, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The pair, its value as the option has it."""
+        return name, given
+
+
+class Extension(Named):
+    """NAME=VALUE for a backend."""
+
+    def read(self, name: str, given: str, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return name, given.encode(errors="surrogateescape")
+
+
+class Shape(Named):
+    """NAME=1,3,224,224: the shape of an input."""
+
+    name = "NAME=DIM,..."
+
+    def read(self, name: str, given: str, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not _SHAPE.fullmatch(given):
+            self.fail(f"{given!r} is no shape; use whole numbers separated by commas.", param, ctx)
+        return name, tuple(int(dim) for dim in given.split(","))
+
+
+POSITIVE = click.FloatRange(min=0, min_open=True)
+
+model_argument = click.argument("model", type=click.Path(path_type=Path))
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+shape_option = click.option(
+    "--shape", "shapes", type=Shape(), multiple=True, help="Shape of an input with unknown dimensions. May be repeated."
+)
+input_option = click.option(
+    "--input",
+    "given",
+    multiple=True,
+    metavar="NAME=FILE",
+    help="An .npy or .png file for an input, or an .npz file with several, without NAME=. May be repeated.",
+)
+build_timeout_option = click.option(
+    "--timeout", type=POSITIVE, default=600.0, show_default=True, help="Seconds that compiling may take."
+)
+float16_option = click.option("--float16", is_flag=True, help="Compute in half precision.")
+cache_option = click.option(
+    "--cache/--no-cache", default=True, show_default=True, help="Keep the compiled model for the next time."
+)
+seed_option = click.option("--seed", default=0, show_default=True, help="Seed of the random numbers in other inputs.")
+
+
+def device_option(*, required: bool = False, multiple: bool = False) -> Callable[[CommandT], CommandT]:
+    """Which device."""
+    text = "HOST:PORT, unix:PATH, or a name among NNRT_DEVICES"
+    rest = "." if required else "; the first of NNRT_DEVICES if it is not given."
+    names = ("--device", "devices") if multiple else ("--device",)
+    return click.option(*names, metavar="DEVICE", required=required, multiple=multiple, help=f"{text}{rest}")
+
+
+def runtime_for(device: str | None, settings: Settings) -> Runtime:
+    """A runtime that can find a device. Raises UsageError where nobody says at which addresses."""
+    addresses = addresses_to_ask_for(device)
+    if not addresses:
+        what = "there is no device" if device is None else f"{device!r} is no address"
+        how = "give --device, or set" if device is None else "to find it by name set"
+        raise click.UsageError(f"{what}; {how} {DEVICES_VARIABLE}")
+    return Runtime(addresses, settings)
+
+
+def opened(model: Path, shapes: Shapes = ()) -> OpenedModel:
+    """The model of a command. The shapes of an offline one are settled; they count for its inputs all the same."""
+    if shapes:
+        found = open_model(model)
+        return found if found.kind is Kind.OFFLINE else open_model(model, dict(shapes))
+    return open_model(model)

@@ -1,0 +1,139 @@
+"""What the commands print. Text of devices, models and errors is foreign: it can't steer a terminal."""
+
+import json
+import logging
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import click
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from nnrt_client.build import Progress as BuildProgress
+from nnrt_client.tensor_desc import TensorDesc
+from nnrt_hdi.tensor import TensorSpec
+
+# Into a pipe or file goes the whole table, however wide.
+_WIDE = 10_000
+
+
+def shown(text: str) -> str:
+    """Text on one line, control characters and what turns the direction of writing spelled out."""
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape", "surrogatepass").decode()
+        for character in text
+    )
+
+
+def one_line(message: str) -> str:
+    """A message as `shown` has it, but that what it lists on lines of their own is listed behind it."""
+    first, *listed = message.split("\n")
+    return shown(f"{first} {'; '.join(line.strip() for line in listed)}".rstrip())
+
+
+class OneLine(logging.Formatter):
+    """Each message on one line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return one_line(super().format(record))
+
+
+def print_line(text: str) -> None:
+    """One line, whatever the text."""
+    click.echo(shown(text))
+
+
+def print_json(document: object) -> None:
+    """The one document of --json. Numbers that JSON doesn't have become null."""
+    click.echo(json.dumps(_finite(document), indent=2, allow_nan=False))
+
+
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], *, whole: Sequence[str] = (), right: Sequence[str] = ()
+) -> None:
+    """A table; columns that are `whole` are never broken, those that are `right` hold numbers."""
+    table = Table(box=box.SIMPLE)
+    for column in columns:
+        table.add_column(
+            column, no_wrap=column in whole, justify="right" if column in right else "left", overflow="fold"
+        )
+    for row in rows:
+        table.add_row(*(Text(shown(str(cell))) for cell in row))
+    Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False).print(table)
+
+
+@contextmanager
+def build_bar(what: str = "") -> Iterator[BuildProgress]:
+    """Where a build reports its progress: a bar, on a terminal."""
+    with _bars(TextColumn("{task.percentage:>3.0f}%")) as bars:
+        bar = bars.add_task("", total=1.0)
+
+        def advance(stage: str, fraction: float) -> None:
+            bars.update(bar, description=shown(f"{what} {stage}".strip()), completed=fraction)
+
+        yield advance
+
+
+@contextmanager
+def step_bar(total: int) -> Iterator["Steps"]:
+    """Where something done in steps reports them: a bar, on a terminal."""
+    with _bars(MofNCompleteColumn()) as bars:
+        yield Steps(bars, bars.add_task("", total=total))
+
+
+class Steps:
+    """A bar that advances step by step."""
+
+    def __init__(self, bars: Progress, bar: TaskID) -> None:
+        self._bars = bars
+        self._bar = bar
+
+    def begin(self, step: str) -> None:
+        self._bars.update(self._bar, description=step)
+
+    def end(self) -> None:
+        self._bars.advance(self._bar)
+
+
+def _bars(column: Any) -> Progress:
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        column,
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+
+
+def format_bytes(count: float) -> str:
+    """A size as people read it: 1.5 MiB."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"
+
+
+def described(tensor: TensorSpec | TensorDesc) -> dict[str, Any]:
+    """A tensor for --json: -1 stands for a dimension that varies."""
+    return {
+        "name": tensor.name,
+        "data_type": tensor.data_type.name,
+        "shape": list(tensor.shape or ()),
+        "format": tensor.format.name,
+    }
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

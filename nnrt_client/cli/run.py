@@ -1,0 +1,122 @@
+"""`nnrt run`: one run of a model on arrays and images out of files."""
+
+import io
+import re
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from typing_extensions import Buffer
+
+from nnrt_client.cli.inputs import gathered
+from nnrt_client.cli.options import (
+    Shapes,
+    build_timeout_option,
+    cache_option,
+    device_option,
+    float16_option,
+    input_option,
+    json_option,
+    model_argument,
+    opened,
+    runtime_for,
+    shape_option,
+)
+from nnrt_client.cli.printing import build_bar, print_json, print_line, print_table
+from nnrt_client.session import load
+from nnrt_client.settings import Settings
+from nnrt_hdi import container
+from nnrt_hdi.tensor import Array
+
+_NOT_IN_FILE_NAMES = re.compile(r"[^A-Za-z0-9._-]")
+_LONGEST_FILE_NAME = 100
+
+
+@click.command()
+@model_argument
+@device_option()
+@input_option
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Directory for one .npy file per output.")
+@shape_option
+@float16_option
+@cache_option
+@build_timeout_option
+@json_option
+def run(
+    model: Path,
+    device: str | None,
+    given: tuple[str, ...],
+    output: Path | None,
+    shapes: Shapes,
+    float16: bool,
+    cache: bool,
+    timeout: float,
+    as_json: bool,
+) -> None:
+    """Run MODEL once, and say what comes out; with --output keep it.
+
+    A PNG becomes UINT8 0..255 or real numbers 0..1, in the layout of the input; its size must be that of the input.
+    """
+    with runtime_for(device, Settings(build_timeout_s=timeout)) as runtime:
+        found = opened(model, shapes)
+        with build_bar() as progress:
+            session = load(found, device, runtime=runtime, cache=cache, progress=progress, float16=float16)
+        with session:
+            arrays = gathered(session, given)
+            started = time.monotonic()
+            outputs = session.run(arrays)
+            seconds = time.monotonic() - started
+            files = _written(output, outputs) if output else {}
+            rows = [_summary(name, array, files.get(name)) for name, array in outputs.items()]
+            asked, origin = session.device.name, session.report.origin.value
+    if as_json:
+        print_json({"device": asked, "model": origin, "seconds": round(seconds, 6), "outputs": rows})
+        return
+    columns = ("name", "data_type", "shape", "min", "max", *(["file"] if output else []))
+    print_table(columns, [[_cell(row[column]) for column in columns] for row in rows], right=("min", "max"))
+    print_line(f"ran on {asked} in {seconds * 1e3:.1f} ms; the model was {origin}")
+
+
+def _written(directory: Path, outputs: dict[str, Array]) -> dict[str, Path]:
+    """Write each output into a file of its own, which is complete when it appears."""
+    directory.mkdir(exist_ok=True)
+    files: dict[str, Path] = {}
+    for index, (name, array) in enumerate(outputs.items()):
+        path = directory / f"{_file_name(name, index)}.npy"
+        while path in files.values():
+            path = path.with_name(f"{path.stem}-{index}.npy")
+        container.write(path, _npy(array))
+        files[name] = path
+    return files
+
+
+def _file_name(name: str, index: int) -> str:
+    """A name that stays in its directory, whatever the model calls its output."""
+    safe = _NOT_IN_FILE_NAMES.sub("_", name).lstrip(".")[:_LONGEST_FILE_NAME]
+    return safe or f"output{index}"
+
+
+def _npy(array: Array) -> Iterable[Buffer]:
+    """The array as an .npy file, without a copy of its elements."""
+    whole = np.ascontiguousarray(array)
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, np.lib.format.header_data_from_array_1_0(whole))
+    return [head.getvalue(), whole.data]
+
+
+def _summary(name: str, array: Array, file: Path | None) -> dict[str, Any]:
+    summary = {
+        "name": name,
+        "data_type": array.dtype.name.upper(),
+        "shape": list(array.shape),
+        "min": array.min().item() if array.size else None,
+        "max": array.max().item() if array.size else None,
+    }
+    return {**summary, "file": str(file)} if file else summary
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else "-" if value is None else str(value)

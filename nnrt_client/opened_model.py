@@ -1,0 +1,133 @@
+"""Models in files of any kind: saved, compiled to an offline model, or ONNX."""
+
+import os
+import reprlib
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from pathlib import Path
+
+from typing_extensions import Buffer
+
+from nnrt_client import model_file
+from nnrt_client.model import Model
+from nnrt_hdi import compiled, container, graph_file
+from nnrt_hdi.compiled import CompiledModel
+from nnrt_hdi.errors import InvalidFile, InvalidParameter, OutOfMemory
+from nnrt_hdi.graph import Graph
+from nnrt_hdi.graph_file import unpacked_graph
+from nnrt_hdi.ops.inference import infer_graph
+from nnrt_hdi.tensor import TensorSpec, format_shape
+
+Shapes = Mapping[str, Sequence[int]]
+Source = str | os.PathLike[str] | Buffer
+
+ONNX_SUFFIX = ".onnx"
+# Tag and wire type of `ir_version`, the first field of an ONNX model.
+_ONNX_BEGINNING = b"\x08"
+_HEAD_BYTES = len(container.MAGIC)
+
+
+class Kind(Enum):
+    """What a model is kept as."""
+
+    SAVED = "saved model"
+    OFFLINE = "offline model"
+    ONNX = "ONNX model"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedModel:
+    """A model out of a file. `compiled` and its `data` are those of an offline model; all others are a `model`."""
+
+    kind: Kind
+    size_bytes: int
+    model: Model | None = None
+    compiled: CompiledModel | None = None
+    data: Buffer = b""
+
+    @property
+    def graph(self) -> Graph | None:
+        """The operators; of an offline model they are not known."""
+        return self.model.graph if self.model else None
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        graph = self.graph
+        return graph.input_specs if graph else self._described.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        graph = self.graph
+        return graph.output_specs if graph else self._described.outputs
+
+    @property
+    def _described(self) -> CompiledModel:
+        assert self.compiled is not None
+        return self.compiled
+
+
+def open_model(source: Source, shapes: Shapes | None = None) -> OpenedModel:
+    """The model in a file, or in its bytes, of whichever kind it is; `shapes` settle unknown dimensions of inputs.
+
+    Raises InvalidPath where the file is missing or not accessible, InvalidFile where it is of no such kind, or damaged,
+    InvalidParameter for shapes that don't fit, Unsupported for what can't be imported.
+    """
+    if not isinstance(source, str | os.PathLike):
+        view = memoryview(source)
+        return _opened(view, view[:_HEAD_BYTES].tobytes(), view.nbytes, shapes)
+    path = Path(source)
+    with model_file.named(path):
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # A pipe would keep a reader waiting for ever.
+            raise InvalidFile("it is no regular file")
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+        try:
+            return _opened(path, head, status.st_size, shapes)
+        except MemoryError as error:
+            raise OutOfMemory("there is no memory for it") from error
+
+
+def with_shapes(graph: Graph, shapes: Shapes) -> Graph:
+    """The same graph with these shapes of inputs, and all that follows from them. Raises InvalidParameter."""
+    tensors = list(graph.tensors)
+    inputs = {tensors[index].name: index for index in graph.inputs}
+    for name, shape in shapes.items():
+        if name not in inputs:
+            raise InvalidParameter(f"there is no input {name!r}, for which a shape is given; there are {list(inputs)}")
+        spec = tensors[inputs[name]]
+        if not spec.accepts(shape):
+            raise InvalidParameter(f"{format_shape(shape)} is given for input {name!r}, which is {spec}")
+        tensors[inputs[name]] = spec.with_shape(shape)
+    inference = infer_graph(replace(graph, tensors=tuple(tensors)))
+    inference.raise_first_problem()
+    return inference.graph
+
+
+def _opened(source: Path | memoryview, head: bytes, size_bytes: int, shapes: Shapes | None) -> OpenedModel:
+    if container.is_packed(head):
+        return _of_container(container.read(source) if isinstance(source, Path) else source, size_bytes, shapes)
+    if head.startswith(_ONNX_BEGINNING) or (isinstance(source, Path) and source.suffix == ONNX_SUFFIX):
+        # Not at the top: who has no ONNX models needs nothing of this. It reads a file itself, for weights may lie
+        # beside it.
+        from nnrt_client.onnx_import import from_onnx
+
+        given = source if isinstance(source, Path) else source.tobytes()
+        return OpenedModel(Kind.ONNX, size_bytes, from_onnx(given, shapes=shapes))
+    raise InvalidFile(
+        f"it does not begin with {container.MAGIC!r}, as saved and offline models do, and is no ONNX model"
+    )
+
+
+def _of_container(data: Buffer, size_bytes: int, shapes: Shapes | None) -> OpenedModel:
+    kind = container.kind_of(data)
+    if kind == graph_file.KIND:
+        graph = unpacked_graph(data)
+        return OpenedModel(Kind.SAVED, size_bytes, Model.from_graph(with_shapes(graph, shapes) if shapes else graph))
+    if kind == compiled.KIND:
+        if shapes:
+            raise InvalidParameter("an offline model has the shapes it was compiled for; give none")
+        return OpenedModel(Kind.OFFLINE, size_bytes, None, CompiledModel.unpacked(data), data)
+    raise InvalidFile(f"it is of kind {reprlib.repr(kind)}, which is no model")

@@ -1,0 +1,54 @@
+"""`nnrt` as a person types it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from nnrt_client import Model
+from nnrt_client.cli import main
+
+NOBODY = "127.0.0.1:1"
+
+
+def nnrt(*arguments: object) -> Result:
+    """What it prints, and its exit code."""
+    result = CliRunner().invoke(main, [*map(str, arguments)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
+    return result
+
+
+def told(*arguments: object, exit_code: int = 0) -> Any:
+    """The one JSON document that it prints."""
+    result = nnrt(*arguments, "--json")
+    assert result.exit_code == exit_code, result.output
+    return json.loads(result.stdout)
+
+
+def refused(exit_code: int, *arguments: object) -> str:
+    """Why it fails: one line, for wrong use after the usage; nothing goes to the standard output."""
+    result = nnrt(*arguments)
+    assert result.exit_code == exit_code, result.output
+    assert result.stdout == ""
+    *before, line = result.stderr.splitlines()
+    assert line.startswith("Error: ")
+    assert not before or exit_code == 2
+    return line
+
+
+def saved(model: Model, path: Path) -> Path:
+    model.save(path)
+    return path
+
+
+def process(*arguments: object, **options: Any) -> "subprocess.Popen[bytes]":
+    """It as a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "nnrt_client", *map(str, arguments)],
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
+        **{"stdout": subprocess.PIPE, **options},
+    )

@@ -1,0 +1,235 @@
+"""`nnrt run`: from files to files."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from daemon_process import DaemonProcess
+from networks import convolution_model, identity_model
+
+from cli.command import nnrt, refused, saved, told
+from nnrt_client import DataType, Format, Model, OperationType, load
+
+IMAGES = np.random.default_rng(3).standard_normal((2, 8, 8, 1), np.float32)
+
+
+@pytest.fixture
+def conv(tmp_path: Path) -> Path:
+    return saved(convolution_model(), tmp_path / "conv.nnrt")
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    np.save(tmp_path / "images.npy", IMAGES)
+    return tmp_path / "images.npy"
+
+
+def two_inputs(names: tuple[str, str] = ("a", "b"), outputs: tuple[str, str] = ("sum", "difference")) -> Model:
+    """Of two times four numbers the sum and the difference."""
+    model = Model()
+    a, b = (model.input((4,), name=name) for name in names)
+    results = [
+        model.apply(operation, a, b, name=name)
+        for operation, name in zip((OperationType.ADD, OperationType.SUB), outputs, strict=True)
+    ]
+    model.specify_inputs_and_outputs([a, b], results)
+    model.finish()
+    return model
+
+
+def image_model(shape: tuple[int, ...], data_type: DataType, format: Format = Format.NONE) -> Model:
+    """The image itself."""
+    model = Model()
+    x = model.input(shape, data_type, format=format, name="image")
+    y = model.apply(OperationType.RESHAPE, x, list(shape), name="same")
+    model.specify_inputs_and_outputs([x], [y])
+    model.finish()
+    return model
+
+
+# ---- running
+
+
+def test_outputs_go_to_files(shared_daemon: DaemonProcess, conv: Path, images: Path, tmp_path: Path) -> None:
+    """One .npy each, with what a session computes; and the same from the cache the second time."""
+    with load(conv, shared_daemon.address, cache=False) as session:
+        (expected,) = session.run([IMAGES]).values()
+    command = ("run", conv, "--device", shared_daemon.address, "--input")
+    document = told(*command, f"image={images}", "-o", tmp_path / "o")
+    (output,) = document["outputs"]
+    assert document["model"] == "compiled"
+    assert document["device"] == "reference_nnrt_v2_1"
+    assert (output["data_type"], output["shape"]) == ("FLOAT32", [2, 10])
+    assert (output["min"], output["max"]) == (expected.min(), expected.max())
+    np.testing.assert_array_equal(np.load(output["file"]), expected)
+    assert [path.name for path in (tmp_path / "o").iterdir()] == [Path(output["file"]).name]
+    result = nnrt(*command, images)
+    assert result.exit_code == 0
+    assert "[2, 10]" in result.stdout
+    assert "the model was restored" in result.stdout
+
+
+def test_an_offline_model(restoring_daemon: DaemonProcess, conv: Path, images: Path, tmp_path: Path) -> None:
+    """Compiled for certain shapes; nothing is left of it to compile."""
+    device = ("--device", restoring_daemon.address)
+    assert nnrt("compile", conv, *device, "--shape", "image=2,8,8,1", "-o", tmp_path / "offline").exit_code == 0
+    from_offline = told("run", tmp_path / "offline", *device, "--input", images)
+    from_model = told("run", conv, *device, "--input", images, "--no-cache")
+    assert from_offline["model"] == "restored"
+    assert from_offline["outputs"] == from_model["outputs"]
+
+
+def test_an_archive_names_its_inputs(shared_daemon: DaemonProcess, tmp_path: Path) -> None:
+    path = saved(two_inputs(), tmp_path / "two.nnrt")
+    np.savez(tmp_path / "both.npz", b=np.ones(4, np.float32), a=np.arange(4, dtype=np.float32))
+    command = ("run", path, "--device", shared_daemon.address, "--input", tmp_path / "both.npz", "-o", tmp_path / "out")
+    assert nnrt(*command).exit_code == 0
+    assert np.load(tmp_path / "out/sum.npy").tolist() == [1, 2, 3, 4]
+    assert np.load(tmp_path / "out/difference.npy").tolist() == [-1, 0, 1, 2]
+
+
+def test_names_of_outputs_stay_in_their_directory(shared_daemon: DaemonProcess, tmp_path: Path) -> None:
+    """Whatever a model calls them, they are files there, and different ones."""
+    path = saved(two_inputs(outputs=("../../up", "..*..*up")), tmp_path / "two.nnrt")
+    np.savez(tmp_path / "both.npz", a=np.ones(4, np.float32), b=np.zeros(4, np.float32))
+    output = tmp_path / "a" / "b"
+    output.parent.mkdir()
+    command = ("run", path, "--device", shared_daemon.address, "--input", tmp_path / "both.npz", "-o", output)
+    outputs = told(*command)["outputs"]
+    assert [one["name"] for one in outputs] == ["../../up", "..*..*up"]
+    assert len({one["file"] for one in outputs}) == 2
+    assert sorted(path.name for path in output.iterdir()) == sorted(Path(one["file"]).name for one in outputs)
+    assert list(output.parent.iterdir()) == [output]
+
+
+def test_numbers_that_json_has_not(shared_daemon: DaemonProcess, tmp_path: Path) -> None:
+    path = saved(identity_model(), tmp_path / "identity.nnrt")
+    np.save(tmp_path / "x.npy", np.array([np.nan, np.inf], np.float32))
+    (output,) = told("run", path, "--device", shared_daemon.address, "--input", tmp_path / "x.npy")["outputs"]
+    assert (output["min"], output["max"]) == (None, None)
+
+
+# ---- what is wrong
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ([], "inputs without an array: a, b; give each by --input NAME=FILE"),
+        (["x.npy"], "say for which input"),
+        (["c=x.npy"], "there is no input 'c'; there are a, b"),
+        (["c=x.png"], "there is no input 'c'; there are a, b"),
+        (["a=x.npy", "a=x.npy"], "there is an array for 'a' already"),
+        (["a=x.npz"], "an .npz file names its inputs itself"),
+    ],
+)
+def test_wrong_use(shared_daemon: DaemonProcess, tmp_path: Path, inputs: list[str], message: str) -> None:
+    path = saved(two_inputs(), tmp_path / "two.nnrt")
+    np.save(tmp_path / "x.npy", np.ones(4, np.float32))
+    given = [part for one in inputs for part in ("--input", one.replace("x.", f"{tmp_path}/x."))]
+    assert message in refused(2, "run", path, "--device", shared_daemon.address, *given)
+
+
+class Exit:
+    """Ends who unpickles it."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return (sys.exit, ("unpickled",))
+
+
+# The head of an array of 16 TB, and no more.
+ENORMOUS = b"\x93NUMPY\x01\x00v\x00" + b"{'descr': '<f4', 'fortran_order': False, 'shape': (4000000000000,), }\n".rjust(
+    118
+)
+
+
+def test_arrays_are_never_unpickled(shared_daemon: DaemonProcess, conv: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "evil.npy", np.array([Exit()], object), allow_pickle=True)
+    message = refused(1, "run", conv, "--device", shared_daemon.address, "--input", tmp_path / "evil.npy")
+    assert "it is no array file, or damaged" in message
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"text",
+        b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (4000000000000,), }".ljust(128)
+        + b"\n",
+    ],
+)
+def test_damaged_arrays(shared_daemon: DaemonProcess, conv: Path, tmp_path: Path, content: bytes) -> None:
+    """A size that the file does not have is not believed."""
+    (tmp_path / "x.npy").write_bytes(content)
+    message = refused(1, "run", conv, "--device", shared_daemon.address, "--input", tmp_path / "x.npy")
+    assert "it is no array file, or damaged" in message
+
+
+def test_arrays_that_do_not_fit(shared_daemon: DaemonProcess, conv: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.ones((1, 8, 8, 1)))
+    command = ("run", conv, "--device", shared_daemon.address, "-o", tmp_path / "out", "--input")
+    assert "it is float64[1, 8, 8, 1]; the model takes FLOAT32" in refused(1, *command, tmp_path / "x.npy")
+    assert "No such file" in refused(1, *command, tmp_path / "missing.npy")
+    assert not (tmp_path / "out").exists()
+
+
+# ---- images
+
+
+@pytest.mark.parametrize(
+    ("shape", "data_type", "format", "mode"),
+    [
+        ((1, 2, 3, 3), DataType.UINT8, Format.NHWC, "RGB"),
+        ((1, 3, 2, 3), DataType.FLOAT32, Format.NCHW, "RGB"),
+        ((2, 3, 1), DataType.FLOAT16, Format.NONE, "L"),
+        ((2, 3), DataType.UINT8, Format.NONE, "L"),
+    ],
+)
+def test_images(
+    shared_daemon: DaemonProcess,
+    tmp_path: Path,
+    shape: tuple[int, ...],
+    data_type: DataType,
+    format: Format,
+    mode: str,
+) -> None:
+    """Two rows of three pixels, in the layout and the data type of the input; real numbers are 0..1."""
+    images = pytest.importorskip("PIL.Image", reason="the extra nnrt[images] is not installed")
+    pixels = np.arange(18, dtype=np.uint8).reshape(2, 3, 3) * 14
+    expected = pixels if mode == "RGB" else pixels[:, :, 0]
+    images.fromarray(expected).save(tmp_path / "image.png")
+    if format is Format.NCHW:
+        expected = expected.transpose(2, 0, 1)
+    path = saved(image_model(shape, data_type, format), tmp_path / "image.nnrt")
+    command = ("run", path, "--device", shared_daemon.address, "-o", tmp_path / "out")
+    assert nnrt(*command, "--input", f"image={tmp_path}/image.png").exit_code == 0
+    (output,) = (np.load(file) for file in (tmp_path / "out").iterdir())
+    assert output.shape == shape
+    scale = 1 if data_type is DataType.UINT8 else 255
+    np.testing.assert_allclose(output.reshape(expected.shape), expected / scale, rtol=1e-3)
+
+
+def test_images_of_another_size(shared_daemon: DaemonProcess, tmp_path: Path) -> None:
+    images = pytest.importorskip("PIL.Image", reason="the extra nnrt[images] is not installed")
+    images.new("RGB", (5, 4)).save(tmp_path / "image.png")
+    path = saved(image_model((1, 2, 3, 3), DataType.UINT8), tmp_path / "image.nnrt")
+    command = ("run", path, "--device", shared_daemon.address, "--input")
+    assert "the image has 4 rows of 5" in refused(1, *command, f"image={tmp_path}/image.png")
+    (tmp_path / "image.png").write_bytes(b"\x89PNG\r\n\x1a\nnonsense")
+    assert "it is no PNG, or damaged" in refused(1, *command, f"image={tmp_path}/image.png")
+
+
+def test_images_without_the_extra(
+    shared_daemon: DaemonProcess, conv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    message = refused(2, "run", conv, "--device", shared_daemon.address, "--input", f"image={tmp_path}/image.png")
+    assert "install nnrt[images]" in message
+
+
+def test_an_input_that_is_no_image(shared_daemon: DaemonProcess, tmp_path: Path) -> None:
+    pytest.importorskip("PIL", reason="the extra nnrt[images] is not installed")
+    path = saved(two_inputs(), tmp_path / "two.nnrt")
+    command = ("run", path, "--device", shared_daemon.address, "--input", f"a={tmp_path}/image.png")
+    assert "an image needs FLOAT or UINT8" in refused(1, *command)

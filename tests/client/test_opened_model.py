@@ -1,0 +1,88 @@
+"""Files of any kind, told apart by how they begin."""
+
+import os
+from pathlib import Path
+
+import pytest
+from daemon_process import DaemonProcess
+from networks import convolution_model
+
+from nnrt_client import Compilation, InvalidFile, InvalidParameter, InvalidPath, Runtime
+from nnrt_client.opened_model import Kind, open_model, with_shapes
+from nnrt_hdi import container
+from nnrt_hdi.graph_file import graph_digest
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    convolution_model().save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_a_saved_model(saved: Path) -> None:
+    for opened in (open_model(saved), open_model(str(saved)), open_model(saved.read_bytes())):
+        assert opened.kind is Kind.SAVED
+        assert opened.size_bytes == saved.stat().st_size
+        assert opened.graph is not None
+        assert graph_digest(opened.graph) == graph_digest(convolution_model().graph)
+        assert [spec.name for spec in opened.inputs] == ["image"]
+        assert [spec.shape for spec in opened.outputs] == [(-1, 10)]
+
+
+def test_an_offline_model(restoring_daemon: DaemonProcess, tmp_path: Path) -> None:
+    """What a run takes and gives is known; its operators are not."""
+    with Runtime([restoring_daemon.address]) as runtime, Compilation(convolution_model(), runtime.device()) as built:
+        built.build()
+        offline = built.export_cache()
+    (tmp_path / "offline").write_bytes(offline)
+    for opened in (open_model(tmp_path / "offline"), open_model(offline)):
+        assert opened.kind is Kind.OFFLINE
+        assert opened.model is None
+        assert opened.graph is None
+        assert opened.compiled is not None
+        assert opened.compiled.target.backend == "restoring"
+        assert [spec.name for spec in opened.inputs] == ["image"]
+        assert [spec.shape for spec in opened.outputs] == [(-1, 10)]
+    with pytest.raises(InvalidParameter, match="an offline model has the shapes it was compiled for"):
+        open_model(offline, {"image": (1, 8, 8, 1)})
+
+
+def test_shapes_go_through_the_graph(saved: Path) -> None:
+    opened = open_model(saved, {"image": (3, 8, 8, 1)})
+    assert opened.graph is not None
+    assert [spec.shape for spec in opened.outputs] == [(3, 10)]
+    assert not any(spec.is_dynamic for spec in opened.graph.tensors)
+    graph = convolution_model().graph
+    assert graph_digest(with_shapes(graph, {})) == graph_digest(graph)
+    for shapes, message in (
+        ({"image": (3, 8, 8)}, r"\[3, 8, 8\] is given for input 'image', which is FLOAT32\[\?, 8, 8, 1\]"),
+        ({"image": (-1, 8, 8, 1)}, "is given for input 'image'"),
+        ({"other": (1,)}, r"there is no input 'other', for which a shape is given; there are \['image'\]"),
+    ):
+        with pytest.raises(InvalidParameter, match=message):
+            with_shapes(graph, shapes)
+
+
+@pytest.mark.parametrize("content", [b"", b"N", b"NNRTPAR", b"\x89PNG\r\n\x1a\n", b"{}"])
+def test_no_model(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(InvalidFile, match="it does not begin with b'NNRTPART', as saved and offline models do"):
+        open_model(content)
+    with pytest.raises(InvalidFile, match="file': it does not begin with"):
+        open_model(tmp_path / "file")
+
+
+def test_another_kind_of_file_of_ours(tmp_path: Path) -> None:
+    content = b"".join(container.packed("recipe", {}, []))
+    with pytest.raises(InvalidFile, match="it is of kind 'recipe', which is no model"):
+        open_model(content)
+
+
+def test_no_file(tmp_path: Path) -> None:
+    """Nothing is waited for that nobody writes to."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe", "/dev/zero"):
+        with pytest.raises(InvalidFile, match="it is no regular file"):
+            open_model(path)
+    with pytest.raises(InvalidPath, match="No such file"):
+        open_model(tmp_path / "missing")

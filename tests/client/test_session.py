@@ -1,0 +1,310 @@
+"""Sessions: from a file to numbers in one step, with a cache that looks after itself."""
+
+import asyncio
+import logging
+from concurrent.futures import CancelledError
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import StartDaemon
+from daemon_process import DaemonProcess
+from networks import convolution_model, identity_model, weighted_model
+
+from nnrt_client import (
+    Compilation,
+    DataType,
+    Executor,
+    InvalidParameter,
+    Model,
+    OperationFailed,
+    OperationForbidden,
+    OperationType,
+    Origin,
+    Priority,
+    Runtime,
+    Settings,
+    Tensor,
+    TensorDesc,
+    UnavailableDevice,
+    load,
+)
+from nnrt_client.cache import FILE_NAME
+
+IMAGES = np.random.default_rng(5).standard_normal((2, 8, 8, 1), np.float32)
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NNRT_DEVICES", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def computed(model: Model, address: str) -> list[np.ndarray]:
+    """What the parts that a session is made of compute."""
+    with Runtime([address]) as runtime, Compilation(model, runtime.device()) as compilation:
+        compilation.build()
+        with Executor(compilation) as executor:
+            return executor.run_sync([IMAGES])
+
+
+def caches(tmp_path: Path) -> list[Path]:
+    return sorted((tmp_path / "cache" / "nnrt" / "models").rglob(FILE_NAME))
+
+
+def origin(model: object, address: str, **options: object) -> Origin:
+    with load(model, address, **options) as session:  # type: ignore[arg-type]
+        return session.report.origin
+
+
+# ---- running
+
+
+def test_runs_by_name(shared_daemon: DaemonProcess, tmp_path: Path) -> None:
+    model = convolution_model()
+    model.save(tmp_path / "model")
+    with load(tmp_path / "model", shared_daemon.address) as session:
+        assert session.inputs == (TensorDesc(DataType.FLOAT32, (-1, 8, 8, 1), name="image"),)
+        (name,) = (desc.name for desc in session.outputs)
+        outputs = session.run({"image": IMAGES})
+        assert list(outputs) == [name]
+        np.testing.assert_array_equal(outputs[name], computed(model, shared_daemon.address)[0])
+        np.testing.assert_array_equal(session.submit([IMAGES]).result()[name], outputs[name])
+        assert session.device.name == "reference_nnrt_v2_1"
+        assert repr(session) == f"<Session on reference_nnrt_v2_1: image -> {name}>"
+
+
+def test_any_source(shared_daemon: DaemonProcess, restoring_daemon: DaemonProcess, tmp_path: Path) -> None:
+    """A path, bytes or a model; saved or compiled: the same numbers."""
+    model = convolution_model()
+    model.save(tmp_path / "model")
+    with Runtime([restoring_daemon.address]) as runtime, Compilation(model, runtime.device()) as compilation:
+        compilation.build()
+        offline = compilation.export_cache()
+    (expected,) = computed(model, restoring_daemon.address)
+    for source in (tmp_path / "model", str(tmp_path / "model"), (tmp_path / "model").read_bytes(), model, offline):
+        with load(source, restoring_daemon.address) as session:
+            (output,) = session.run({"image": IMAGES}).values()
+            np.testing.assert_array_equal(output, expected)
+    with pytest.raises(OperationFailed, match="it was made for restoring"):
+        load(offline, shared_daemon.address)
+
+
+def test_numbers_become_what_the_model_takes(shared_daemon: DaemonProcess) -> None:
+    """Those that are no arrays yet; an array of another type is a mistake."""
+    with load(identity_model(DataType.INT16), shared_daemon.address) as session:
+        (name,) = (desc.name for desc in session.outputs)
+        assert session.run({"x": [1, 2, 3]})[name].tolist() == [1, 2, 3]
+        with pytest.raises(InvalidParameter, match=r"input 0 'x': it is int64\[1\]"):
+            session.run({"x": np.array([1])})
+        with pytest.raises(InvalidParameter, match="input 'x'"):
+            session.run({"x": [1 << 20]})
+        with pytest.raises(InvalidParameter, match=r"inputs are named \['y'\]; the model's are \['x'\]"):
+            session.run({"y": [1]})
+        with pytest.raises(InvalidParameter, match="2 inputs were given; the model takes 1"):
+            session.run([[1], [2]])
+        with Tensor(session.device, TensorDesc(DataType.INT16, [2])) as tensor:
+            np.frombuffer(tensor.data_buffer, np.int16)[:] = 7
+            assert session.run([tensor])[name].tolist() == [7, 7]
+
+
+def test_names_are_different(shared_daemon: DaemonProcess) -> None:
+    """Each input and output can be named, also where the model has no name, or one twice."""
+    model = Model()
+    tensors = [model.input((1,)) for _ in range(4)]
+    y = model.apply(OperationType.ADD, tensors[0], tensors[1])
+    z = model.apply(OperationType.SUB, tensors[2], tensors[3])
+    model.specify_inputs_and_outputs(tensors, [y, z])
+    model.finish()
+    named = zip(model.graph.tensors, ("", "x", "x", "input0", "y", "y"), strict=True)
+    graph = model.graph.with_tensors([replace(spec, name=name) for spec, name in named])
+    with load(Model.from_graph(graph), shared_daemon.address) as session:
+        names = [desc.name for desc in session.inputs]
+        assert names == ["input0#", "x", "x#2", "input0"]
+        outputs = session.run({name: [float(10**at)] for at, name in enumerate(names)})
+        assert {name: output.tolist() for name, output in outputs.items()} == {"y": [11], "y#1": [-900]}
+        assert list(outputs) == [desc.name for desc in session.outputs]
+        session.inputs[0].name = "mine"
+        assert [desc.name for desc in session.inputs] == names
+
+
+def test_shapes_settle_dimensions(shared_daemon: DaemonProcess) -> None:
+    with load(convolution_model(), shared_daemon.address, shapes={"image": (2, 8, 8, 1)}) as session:
+        assert session.inputs[0].shape == (2, 8, 8, 1)
+        assert session.outputs[0].shape == (2, 10)
+        with pytest.raises(InvalidParameter, match="the model takes"):
+            session.run({"image": IMAGES[:1]})
+    with pytest.raises(InvalidParameter, match="there is no input 'x'"):
+        load(convolution_model(), shared_daemon.address, shapes={"x": (1,)})
+
+
+# ---- the device
+
+
+def test_the_device(
+    shared_daemon: DaemonProcess, restoring_daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first of NNRT_DEVICES, or by name, address, id, or as it is; of a runtime of one's own as well."""
+    monkeypatch.setenv("NNRT_DEVICES", f"{restoring_daemon.address},{shared_daemon.address}")
+    with Runtime() as runtime:
+        first, second = runtime.devices()
+        for given, expected in (
+            (None, first.name),
+            (second.name, second.name),
+            (second.address, second.name),
+            (second.id, second.name),
+            (second, second.name),
+        ):
+            for own in (runtime, None):
+                with load(identity_model(), given, runtime=own) as session:
+                    assert session.device.name == expected
+        first.status()  # Its runtime is not the session's to close.
+    with pytest.raises(OperationFailed, match="no device 'nobody' answers"):
+        load(identity_model(), "nobody")
+    monkeypatch.delenv("NNRT_DEVICES")
+    with pytest.raises(OperationFailed, match="set NNRT_DEVICES"):
+        load(identity_model())
+
+
+def test_options_reach_the_device(start_daemon: StartDaemon) -> None:
+    daemon = start_daemon("--backend", "cached")
+    with load(
+        identity_model(), daemon.address, float16=True, priority=Priority.HIGH, extensions={"layout": b"x"}
+    ) as session:
+        assert session.run({"x": [1.0]})
+    assert "compiled with True NONE HIGH [('layout', b'x')]" in daemon.log()
+    with pytest.raises(UnavailableDevice, match="does not have the capability float16_precision"):
+        load(identity_model(), start_daemon("--backend", "plain").address, float16=True)
+
+
+def test_progress(restoring_daemon: DaemonProcess) -> None:
+    seen: list[str] = []
+    model = weighted_model(10_000, seed=77)
+    load(model, restoring_daemon.address, progress=lambda stage, _: seen.append(stage)).close()
+    assert list(dict.fromkeys(seen)) == ["checking", "uploading", "compiling", "storing"]
+
+
+# ---- the cache
+
+
+def test_the_second_time_it_is_restored(restoring_daemon: DaemonProcess, tmp_path: Path) -> None:
+    """Per model and per way to compile it; not where the caller wants none, or a directory of its own."""
+    model = convolution_model()
+    address = restoring_daemon.address
+    assert [origin(model, address) for _ in range(2)] == [Origin.COMPILED, Origin.RESTORED]
+    assert origin(convolution_model(seed=1), address) is Origin.COMPILED
+    assert [origin(model, address, float16=True) for _ in range(2)] == [Origin.COMPILED, Origin.RESTORED]
+    assert [origin(model, address, extensions={"a": b"b"}) for _ in range(2)] == [Origin.COMPILED, Origin.RESTORED]
+    assert origin(model, address) is Origin.RESTORED
+    assert len(caches(tmp_path)) == 4
+    assert origin(model, address, cache=False) is Origin.COMPILED
+    own = tmp_path / "own"
+    assert [origin(model, address, cache=own) for _ in range(2)] == [Origin.COMPILED, Origin.RESTORED]
+    assert len(list(own.rglob(FILE_NAME))) == 1
+
+
+def test_a_damaged_cache_is_replaced(
+    restoring_daemon: DaemonProcess, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With a warning: the directory is the session's own."""
+    origin(convolution_model(), restoring_daemon.address)
+    (file,) = caches(tmp_path)
+    sound = file.read_bytes()
+    for damaged in (b"", sound[:-1], sound[:200] + b"?" + sound[201:], b"something else"):
+        file.write_bytes(damaged)
+        caplog.clear()
+        assert origin(convolution_model(), restoring_daemon.address) is Origin.COMPILED
+        assert "the model is built again and its cache replaced" in caplog.text
+        assert origin(convolution_model(), restoring_daemon.address) is Origin.RESTORED
+
+
+def test_a_cache_of_another_version_of_the_backend_is_replaced(start_daemon: StartDaemon, tmp_path: Path) -> None:
+    """As after an update of the device."""
+    origins = []
+    for version in ("1", "2", "2"):
+        daemon = start_daemon("--backend", "restoring", "--option", f"version={version}")
+        origins.append(origin(convolution_model(), daemon.address))
+    assert origins == [Origin.COMPILED, Origin.COMPILED, Origin.RESTORED]
+    assert len(caches(tmp_path)) == 1
+
+
+def test_it_runs_without_a_cache(
+    start_daemon: StartDaemon, restoring_daemon: DaemonProcess, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where the directory can't be made, where the device has none, and where writing it fails."""
+    (tmp_path / "file").write_bytes(b"")
+    assert origin(convolution_model(), restoring_daemon.address, cache=tmp_path / "file" / "x") is Origin.COMPILED
+    assert "compiled models are not kept" in caplog.text
+    assert origin(convolution_model(), start_daemon("--backend", "plain").address) is Origin.COMPILED
+    assert caches(tmp_path) == []
+    refusing = start_daemon("--backend", "restoring", "--option", "refuse=exporting")
+    with caplog.at_level(logging.WARNING):
+        assert origin(convolution_model(), refusing.address) is Origin.COMPILED
+    assert "the model can be used" in caplog.text
+
+
+def test_relative_homes_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from nnrt_client.session import cache_directory
+
+    assert cache_directory() == tmp_path / "cache" / "nnrt" / "models"
+    for relative in ("cache", ""):
+        monkeypatch.setenv("XDG_CACHE_HOME", relative)
+        monkeypatch.setenv("HOME", str(tmp_path))
+        assert cache_directory() == tmp_path / ".cache" / "nnrt" / "models"
+
+
+# ---- the end
+
+
+def test_death_says_to_load_again(start_daemon: StartDaemon) -> None:
+    """A run under way ends, and later ones don't begin; nothing is run elsewhere instead."""
+    daemon = start_daemon("--backend", "slow")
+    with load(identity_model(), daemon.address) as session:
+        future = session.submit({"x": [1.0]})
+        daemon.kill()
+        with pytest.raises(UnavailableDevice, match="load the model again"):
+            future.result(30)
+        for _ in range(2):
+            with pytest.raises(UnavailableDevice, match="load the model again"):
+                session.run({"x": [1.0]})
+            with pytest.raises(UnavailableDevice, match="load the model again"):
+                session.submit({"x": [1.0]})
+
+
+def test_close(shared_daemon: DaemonProcess) -> None:
+    session = load(identity_model(), shared_daemon.address)
+    session.close()
+    session.close()
+    with pytest.raises(OperationForbidden, match="the session is closed; load the model again"):
+        session.run({"x": [1.0]})
+    with pytest.raises(OperationForbidden, match="its runtime is closed"):
+        session.device.status()
+
+
+def test_nothing_is_left_of_a_load_that_fails(start_daemon: StartDaemon) -> None:
+    """The runtime it made is closed: `leaves_nothing_behind` sees its threads."""
+    daemon = start_daemon("--backend", "restoring", "--option", "refuse=compiling")
+    with pytest.raises(OperationFailed, match="refuses compiling"):
+        load(identity_model(), daemon.address, settings=Settings(heartbeat_timeout_s=3))
+
+
+def test_futures_are_cancelled_both_ways(start_daemon: StartDaemon) -> None:
+    daemon = start_daemon("--backend", "slow")
+    with load(identity_model(), daemon.address) as session:
+        cancelled = session.submit({"x": [1.0]})
+        assert cancelled.cancel()
+        with pytest.raises(CancelledError):
+            cancelled.result()
+        ended = session.submit({"x": [1.0]})
+    with pytest.raises(OperationFailed, match="the executor was closed"):
+        ended.result(30)
+
+
+def test_asyncio_awaits_a_run(shared_daemon: DaemonProcess) -> None:
+    async def run() -> object:
+        with load(identity_model(), shared_daemon.address) as session:
+            outputs = await asyncio.wrap_future(session.submit({"x": [1.0, 2.0]}))
+            return [output.tolist() for output in outputs.values()]
+
+    assert asyncio.run(run()) == [[1.0, 2.0]]

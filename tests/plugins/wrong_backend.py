@@ -1,0 +1,32 @@
+"""A backend that computes one operator wrongly: as another one that takes the same."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from nnrt_backend_reference import create as create_reference
+
+from nnrt_hdi.backend import Backend, Capabilities, DeviceInfo, ModelConfig, PreparedModel, Support
+from nnrt_hdi.enums import DeviceType, NodeType
+from nnrt_hdi.graph import Graph
+
+
+class _Wrong(Backend):
+    """Options: the node type `operator`, and the one it is computed `as`."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._reference = create_reference({})
+        self._instead = {NodeType[options["operator"]]: NodeType[options["as"]]}
+
+    def describe(self) -> DeviceInfo:
+        return DeviceInfo("wrong", "test", DeviceType.OTHER, Capabilities(dynamic_input=True), "wrong", "0")
+
+    def supported(self, graph: Graph) -> list[Support]:
+        return self._reference.supported(graph)
+
+    def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
+        nodes = tuple(replace(node, type=self._instead.get(node.type, node.type)) for node in graph.nodes)
+        return self._reference.prepare(replace(graph, nodes=nodes), config, progress)
+
+
+def create(options: Mapping[str, str]) -> Backend:
+    return _Wrong(options)
