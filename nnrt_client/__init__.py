@@ -30,6 +30,7 @@ from nnrt_client.enums import (
 from nnrt_client.executor import Executor
 from nnrt_client.legacy_tensor import LegacyTensor
 from nnrt_client.model import Model, ModelTensor
+from nnrt_client.onnx_import import from_onnx
 from nnrt_client.quant_param import QuantParam
 from nnrt_client.runtime import Runtime
 from nnrt_client.settings import Settings
@@ -95,4 +96,5 @@ __all__ = [
     "TimedOut",
     "UnavailableDevice",
     "Unsupported",
+    "from_onnx",
 ]

@@ -7,6 +7,7 @@ PUBLIC = """
     Format FuseType InvalidFile InvalidParameter InvalidPath LegacyTensor Memory Model ModelTensor NnrtError NullPointer
     OperationFailed OperationForbidden OperationType OutOfMemory PadMode PerformanceMode Priority QuantParam ReturnCode
     Runtime SaveCacheFailed Settings Support Tensor TensorDesc TensorType TimedOut UnavailableDevice Unsupported
+    from_onnx
 """
 
 

@@ -1,0 +1,359 @@
+"""ONNX models as models: the way through the graph."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, ValueInfoProto, helper
+
+from nnrt_client.enums import Format
+from nnrt_client.model import Model, ModelTensor
+from nnrt_client.onnx_import import families  # noqa: F401  (they declare the operators)
+from nnrt_client.onnx_import.call import Call, constant_value, data_type_of, value_of
+from nnrt_client.onnx_import.dims import Dim, Dims, Elements, are_known, shape_of, unlike
+from nnrt_client.onnx_import.file import OnnxFile, attribute_value, type_name
+from nnrt_client.onnx_import.folding import folded
+from nnrt_client.onnx_import.functions import body_of, local_functions, schema_function
+from nnrt_client.onnx_import.fusion import Follower
+from nnrt_client.onnx_import.inference import Kind, inferred_kinds
+from nnrt_client.onnx_import.operator import FIRST_OPSET, OnnxOperator, operator_of, refuse
+from nnrt_client.onnx_import.partial import computed, result_dtype
+from nnrt_client.onnx_import.scope import Missing, Scope
+from nnrt_client.onnx_import.unmapped import reason_of
+from nnrt_client.onnx_import.value import Value
+from nnrt_hdi.errors import InvalidFile, InvalidParameter, NnrtError, Unsupported
+from nnrt_hdi.graph import MAX_NODES, shown_name
+from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM
+
+# How deep functions may call functions, and how many values may wait for each other before one is put into the model.
+_DEEPEST = 32
+_LONGEST_CHAIN = 50
+
+Results = Sequence[Value | None]
+
+
+class Importer:
+    """One import: the model under construction, and what could not be imported."""
+
+    def __init__(self, file: OnnxFile, shapes: Mapping[str, Sequence[int]]) -> None:
+        self.file = file
+        self.model = Model(file.proto.graph.name or "ONNX model")
+        self._shapes = dict(shapes)
+        self._problems: list[str] = []
+        self._functions = local_functions(file.proto)
+        self._count = 0
+
+    def run(self) -> Model:
+        """The finished model. Raises Unsupported, which lists every node that can't be imported."""
+        graph = self.file.proto.graph
+        opsets = _opsets(self.file)
+        values = self._constants(graph)
+        inputs = [info for info in graph.input if info.name not in values]
+        self._require_inputs(inputs)
+        for info in inputs:
+            values[info.name] = self._guarded(f"input {info.name!r}", lambda info=info: self._input(info)) or Missing()
+        given = [value for info in inputs if isinstance(value := values[info.name], Value)]
+        scope = Scope(graph.node, values, [info.name for info in graph.output], opsets)
+        self._import_nodes(scope, 0, "")
+        outputs = self._outputs(scope, given)
+        if self._problems:
+            parts = "1 part of it" if len(self._problems) == 1 else f"{len(self._problems)} parts of it"
+            listed = "".join(f"\n  {problem}" for problem in self._problems)
+            raise Unsupported(f"{parts} can't be imported:{listed}", place=self.file.name)
+        self.model.specify_inputs_and_outputs([value.tensor for value in given], outputs)
+        _drop_unused(self.model)
+        self.model.finish()
+        return self.model
+
+    def _guarded(self, place: str, make: Any) -> Any:
+        """What `make` gives; None where it can't be had, which is then a problem."""
+        try:
+            return make()
+        except (Unsupported, InvalidParameter) as error:
+            self._problems.append(f"{place}: {error}")
+            return None
+
+    def _constants(self, graph: GraphProto) -> dict[str, Value | Missing]:
+        """The initializers by name."""
+        values: dict[str, Value | Missing] = {
+            tensor.name: self._guarded("initializer", lambda tensor=tensor: self.file.value(self.model, tensor))
+            or Missing()
+            for tensor in graph.initializer
+        }
+        for sparse in graph.sparse_initializer:
+            self._problems.append(f"initializer {sparse.values.name!r}: it is sparse; make it dense")
+            values[sparse.values.name] = Missing()
+        return values
+
+    def _require_inputs(self, inputs: Sequence[ValueInfoProto]) -> None:
+        names = [info.name for info in inputs]
+        unknown = set(self._shapes) - set(names)
+        if unknown:
+            known = ", ".join(map(repr, names)) or "none"
+            raise InvalidParameter(f"shapes names {sorted(unknown)}; the inputs of the model are {known}")
+        if not inputs:
+            self._problems.append("it has no inputs, of which NNRt requires one")
+
+    def _input(self, info: ValueInfoProto) -> Value:
+        if not info.type.HasField("tensor_type"):
+            refuse(f"it is no tensor but a {info.type.WhichOneof('value')}")
+        type_ = info.type.tensor_type
+        dtype = next((dtype for dtype in NUMPY_DTYPES.values() if _is(dtype, type_.elem_type)), None)
+        if dtype is None:
+            refuse(f"it is {type_name(type_.elem_type)}, which is no data type of NNRt")
+        dims = self._dims(info)
+        layout = Format.NCHW if len(dims) == 4 else Format.NONE
+        return value_of(self.model.input(shape_of(dims), data_type_of(dtype), format=layout, name=info.name), dims)
+
+    def _dims(self, info: ValueInfoProto) -> Dims:
+        """The dimensions of an input, those that are fixed for this import as they are fixed."""
+        type_ = info.type.tensor_type
+        fixed = self._shapes.get(info.name)
+        if not type_.HasField("shape"):
+            if fixed is None:
+                refuse("its rank is not known; give its shape in `shapes`")
+            return tuple(dim if dim != UNKNOWN_DIM else unlike() for dim in fixed)
+        dims = tuple(
+            dim.dim_value if dim.HasField("dim_value") else Dim(dim.dim_param) if dim.dim_param else unlike()
+            for dim in type_.shape.dim
+        )
+        if fixed is None:
+            return dims
+        is_same = len(fixed) == len(dims) and all(
+            not isinstance(dim, int) or size in (dim, UNKNOWN_DIM) for dim, size in zip(dims, fixed, strict=True)
+        )
+        if not is_same:
+            given = str(list(shape_of(dims))).replace("-1", "?")
+            raise InvalidParameter(f"shapes gives {list(fixed)} for input {info.name!r}, which is {given}")
+        return tuple(dim if size == UNKNOWN_DIM else size for dim, size in zip(dims, fixed, strict=True))
+
+    def _import_nodes(self, scope: Scope, depth: int, place: str) -> None:
+        """Import what a scope's outputs need. What can't be is added to the problems, and the others go on."""
+        if depth > _DEEPEST:
+            raise InvalidFile(f"its functions and branches go deeper than {_DEEPEST}", place=place)
+        known = inferred_kinds(scope.nodes, scope.opsets, scope.constants_and_inputs(), scope.outputs)
+        for node in scope.nodes:
+            self._count += 1
+            if self._count > MAX_NODES:
+                raise InvalidFile(f"it has more than {MAX_NODES} nodes, those of its functions included")
+            if id(node) not in scope.taken:
+                name = node.name or next(iter(node.output), "")
+                _Step(self, node, scope, depth, f"{place}{node.op_type} node{shown_name(name)}").run(known)
+
+    def _outputs(self, scope: Scope, inputs: Sequence[Value]) -> list[ModelTensor]:
+        """The tensors of the outputs: each has its name, is computed, and comes once."""
+        tensors: list[ModelTensor] = []
+        taken = [value.tensor for value in inputs]
+        for name in scope.outputs:
+            value = scope[name]
+            if isinstance(value, Missing):
+                continue
+            tensor = self._guarded(f"output {name!r}", lambda value=value: value.tensor)
+            if tensor is None:
+                continue
+            if value.is_constant or tensor in (*taken, *tensors):
+                copied = Call(self.model, name, 0, [True]).copy(value)
+                tensor = copied.tensor
+            # Only here is it known which of a node's operations gives the output.
+            self.model._tensors[tensor.index].desc.name = name
+            tensors.append(tensor)
+        return tensors
+
+
+class _Step:
+    """The import of one node."""
+
+    def __init__(self, importer: Importer, node: NodeProto, scope: Scope, depth: int, place: str) -> None:
+        self.importer = importer
+        self.model = importer.model
+        self.node = node
+        self.scope = scope
+        self.depth = depth
+        self.place = place
+        self.domain = "" if node.domain == "ai.onnx" else node.domain
+        self.opset = scope.opsets.get(self.domain, 0)
+        self.follower = Follower(scope, node, self.opset)
+
+    def run(self, known: Mapping[str, Kind]) -> None:
+        """Give the outputs their values."""
+        problems = self.importer._problems
+        before = len(problems)
+        try:
+            values = [self.scope[name] if name else None for name in self.node.input]
+            if any(isinstance(value, Missing) for value in values):
+                self._require_mapped()
+                results: Results = ()
+                before = -1
+            else:
+                results = self._results([value for value in values if not isinstance(value, Missing)])
+        except (Unsupported, InvalidParameter) as error:
+            problems.append(f"{self.place}: {error}")
+            results = ()
+        except NnrtError as error:
+            raise error.at(self.place) from error
+        for at, name in enumerate(self.follower.names):
+            if not name:
+                continue
+            result = results[at] if at < len(results) else None
+            if result is None and before == len(problems) and self.scope.is_read(name):
+                problems.append(f"{self.place}: its output {name!r} can't be had")
+            self.scope[name] = self._stand_in(known.get(name)) if result is None else _refined(result, known.get(name))
+
+    def _results(self, given: list[Value | None]) -> Results:
+        while given and given[-1] is None:
+            given.pop()
+        attributes = self._attributes()
+        local = self.importer._functions.get((self.node.domain, self.node.op_type))
+        if local is not None:
+            return self._function(local, given)
+        if self.domain == "" and self.node.op_type == "If":
+            return self._branch(given, attributes)
+        operator = operator_of(self.domain, self.node.op_type, self.opset)
+        if self.domain == "":
+            arrays = None if self._reads_files() else folded(self.node, self.opset, given)
+            if arrays is not None:
+                return [constant_value(self.model, array) for array in arrays]
+            numbers = computed(self.node.op_type, given, attributes) if len(self.node.output) == 1 else None
+            if numbers is not None and operator is not None:
+                return [self._partly_known(operator, given, attributes, numbers)]
+        if operator is None:
+            body = schema_function(self.node, self.domain, self.opset, given)
+            if body is None:
+                refuse(reason_of(self.domain, self.node.op_type, self.opset))
+            return self._function(body, given)
+        try:
+            return self._operator(operator, given, attributes)
+        except (Unsupported, InvalidParameter):
+            self.follower.release()
+            body = schema_function(self.node, self.domain, self.opset, given)
+            before = len(self.importer._problems)
+            results = self._function(body, given) if body is not None else ()
+            if body is not None and len(self.importer._problems) == before:
+                return results
+            # The operator's own reason says more than what is missing on the long way round.
+            del self.importer._problems[before:]
+            raise
+
+    def _operator(self, operator: OnnxOperator, given: list[Value | None], attributes: Mapping[str, Any]) -> Results:
+        bound = operator.signature.bind(given, attributes)
+        names = [self.scope.is_read(name) for name in self.node.output]
+        name = self.node.name or self.follower.names[0]
+        call = Call(self.model, name, self.opset, names, self.follower)
+        results = operator.signature.function(call, *given, **bound)
+        return results if isinstance(results, tuple) else (results,)
+
+    def _partly_known(
+        self, operator: OnnxOperator, given: list[Value | None], attributes: Mapping[str, Any], numbers: Elements
+    ) -> Value:
+        """A result of shape arithmetic: a constant, or a value that is computed in a run where somebody needs it."""
+        dtype = result_dtype(self.node.op_type, given, attributes)
+        if are_known(numbers):
+            return constant_value(self.model, np.array(numbers.tolist(), dtype))
+
+        def make() -> ModelTensor:
+            try:
+                results = self._operator(operator, given, attributes)
+            except NnrtError as error:
+                raise error.at(self.place) from error
+            assert isinstance(results[0], Value)
+            return results[0].tensor
+
+        depth = 1 + max(value.depth for value in given if value is not None)
+        value = Value(dtype, numbers.shape, make, known=numbers, depth=depth)
+        if depth > _LONGEST_CHAIN:
+            _ = value.tensor
+        return value
+
+    def _branch(self, given: Sequence[Value | None], attributes: Mapping[str, Any]) -> Results:
+        """The branch of an If whose condition is known."""
+        condition = given[0] if given else None
+        if condition is None or condition.array is None or condition.array.size != 1:
+            refuse("its condition is not known before a run; NNRt has no branches")
+        graph = attributes.get("then_branch" if condition.array.reshape(-1)[0] else "else_branch")
+        if not isinstance(graph, GraphProto):
+            refuse("the branch to take is missing")
+        values = self.importer._constants(graph)
+        outputs = [info.name for info in graph.output]
+        return self._inner(Scope(graph.node, values, outputs, self.scope.opsets, self.scope))
+
+    def _function(self, function: FunctionProto, given: Sequence[Value | None]) -> Results:
+        """The nodes of a function, in place of the node that calls it."""
+        # An input that is left out reads as one that has no name.
+        names = dict.fromkeys(function.input)
+        absent = set(list(names)[len(given) :]) | {
+            name for name, value in zip(names, given, strict=False) if value is None
+        }
+        values = {name: value for name, value in zip(names, given, strict=False) if value is not None}
+        opsets = {entry.domain: entry.version for entry in function.opset_import} or self.scope.opsets
+        return self._inner(Scope(body_of(function, self.node, absent), values, list(function.output), opsets))
+
+    def _inner(self, scope: Scope) -> Results:
+        self.importer._import_nodes(scope, self.depth + 1, f"{self.place} > ")
+        found = [scope[name] for name in scope.outputs]
+        return [value if isinstance(value, Value) else None for value in found]
+
+    def _attributes(self) -> dict[str, Any]:
+        return {
+            attribute.name: attribute_value(self.importer.file, self.model, attribute)
+            for attribute in self.node.attribute
+        }
+
+    def _reads_files(self) -> bool:
+        """Whether an attribute is outside of the model's file, where only we look for it."""
+        tensors = (attribute.t for attribute in self.node.attribute if attribute.type == AttributeProto.TENSOR)
+        return any(tensor.data_location for tensor in tensors)
+
+    def _require_mapped(self) -> None:
+        """Refuse an operator that isn't mapped at all; more can't be said of it without its inputs."""
+        if (self.node.domain, self.node.op_type) in self.importer._functions or self.node.op_type == "If":
+            return
+        if operator_of(self.domain, self.node.op_type, self.opset) is None:
+            body = schema_function(self.node, self.domain, self.opset, None)
+            if body is None:
+                refuse(reason_of(self.domain, self.node.op_type, self.opset))
+
+    def _stand_in(self, kind: Kind | None) -> Value | Missing:
+        """Something of the same kind as what could not be imported, so that the nodes behind it are looked at."""
+        if kind is None:
+            return Missing()
+        try:
+            return value_of(self.model.input(shape_of(kind[1]), data_type_of(kind[0])), kind[1])
+        except NnrtError:
+            return Missing()
+
+
+def _refined(value: Value, kind: Kind | None) -> Value:
+    """The value with what ONNX's inference knows of its dimensions."""
+    if kind is not None and len(kind[1]) == value.rank:
+        value.dims = tuple(
+            mine if isinstance(mine, int) or _is_nameless(theirs) else theirs
+            for mine, theirs in zip(value.dims, kind[1], strict=True)
+        )
+    return value
+
+
+def _is_nameless(dim: int | Dim) -> bool:
+    return isinstance(dim, Dim) and dim.formula.startswith("?")
+
+
+def _is(dtype: np.dtype[np.generic], elem_type: int) -> bool:
+    return int(helper.np_dtype_to_tensor_dtype(dtype)) == elem_type
+
+
+def _opsets(file: OnnxFile) -> dict[str, int]:
+    opsets = {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in file.proto.opset_import}
+    version = opsets.get("", FIRST_OPSET)
+    if version < FIRST_OPSET:
+        raise Unsupported(f"it uses operator set {version}; use {FIRST_OPSET} or later", place=file.name)
+    return opsets
+
+
+def _drop_unused(model: Model) -> None:
+    """Leave out the operations that no output needs: what a node's other way has left behind."""
+    wanted = {output.index for output in model.outputs}
+    kept = []
+    for operation in reversed(model._operations):
+        if wanted.intersection(operation.outputs):
+            kept.append(operation)
+            wanted.update(operation.inputs)
+    model._operations[:] = reversed(kept)
