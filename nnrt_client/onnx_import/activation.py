@@ -7,29 +7,17 @@ from nnrt_client.onnx_import.call import Call
 from nnrt_client.onnx_import.operator import onnx_operator, refuse
 from nnrt_client.onnx_import.value import Value
 
-
-@onnx_operator("Relu", is_quantizable=True)
-def relu(call: Call, x: Value) -> Value:
-    """RELU, or part of the operation before it."""
-    return call.apply(OperationType.RELU, x, quant=call.quant)
-
-
-@onnx_operator("Sigmoid", is_quantizable=True)
-def sigmoid(call: Call, x: Value) -> Value:
-    """SIGMOID."""
-    return call.apply(OperationType.SIGMOID, x, quant=call.quant)
+_PLAIN = {
+    "Relu": OperationType.RELU,
+    "Sigmoid": OperationType.SIGMOID,
+    "Tanh": OperationType.TANH,
+    "HardSwish": OperationType.HSWISH,
+}
 
 
-@onnx_operator("Tanh", is_quantizable=True)
-def tanh(call: Call, x: Value) -> Value:
-    """TANH."""
-    return call.apply(OperationType.TANH, x, quant=call.quant)
-
-
-@onnx_operator("HardSwish", since=14, is_quantizable=True)
-def hard_swish(call: Call, x: Value) -> Value:
-    """HSWISH."""
-    return call.apply(OperationType.HSWISH, x, quant=call.quant)
+@onnx_operator(*_PLAIN, doc={name: f"{kind.name}." for name, kind in _PLAIN.items()}, is_quantizable=True)
+def plain(call: Call, x: Value) -> Value:
+    return call.apply(_PLAIN[call.type], x, quant=call.quant)
 
 
 @onnx_operator("HardSigmoid", is_quantizable=True)

@@ -4,12 +4,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto, helper
 
 from nnrt_client.enums import DataType, Format, FuseType, OperationType
 from nnrt_client.model import Model, ModelTensor
-from nnrt_client.onnx_import.dims import Dim, Dims, Number, shape_of, unlike
+from nnrt_client.onnx_import.dims import Dims, Number, shape_of
 from nnrt_client.onnx_import.operator import refuse
 from nnrt_client.onnx_import.value import Value
+from nnrt_client.onnx_import.witness import output_dims
 from nnrt_client.quant_param import QuantParam
 from nnrt_client.tensor_desc import TensorDesc
 from nnrt_hdi.enums import DataType as HdiDataType
@@ -20,7 +22,7 @@ Operand = Value | Array | Sequence[int] | int | float
 
 
 class Call:
-    """One node: its place, and the operations it becomes.
+    """One node: its operator and name, and the operations it becomes.
 
     `outputs` says which outputs somebody uses. `fuse` takes a Relu or Clip that directly follows.
     """
@@ -28,6 +30,7 @@ class Call:
     def __init__(
         self,
         model: Model,
+        type: str,
         name: str,
         opset: int,
         outputs: Sequence[bool],
@@ -35,6 +38,7 @@ class Call:
         quant: QuantParam | None = None,
     ) -> None:
         self.model = model
+        self.type = type
         self.name = name
         self.opset = opset
         self.outputs = tuple(outputs)
@@ -46,22 +50,32 @@ class Call:
 
         `dims` are the dimensions of the output where more is known of them than that they are known in a run.
         """
-        (tensor,) = self._applied(type, operands, parameters)
-        return value_of(tensor, dims)
+        (value,) = self._applied(type, operands, parameters)
+        if dims is not None:
+            value.dims = tuple(
+                mine if isinstance(mine, int) else said for mine, said in zip(value.dims, dims, strict=True)
+            )
+        return value
 
     def apply_to_several(self, type: OperationType, *operands: Operand, **parameters: Any) -> tuple[Value, ...]:
         """Append an operation of several outputs."""
-        return tuple(map(value_of, self._applied(type, operands, parameters)))
+        return self._applied(type, operands, parameters)
 
     def _applied(
         self, type: OperationType, operands: Sequence[Operand], parameters: dict[str, Any]
-    ) -> tuple[ModelTensor, ...]:
+    ) -> tuple[Value, ...]:
         given: list[Any] = [operand.tensor if isinstance(operand, Value) else operand for operand in operands]
         result: Any = self.model.apply(type, *given, **{"name": self.name, **parameters})
-        return result if isinstance(result, tuple) else (result,)
+        tensors = result if isinstance(result, tuple) else (result,)
+        known = [operand.dims if isinstance(operand, Value) else None for operand in operands]
+        return tuple(map(value_of, tensors, output_dims(self.model, known)))
 
     def constant(self, array: Array, *, format: Format = Format.NONE, quant: QuantParam | None = None) -> Value:
         return constant_value(self.model, array, format=format, quant=quant)
+
+    def later(self, dtype: Dtype, dims: Dims, make: Callable[[], Value]) -> Value:
+        """A value that is made when somebody asks for it."""
+        return Value(dtype, dims, lambda: make().tensor)
 
     def number(self, value: float | bool, dtype: Dtype) -> Value:
         """A scalar constant."""
@@ -124,11 +138,25 @@ class Call:
         """The same tensor, said to have its channels in dimension 1."""
         if x.rank < 3 or x.tensor.desc.format is Format.NCHW:
             return x
-        if x.is_constant and not x.quantized:
+        if x.is_constant:
             assert x.array is not None
-            return self.constant(x.array, format=Format.NCHW)
+            return self.constant(x.array, format=Format.NCHW, quant=x.quantized.param if x.quantized else None)
         output = TensorDesc(data_type_of(x.dtype), x.tensor.desc.shape, Format.NCHW)
         return self.apply(OperationType.RESHAPE, x, np.zeros(x.rank, np.int64), output=output, dims=x.dims)
+
+    def dtype(self, number: int) -> Dtype:
+        """The data type that ONNX has this number for. Refuses one that NNRt doesn't have."""
+        for known in NUMPY_DTYPES.values():
+            if helper.np_dtype_to_tensor_dtype(known) == number:
+                return known
+        name = TensorProto.DataType.Name(number) if number in TensorProto.DataType.values() else f"type {number}"
+        return refuse(f"it gives {name}, which is no data type of NNRt")
+
+    def ints(self, name: str, x: Value) -> list[int]:
+        """The elements of an input that must be known before a run."""
+        if x.ints is None:
+            refuse(f"its {name} {x} is known only in a run")
+        return x.ints
 
     def size(self, x: Value, axis: int) -> Value:
         """A dimension, as INT64 of rank 0: known only in a run if need be."""
@@ -140,6 +168,10 @@ class Call:
     def shape(self, x: Value) -> Value:
         """All dimensions, as a vector of INT64."""
         return self.apply(OperationType.SHAPE, x, output=TensorDesc(DataType.INT64, (x.rank,)))
+
+    def shape_vector(self, x: Value) -> Value:
+        """All dimensions as a vector of INT64: a constant if they are known."""
+        return self.shape(x) if -1 in x.shape else self.constant(np.array(x.shape, np.int64))
 
     def full(self, dims: Dims, value: float, dtype: Dtype) -> Value:
         """A constant that is the same everywhere."""
@@ -158,15 +190,9 @@ def dtype_of(data_type: DataType) -> Dtype:
     return NUMPY_DTYPES[HdiDataType[data_type.name]]
 
 
-def value_of(tensor: ModelTensor, dims: Dims | None = None) -> Value:
+def value_of(tensor: ModelTensor, dims: Dims) -> Value:
     """A tensor of the model as a value."""
-    desc = tensor.desc
-    shape = desc.shape or ()
-    known: tuple[Number | Dim | None, ...] = dims if dims is not None else (None,) * len(shape)
-    merged = tuple(
-        size if size >= 0 else said if said is not None else unlike() for size, said in zip(shape, known, strict=True)
-    )
-    return Value(dtype_of(desc.data_type), merged, lambda: tensor)
+    return Value(dtype_of(tensor.desc.data_type), dims, lambda: tensor)
 
 
 def constant_value(

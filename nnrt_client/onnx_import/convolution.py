@@ -14,7 +14,7 @@ from nnrt_hdi.enums import RoundMode
 Ints = tuple[int, ...]
 
 
-@onnx_operator("Conv", is_quantizable=True)
+@onnx_operator("Conv", is_quantizable=True, fuses=True)
 def conv(
     call: Call,
     x: Value,
@@ -31,7 +31,7 @@ def conv(
     """CONV2D with the Relu or Clip(0, 6) that follows; of rank 3 between UNSQUEEZE and SQUEEZE."""
     kernel = _kernel(x, weight, kernel_shape)
     if bias is None:
-        bias = call.full((weight.shape[0],), 0, x.dtype)
+        bias = call.full((weight.shape[0],), 0, x.dtype if call.quant is None else np.dtype(np.int32))
     return _over_image(
         call,
         OperationType.CONV2D,
@@ -97,7 +97,7 @@ def conv_transpose(
     )
 
 
-@onnx_operator("MaxPool", is_quantizable=True)
+@onnx_operator("MaxPool", is_quantizable=True, fuses=True)
 def max_pool(
     call: Call,
     x: Value,
@@ -115,7 +115,7 @@ def max_pool(
     return _pooled(call, OperationType.MAX_POOL, x, auto_pad, ceil_mode, kernel_shape, pads, strides)
 
 
-@onnx_operator("AveragePool", is_quantizable=True)
+@onnx_operator("AveragePool", is_quantizable=True, fuses=True)
 def average_pool(
     call: Call,
     x: Value,
@@ -150,13 +150,13 @@ def average_pool(
     return _pooled(call, OperationType.AVG_POOL, padded, auto_pad, ceil_mode, kernel_shape, (), strides)
 
 
-@onnx_operator("GlobalMaxPool", is_quantizable=True)
+@onnx_operator("GlobalMaxPool", is_quantizable=True, fuses=True)
 def global_max_pool(call: Call, x: Value) -> Value:
     """MAX_POOL of the whole image; REDUCE_MAX where it has not two dimensions."""
     return _global_pooled(call, OperationType.MAX_POOL, OperationType.REDUCE_MAX, x)
 
 
-@onnx_operator("GlobalAveragePool", is_quantizable=True)
+@onnx_operator("GlobalAveragePool", is_quantizable=True, fuses=True)
 def global_average_pool(call: Call, x: Value) -> Value:
     """AVG_POOL of the whole image; REDUCE_MEAN where it has not two dimensions."""
     return _global_pooled(call, OperationType.AVG_POOL, OperationType.REDUCE_MEAN, x)

@@ -86,6 +86,22 @@ def equal(a: Number, b: Number) -> bool | None:
     return False if is_never else None
 
 
+def broadcast(a: Dims, b: Dims) -> Dims:
+    """The shape that two have together, by numpy's rules; where only a run can tell, a number like no other."""
+    rank = max(len(a), len(b))
+    padded = ((1,) * (rank - len(dims)) + dims for dims in (a, b))
+    return tuple(_together(*pair) for pair in zip(*padded, strict=True))
+
+
+def _together(a: Number, b: Number) -> Number:
+    if a == b or b == 1:
+        return a
+    if a == 1:
+        return b
+    # Of two that fit the one that is known can't be 1 here.
+    return a if isinstance(a, int) else b if isinstance(b, int) else unlike()
+
+
 def unlike() -> Dim:
     """A number of which nothing is known: like no other."""
     return Dim(f"?{next(_serial)}")

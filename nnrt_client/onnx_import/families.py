@@ -2,6 +2,16 @@
 
 from nnrt_client.onnx_import import (  # noqa: F401
     activation,
+    arithmetic,
     convolution,
+    creation,
+    elementwise,
+    indexing,
     linear,
+    logic,
+    normalization,
+    quantization,
+    reduction,
+    shape,
+    spatial,
 )

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import onnx
-from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto
+from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto, TypeProto, helper
 
-from nnrt_client.onnx_import.inference import type_proto
 from nnrt_client.onnx_import.value import Value
 
 Functions = dict[tuple[str, str], FunctionProto]
@@ -32,12 +31,26 @@ def schema_function(
     elif schema.has_context_dependent_function and inputs is not None:
         versions = schema.context_dependent_function_opset_versions
         version = max((known for known in versions if known <= opset), default=None)
-        types = [(type_proto(value) if value else onnx.TypeProto()).SerializeToString() for value in inputs]
+        types = [(type_proto(value) if value else TypeProto()).SerializeToString() for value in inputs]
         if version:
             body = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), types)
     elif schema.has_context_dependent_function:
         return FunctionProto()
-    return FunctionProto.FromString(body) if body else None
+    if not body:
+        return None
+    function = FunctionProto.FromString(body)
+    # The operator has the default of an attribute, not its body.
+    said = {attribute.name for attribute in function.attribute_proto}
+    for name, attribute in schema.attributes.items():
+        if name not in said and attribute.default_value.name:
+            function.attribute_proto.append(attribute.default_value)
+    return function
+
+
+def type_proto(value: Value) -> TypeProto:
+    """The data type and shape of a value, unknown dimensions by their formula."""
+    dims = [dim if isinstance(dim, int) else dim.formula for dim in value.dims]
+    return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(value.dtype), dims)
 
 
 def body_of(function: FunctionProto, node: NodeProto, absent: set[str]) -> list[NodeProto]:

@@ -1,10 +1,23 @@
 """Nodes that are taken into the operation before them: activations, and the quantization of its result."""
 
+from dataclasses import dataclass
+
+import numpy as np
 from onnx import NodeProto
 
 from nnrt_client.enums import FuseType
 from nnrt_client.onnx_import.scope import Scope
 from nnrt_client.onnx_import.value import Value
+from nnrt_client.quant_param import QuantParam
+from nnrt_hdi.tensor import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """How a result is to be quantized."""
+
+    dtype: np.dtype[np.generic]
+    param: QuantParam
 
 
 class Follower:
@@ -27,6 +40,39 @@ class Follower:
         if node is not None and fuse is not FuseType.NONE:
             self._take(node)
         return fuse
+
+    def quantization(self, *, fuses: bool) -> tuple[FuseType, Quantization] | None:
+        """The activation and the QuantizeLinear that follow, which are taken along; None where there is none."""
+        fuse = FuseType.NONE
+        found = self._quantization()
+        if found is None and fuses:
+            fuse = self()
+            found = self._quantization() if fuse is not FuseType.NONE else None
+        if found is None:
+            self.release()
+            return None
+        node, quantization = found
+        self._take(node)
+        return fuse, quantization
+
+    def _quantization(self) -> tuple[NodeProto, Quantization] | None:
+        """A QuantizeLinear to 8 bits with one scale that is known."""
+        node = self._next()
+        if node is None or node.op_type != "QuantizeLinear":
+            return None
+        scale = self._constant(node, 1)
+        point = self._constant(node, 2) if len(node.input) > 2 and node.input[2] else np.zeros((), np.uint8)
+        # An attribute may ask for another data type, or for blocks.
+        is_plain = all(attribute.name in ("axis", "saturate") for attribute in node.attribute)
+        if scale is None or point is None or not is_plain or scale.size != 1 or point.size != 1:
+            return None
+        if point.dtype not in (np.int8, np.uint8):
+            return None
+        return node, Quantization(point.dtype, QuantParam([scale.item()], [point.item()]))
+
+    def _constant(self, node: NodeProto, at: int) -> Array | None:
+        value = self._scope.find(node.input[at])
+        return value.array if isinstance(value, Value) else None
 
     def release(self) -> None:
         """Take nothing along after all."""
@@ -67,7 +113,5 @@ class Follower:
         name = node.input[at] if at < len(node.input) else ""
         if not name:
             return None
-        value = self._scope.find(name)
-        if not isinstance(value, Value) or value.array is None or value.array.size != 1:
-            return float("nan")
-        return float(value.array.reshape(-1)[0])
+        array = self._constant(node, at)
+        return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else float("nan")

@@ -1,12 +1,13 @@
 """ONNX models as models: the way through the graph."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import onnx
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, ValueInfoProto, helper
 
-from nnrt_client.enums import Format
+from nnrt_client.enums import Format, FuseType
 from nnrt_client.model import Model, ModelTensor
 from nnrt_client.onnx_import import families  # noqa: F401  (they declare the operators)
 from nnrt_client.onnx_import.call import Call, constant_value, data_type_of, value_of
@@ -15,12 +16,13 @@ from nnrt_client.onnx_import.file import OnnxFile, attribute_value, type_name
 from nnrt_client.onnx_import.folding import folded
 from nnrt_client.onnx_import.functions import body_of, local_functions, schema_function
 from nnrt_client.onnx_import.fusion import Follower
-from nnrt_client.onnx_import.inference import Kind, inferred_kinds
 from nnrt_client.onnx_import.operator import FIRST_OPSET, OnnxOperator, operator_of, refuse
 from nnrt_client.onnx_import.partial import computed, result_dtype
+from nnrt_client.onnx_import.quantized import marked, quantized_operands, takes_quantization
 from nnrt_client.onnx_import.scope import Missing, Scope
 from nnrt_client.onnx_import.unmapped import reason_of
 from nnrt_client.onnx_import.value import Value
+from nnrt_client.quant_param import QuantParam
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, NnrtError, Unsupported
 from nnrt_hdi.graph import MAX_NODES, shown_name
 from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM
@@ -41,6 +43,7 @@ class Importer:
         self._shapes = dict(shapes)
         self._problems: list[str] = []
         self._functions = local_functions(file.proto)
+        self._declared = {info.name: info for info in file.proto.graph.value_info}
         self._count = 0
 
     def run(self) -> Model:
@@ -131,14 +134,24 @@ class Importer:
         """Import what a scope's outputs need. What can't be is added to the problems, and the others go on."""
         if depth > _DEEPEST:
             raise InvalidFile(f"its functions and branches go deeper than {_DEEPEST}", place=place)
-        known = inferred_kinds(scope.nodes, scope.opsets, scope.constants_and_inputs(), scope.outputs)
         for node in scope.nodes:
             self._count += 1
             if self._count > MAX_NODES:
                 raise InvalidFile(f"it has more than {MAX_NODES} nodes, those of its functions included")
             if id(node) not in scope.taken:
                 name = node.name or next(iter(node.output), "")
-                _Step(self, node, scope, depth, f"{place}{node.op_type} node{shown_name(name)}").run(known)
+                _Step(self, node, scope, depth, f"{place}{node.op_type} node{shown_name(name)}").run()
+
+    def stand_in(self, name: str) -> Value | Missing:
+        """Something in place of what could not be imported, so that the nodes behind it are looked at.
+
+        The file may say what it would be.
+        """
+        info = self._declared.get(name)
+        try:
+            return Missing() if info is None else self._input(info)
+        except NnrtError:
+            return Missing()
 
     def _outputs(self, scope: Scope, inputs: Sequence[Value]) -> list[ModelTensor]:
         """The tensors of the outputs: each has its name, is computed, and comes once."""
@@ -152,7 +165,7 @@ class Importer:
             if tensor is None:
                 continue
             if value.is_constant or tensor in (*taken, *tensors):
-                copied = Call(self.model, name, 0, [True]).copy(value)
+                copied = Call(self.model, "Identity", name, 0, [True]).copy(value)
                 tensor = copied.tensor
             # Only here is it known which of a node's operations gives the output.
             self.model._tensors[tensor.index].desc.name = name
@@ -174,7 +187,7 @@ class _Step:
         self.opset = scope.opsets.get(self.domain, 0)
         self.follower = Follower(scope, node, self.opset)
 
-    def run(self, known: Mapping[str, Kind]) -> None:
+    def run(self) -> None:
         """Give the outputs their values."""
         problems = self.importer._problems
         before = len(problems)
@@ -197,7 +210,7 @@ class _Step:
             result = results[at] if at < len(results) else None
             if result is None and before == len(problems) and self.scope.is_read(name):
                 problems.append(f"{self.place}: its output {name!r} can't be had")
-            self.scope[name] = self._stand_in(known.get(name)) if result is None else _refined(result, known.get(name))
+            self.scope[name] = self.importer.stand_in(name) if result is None else result
 
     def _results(self, given: list[Value | None]) -> Results:
         while given and given[-1] is None:
@@ -235,12 +248,23 @@ class _Step:
             raise
 
     def _operator(self, operator: OnnxOperator, given: list[Value | None], attributes: Mapping[str, Any]) -> Results:
+        """What the function of an operator gives: on quantized tensors, where they stand for all its operands."""
         bound = operator.signature.bind(given, attributes)
-        names = [self.scope.is_read(name) for name in self.node.output]
-        name = self.node.name or self.follower.names[0]
-        call = Call(self.model, name, self.opset, names, self.follower)
-        results = operator.signature.function(call, *given, **bound)
+        operands = quantized_operands(operator, given)
+        found = None if operands is None else self.follower.quantization(fuses=operator.fuses)
+        if operands is not None and found is not None:
+            fuse, quantization = found
+            if takes_quantization(operator, operands, quantization):
+                call = self._call(lambda: fuse, None if operator.moves else quantization.param)
+                return [marked(operator.signature.function(call, *operands, **bound))]
+            self.follower.release()
+        results = operator.signature.function(self._call(self.follower), *given, **bound)
         return results if isinstance(results, tuple) else (results,)
+
+    def _call(self, fuse: Callable[[], FuseType], quant: QuantParam | None = None) -> Call:
+        name = self.node.name or self.follower.names[0]
+        outputs = [self.scope.is_read(output) for output in self.node.output]
+        return Call(self.model, self.node.op_type, name, self.opset, outputs, fuse, quant)
 
     def _partly_known(
         self, operator: OnnxOperator, given: list[Value | None], attributes: Mapping[str, Any], numbers: Elements
@@ -284,8 +308,13 @@ class _Step:
             name for name, value in zip(names, given, strict=False) if value is None
         }
         values = {name: value for name, value in zip(names, given, strict=False) if value is not None}
-        opsets = {entry.domain: entry.version for entry in function.opset_import} or self.scope.opsets
-        return self._inner(Scope(body_of(function, self.node, absent), values, list(function.output), opsets))
+        opsets = {**self.scope.opsets, **{entry.domain: entry.version for entry in function.opset_import}}
+        opsets.setdefault("", onnx.defs.onnx_opset_version())
+        names_out = [
+            name for name, mine in zip(function.output, self.node.output, strict=False) if self.scope.is_read(mine)
+        ]
+        results = iter(self._inner(Scope(body_of(function, self.node, absent), values, names_out, opsets)))
+        return [next(results) if name in names_out else None for name in function.output]
 
     def _inner(self, scope: Scope) -> Results:
         self.importer._import_nodes(scope, self.depth + 1, f"{self.place} > ")
@@ -311,29 +340,6 @@ class _Step:
             body = schema_function(self.node, self.domain, self.opset, None)
             if body is None:
                 refuse(reason_of(self.domain, self.node.op_type, self.opset))
-
-    def _stand_in(self, kind: Kind | None) -> Value | Missing:
-        """Something of the same kind as what could not be imported, so that the nodes behind it are looked at."""
-        if kind is None:
-            return Missing()
-        try:
-            return value_of(self.model.input(shape_of(kind[1]), data_type_of(kind[0])), kind[1])
-        except NnrtError:
-            return Missing()
-
-
-def _refined(value: Value, kind: Kind | None) -> Value:
-    """The value with what ONNX's inference knows of its dimensions."""
-    if kind is not None and len(kind[1]) == value.rank:
-        value.dims = tuple(
-            mine if isinstance(mine, int) or _is_nameless(theirs) else theirs
-            for mine, theirs in zip(value.dims, kind[1], strict=True)
-        )
-    return value
-
-
-def _is_nameless(dim: int | Dim) -> bool:
-    return isinstance(dim, Dim) and dim.formula.startswith("?")
 
 
 def _is(dtype: np.dtype[np.generic], elem_type: int) -> bool:

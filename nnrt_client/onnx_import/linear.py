@@ -8,7 +8,7 @@ from nnrt_client.onnx_import.operator import onnx_operator, refuse
 from nnrt_client.onnx_import.value import Value
 
 
-@onnx_operator("MatMul", is_quantizable=True)
+@onnx_operator("MatMul", is_quantizable=True, fuses=True)
 def matmul(call: Call, a: Value, b: Value) -> Value:
     """MATMUL, vectors as matrices of one row or column."""
     if 0 in (a.rank, b.rank):
@@ -20,7 +20,7 @@ def matmul(call: Call, a: Value, b: Value) -> Value:
     return call.squeeze(y, gone)
 
 
-@onnx_operator("Gemm", is_quantizable=True)
+@onnx_operator("Gemm", is_quantizable=True, fuses=True)
 def gemm(
     call: Call,
     a: Value,
@@ -36,7 +36,8 @@ def gemm(
     if a.rank != 2 or b.rank != 2:
         refuse(f"it multiplies {a} by {b}; use matrices")
     columns = b.dims[0 if transB else 1]
-    is_connection = a.dtype.kind == "f" and not transA and alpha == 1 and -1 not in b.shape
+    is_real = a.dtype.kind == "f" or call.quant is not None
+    is_connection = is_real and not transA and alpha == 1 and -1 not in b.shape
     if is_connection and (c is None or (beta == 1 and c.dims in ((columns,), (1, columns)))):
         weight = b if transB else _turned(call, b)
         bias = [] if c is None else [call.reshape(c, (columns,)) if c.rank == 2 else c]
@@ -57,10 +58,12 @@ def gemm(
 
 def _turned(call: Call, weight: Value) -> Value:
     """A matrix with rows and columns swapped: a constant here and now, so that no run does it."""
-    if weight.quantized or not weight.is_constant:
+    if not weight.is_constant:
         return call.transpose(weight, [1, 0])
     assert weight.array is not None
-    return call.constant(np.ascontiguousarray(weight.array.T))
+    return call.constant(
+        np.ascontiguousarray(weight.array.T), quant=weight.quantized.param if weight.quantized else None
+    )
 
 
 @onnx_operator("LSTM")

@@ -89,7 +89,9 @@ class Signature:
 class OnnxOperator:
     """How an operator of these versions of an operator set is imported.
 
-    `is_quantizable` says that it becomes one operation, whose operands and output may as well be quantized.
+    `is_quantizable` says that it becomes one operation, which takes `call.quant`, so that operands and output may as
+    well be quantized; `moves`, that the elements of its first input only get other places; `fuses`, that it asks for
+    the activation that follows.
     """
 
     domain: str
@@ -100,6 +102,8 @@ class OnnxOperator:
     family: str
     signature: Signature
     is_quantizable: bool
+    moves: bool
+    fuses: bool
 
 
 OPERATORS: dict[tuple[str, str], list[OnnxOperator]] = {}
@@ -109,21 +113,29 @@ def onnx_operator(
     *names: str,
     since: int = FIRST_OPSET,
     until: int = LAST_OPSET,
-    doc: str = "",
+    doc: Mapping[str, str] | None = None,
     domain: str = "",
     is_quantizable: bool = False,
+    moves: bool = False,
+    fuses: bool = False,
 ) -> Callable[[FunctionT], FunctionT]:
-    """Declare how operators are imported; see the module's docstring. Several take and give the same."""
+    """Declare how operators are imported; see the module's docstring.
+
+    Several that take and give the same have one function, which asks `call.type`, and each its own `doc`.
+    """
 
     def declare(function: FunctionT) -> FunctionT:
         family = function.__module__.rpartition(".")[2]
-        text = doc or (inspect.getdoc(function) or "").partition("\n\n")[0]
+        text = " ".join((inspect.getdoc(function) or "").partition("\n\n")[0].split())
         signature = Signature.of(function, skipped=1)
         for name in names:
             versions = OPERATORS.setdefault((domain, name), [])
             if any(other.since <= until and since <= other.until for other in versions):
                 raise TypeError(f"{name} is declared twice for one version")
-            versions.append(OnnxOperator(domain, name, since, until, text, family, signature, is_quantizable))
+            how = doc[name] if doc else text
+            versions.append(
+                OnnxOperator(domain, name, since, until, how, family, signature, is_quantizable, moves, fuses)
+            )
         return function
 
     return declare

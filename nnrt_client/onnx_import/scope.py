@@ -56,10 +56,6 @@ class Scope:
             scope = scope._outer
         return None
 
-    def constants_and_inputs(self) -> dict[str, Value]:
-        """What is known before the first node."""
-        return {name: value for name, value in self._values.items() if isinstance(value, Value)}
-
     def __setitem__(self, name: str, value: Value | Missing) -> None:
         if name in self._values:
             raise InvalidFile(f"it writes {name!r}, which is written already")

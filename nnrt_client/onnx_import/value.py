@@ -3,8 +3,10 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nnrt_client.model import ModelTensor
 from nnrt_client.onnx_import.dims import Dims, Elements, are_known, elements, shape_of
@@ -15,18 +17,30 @@ from nnrt_hdi.tensor import Array
 MAX_ELEMENTS = 64
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Quantized:
-    """The quantized tensor that a real one was made from, or a bias whose scale is that of its neighbours."""
+    """The quantized tensor that stands for a real one: INT8, UINT8, or INT32 for a bias.
+
+    Several scales run along `axis`.
+    """
 
     tensor: "Value"
     scales: tuple[float, ...]
     zero_points: tuple[int, ...]
-    axis: int
+    axis: int = 0
+
+    @property
+    def is_of_8_bits(self) -> bool:
+        return self.tensor.dtype in (np.int8, np.uint8)
 
     @property
     def param(self) -> QuantParam:
         return QuantParam(self.scales, self.zero_points)
+
+    def is_like(self, other: "Quantized | QuantParam") -> bool:
+        """Whether the same integers stand for the same numbers."""
+        param = other.param if isinstance(other, Quantized) else other
+        return len(self.scales) == 1 and self.param == param
 
 
 class Value:
@@ -80,7 +94,7 @@ class Value:
         return -1 not in self.shape and math.prod(self.shape) <= MAX_ELEMENTS
 
     @property
-    def array(self) -> Array | None:
+    def array(self) -> NDArray[Any] | None:
         """The elements of a constant."""
         if callable(self._array):
             self._array = self._array()
