@@ -93,9 +93,7 @@ def clip(call: Call, x: Value, min: Value | None = None, max: Value | None = Non
     given = {"min": min, "max": max}
     bounds = {name: _exact(bound) for name, bound in given.items() if bound is not None}
     if None not in bounds.values():
-        finite: dict[str, Any] = {
-            name: bound for name, bound in bounds.items() if bound is not None and not math.isinf(bound)
-        }
+        finite: dict[str, Any] = {name: bound for name, bound in bounds.items() if not math.isinf(bound or 0)}
         return call.apply(OperationType.CLIP, x, **finite, quant=call.quant)
     if call.quant is not None:
         refuse("it is quantized, but its bounds are not constant")

@@ -67,8 +67,8 @@ def _elements(node: NodeProto, arrays: Sequence[Array]) -> int:
         case "Tile":
             return first.size * math.prod(max(int(times), 0) for times in last.reshape(-1))
         case "Range":
-            start, limit, delta = (array.item() for array in arrays)
-            return int(math.ceil((limit - start) / delta))
+            start, limit, delta = (float(array.item()) for array in arrays)
+            return math.ceil((limit - start) / delta)
         case "Pad":
             return (
                 math.prod(size + int(np.abs(arrays[1]).sum()) for size in first.shape) if len(arrays) > 1 else 1 << 62

@@ -8,6 +8,7 @@ from nnrt_client.enums import OperationType
 from nnrt_client.onnx_import.call import Call
 from nnrt_client.onnx_import.operator import onnx_operator, refuse
 from nnrt_client.onnx_import.value import Value
+from nnrt_hdi.tensor import Array
 
 _INT64 = np.dtype(np.int64)
 # Positions that are put down as constants.
@@ -165,7 +166,7 @@ def _positions(call: Call, x: Value, indices: Value, axis: int) -> Value:
     own = call.unsqueeze(call.cast(_from_front(call, x, indices, axis), _INT64), [-1])
     grid = np.moveaxis(np.indices(shape, np.int64), 0, -1)
     at = axis % len(shape)
-    parts = [grid[..., :at], own, grid[..., at + 1 :]]
+    parts: list[Value | Array] = [grid[..., :at], own, grid[..., at + 1 :]]
     given = [part for part in parts if isinstance(part, Value) or part.size]
     return own if len(given) == 1 else call.apply(OperationType.CONCAT, *given, axis=-1)
 

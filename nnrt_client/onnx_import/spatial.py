@@ -143,8 +143,8 @@ def _resized(
             new_width=width,
             coordinate_transform_mode=transform,
         )
-    for axis, size, target, scale in changed:
-        x = _resized_along(call, x, axis, size, target, scale, how)
+    for axis, size, target, factor in changed:
+        x = _resized_along(call, x, axis, size, target, factor, how)
     return x
 
 
