@@ -87,7 +87,7 @@ def lstm(
     input_forget: int = 0,
     layout: int = 0,
 ) -> tuple[Value, ...]:
-    """LSTM, with STRIDED_SLICE and CONCAT around it where it runs backwards, and TRANSPOSE for layout 1.
+    """LSTM between STRIDED_SLICE where it only runs backwards, and RESHAPE and TRANSPOSE to ONNX's order of directions.
 
     Not mapped: lengths of sequences, peepholes, clipping, and other activation functions.
     """

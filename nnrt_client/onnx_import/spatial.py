@@ -56,10 +56,10 @@ def upsample_by_attribute(call: Call, x: Value, *, mode: str = "nearest", scales
     return _resized(call, x, list(scales), None, {"mode": mode, **_AS_BEFORE})
 
 
-@onnx_operator("Upsample", since=9, until=9)
+@onnx_operator("Upsample", since=9)
 @onnx_operator("Resize", since=10, until=10)
 def upsample(call: Call, x: Value, scales: Value, *, mode: str = "nearest") -> Value:
-    """As Resize from 11 on."""
+    """As Resize."""
     return _resized(call, x, _numbers("scales", scales), None, {"mode": mode, **_AS_BEFORE})
 
 
