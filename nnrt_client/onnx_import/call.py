@@ -1,5 +1,6 @@
 """What the function of an operator works with: the node at hand, and the model that operations are put into."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ from nnrt_hdi.enums import DataType as HdiDataType
 from nnrt_hdi.tensor import NUMPY_DTYPES, Array
 
 Dtype = np.dtype[np.generic]
+# Of a constant that an operator is given on the way.
+_MOST_ELEMENTS = 1 << 26
 Operand = Value | Array | Sequence[int] | int | float
 
 
@@ -175,7 +178,17 @@ class Call:
 
     def full(self, dims: Dims, value: float, dtype: Dtype) -> Value:
         """A constant that is the same everywhere."""
+        require_moderate(dims)
         return self.constant(np.full(shape_of(dims), value, dtype))
+
+
+def require_moderate(dims: Dims) -> None:
+    """Refuse to make a constant of dimensions that are not known, or far too large."""
+    shape = shape_of(dims)
+    if -1 in shape or math.prod(shape) > _MOST_ELEMENTS:
+        refuse(
+            f"it needs a constant of shape {list(shape)}; use known dimensions, and at most {_MOST_ELEMENTS} elements"
+        )
 
 
 def data_type_of(dtype: Dtype) -> DataType:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from nnrt_client.enums import OperationType
-from nnrt_client.onnx_import.call import Call
+from nnrt_client.onnx_import.call import Call, require_moderate
 from nnrt_client.onnx_import.operator import onnx_operator, refuse
 from nnrt_client.onnx_import.value import Value
 from nnrt_hdi.tensor import Array
@@ -54,14 +54,15 @@ def range_(call: Call, start: Value, limit: Value, delta: Value, *, stash_type: 
     _, order = call.apply_to_several(OperationType.TOP_K, zeros, call.cast(count, np.dtype(np.int64)))
     numbers = call.apply(OperationType.ADD, call.cast(order, start.dtype), start)
     if limit.elements is not None and start.elements is not None:
-        numbers.dims = tuple((limit.elements - start.elements).reshape(-1).tolist())
+        numbers.dims = (limit.elements.item() - start.elements.item(),)
     return numbers
 
 
 @onnx_operator("EyeLike", since=9)
 def eye_like(call: Call, x: Value, *, dtype: int | None = None, k: int = 0) -> Value:
     """A constant: both dimensions must be known."""
-    if -1 in x.shape or x.rank != 2:
-        refuse(f"it takes the shape of {x}; use a matrix, and fix it")
+    if x.rank != 2:
+        refuse(f"it takes the shape of {x}; use a matrix")
+    require_moderate(x.dims)
     target = x.dtype if dtype is None else call.dtype(dtype)
     return call.constant(np.eye(x.shape[0], x.shape[1], k, target))

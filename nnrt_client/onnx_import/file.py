@@ -134,7 +134,8 @@ def type_name(data_type: int) -> str:
 def _read(path: Path, place: str, offset: int, size_bytes: int | None) -> bytes:
     """A part of a regular file, or all of it."""
     try:
-        with path.open("rb") as file:
+        # Without waiting for whoever writes into it, if it is a pipe.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise InvalidPath("it is no regular file", place=place)

@@ -1,7 +1,8 @@
 """ONNX models as models: the way through the graph."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx
@@ -23,15 +24,22 @@ from nnrt_client.onnx_import.scope import Missing, Scope
 from nnrt_client.onnx_import.unmapped import reason_of
 from nnrt_client.onnx_import.value import Value
 from nnrt_client.quant_param import QuantParam
-from nnrt_hdi.errors import InvalidFile, InvalidParameter, NnrtError, Unsupported
+from nnrt_hdi.errors import InvalidFile, InvalidParameter, NnrtError, OutOfMemory, Unsupported
 from nnrt_hdi.graph import MAX_NODES, shown_name
-from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM
+from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM, Array
 
 # How deep functions may call functions, and how many values may wait for each other before one is put into the model.
 _DEEPEST = 32
 _LONGEST_CHAIN = 50
 
+# What the functions of operators run into where a node is not as ONNX says.
+_CONTRADICTIONS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+# What may be computed at import: this much, and several times what the file brings.
+_FREE_BYTES = 1 << 30
+_TIMES = 8
+
 Results = Sequence[Value | None]
+MadeT = TypeVar("MadeT")
 
 
 class Importer:
@@ -45,6 +53,7 @@ class Importer:
         self._functions = local_functions(file.proto)
         self._declared = {info.name: info for info in file.proto.graph.value_info}
         self._count = 0
+        self._room = _FREE_BYTES + _TIMES * file.proto.ByteSize()
 
     def run(self) -> Model:
         """The finished model. Raises Unsupported, which lists every node that can't be imported."""
@@ -54,7 +63,7 @@ class Importer:
         inputs = [info for info in graph.input if info.name not in values]
         self._require_inputs(inputs)
         for info in inputs:
-            values[info.name] = self._guarded(f"input {info.name!r}", lambda info=info: self._input(info)) or Missing()
+            values[info.name] = self.guarded(f"input {info.name!r}", partial(self._input, info)) or Missing()
         given = [value for info in inputs if isinstance(value := values[info.name], Value)]
         scope = Scope(graph.node, values, [info.name for info in graph.output], opsets)
         self._import_nodes(scope, 0, "")
@@ -68,19 +77,22 @@ class Importer:
         self.model.finish()
         return self.model
 
-    def _guarded(self, place: str, make: Any) -> Any:
+    def guarded(self, place: str, make: Callable[[], MadeT]) -> MadeT | None:
         """What `make` gives; None where it can't be had, which is then a problem."""
         try:
             return make()
         except (Unsupported, InvalidParameter) as error:
             self._problems.append(f"{place}: {error}")
-            return None
+        except NnrtError as error:
+            raise error.at(place) from error
+        except _CONTRADICTIONS as error:
+            self._problems.append(f"{place}: its inputs and attributes do not fit each other ({error})")
+        return None
 
     def _constants(self, graph: GraphProto) -> dict[str, Value | Missing]:
         """The initializers by name."""
         values: dict[str, Value | Missing] = {
-            tensor.name: self._guarded("initializer", lambda tensor=tensor: self.file.value(self.model, tensor))
-            or Missing()
+            tensor.name: self.guarded("initializer", partial(self.file.value, self.model, tensor)) or Missing()
             for tensor in graph.initializer
         }
         for sparse in graph.sparse_initializer:
@@ -94,6 +106,9 @@ class Importer:
         if unknown:
             known = ", ".join(map(repr, names)) or "none"
             raise InvalidParameter(f"shapes names {sorted(unknown)}; the inputs of the model are {known}")
+        for info in inputs:
+            if info.name in self._shapes and info.type.tensor_type.HasField("shape"):
+                _require_fits(info, self._shapes[info.name])
         if not inputs:
             self._problems.append("it has no inputs, of which NNRt requires one")
 
@@ -122,12 +137,6 @@ class Importer:
         )
         if fixed is None:
             return dims
-        is_same = len(fixed) == len(dims) and all(
-            not isinstance(dim, int) or size in (dim, UNKNOWN_DIM) for dim, size in zip(dims, fixed, strict=True)
-        )
-        if not is_same:
-            given = str(list(shape_of(dims))).replace("-1", "?")
-            raise InvalidParameter(f"shapes gives {list(fixed)} for input {info.name!r}, which is {given}")
         return tuple(dim if size == UNKNOWN_DIM else size for dim, size in zip(dims, fixed, strict=True))
 
     def _import_nodes(self, scope: Scope, depth: int, place: str) -> None:
@@ -141,6 +150,15 @@ class Importer:
             if id(node) not in scope.taken:
                 name = node.name or next(iter(node.output), "")
                 _Step(self, node, scope, depth, f"{place}{node.op_type} node{shown_name(name)}").run()
+
+    def add_problem(self, problem: str) -> None:
+        self._problems.append(problem)
+
+    def charge(self, arrays: Sequence[Array | None]) -> None:
+        """Count what is computed at import. Raises OutOfMemory for more than a sound model asks for."""
+        self._room -= sum(array.nbytes for array in arrays if array is not None)
+        if self._room < 0:
+            raise OutOfMemory("the constants that it computes are far larger than those that it has")
 
     def stand_in(self, name: str) -> Value | Missing:
         """Something in place of what could not be imported, so that the nodes behind it are looked at.
@@ -161,7 +179,7 @@ class Importer:
             value = scope[name]
             if isinstance(value, Missing):
                 continue
-            tensor = self._guarded(f"output {name!r}", lambda value=value: value.tensor)
+            tensor = self.guarded(f"output {name!r}", partial(_tensor_of, value))
             if tensor is None:
                 continue
             if value.is_constant or tensor in (*taken, *tensors):
@@ -189,28 +207,22 @@ class _Step:
 
     def run(self) -> None:
         """Give the outputs their values."""
-        problems = self.importer._problems
-        before = len(problems)
-        try:
-            values = [self.scope[name] if name else None for name in self.node.input]
-            if any(isinstance(value, Missing) for value in values):
-                self._require_mapped()
-                results: Results = ()
-                before = -1
-            else:
-                results = self._results([value for value in values if not isinstance(value, Missing)])
-        except (Unsupported, InvalidParameter) as error:
-            problems.append(f"{self.place}: {error}")
-            results = ()
-        except NnrtError as error:
-            raise error.at(self.place) from error
+        results = self.importer.guarded(self.place, self._values)
         for at, name in enumerate(self.follower.names):
             if not name:
                 continue
-            result = results[at] if at < len(results) else None
-            if result is None and before == len(problems) and self.scope.is_read(name):
-                problems.append(f"{self.place}: its output {name!r} can't be had")
+            result = results[at] if results is not None and at < len(results) else None
+            if result is None and results is not None and results and self.scope.is_read(name):
+                self.importer.add_problem(f"{self.place}: its output {name!r} can't be had")
             self.scope[name] = self.importer.stand_in(name) if result is None else result
+
+    def _values(self) -> Results:
+        """The values of the outputs; none where inputs are missing, for that is a problem already."""
+        values = [self.scope[name] if name else None for name in self.node.input]
+        if any(isinstance(value, Missing) for value in values):
+            self._require_mapped()
+            return ()
+        return self._results([value for value in values if not isinstance(value, Missing)])
 
     def _results(self, given: list[Value | None]) -> Results:
         while given and given[-1] is None:
@@ -225,6 +237,7 @@ class _Step:
         if self.domain == "":
             arrays = None if self._reads_files() else folded(self.node, self.opset, given)
             if arrays is not None:
+                self.importer.charge([*(value.array for value in given if value is not None), *arrays])
                 return [constant_value(self.model, array) for array in arrays]
             numbers = computed(self.node.op_type, given, attributes) if len(self.node.output) == 1 else None
             if numbers is not None and operator is not None:
@@ -340,6 +353,19 @@ class _Step:
             body = schema_function(self.node, self.domain, self.opset, None)
             if body is None:
                 refuse(reason_of(self.domain, self.node.op_type, self.opset))
+
+
+def _tensor_of(value: Value) -> ModelTensor:
+    return value.tensor
+
+
+def _require_fits(info: ValueInfoProto, fixed: Sequence[int]) -> None:
+    """Refuse a shape for an input that contradicts what the file says of it."""
+    said = [dim.dim_value if dim.HasField("dim_value") else None for dim in info.type.tensor_type.shape.dim]
+    pairs = zip(said, fixed, strict=False)
+    if len(fixed) != len(said) or any(dim is not None and size not in (dim, UNKNOWN_DIM) for dim, size in pairs):
+        shown = ", ".join("?" if dim is None else str(dim) for dim in said)
+        raise InvalidParameter(f"shapes gives {list(fixed)} for input {info.name!r}, which is [{shown}]")
 
 
 def _is(dtype: np.dtype[np.generic], elem_type: int) -> bool:

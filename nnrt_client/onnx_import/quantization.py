@@ -37,6 +37,8 @@ def quantize_linear(
     if block_size:
         refuse(f"its block_size is {block_size}; NNRt has one scale for a tensor, or one for each channel")
     dtype = zero_point.dtype if zero_point is not None else call.dtype(output_dtype or TensorProto.UINT8)
+    if dtype.kind not in "iu":
+        refuse(f"it quantizes to {dtype}; NNRt has integers")
     at = axis % x.rank if x.rank else 0
     y = call.later(dtype, x.dims, lambda: _rounded(call, x, scale, zero_point, at, dtype))
     params = _params(scale, zero_point)

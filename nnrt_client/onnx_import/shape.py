@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnrt_client.enums import Format, OperationType
-from nnrt_client.onnx_import.call import Call
+from nnrt_client.onnx_import.call import Call, require_moderate
 from nnrt_client.onnx_import.dims import Dims, Number, broadcast, product, unlike
 from nnrt_client.onnx_import.operator import onnx_operator, refuse
 from nnrt_client.onnx_import.value import Value
@@ -311,8 +311,7 @@ def _padded(call: Call, x: Value, pads: Sequence[int], mode: str, value: float) 
 def trilu(call: Call, x: Value, k: Value | None = None, *, upper: int = 1) -> Value:
     """WHERE by a constant mask: the last two dimensions must be known."""
     rows, columns = x.shape[-2:]
-    if -1 in (rows, columns):
-        refuse(f"the last two dimensions of {x} are its mask; fix them")
+    require_moderate(x.dims[-2:])
     (shift,) = [0] if k is None else call.ints("k", k)
     ones = np.ones((rows, columns), np.bool_)
     mask = np.triu(ones, shift) if upper else np.tril(ones, shift)

@@ -18,6 +18,7 @@ from nnrt_hdi.tensor import Array
 
 # Weights that onnx's reference is asked for, one by one.
 _MOST_WEIGHTS = 1 << 14
+_LONGEST = 1 << 15
 # The opset whose Resize has every attribute of the earlier ones.
 _RESIZE_OPSET = 19
 
@@ -159,6 +160,8 @@ def _is_bilinear(x: Value, changed: Sequence[tuple[int, int, int, float | None]]
 def _resized_along(
     call: Call, x: Value, axis: int, size: int, target: int, scale: float | None, how: dict[str, Any]
 ) -> Value:
+    if max(size, target) > _LONGEST:
+        refuse(f"it resizes {size} to {target}; use at most {_LONGEST}")
     if how["mode"] == "nearest":
         places = _reference(np.arange(size, dtype=np.float64), target, scale, how).astype(np.int64)
         return call.apply(OperationType.GATHER, x, places, np.array(axis, np.int64))
