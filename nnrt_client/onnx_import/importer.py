@@ -50,7 +50,7 @@ class Importer:
         self.model = Model(file.proto.graph.name or "ONNX model")
         self._shapes = dict(shapes)
         self._problems: list[str] = []
-        self._functions = local_functions(file.proto)
+        self.functions = local_functions(file.proto)
         self._declared = {info.name: info for info in file.proto.graph.value_info}
         self._count = 0
         self._room = _FREE_BYTES + _TIMES * file.proto.ByteSize()
@@ -59,14 +59,14 @@ class Importer:
         """The finished model. Raises Unsupported, which lists every node that can't be imported."""
         graph = self.file.proto.graph
         opsets = _opsets(self.file)
-        values = self._constants(graph)
+        values = self.constants(graph)
         inputs = [info for info in graph.input if info.name not in values]
         self._require_inputs(inputs)
         for info in inputs:
             values[info.name] = self.guarded(f"input {info.name!r}", partial(self._input, info)) or Missing()
         given = [value for info in inputs if isinstance(value := values[info.name], Value)]
         scope = Scope(graph.node, values, [info.name for info in graph.output], opsets)
-        self._import_nodes(scope, 0, "")
+        self.import_nodes(scope, 0, "")
         outputs = self._outputs(scope, given)
         if self._problems:
             parts = "1 part of it" if len(self._problems) == 1 else f"{len(self._problems)} parts of it"
@@ -89,7 +89,7 @@ class Importer:
             self._problems.append(f"{place}: its inputs and attributes do not fit each other ({error})")
         return None
 
-    def _constants(self, graph: GraphProto) -> dict[str, Value | Missing]:
+    def constants(self, graph: GraphProto) -> dict[str, Value | Missing]:
         """The initializers by name."""
         values: dict[str, Value | Missing] = {
             tensor.name: self.guarded("initializer", partial(self.file.value, self.model, tensor)) or Missing()
@@ -139,7 +139,7 @@ class Importer:
             return dims
         return tuple(dim if size == UNKNOWN_DIM else size for dim, size in zip(dims, fixed, strict=True))
 
-    def _import_nodes(self, scope: Scope, depth: int, place: str) -> None:
+    def import_nodes(self, scope: Scope, depth: int, place: str) -> None:
         """Import what a scope's outputs need. What can't be is added to the problems, and the others go on."""
         if depth > _DEEPEST:
             raise InvalidFile(f"its functions and branches go deeper than {_DEEPEST}", place=place)
@@ -151,8 +151,16 @@ class Importer:
                 name = node.name or next(iter(node.output), "")
                 _Step(self, node, scope, depth, f"{place}{node.op_type} node{shown_name(name)}").run()
 
+    @property
+    def problem_count(self) -> int:
+        return len(self._problems)
+
     def add_problem(self, problem: str) -> None:
         self._problems.append(problem)
+
+    def forget_problems(self, count: int) -> None:
+        """Keep only so many problems."""
+        del self._problems[count:]
 
     def charge(self, arrays: Sequence[Array | None]) -> None:
         """Count what is computed at import. Raises OutOfMemory for more than a sound model asks for."""
@@ -207,12 +215,15 @@ class _Step:
 
     def run(self) -> None:
         """Give the outputs their values."""
+        before = self.importer.problem_count
         results = self.importer.guarded(self.place, self._values)
+        # What is missing for another reason is not said twice.
+        is_sound = bool(results) and self.importer.problem_count == before
         for at, name in enumerate(self.follower.names):
             if not name:
                 continue
             result = results[at] if results is not None and at < len(results) else None
-            if result is None and results is not None and results and self.scope.is_read(name):
+            if result is None and is_sound and self.scope.is_read(name):
                 self.importer.add_problem(f"{self.place}: its output {name!r} can't be had")
             self.scope[name] = self.importer.stand_in(name) if result is None else result
 
@@ -228,7 +239,7 @@ class _Step:
         while given and given[-1] is None:
             given.pop()
         attributes = self._attributes()
-        local = self.importer._functions.get((self.node.domain, self.node.op_type))
+        local = self.importer.functions.get((self.node.domain, self.node.op_type))
         if local is not None:
             return self._function(local, given)
         if self.domain == "" and self.node.op_type == "If":
@@ -252,12 +263,12 @@ class _Step:
         except (Unsupported, InvalidParameter):
             self.follower.release()
             body = schema_function(self.node, self.domain, self.opset, given)
-            before = len(self.importer._problems)
+            before = self.importer.problem_count
             results = self._function(body, given) if body is not None else ()
-            if body is not None and len(self.importer._problems) == before:
+            if body is not None and self.importer.problem_count == before:
                 return results
             # The operator's own reason says more than what is missing on the long way round.
-            del self.importer._problems[before:]
+            self.importer.forget_problems(before)
             raise
 
     def _operator(self, operator: OnnxOperator, given: list[Value | None], attributes: Mapping[str, Any]) -> Results:
@@ -309,7 +320,7 @@ class _Step:
         graph = attributes.get("then_branch" if condition.array.reshape(-1)[0] else "else_branch")
         if not isinstance(graph, GraphProto):
             refuse("the branch to take is missing")
-        values = self.importer._constants(graph)
+        values = self.importer.constants(graph)
         outputs = [info.name for info in graph.output]
         return self._inner(Scope(graph.node, values, outputs, self.scope.opsets, self.scope))
 
@@ -330,7 +341,7 @@ class _Step:
         return [next(results) if name in names_out else None for name in function.output]
 
     def _inner(self, scope: Scope) -> Results:
-        self.importer._import_nodes(scope, self.depth + 1, f"{self.place} > ")
+        self.importer.import_nodes(scope, self.depth + 1, f"{self.place} > ")
         found = [scope[name] for name in scope.outputs]
         return [value if isinstance(value, Value) else None for value in found]
 
@@ -347,7 +358,7 @@ class _Step:
 
     def _require_mapped(self) -> None:
         """Refuse an operator that isn't mapped at all; more can't be said of it without its inputs."""
-        if (self.node.domain, self.node.op_type) in self.importer._functions or self.node.op_type == "If":
+        if (self.node.domain, self.node.op_type) in self.importer.functions or self.node.op_type == "If":
             return
         if operator_of(self.domain, self.node.op_type, self.opset) is None:
             body = schema_function(self.node, self.domain, self.opset, None)

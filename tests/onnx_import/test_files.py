@@ -149,7 +149,7 @@ def damage(model: onnx.ModelProto, rng: random.Random) -> None:
                 attribute.ints.extend(rng.choices(_NUMBERS, k=rng.randrange(2)))
             else:
                 attribute.i = rng.choice(_NUMBERS)
-                attribute.type = rng.choice([attribute.type, *onnx.AttributeProto.AttributeType.values()])
+                attribute.ClearField(rng.choice(["type", "ints"]))
         case 1 if node.input:
             names = [name for other in graph.node for name in (*other.input, *other.output)]
             node.input[rng.randrange(len(node.input))] = rng.choice([*names, "", "nowhere"])
