@@ -1,6 +1,7 @@
 """Operators between DequantizeLinear and QuantizeLinear, which become operations on quantized tensors."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,9 @@ _WEIGHTED = ("Conv", "Gemm", "MatMul")
 _BIAS = 2
 
 
-def quantized_operands(operator: OnnxOperator, given: Sequence[Value | None]) -> list[Value | None] | None:
+def quantized_operands(
+    operator: OnnxOperator, given: Sequence[Value | None], attributes: Mapping[str, Any]
+) -> list[Value | None] | None:
     """The quantized tensors behind the operands of a node; None where one of those that are needed has none."""
     if not (operator.is_quantizable or operator.moves) or not given:
         return None
@@ -29,7 +32,10 @@ def quantized_operands(operator: OnnxOperator, given: Sequence[Value | None]) ->
         elif (
             value.quantized is None
             or not value.quantized.is_of_8_bits
-            or (len(value.quantized.scales) > 1 and not (is_weight and _runs_well(operator, value.quantized)))
+            or (
+                len(value.quantized.scales) > 1
+                and not (is_weight and _runs_well(operator, value.quantized, attributes))
+            )
         ):
             return None
         else:
@@ -37,13 +43,13 @@ def quantized_operands(operator: OnnxOperator, given: Sequence[Value | None]) ->
     return operands
 
 
-def _runs_well(operator: OnnxOperator, weight: Quantized) -> bool:
+def _runs_well(operator: OnnxOperator, weight: Quantized, attributes: Mapping[str, Any]) -> bool:
     """Whether the scales of a weight run along its output channels, as NNRt has them."""
     if not weight.tensor.is_constant:
         return False
     last = weight.tensor.rank - 1
-    # Whether Gemm turns its weight is not known here; square ones would be read the wrong way round.
-    return {"Conv": weight.axis == 0, "MatMul": weight.axis == last}.get(operator.name, False)
+    is_turned = bool(attributes.get("transB"))
+    return weight.axis == {"Conv": 0, "MatMul": last, "Gemm": 0 if is_turned else 1}[operator.name]
 
 
 def takes_quantization(operator: OnnxOperator, operands: Sequence[Value | None], quantization: Quantization) -> bool:

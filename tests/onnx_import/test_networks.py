@@ -160,7 +160,7 @@ def quantized_cnn() -> onnx.ModelProto:
     y = g.pair(g.op("Relu", g.op("Conv", x, weight, bias, pads=[1, 1, 1, 1], strides=[2, 2])), 0.05, 0)
     y = g.pair(g.op("MaxPool", y, kernel_shape=[2, 2], strides=[2, 2]), 0.05, 0)
     y = g.pair(g.op("Flatten", y), 0.05, 0)
-    dense = g.weight(rng.integers(-127, 128, (10, 16), np.int8), np.float32(0.01).reshape(()))
+    dense = g.weight(rng.integers(-127, 128, (10, 16), np.int8), rng.uniform(0.01, 0.02, 10))
     y = g.pair(g.op("Gemm", y, dense, transB=1), 0.1, 120)
     return g.model(y)
 

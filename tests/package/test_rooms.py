@@ -49,7 +49,9 @@ def test_every_attribute_struct_has_a_node_type(message: str) -> None:
     assert message in used or message == "Int64List"
 
 
-@pytest.mark.parametrize("room", ["nnrt_hdi.ops", "nnrt_client.operations", "nnrt_backend_reference.kernels"])
+@pytest.mark.parametrize(
+    "room", ["nnrt_hdi.ops", "nnrt_client.operations", "nnrt_client.onnx_import", "nnrt_backend_reference.kernels"]
+)
 def test_families_are_called_the_same_in_every_room(room: str) -> None:
     families = {operator.family for operator in OPERATORS.values()}
     for family in families:
