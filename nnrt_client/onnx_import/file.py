@@ -16,7 +16,7 @@ from nnrt_client.model import Model
 from nnrt_client.onnx_import.call import constant_value
 from nnrt_client.onnx_import.operator import refuse
 from nnrt_client.onnx_import.value import Value
-from nnrt_hdi.errors import InvalidFile, InvalidPath, OperationFailed
+from nnrt_hdi.errors import InvalidFile, InvalidParameter, InvalidPath, OperationFailed
 from nnrt_hdi.tensor import NUMPY_DTYPES, Array
 
 Source = str | PathLike[str] | bytes
@@ -36,6 +36,8 @@ class OnnxFile:
         self.directory: Path | None = None
         if isinstance(source, bytes):
             data, self.name = source, "the ONNX model"
+        elif not isinstance(source, str | PathLike):
+            raise InvalidParameter(f"the model is {type(source).__name__}; give a path, or the bytes of a file")
         else:
             path = Path(source)
             self.directory, self.name = path.parent, repr(os.fspath(source))

@@ -254,7 +254,7 @@ def tile(call: Call, x: Value, repeats: Value) -> Value:
 
 @onnx_operator("Pad", until=10)
 def pad_by_attributes(call: Call, x: Value, *, pads: Ints, mode: str = "constant", value: float = 0.0) -> Value:
-    """PAD, and STRIDED_SLICE where it takes away."""
+    """PAD, or GATHER for the mode edge; STRIDED_SLICE where it takes away."""
     return _padded(call, x, pads, mode, value)
 
 
@@ -268,7 +268,7 @@ def pad(
     *,
     mode: str = "constant",
 ) -> Value:
-    """PAD for the modes constant and reflect, and edge of one element; STRIDED_SLICE where it takes away."""
+    """PAD, or GATHER for the modes edge and wrap; STRIDED_SLICE where it takes away."""
     number: float = 0
     if value is not None:
         if value.array is None or value.array.size != 1:
@@ -292,9 +292,8 @@ def _padded(call: Call, x: Value, pads: Sequence[int], mode: str, value: float) 
     if len(pads) != 2 * x.rank:
         refuse(f"its pads are {list(pads)}, but x is {x}")
     pairs = np.reshape(np.array(pads, np.int64), (2, -1)).T
-    modes = {"constant": PaddingMode.CONSTANT, "reflect": PaddingMode.REFLECT, "edge": PaddingMode.SYMMETRIC}
-    if mode not in modes or (mode == "edge" and pairs.max(initial=0) > 1):
-        refuse(f"its mode is {mode!r} and its pads {list(pads)}; NNRt pads by a constant, or mirrors")
+    if mode not in ("constant", "reflect", "edge", "wrap"):
+        refuse(f"its mode is {mode!r}; use 'constant', 'reflect', 'edge' or 'wrap'")
     if pairs.min(initial=0) < 0:
         taken = np.minimum(pairs, 0)
         ends = [_FARTHEST if not behind else int(behind) for behind in taken[:, 1]]
@@ -302,9 +301,25 @@ def _padded(call: Call, x: Value, pads: Sequence[int], mode: str, value: float) 
         pairs = np.maximum(pairs, 0)
     if not pairs.any():
         return x
+    if mode in ("edge", "wrap"):
+        return _repeated(call, x, pairs, mode)
+    kind = PaddingMode.CONSTANT if mode == "constant" else PaddingMode.REFLECT
     constant = {"constant_value": float(value)} if mode == "constant" else {}
     dims = tuple(dim if not pair.any() else dim + int(pair.sum()) for dim, pair in zip(x.dims, pairs, strict=True))
-    return call.apply(OperationType.PAD, x, pairs, padding_mode=modes[mode], dims=dims, **constant)
+    return call.apply(OperationType.PAD, x, pairs, padding_mode=kind, dims=dims, **constant)
+
+
+def _repeated(call: Call, x: Value, pairs: Array, mode: str) -> Value:
+    """Borders that are elements of x: its edge again and again, or all from the other side on."""
+    for axis, (before, behind) in enumerate(pairs.tolist()):
+        size = x.shape[axis]
+        if not (before or behind):
+            continue
+        require_moderate((size, before + behind))
+        places = np.arange(-before, size + behind)
+        places = places % size if mode == "wrap" else np.clip(places, 0, size - 1)
+        x = call.apply(OperationType.GATHER, x, places, np.array(axis, np.int64))
+    return x
 
 
 @onnx_operator("Trilu", since=14)

@@ -26,6 +26,7 @@ _MODES = {
     "asymmetric": CoordinateTransformMode.ASYMMETRIC,
     "align_corners": CoordinateTransformMode.ALIGN_CORNERS,
     "half_pixel": CoordinateTransformMode.HALF_PIXEL,
+    "pytorch_half_pixel": CoordinateTransformMode.HALF_PIXEL,
 }
 
 
@@ -151,10 +152,13 @@ def _resized(
 
 def _is_bilinear(x: Value, changed: Sequence[tuple[int, int, int, float | None]], how: dict[str, Any]) -> bool:
     """Whether NNRt's operation does it: its scale is what the sizes say."""
+    transform = how["coordinate_transformation_mode"]
+    # For a single row or column NNRt does as PyTorch.
+    is_known = transform in _MODES and not (transform == "half_pixel" and any(row[2] == 1 for row in changed))
     is_plain = how["mode"] == "linear" and not how.get("antialias") and not how.get("exclude_outside")
     is_image = x.rank == 4 and [axis for axis, *_ in changed] == [2, 3]
     is_exact = all(scale is None or size * scale == target for _, size, target, scale in changed)
-    return is_plain and is_image and is_exact and how["coordinate_transformation_mode"] in _MODES
+    return is_plain and is_image and is_exact and is_known
 
 
 def _resized_along(
