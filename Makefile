@@ -52,13 +52,15 @@ proto-check: $(PROTO)/installed ## Check that nnrt_hdi/v2 is what protos/ genera
 	@diff -r -x __init__.py -x __pycache__ build/proto/nnrt_hdi/v2 nnrt_hdi/v2 \
 	  || { echo 'nnrt_hdi/v2 differs from what protos/ generate; run `make proto`'; exit 1; }
 
-docs: $(CHECK)/installed ## Write docs/operators.md and docs/api.md from the declarations
+docs: $(CHECK)/installed ## Write docs/operators.md, docs/api.md and docs/onnx.md from the declarations
 	PYTHONPATH=tests $(CHECK)/bin/python docs/operators_page.py
 	$(CHECK)/bin/python docs/api_page.py
+	$(CHECK)/bin/python docs/onnx_page.py
 
-docs-check: $(CHECK)/installed ## Check that docs/operators.md and docs/api.md are what the declarations say
+docs-check: $(CHECK)/installed ## Check that the pages that are written from declarations say what those say
 	@PYTHONPATH=tests $(CHECK)/bin/python docs/operators_page.py --check
 	@$(CHECK)/bin/python docs/api_page.py --check
+	@$(CHECK)/bin/python docs/onnx_page.py --check
 
 bench: $(CHECK)/installed ## Measure, print ratios, write docs/performance.md
 	PYTHONPATH=tests $(CHECK)/bin/python benchmarks/run.py

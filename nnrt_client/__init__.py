@@ -31,6 +31,7 @@ from nnrt_client.enums import (
 from nnrt_client.executor import Executor
 from nnrt_client.legacy_tensor import LegacyTensor
 from nnrt_client.model import Model, ModelTensor
+from nnrt_client.onnx_import import from_onnx
 from nnrt_client.process_runtime import connect, disconnect
 from nnrt_client.quant_param import QuantParam
 from nnrt_client.runtime import Runtime
@@ -103,5 +104,6 @@ __all__ = [
     "Unsupported",
     "connect",
     "disconnect",
+    "from_onnx",
     "load",
 ]

@@ -19,7 +19,7 @@ from nnrt_client.legacy_tensor import LegacyTensor
 from nnrt_client.operations import Operation, operation_of
 from nnrt_client.operations.operation import MANY
 from nnrt_client.operations.record import OperationRecord, TensorRecord, inferred, lowered
-from nnrt_client.operations.values import copied_elements, is_empty, is_logical, operand_array, raw_array
+from nnrt_client.operations.values import held_elements, is_empty, is_logical, operand_array, raw_array
 from nnrt_client.quant_param import QuantParam
 from nnrt_client.tensor_desc import TensorDesc
 from nnrt_client.upload import ask_supported
@@ -142,7 +142,7 @@ class Model:
         return ModelTensor(len(self._tensors) - 1, self)
 
     def set_tensor_data(self, tensor: TensorRef, data: Array | np.generic | Buffer) -> None:
-        """Give a constant or parameter its elements, which are copied: an array of its data type, or bytes.
+        """Give a constant or parameter its elements, an array of its data type, or bytes; what may change is copied.
 
         Raises InvalidParameter unless the length is exactly the tensor's, or for a second time;
         OperationForbidden for a tensor with unknown dimensions, and for inputs and outputs of the model.
@@ -158,7 +158,7 @@ class Model:
         if UNKNOWN_DIM in (target.desc.shape or ()):
             raise OperationForbidden("it has unknown dimensions; only fixed shapes have data", place=place)
         try:
-            target.data = copied_elements(data, array, target.spec)
+            target.data = held_elements(data, array, target.spec)
         except NnrtError as error:
             raise error.at(place) from error
 
@@ -304,7 +304,7 @@ class Model:
     def constant(
         self, array: ArrayLike, *, format: Format = Format.NONE, name: str = "", quant: QuantParam | None = None
     ) -> ModelTensor:
-        """Append a constant with a copy of these elements; plain numbers become BOOL, INT32 or FLOAT32.
+        """Append a constant with these elements, as `set_tensor_data`; plain numbers become BOOL, INT32 or FLOAT32.
 
         Quantized by `quant`, they stand for the real numbers (element - zero point) scale.
         """

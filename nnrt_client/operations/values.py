@@ -67,8 +67,8 @@ def raw_array(data: object) -> Array:
     return array
 
 
-def copied_elements(data: object, array: Array, spec: TensorSpec) -> Array:
-    """A read-only copy of `raw_array(data)` as the elements of a tensor.
+def held_elements(data: object, array: Array, spec: TensorSpec) -> Array:
+    """`raw_array(data)` as the elements of a tensor: a read-only copy, or the memory of bytes, which never change.
 
     Raises InvalidParameter for another length, and for an array of another data type.
     """
@@ -83,9 +83,19 @@ def copied_elements(data: object, array: Array, spec: TensorSpec) -> Array:
         array = array != 0
     else:
         array = array.view(spec.numpy_dtype)
+    if _is_immutable(array) and array.dtype == spec.numpy_dtype and array.flags.c_contiguous:
+        return array.reshape(spec.shape)
     copy = np.array(array, spec.numpy_dtype, order="C").reshape(spec.shape)
     copy.flags.writeable = False
     return copy
+
+
+def _is_immutable(array: Array) -> bool:
+    """Whether nobody can ever change the elements: they are those of bytes."""
+    owner: object = array
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    return isinstance(owner, bytes)
 
 
 def is_empty(value: object) -> bool:

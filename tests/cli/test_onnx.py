@@ -5,14 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from daemon_process import DaemonProcess
+from onnx import TensorProto, checker, helper, load_model, numpy_helper
 
 from cli.command import nnrt, refused, told
 from nnrt_client import load
 from nnrt_client.opened_model import Kind, open_model
-
-pytest.importorskip("nnrt_client.onnx_import", reason="the import of ONNX models is not in this version")
-
-from onnx import TensorProto, checker, helper, load_model, numpy_helper
 
 WEIGHT = np.array([[1, -1], [2, 0], [0, 3]], np.float32)
 

@@ -54,6 +54,7 @@ def test_every_attribute_struct_has_a_node_type(message: str) -> None:
     [
         "nnrt_hdi.ops",
         "nnrt_client.operations",
+        "nnrt_client.onnx_import",
         "nnrt_backend_onnxruntime.lowering",
         "nnrt_backend_reference.kernels",
     ],

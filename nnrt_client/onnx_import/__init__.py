@@ -1,0 +1,32 @@
+"""ONNX models as models: `nnrt_client.from_onnx`. The only place that knows onnx, which is an extra."""
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING
+
+from nnrt_hdi.errors import Unsupported
+
+if TYPE_CHECKING:
+    from nnrt_client.model import Model
+
+
+def from_onnx(model: str | PathLike[str] | bytes, *, shapes: Mapping[str, Sequence[int]] | None = None) -> "Model":
+    """The model of an ONNX file, finished: given by its path, or as the bytes of a file without external data.
+
+        model = from_onnx("resnet50.onnx", shapes={"data": (1, 3, 224, 224)})
+
+    Operator sets from 7 on are imported; see docs/onnx.md for what becomes of each operator. Inputs and outputs keep
+    their names, images their layout NCHW. Dimensions that are not known in the file are -1, unless `shapes` fixes them.
+
+    Raises InvalidPath where the file or its external data are missing or not accessible, InvalidFile where they are
+    broken, InvalidParameter for `shapes` that don't fit, and Unsupported for a model that can't be imported: the error
+    lists every node that can't, with the reason. Needs the extra `nnrt[onnx]`; Unsupported without.
+    """
+    try:
+        import onnx  # noqa: F401  (an extra, which most clients don't have)
+    except ImportError as error:
+        raise Unsupported("ONNX models need the package onnx; install nnrt[onnx]") from error
+    from nnrt_client.onnx_import.file import OnnxFile
+    from nnrt_client.onnx_import.importer import Importer
+
+    return Importer(OnnxFile(model), shapes or {}).run()

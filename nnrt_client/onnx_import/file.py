@@ -1,0 +1,171 @@
+"""ONNX files and what they hold: read with distrust."""
+
+import math
+import os
+import stat
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import AttributeProto, TensorProto, helper, numpy_helper
+
+from nnrt_client.model import Model
+from nnrt_client.onnx_import.call import constant_value
+from nnrt_client.onnx_import.operator import refuse
+from nnrt_client.onnx_import.value import Value
+from nnrt_hdi.errors import InvalidFile, InvalidParameter, InvalidPath, OperationFailed
+from nnrt_hdi.tensor import NUMPY_DTYPES, Array
+
+Source = str | PathLike[str] | bytes
+
+# What is wrong with the path, and not with the disk.
+_PATH_ERRORS = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+# Protobuf holds no more.
+_LARGEST_FILE = 2**31 - 1
+
+
+class OnnxFile:
+    """A model as its file has it, and the constants beside it."""
+
+    def __init__(self, source: Source) -> None:
+        """Raises InvalidPath where the file is missing or not accessible, InvalidFile where it is no ONNX file."""
+        self.proto = onnx.ModelProto()
+        self.directory: Path | None = None
+        if isinstance(source, bytes):
+            data, self.name = source, "the ONNX model"
+        elif not isinstance(source, str | PathLike):
+            raise InvalidParameter(f"the model is {type(source).__name__}; give a path, or the bytes of a file")
+        else:
+            path = Path(source)
+            self.directory, self.name = path.parent, repr(os.fspath(source))
+            data = _read(path, self.name, 0, None)
+        try:
+            self.proto.ParseFromString(data)
+        except DecodeError as error:
+            raise InvalidFile("it is no ONNX file, or damaged", place=self.name) from error
+        if not self.proto.HasField("graph") or not self.proto.opset_import:
+            raise InvalidFile("it holds no graph; give an ONNX model", place=self.name)
+
+    def value(self, model: Model, tensor: TensorProto) -> Value:
+        """A constant, whose elements are read when they are needed. Refuses data types that NNRt doesn't have."""
+        dtype, shape = self._dtype(tensor), tuple(tensor.dims)
+        place = f"tensor {tensor.name!r}"
+        if any(dim < 0 for dim in shape) or len(shape) > 32:
+            raise InvalidFile(f"it has the shape {list(shape)[:33]}", place=place)
+        if 0 in shape:
+            # No elements: nothing to read, and shape arithmetic may well use it.
+            return constant_value(model, np.empty(shape, dtype))
+        size_bytes = math.prod(shape) * dtype.itemsize
+        if tensor.data_location == TensorProto.EXTERNAL:
+            return constant_value(model, lambda: self._external(tensor, dtype, size_bytes), (dtype, shape))
+        if tensor.HasField("raw_data") and len(tensor.raw_data) != size_bytes:
+            raise InvalidFile(f"it has {len(tensor.raw_data)} bytes; {size_bytes} make up its shape", place=place)
+        return constant_value(model, lambda: _elements(tensor, dtype, place), (dtype, shape))
+
+    def array(self, model: Model, tensor: TensorProto) -> Array:
+        """The elements of a tensor that is an attribute."""
+        array = self.value(model, tensor).array
+        assert array is not None
+        return array
+
+    def _dtype(self, tensor: TensorProto) -> np.dtype[Any]:
+        try:
+            dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidFile(f"it has the data type {tensor.data_type}", place=f"tensor {tensor.name!r}") from error
+        if dtype not in NUMPY_DTYPES.values():
+            refuse(f"tensor {tensor.name!r} is {type_name(tensor.data_type)}, which is no data type of NNRt")
+        return dtype
+
+    def _external(self, tensor: TensorProto, dtype: np.dtype[Any], size_bytes: int) -> Array:
+        """The elements in a file beside the model's, and nowhere else."""
+        place = f"external data of {tensor.name!r}"
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        location = entries.get("location", "")
+        if self.directory is None:
+            raise InvalidPath(f"they are in {location!r}; give the model by its path", place=place)
+        try:
+            offset, length = (int(entries.get(key) or default) for key, default in (("offset", 0), ("length", -1)))
+        except ValueError as error:
+            raise InvalidFile("offset and length are no numbers", place=place) from error
+        if offset < 0 or length not in (-1, size_bytes):
+            raise InvalidFile(f"they are {length} bytes from {offset} on; {size_bytes} make up its shape", place=place)
+        directory = self.directory.resolve()
+        try:
+            path = (directory / location).resolve()
+        except (OSError, ValueError, RuntimeError) as error:
+            raise InvalidPath(f"{location!r} is no path", place=place) from error
+        if not location or path == directory or not path.is_relative_to(directory):
+            raise InvalidPath(f"{location!r} is not a file in the directory of the model", place=place)
+        data = _read(path, place, offset, size_bytes)
+        if len(data) != size_bytes:
+            raise InvalidFile(f"{location!r} ends before the {size_bytes} bytes from {offset} on", place=place)
+        return _viewed(data, dtype).reshape(tuple(tensor.dims))
+
+
+def attribute_value(file: OnnxFile, model: Model, attribute: AttributeProto) -> Any:
+    """An attribute as Python has it: numbers, texts, tuples of them, arrays; graphs and all else as they are."""
+    match attribute.type:
+        case AttributeProto.FLOAT:
+            return attribute.f
+        case AttributeProto.INT:
+            return attribute.i
+        case AttributeProto.STRING:
+            return attribute.s.decode(errors="replace")
+        case AttributeProto.FLOATS:
+            return tuple(attribute.floats)
+        case AttributeProto.INTS:
+            return tuple(attribute.ints)
+        case AttributeProto.STRINGS:
+            return tuple(text.decode(errors="replace") for text in attribute.strings)
+        case AttributeProto.TENSOR:
+            return file.array(model, attribute.t)
+        case AttributeProto.GRAPH:
+            return attribute.g
+    return attribute
+
+
+def type_name(data_type: int) -> str:
+    known = TensorProto.DataType.values()
+    return str(TensorProto.DataType.Name(data_type)) if data_type in known else f"data type {data_type}"
+
+
+def _read(path: Path, place: str, offset: int, size_bytes: int | None) -> bytes:
+    """A part of a regular file, or all of it."""
+    try:
+        # Without waiting for whoever writes into it, if it is a pipe.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise InvalidPath("it is no regular file", place=place)
+            if size_bytes is None and status.st_size > _LARGEST_FILE:
+                raise InvalidFile(f"it has {status.st_size} bytes; use external data beyond 2 GiB", place=place)
+            if size_bytes is not None and offset + size_bytes > status.st_size:
+                return b""
+            file.seek(offset)
+            return file.read() if size_bytes is None else file.read(size_bytes)
+    except OSError as error:
+        kind = InvalidPath if isinstance(error, _PATH_ERRORS) else OperationFailed
+        raise kind(error.strerror or str(error), place=place) from error
+
+
+def _elements(tensor: TensorProto, dtype: np.dtype[Any], place: str) -> Array:
+    """The elements: a view of the bytes, which nobody else has, or decoded from protobuf's numbers."""
+    if tensor.HasField("raw_data"):
+        return _viewed(tensor.raw_data, dtype).reshape(tuple(tensor.dims))
+    try:
+        array = np.asarray(numpy_helper.to_array(tensor), dtype)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InvalidFile("its numbers do not make up its shape", place=place) from error
+    if array.shape != tuple(tensor.dims):
+        raise InvalidFile("its numbers do not make up its shape", place=place)
+    return array
+
+
+def _viewed(data: bytes, dtype: np.dtype[Any]) -> Array:
+    if dtype.kind == "b":
+        return np.asarray(np.frombuffer(data, np.uint8) != 0)
+    return np.frombuffer(data, dtype.newbyteorder("<"))

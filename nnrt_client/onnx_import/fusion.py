@@ -1,0 +1,117 @@
+"""Nodes that are taken into the operation before them: activations, and the quantization of its result."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import NodeProto
+
+from nnrt_client.enums import FuseType
+from nnrt_client.onnx_import.scope import Scope
+from nnrt_client.onnx_import.value import Value
+from nnrt_client.quant_param import QuantParam
+from nnrt_hdi.tensor import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """How a result is to be quantized."""
+
+    dtype: np.dtype[np.generic]
+    param: QuantParam
+
+
+class Follower:
+    """The nodes right behind one, as far as nobody else reads what is between them.
+
+    `names` are the names that its outputs go by: those of the last node that was taken along.
+    """
+
+    def __init__(self, scope: Scope, node: NodeProto, opset: int) -> None:
+        self._scope = scope
+        self._opset = opset
+        self._node = node
+        self._taken: list[NodeProto] = []
+        self.names = list(node.output) or [""]
+
+    def __call__(self) -> FuseType:
+        """The activation that follows, which is taken along; NONE where there is none."""
+        node = self._next()
+        fuse = FuseType.NONE if node is None else self._activation(node)
+        if node is not None and fuse is not FuseType.NONE:
+            self._take(node)
+        return fuse
+
+    def quantization(self, *, fuses: bool) -> tuple[FuseType, Quantization] | None:
+        """The activation and the QuantizeLinear that follow, which are taken along; None where there is none."""
+        fuse = FuseType.NONE
+        found = self._quantization()
+        if found is None and fuses:
+            fuse = self()
+            found = self._quantization() if fuse is not FuseType.NONE else None
+        if found is None:
+            self.release()
+            return None
+        node, quantization = found
+        self._take(node)
+        return fuse, quantization
+
+    def _quantization(self) -> tuple[NodeProto, Quantization] | None:
+        """A QuantizeLinear to 8 bits with one scale that is known."""
+        node = self._next()
+        if node is None or node.op_type != "QuantizeLinear":
+            return None
+        scale = self._constant(node, 1)
+        point = self._constant(node, 2) if len(node.input) > 2 and node.input[2] else np.zeros((), np.uint8)
+        # An attribute may ask for another data type, or for blocks.
+        is_plain = all(attribute.name in ("axis", "saturate") for attribute in node.attribute)
+        if scale is None or point is None or not is_plain or scale.size != 1 or point.size != 1:
+            return None
+        if point.dtype not in (np.int8, np.uint8):
+            return None
+        return node, Quantization(point.dtype, QuantParam([scale.item()], [point.item()]))
+
+    def _constant(self, node: NodeProto, at: int) -> Array | None:
+        value = self._scope.find(node.input[at])
+        return value.array if isinstance(value, Value) else None
+
+    def release(self) -> None:
+        """Take nothing along after all."""
+        self._scope.taken.difference_update(map(id, self._taken))
+        self._taken.clear()
+        self.names = list(self._node.output) or [""]
+
+    def _next(self) -> NodeProto | None:
+        node = self._scope.only_reader(self.names[0])
+        if node is None or node.domain not in ("", "ai.onnx") or len(node.output) != 1:
+            return None
+        return node if node.input[0] == self.names[0] else None
+
+    def _take(self, node: NodeProto) -> None:
+        self._scope.taken.add(id(node))
+        self._taken.append(node)
+        self.names[0] = node.output[0]
+
+    def _activation(self, node: NodeProto) -> FuseType:
+        if node.op_type == "Relu":
+            return FuseType.RELU
+        if node.op_type != "Clip":
+            return FuseType.NONE
+        low, high = self._bounds(node)
+        if low != 0:
+            return FuseType.NONE
+        return FuseType.RELU if high is None else FuseType.RELU6 if high == 6 else FuseType.NONE
+
+    def _bounds(self, node: NodeProto) -> tuple[float | None, float | None]:
+        """The bounds of a Clip, None where there is none; where one is not known, none that an activation has."""
+        if self._opset < 11:
+            given = {attribute.name: attribute.f for attribute in node.attribute}
+            return given.get("min"), given.get("max")
+        low, high = (self._bound(node, at) for at in (1, 2))
+        return low, high
+
+    def _bound(self, node: NodeProto, at: int) -> float | None:
+        name = node.input[at] if at < len(node.input) else ""
+        if not name:
+            return None
+        array = self._constant(node, at)
+        return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else float("nan")

@@ -1,0 +1,99 @@
+"""The names of a graph, of a branch or of a function's body, and who reads them."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from onnx import AttributeProto, GraphProto, NodeProto
+
+from nnrt_client.onnx_import.value import Value
+from nnrt_hdi.errors import InvalidFile
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """In place of a value that could not be imported."""
+
+
+class Scope:
+    """Nodes, and the values that they read and write."""
+
+    def __init__(
+        self,
+        nodes: Sequence[NodeProto],
+        values: Mapping[str, Value | Missing],
+        outputs: Sequence[str],
+        opsets: Mapping[str, int],
+        outer: "Scope | None" = None,
+    ) -> None:
+        self.nodes = needed(nodes, outputs)
+        self.outputs = outputs
+        self.opsets = opsets
+        # Nodes that another one has taken along.
+        self.taken: set[int] = set()
+        self._values = dict(values)
+        self._outer = outer
+        self._readers: dict[str, list[NodeProto | None]] = {}
+        for name in outputs:
+            self._readers.setdefault(name, []).append(None)
+        for node in self.nodes:
+            for name in node.input:
+                self._readers.setdefault(name, []).append(node)
+            for name in captured(node):
+                self._readers.setdefault(name, []).append(None)
+
+    def __getitem__(self, name: str) -> Value | Missing:
+        value = self.find(name)
+        if value is None:
+            raise InvalidFile(f"it reads {name!r}, which no node before it writes")
+        return value
+
+    def find(self, name: str) -> Value | Missing | None:
+        """The value of a name, None where there is none yet."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope._values:
+                return scope._values[name]
+            scope = scope._outer
+        return None
+
+    def __setitem__(self, name: str, value: Value | Missing) -> None:
+        if name in self._values:
+            raise InvalidFile(f"it writes {name!r}, which is written already")
+        self._values[name] = value
+
+    def is_read(self, name: str) -> bool:
+        return bool(name) and name in self._readers
+
+    def only_reader(self, name: str) -> NodeProto | None:
+        """The node that alone reads a value; None where there is another reader, or the value is an output."""
+        readers = self._readers.get(name, ())
+        return readers[0] if len(readers) == 1 else None
+
+
+def needed(nodes: Sequence[NodeProto], outputs: Iterable[str]) -> list[NodeProto]:
+    """The nodes that outputs depend on, in their order."""
+    wanted = set(outputs)
+    kept = []
+    for node in reversed(nodes):
+        if wanted.intersection(filter(None, node.output)):
+            kept.append(node)
+            wanted.update(node.input)
+            wanted.update(captured(node))
+    return kept[::-1]
+
+
+def captured(node: NodeProto) -> Iterator[str]:
+    """The names that the subgraphs of a node read, some of which may be their own."""
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.GRAPH:
+            yield from _read(attribute.g)
+        for graph in attribute.graphs:
+            yield from _read(graph)
+
+
+def _read(graph: GraphProto) -> Iterator[str]:
+    for output in graph.output:
+        yield output.name
+    for node in graph.node:
+        yield from node.input
+        yield from captured(node)

@@ -1,0 +1,56 @@
+"""Why operators of ONNX are not imported."""
+
+import onnx
+
+_REASONS = {
+    **dict.fromkeys(("If", "Loop", "Scan"), "NNRt has no branches and loops"),
+    **dict.fromkeys(
+        [
+            "ConcatFromSequence",
+            "Optional",
+            "OptionalGetElement",
+            "OptionalHasElement",
+            "SequenceAt",
+            "SequenceConstruct",
+            "SequenceEmpty",
+            "SequenceErase",
+            "SequenceInsert",
+            "SequenceLength",
+            "SequenceMap",
+            "SplitToSequence",
+        ],
+        "NNRt has tensors only, no sequences and optional values",
+    ),
+    **dict.fromkeys(
+        ["ImageDecoder", "RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer"],
+        "NNRt has no texts and image files",
+    ),
+    **dict.fromkeys(
+        ["Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"],
+        "NNRt has no random numbers",
+    ),
+    **dict.fromkeys(
+        ["Compress", "NonMaxSuppression", "NonZero", "Unique"],
+        "how many elements it gives depends on the elements themselves, which no operation of NNRt allows",
+    ),
+}
+_DOMAINS = {
+    "ai.onnx.ml": "it is classical machine learning, for which NNRt has no operations",
+    "ai.onnx.preview.training": "it trains; NNRt only runs models",
+    "ai.onnx.training": "it trains; NNRt only runs models",
+}
+
+
+def reason_of(domain: str, name: str, opset: int) -> str:
+    """Why there is no way to import an operator."""
+    if domain in _DOMAINS:
+        return _DOMAINS[domain]
+    if domain:
+        return f"domain {domain!r} is not ONNX's; make it a function of the model"
+    if name in _REASONS:
+        return _REASONS[name]
+    try:
+        onnx.defs.get_schema(name, opset, "")
+    except onnx.defs.SchemaError:
+        return f"operator set {opset} of this version of onnx has no such operator"
+    return "no operation of NNRt, or small group of them, computes it"

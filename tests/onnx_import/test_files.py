@@ -1,0 +1,189 @@
+"""Files from strangers: what is wrong with them is said, and nothing else happens."""
+
+import os
+import random
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, external_data_helper
+from onnx_models import Graph, run_imported
+from samples import SAMPLES
+from test_operators import graph_of
+
+from nnrt_client import InvalidFile, InvalidPath, NnrtError, OutOfMemory, Unsupported, from_onnx
+
+WEIGHT = np.random.default_rng(1).normal(size=(3, 400)).astype("f4")
+
+
+def matmul() -> onnx.ModelProto:
+    g = Graph()
+    return g.model(g.op("MatMul", g.input("x", [2, 3]), g.constant(WEIGHT)))
+
+
+def with_external_data(directory: Path, location: str = "weights.bin") -> Path:
+    model = matmul()
+    external_data_helper.convert_model_to_external_data(model, location=location, size_threshold=0)
+    onnx.save(model, directory / "model.onnx")
+    return directory / "model.onnx"
+
+
+def moved(path: Path, **entries: str) -> Path:
+    """The model with other entries for its external data."""
+    model = onnx.load(path, load_external_data=False)
+    for entry in model.graph.initializer[0].external_data:
+        entry.value = entries.get(entry.key, entry.value)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def test_external_data_are_read(tmp_path: Path) -> None:
+    model = from_onnx(with_external_data(tmp_path))
+    x = np.ones((2, 3), "f4")
+    np.testing.assert_allclose(run_imported(model, {"x": x})[0], x @ WEIGHT, rtol=1e-5)
+
+
+def test_external_data_of_bytes_ask_for_a_path(tmp_path: Path) -> None:
+    with pytest.raises(InvalidPath, match="give the model by its path"):
+        from_onnx(with_external_data(tmp_path).read_bytes())
+
+
+@pytest.mark.parametrize("location", ["../secret.bin", "/etc/hostname", "", ".", "link", "folder/../../secret.bin"])
+def test_external_data_stay_in_the_directory(tmp_path: Path, location: str) -> None:
+    inside = tmp_path / "inside"
+    (inside / "folder").mkdir(parents=True)
+    (tmp_path / "secret.bin").write_bytes(WEIGHT.tobytes())
+    (inside / "link").symlink_to(tmp_path / "secret.bin")
+    with pytest.raises(InvalidPath, match="not a file in the directory"):
+        from_onnx(moved(with_external_data(inside), location=location))
+
+
+def test_external_data_that_are_no_file(tmp_path: Path) -> None:
+    path = with_external_data(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for location in ("missing.bin", "folder", "pipe", "weights.bin/more", "nul\0"):
+        with pytest.raises(InvalidPath):
+            from_onnx(moved(path, location=location))
+
+
+@pytest.mark.parametrize(
+    "entries", [{"offset": "8"}, {"offset": "-4"}, {"length": "12"}, {"offset": "many"}, {"offset": str(2**62)}]
+)
+def test_external_data_of_another_size(tmp_path: Path, entries: dict[str, str]) -> None:
+    with pytest.raises(InvalidFile):
+        from_onnx(moved(with_external_data(tmp_path), **entries))
+
+
+def test_paths_that_lead_nowhere(tmp_path: Path) -> None:
+    for path in (tmp_path / "missing.onnx", tmp_path, tmp_path / "missing" / "model.onnx"):
+        with pytest.raises(InvalidPath, match=str(path)):
+            from_onnx(path)
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff", b"no model at all", onnx.ModelProto(ir_version=8).SerializeToString()])
+def test_bytes_that_are_no_model(data: bytes) -> None:
+    with pytest.raises(InvalidFile):
+        from_onnx(data)
+
+
+def test_elements_that_do_not_make_up_the_shape() -> None:
+    model = matmul()
+    model.graph.initializer[0].dims[0] = 2**40
+    with pytest.raises(InvalidFile, match="make up its shape"):
+        from_onnx(model.SerializeToString())
+
+
+def test_values_out_of_order() -> None:
+    model = matmul()
+    model.graph.node[0].input[0] = "y"
+    with pytest.raises(InvalidFile, match="reads 'y', which no node before it writes"):
+        from_onnx(model.SerializeToString())
+
+
+def test_old_operator_sets() -> None:
+    model = matmul()
+    model.opset_import[0].version = 6
+    with pytest.raises(Unsupported, match="operator set 6; use 7 or later"):
+        from_onnx(model.SerializeToString())
+
+
+def test_small_files_do_not_become_large_constants() -> None:
+    """What would be too large is left to the device, which has its own limit; and all together have one, too."""
+    g = Graph()
+    huge = g.op("ConstantOfShape", g.constant([1 << 14, 1 << 14]))
+    parts = [g.op("Expand", g.constant(np.float32(at)), g.constant([1 << 22])) for at in range(70)]
+    x = g.input("x", [1])
+    with pytest.raises(OutOfMemory, match="far larger"):
+        from_onnx(g.model(g.op("Add", x, huge), *(g.op("Add", x, part) for part in parts)).SerializeToString())
+
+
+def test_functions_that_multiply() -> None:
+    """Thirty functions, each of which calls the next one twice."""
+    g = Graph()
+    x = g.input("x", [1])
+    g.nodes.append(onnx.helper.make_node("f0", [x], ["y"], domain="mine"))
+    model = g.model("y")
+    opsets = [onnx.helper.make_opsetid("mine", 1), onnx.helper.make_opsetid("", g.opset)]
+    for at in range(30):
+        domain, inner = ("mine", f"f{at + 1}") if at < 29 else ("", "Neg")
+        body = [onnx.helper.make_node(inner, [a], [b], domain=domain) for a, b in (("a", "m"), ("m", "b"))]
+        model.functions.append(onnx.helper.make_function("mine", f"f{at}", ["a"], ["b"], body, opsets))
+    model.opset_import.append(opsets[0])
+    with pytest.raises(InvalidFile, match="more than 65536 nodes"):
+        from_onnx(model.SerializeToString())
+
+
+_NUMBERS = [0, -1, 1, 2, 7, 2**31 - 1, 2**31, 2**63 - 1, -(2**63)]
+
+
+def damage(model: onnx.ModelProto, rng: random.Random) -> None:
+    """One thing in the model becomes another."""
+    graph, node = model.graph, rng.choice(model.graph.node)
+    match rng.randrange(7):
+        case 0 if node.attribute:
+            attribute = rng.choice(node.attribute)
+            if attribute.ints:
+                attribute.ints[rng.randrange(len(attribute.ints))] = rng.choice(_NUMBERS)
+                attribute.ints.extend(rng.choices(_NUMBERS, k=rng.randrange(2)))
+            else:
+                attribute.i = rng.choice(_NUMBERS)
+                attribute.ClearField(rng.choice(["type", "ints"]))
+        case 1 if node.input:
+            names = [name for other in graph.node for name in (*other.input, *other.output)]
+            node.input[rng.randrange(len(node.input))] = rng.choice([*names, "", "nowhere"])
+        case 2 if node.input:
+            del node.input[rng.randrange(len(node.input))]
+        case 3 if graph.initializer:
+            tensor = rng.choice(graph.initializer)
+            tensor.data_type = rng.choice([tensor.data_type, rng.randrange(27)])
+            tensor.dims.extend(rng.choices(_NUMBERS, k=rng.randrange(2)))
+        case 4 if graph.initializer:
+            tensor = rng.choice(graph.initializer)
+            if tensor.data_type == TensorProto.INT64 and tensor.raw_data:
+                count = len(tensor.raw_data) // 8
+                tensor.raw_data = np.array(rng.choices(_NUMBERS, k=count), np.int64).tobytes()
+        case 5:
+            type_ = rng.choice(graph.input).type.tensor_type
+            type_.elem_type = rng.choice([type_.elem_type, rng.randrange(26)])
+            type_.shape.dim.add().dim_value = rng.choice(_NUMBERS)
+        case 6:
+            node.op_type = rng.choice(SAMPLES).op_type
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_damaged_models_are_imported_or_refused(seed: int) -> None:
+    rng = random.Random(seed)  # noqa: S311
+    models = [graph_of(sample)[0] for sample in SAMPLES]
+    outcomes = set()
+    for _ in range(300):
+        model = onnx.ModelProto()
+        model.CopyFrom(rng.choice(models))
+        for _ in range(rng.choice([1, 1, 2, 3])):
+            damage(model, rng)
+        try:
+            outcomes.add(type(from_onnx(model.SerializeToString()).graph).__name__)
+        except NnrtError as error:
+            outcomes.add(type(error).__name__)
+    assert outcomes >= {"Graph", "Unsupported", "InvalidFile"}

@@ -1,0 +1,201 @@
+"""Whole networks: those that onnx brings along, and small ones of the kinds that matter."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from onnx_models import AnyArray, Graph, run_imported, run_onnxruntime
+
+from nnrt_client import Compilation, Executor, Model, OperationType, Runtime, from_onnx
+
+LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
+# The others are too slow for a reference.
+QUICK = ["densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "squeezenet"]
+
+
+def with_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The network with random weights, up to its softmax.
+
+    onnx's own weights are all the same, so that nothing could be told from the result.
+    """
+    rng = np.random.default_rng(1)
+    shapes = {tensor.name: numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
+    nodes = []
+    for node in proto.graph.node:
+        if node.op_type != "ConstantOfShape":
+            nodes.append(node)
+            continue
+        shape = shapes[node.input[0]].tolist()
+        spread = np.sqrt(2 / max(np.prod(shape[1:]), 1))
+        weight = rng.normal(0, spread, shape) if len(shape) > 1 else rng.uniform(0.5, 1.5, shape)
+        proto.graph.initializer.append(numpy_helper.from_array(weight.astype("f4"), node.output[0]))
+    (last,) = (node for node in nodes if node.output[0] == proto.graph.output[0].name)
+    if last.op_type == "Softmax":
+        nodes.remove(last)
+        proto.graph.output[0].CopyFrom(onnx.helper.make_empty_tensor_value_info(last.input[0]))
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+    return proto
+
+
+@pytest.mark.parametrize("path", sorted(LIGHT.glob("*.onnx")), ids=lambda path: path.stem)
+def test_networks_of_onnx_are_imported(path: Path) -> None:
+    model = from_onnx(path)
+    proto = onnx.load(path)
+    initializers = {tensor.name for tensor in proto.graph.initializer}
+    inputs = [info.name for info in proto.graph.input if info.name not in initializers]
+    assert [tensor.desc.name for tensor in model.inputs] == inputs
+    assert [tensor.desc.name for tensor in model.outputs] == [info.name for info in proto.graph.output]
+    assert model.inputs[0].desc.shape == (1, 3, 224, 224)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_networks_of_onnx_give_what_onnx_runtime_gives(name: str) -> None:
+    proto = with_weights(onnx.load(LIGHT / f"light_{name}.onnx"))
+    model = from_onnx(proto.SerializeToString())
+    (given,) = model.inputs
+    feeds = {given.desc.name: np.random.default_rng(2).normal(size=given.desc.shape or ()).astype("f4")}
+    (y,), (expected,) = run_imported(model, feeds), run_onnxruntime(proto, feeds)
+    assert np.unique(expected).size > expected.size / 2
+    np.testing.assert_allclose(y, expected, rtol=1e-2, atol=1e-4 * np.abs(expected).max())
+
+
+def through_a_daemon(model: Model, runtime: Runtime, feeds: dict[str, AnyArray]) -> list[Any]:
+    with Compilation(model, runtime.device()) as compilation:
+        compilation.build()
+        with Executor(compilation) as executor:
+            return executor.run_sync([feeds[tensor.desc.name] for tensor in model.inputs])
+
+
+def transformer() -> onnx.ModelProto:
+    """An encoder block with symbolic batch and sequence, as exporters write it: shapes are computed in the graph."""
+    rng = np.random.default_rng(1)
+    width, heads = 16, 4
+    g = Graph()
+    x = g.input("tokens", ["batch", "sequence"], np.int64)
+    table = g.constant(rng.normal(size=(50, width)).astype("f4"))
+    embedded = g.op("Gather", table, x)
+    shape = g.op("Shape", x)
+    batch, sequence = (
+        g.op("Unsqueeze", g.op("Gather", shape, g.constant(np.int64(at))), g.constant([0])) for at in (0, 1)
+    )
+    parts = []
+    for _ in range(3):
+        weight = g.constant(rng.normal(size=(width, width)).astype("f4") / 4)
+        bias = g.constant(rng.normal(size=width).astype("f4"))
+        projected = g.op("Add", g.op("MatMul", embedded, weight), bias)
+        split = g.op("Concat", batch, sequence, g.constant([heads]), g.constant([width // heads]), axis=0)
+        parts.append(g.op("Transpose", g.op("Reshape", projected, split), perm=[0, 2, 1, 3]))
+    q, k, v = parts
+    scores = g.op("Div", g.op("MatMul", q, g.op("Transpose", k, perm=[0, 1, 3, 2])), g.constant(np.float32(2)))
+    attention = g.op("MatMul", g.op("Softmax", scores, axis=-1), v)
+    merged = g.op("Concat", batch, sequence, g.constant([width]), axis=0)
+    context = g.op("Reshape", g.op("Transpose", attention, perm=[0, 2, 1, 3]), merged)
+    one, zero = g.constant(np.ones(width, "f4")), g.constant(np.zeros(width, "f4"))
+    normed = g.op("LayerNormalization", g.op("Add", context, embedded), one, zero)
+    hidden = g.op("Gelu", g.op("MatMul", normed, g.constant(rng.normal(size=(width, 32)).astype("f4") / 4)))
+    out = g.op("MatMul", hidden, g.constant(rng.normal(size=(32, width)).astype("f4") / 4))
+    return g.model(g.op("LayerNormalization", g.op("Add", out, normed), one, zero))
+
+
+def test_transformer_block_of_any_batch_and_length(runtime: Runtime) -> None:
+    proto = transformer()
+    model = from_onnx(proto.SerializeToString())
+    # Where a shape is known but for one or two dimensions that an operand has, no run computes it.
+    assert OperationType.SHAPE not in model.operations
+    assert model.inputs[0].desc.shape == (-1, -1)
+    for size in ((1, 3), (2, 7)):
+        feeds = {"tokens": np.random.default_rng(2).integers(0, 50, size)}
+        (y,) = through_a_daemon(model, runtime, feeds)
+        np.testing.assert_allclose(y, run_onnxruntime(proto, feeds)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_lstm_in_both_directions(runtime: Runtime) -> None:
+    rng = np.random.default_rng(3)
+    g = Graph()
+    x = g.input("x", [5, 2, 3])
+    w, r = (g.constant(rng.normal(size=(2, 16, size)).astype("f4")) for size in (3, 4))
+    y, h, c = g.op(
+        "LSTM",
+        x,
+        w,
+        r,
+        g.constant(rng.normal(size=(2, 32)).astype("f4")),
+        outputs=3,
+        hidden_size=4,
+        direction="bidirectional",
+    )
+    proto = g.model(g.op("Relu", y), h, c)
+    feeds = {"x": rng.normal(size=(5, 2, 3)).astype("f4")}
+    for mine, theirs in zip(
+        through_a_daemon(from_onnx(proto.SerializeToString()), runtime, feeds),
+        run_onnxruntime(proto, feeds),
+        strict=True,
+    ):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+class Quantizing(Graph):
+    """A graph with QuantizeLinear and DequantizeLinear around its operators."""
+
+    def pair(self, x: str, scale: float, zero_point: int) -> str:
+        params = self.constant(np.float32(scale)), self.constant(np.uint8(zero_point))
+        return str(self.op("DequantizeLinear", self.op("QuantizeLinear", x, *params), *params))
+
+    def weight(self, array: AnyArray, scales: AnyArray, axis: int = 0) -> str:
+        params = self.constant(scales.astype("f4")), self.constant(np.zeros(scales.shape, array.dtype))
+        return str(self.op("DequantizeLinear", self.constant(array), *params, axis=axis))
+
+
+def quantized_cnn() -> onnx.ModelProto:
+    rng = np.random.default_rng(4)
+    g = Quantizing()
+    x = g.pair(g.input("image", ["n", 3, 8, 8]), 0.02, 128)
+    scales = rng.uniform(0.005, 0.01, 4)
+    weight = g.weight(rng.integers(-127, 128, (4, 3, 3, 3), np.int8), scales)
+    bias = g.weight(rng.integers(-1000, 1000, 4, np.int32), 0.02 * scales)
+    y = g.pair(g.op("Relu", g.op("Conv", x, weight, bias, pads=[1, 1, 1, 1], strides=[2, 2])), 0.05, 0)
+    y = g.pair(g.op("MaxPool", y, kernel_shape=[2, 2], strides=[2, 2]), 0.05, 0)
+    y = g.pair(g.op("Flatten", y), 0.05, 0)
+    dense = g.weight(rng.integers(-127, 128, (10, 16), np.int8), rng.uniform(0.01, 0.02, 10))
+    y = g.pair(g.op("Gemm", y, dense, transB=1), 0.1, 120)
+    return g.model(y)
+
+
+def test_quantized_network_runs_on_quantized_tensors(runtime: Runtime) -> None:
+    proto = quantized_cnn()
+    model = from_onnx(proto.SerializeToString())
+    assert model.operations == (
+        OperationType.QUANT_DTYPE_CAST,
+        OperationType.CONV2D,
+        OperationType.MAX_POOL,
+        OperationType.RESHAPE,
+        OperationType.FULL_CONNECTION,
+        OperationType.QUANT_DTYPE_CAST,
+    )
+    feeds = {"image": np.random.default_rng(5).normal(size=(2, 3, 8, 8)).astype("f4")}
+    (y,) = through_a_daemon(model, runtime, feeds)
+    (expected,) = run_onnxruntime(proto, feeds)
+    # A step of the output where a half is rounded the other way, or a sum ends beside it.
+    assert np.abs(y - expected).max() <= 0.1 + 1e-6
+    assert (np.abs(y - expected) > 1e-5).mean() < 0.05
+
+
+def test_qlinear_operators(runtime: Runtime) -> None:
+    rng = np.random.default_rng(6)
+    g = Graph()
+    x = g.input("x", [1, 2, 6, 6], np.uint8)
+    sx, zx, sy, zy = (g.constant(value) for value in (np.float32(0.03), np.uint8(100), np.float32(0.2), np.uint8(130)))
+    weight, bias = rng.integers(-127, 128, (3, 2, 3, 3), np.int8), rng.integers(-500, 500, 3, np.int32)
+    scales = g.constant(np.array([0.01, 0.02, 0.03], "f4"))
+    zeros = g.constant(np.zeros(3, np.int8))
+    y = g.op("QLinearConv", x, sx, zx, g.constant(weight), scales, zeros, sy, zy, g.constant(bias))
+    proto = g.model(g.op("DequantizeLinear", y, sy, zy))
+    feeds = {"x": rng.integers(0, 256, (1, 2, 6, 6), np.uint8)}
+    (mine,) = through_a_daemon(from_onnx(proto.SerializeToString()), runtime, feeds)
+    (theirs,) = run_onnxruntime(proto, feeds)
+    assert np.abs(mine - theirs).max() <= 0.2 + 1e-6
+    assert (np.abs(mine - theirs) > 1e-5).mean() < 0.05

@@ -1,0 +1,50 @@
+"""ONNX's own node tests. What passes is kept in node_tests.json, and may only grow."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+from node_tests import FROZEN, KEPT, PASSED, NodeTest, array, collected, document, outcome
+
+from nnrt_client import Compilation, Executor, Runtime, from_onnx
+
+_KEPT = json.loads(KEPT.read_text())
+# Every so many of the tests that pass run through a daemon.
+_SAMPLED = 25
+
+
+@pytest.fixture(scope="module")
+def node_tests() -> dict[str, NodeTest]:
+    return {test.name: test for test in collected()}
+
+
+@pytest.mark.timeout(600)
+def test_no_fewer_node_tests_pass_than_before(node_tests: dict[str, NodeTest]) -> None:
+    outcomes = {name: outcome(test) for name, test in node_tests.items()}
+    passing = [name for name in _KEPT[PASSED] + _KEPT[FROZEN] if name in outcomes]
+    worse = {name: outcomes[name] for name in passing if outcomes[name] not in (PASSED, FROZEN)}
+    assert worse == {}
+    if _KEPT["onnx"] == onnx.__version__:
+        # More passes, or for another reason not: write it down with tests/onnx_import/node_tests.py.
+        assert document(outcomes) == _KEPT
+
+
+def test_node_tests_pass_through_a_daemon(node_tests: dict[str, NodeTest], runtime: Runtime) -> None:
+    wrong = []
+    for name in [name for name in _KEPT[PASSED] if name in node_tests][::_SAMPLED]:
+        test = node_tests[name]
+        model = from_onnx(test.model.SerializeToString())
+        names = [info.name for info in test.model.graph.input]
+        with Compilation(model, runtime.device()) as compilation:
+            compilation.build()
+            with Executor(compilation) as executor:
+                for inputs, outputs in test.data_sets:
+                    feeds = dict(zip(names, map(array, inputs), strict=True))
+                    got = executor.run_sync([feeds[tensor.desc.name] for tensor in model.inputs])
+                    same = [
+                        np.allclose(mine, array(theirs), test.rtol, test.atol, equal_nan=True)
+                        for mine, theirs in zip(got, outputs, strict=True)
+                    ]
+                    wrong += [] if all(same) else [name]
+    assert wrong == []

@@ -1,0 +1,64 @@
+"""Each form of each operator: as ONNX Runtime computes it, and through import and daemon."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+import pytest
+from onnx.reference import ReferenceEvaluator
+from onnx_models import AnyArray, Graph, run_onnxruntime
+from samples import SAMPLES, Sample
+
+from nnrt_client import Compilation, Executor, Runtime, from_onnx
+from nnrt_client.onnx_import import families  # noqa: F401  (they declare the operators)
+from nnrt_client.onnx_import.operator import OPERATORS, operator_of
+
+
+def graph_of(sample: Sample) -> tuple[onnx.ModelProto, dict[str, AnyArray]]:
+    """The model of a sample, which also has an input that it may not need, and what it is fed."""
+    g = Graph(sample.opset)
+    feeds: dict[str, AnyArray] = {"unused": np.ones(1, "f4")}
+    g.input("unused", [1])
+    names = []
+    for at, value in enumerate(sample.given):
+        if value is None:
+            names.append("")
+        elif at in sample.constant:
+            names.append(g.constant(value))
+        else:
+            names.append(g.input(f"x{at}", np.shape(value), np.asarray(value).dtype))
+            feeds[f"x{at}"] = np.asarray(value)
+    y = g.op(sample.op_type, *names, outputs=sample.outputs, **sample.attributes)
+    used = g.op("Neg", "unused")
+    return g.model(*([y] if sample.outputs == 1 else y), used), feeds
+
+
+def expected(sample: Sample, proto: onnx.ModelProto, feeds: Mapping[str, AnyArray]) -> list[AnyArray]:
+    if sample.by_reference:
+        return [np.asarray(y) for y in ReferenceEvaluator(proto).run(None, dict(feeds))]
+    return run_onnxruntime(proto, feeds)
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=str)
+def test_operator_gives_what_onnx_runtime_gives(sample: Sample, runtime: Runtime) -> None:
+    proto, feeds = graph_of(sample)
+    model = from_onnx(proto.SerializeToString())
+    with Compilation(model, runtime.device()) as compilation:
+        compilation.build()
+        with Executor(compilation) as executor:
+            given = executor.run_sync([feeds[tensor.desc.name] for tensor in model.inputs])
+    for mine, theirs in zip(given, expected(sample, proto, feeds), strict=True):
+        assert (mine.shape, mine.dtype) == (theirs.shape, theirs.dtype)
+        # A quantized result may be a step beside it, where a half is rounded the other way.
+        step = 1 if sample.op_type.startswith("QLinear") else 0
+        np.testing.assert_allclose(mine.astype("f8"), theirs.astype("f8"), rtol=1e-4, atol=1e-5 + step)
+
+
+def test_every_form_of_every_operator_has_a_sample() -> None:
+    declared = {id(form) for forms in OPERATORS.values() for form in forms}
+    sampled = {id(operator_of("", sample.op_type, sample.opset)) for sample in SAMPLES}
+    missing = [
+        f"{form.name} from {form.since} on" for forms in OPERATORS.values() for form in forms if id(form) not in sampled
+    ]
+    assert missing == []
+    assert sampled <= declared
