@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from nnrt_hdi.errors import Unsupported
+from nnrt_hdi.errors import OutOfMemory, Unsupported
 
 if TYPE_CHECKING:
     from nnrt_client.model import Model
@@ -19,8 +19,9 @@ def from_onnx(model: str | PathLike[str] | bytes, *, shapes: Mapping[str, Sequen
     their names, images their layout NCHW. Dimensions that are not known in the file are -1, unless `shapes` fixes them.
 
     Raises InvalidPath where the file or its external data are missing or not accessible, InvalidFile where they are
-    broken, InvalidParameter for `shapes` that don't fit, and Unsupported for a model that can't be imported: the error
-    lists every node that can't, with the reason. Needs the extra `nnrt[onnx]`; Unsupported without.
+    broken, InvalidParameter for `shapes` that don't fit, OutOfMemory for a model that makes huge constants, and
+    Unsupported for one that can't be imported: the error lists every node that is in the way, with the reason. Needs
+    the extra `nnrt[onnx]`; Unsupported without.
     """
     try:
         import onnx  # noqa: F401  (an extra, which most clients don't have)
@@ -29,4 +30,7 @@ def from_onnx(model: str | PathLike[str] | bytes, *, shapes: Mapping[str, Sequen
     from nnrt_client.onnx_import.file import OnnxFile
     from nnrt_client.onnx_import.importer import Importer
 
-    return Importer(OnnxFile(model), shapes or {}).run()
+    try:
+        return Importer(OnnxFile(model), shapes or {}).run()
+    except MemoryError as error:
+        raise OutOfMemory("there is no memory for the ONNX model") from error

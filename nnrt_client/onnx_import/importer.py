@@ -5,6 +5,7 @@ from functools import partial
 from typing import TypeVar
 
 import numpy as np
+import onnx
 from onnx import GraphProto, ValueInfoProto, helper
 
 from nnrt_client.enums import Format
@@ -210,9 +211,12 @@ def _is(dtype: np.dtype[np.generic], elem_type: int) -> bool:
 
 def _opsets(file: OnnxFile) -> dict[str, int]:
     opsets = {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in file.proto.opset_import}
-    version = opsets.get("", FIRST_OPSET)
+    version, newest = opsets.get("", FIRST_OPSET), onnx.defs.onnx_opset_version()
     if version < FIRST_OPSET:
         raise Unsupported(f"it uses operator set {version}; use {FIRST_OPSET} or later", place=file.name)
+    if version > newest:
+        message = f"it uses operator set {version}, but onnx {onnx.__version__} knows {newest}; install a newer onnx"
+        raise Unsupported(message, place=file.name)
     return opsets
 
 

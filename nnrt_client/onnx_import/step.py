@@ -137,11 +137,13 @@ class Step:
 
         def make() -> ModelTensor:
             try:
-                results = self._operator(operator, given, attributes)
+                bound = operator.signature.bind(given, attributes)
+                # By then the nodes behind it have been imported, so that it takes none along.
+                result = operator.signature.function(self._call(lambda: FuseType.NONE), *given, **bound)
             except NnrtError as error:
                 raise error.at(self.place) from error
-            assert isinstance(results[0], Value)
-            return results[0].tensor
+            assert isinstance(result, Value)
+            return result.tensor
 
         depth = 1 + max(value.depth for value in given if value is not None)
         value = Value(dtype, numbers.shape, make, known=numbers, depth=depth)
@@ -171,11 +173,11 @@ class Step:
         values = {name: value for name, value in zip(names, given, strict=False) if value is not None}
         opsets = {**self.scope.opsets, **{entry.domain: entry.version for entry in function.opset_import}}
         opsets.setdefault("", onnx.defs.onnx_opset_version())
-        names_out = [
+        wanted = [
             name for name, mine in zip(function.output, self.node.output, strict=False) if self.scope.is_read(mine)
         ]
-        results = iter(self._inner(Scope(body_of(function, self.node, absent), values, names_out, opsets)))
-        return [next(results) if name in names_out else None for name in function.output]
+        results = iter(self._inner(Scope(body_of(function, self.node, absent), values, wanted, opsets)))
+        return [next(results) if name in wanted else None for name in function.output]
 
     def _inner(self, scope: Scope) -> Results:
         self.importer.import_nodes(scope, self.depth + 1, f"{self.place} > ")
