@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Protocol
 
 from nnrt_device_service.constants import MissingConstants, uploaded_digests
-from nnrt_device_service.scheduler import Gate, Scheduler
+from nnrt_device_service.gate import Gate
+from nnrt_device_service.scheduler import Scheduler
 from nnrt_device_service.session import Origin, Prepared, Session, Sessions
 from nnrt_device_service.settings import Settings
 from nnrt_device_service.store import SHOWN_KEY, ModelStore, Recipe
