@@ -21,7 +21,15 @@ from nnrt_hdi.backend import Backend, Cancellation, ModelConfig, PreparedModel, 
 from nnrt_hdi.compiled import CompiledModel, Target
 from nnrt_hdi.container import Part
 from nnrt_hdi.enums import DeviceStatus, PerformanceMode, Priority
-from nnrt_hdi.errors import InvalidFile, InvalidParameter, OperationForbidden, OutOfMemory, Unsupported
+from nnrt_hdi.errors import (
+    InvalidFile,
+    InvalidParameter,
+    NnrtError,
+    OperationForbidden,
+    OutOfMemory,
+    UnavailableDevice,
+    Unsupported,
+)
 from nnrt_hdi.graph import Constant, Graph
 from nnrt_hdi.ops import Inference, infer_graph
 from nnrt_hdi.tensor import Array, TensorSpec
@@ -140,12 +148,15 @@ class Device:
     def run(
         self, session: Session, model_id: int, inputs: Sequence[Array], cancellation: Cancellation
     ) -> tuple[tuple[TensorSpec, ...], list[Array]]:
-        """Run a model when its turn comes; the specs of its outputs and the outputs."""
+        """Run a model when its turn comes; the specs of its outputs and the outputs.
+
+        Raises UnavailableDevice where the device fails.
+        """
         held = session.model(model_id)
         with held.in_use() as prepared, session.running(cancellation):
             _check_inputs(prepared.inputs, inputs)
             with self.scheduler.turn(session.account, held.priority, cancellation):
-                outputs = prepared.run(inputs, cancellation)
+                outputs = _run(prepared, inputs, cancellation)
             return prepared.outputs, outputs
 
     def close(self, timeout_s: float) -> bool:
@@ -288,6 +299,18 @@ def require_input_count(specs: Sequence[TensorSpec], count: int) -> None:
 
 
 def require_output_places(specs: Sequence[TensorSpec], room_bytes: Sequence[int | None]) -> None:
+def _run(prepared: PreparedModel, inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
+    try:
+        return prepared.run(inputs, cancellation)
+    except (NnrtError, MemoryError):
+        raise
+    except Exception as error:
+        _log.exception("the device failed to run a model")
+        raise UnavailableDevice(
+            f"the device failed to run the model ({type(error).__name__}); the daemon's log has the details"
+        ) from error
+
+
     """Refuse places for another number of outputs, or places too small for those whose size is known before the run.
 
     `room_bytes` has None for an output that may have any size.
