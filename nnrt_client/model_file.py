@@ -20,7 +20,7 @@ _PATH_ERRORS = (FileNotFoundError, IsADirectoryError, NotADirectoryError, Permis
 def write(path: str | PathLike[str], graph: Graph) -> None:
     """Write a graph into a file that is complete when it appears. Raises InvalidPath or OperationFailed."""
     with _named(path):
-        container.write(Path(path), packed_graph(graph))
+        container.write(Path(path), packed_graph(graph), is_private=False)
 
 
 def read(path: str | PathLike[str]) -> Graph:

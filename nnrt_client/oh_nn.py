@@ -424,7 +424,8 @@ def OH_NNCompilation_ExportCacheToBuffer(compilation: OH_NNCompilation | None, b
 def OH_NNCompilation_AddExtensionConfig(
     compilation: OH_NNCompilation | None, config_name: str | None, config_value: AnyBuffer | None
 ) -> None:
-    """For the backend, which refuses in `Build` what it doesn't know. A name given twice joins the values with `|`."""
+    """For the backend, which refuses in `Build` what it doesn't know. A name given twice joins the values with `|`.
+    `ModelName` is not for the backend: models of different names can share a directory of caches."""
     inner, value = OH_NNCompilation.of(compilation), bytes_of(config_value)
     if config_name is None:
         raise InvalidParameter("the name is None; give a text")

@@ -224,10 +224,17 @@ class Device:
         except BaseException:
             prepared.close()
             raise
-        specs = prepared.inputs, prepared.outputs
         try:
-            parts = prepared.export()
-            self._store.keep(CompiledModel(recipe.target, recipe.source_digest, recipe.config, *specs, 0, parts))
+            compiled = CompiledModel(
+                target=recipe.target,
+                source_digest=recipe.source_digest,
+                config=recipe.config,
+                inputs=prepared.inputs,
+                outputs=prepared.outputs,
+                version=0,  # That is for caches of applications.
+                parts=prepared.export(),
+            )
+            self._store.keep(compiled)
         except Exception:  # The model works; that it isn't there the next time is no reason to refuse it now.
             _log.exception("model %s is not stored: the backend failed to export it", recipe.key[:SHOWN_KEY])
 
@@ -292,13 +299,6 @@ class Device:
                 )
 
 
-def require_input_count(specs: Sequence[TensorSpec], count: int) -> None:
-    """Refuse another number of inputs than the model takes."""
-    if len(specs) != count:
-        raise InvalidParameter(f"{count} inputs were given; the model takes {len(specs)}")
-
-
-def require_output_places(specs: Sequence[TensorSpec], room_bytes: Sequence[int | None]) -> None:
 def _run(prepared: PreparedModel, inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
     try:
         return prepared.run(inputs, cancellation)
@@ -311,6 +311,13 @@ def _run(prepared: PreparedModel, inputs: Sequence[Array], cancellation: Cancell
         ) from error
 
 
+def require_input_count(specs: Sequence[TensorSpec], count: int) -> None:
+    """Refuse another number of inputs than the model takes."""
+    if len(specs) != count:
+        raise InvalidParameter(f"{count} inputs were given; the model takes {len(specs)}")
+
+
+def require_output_places(specs: Sequence[TensorSpec], room_bytes: Sequence[int | None]) -> None:
     """Refuse places for another number of outputs, or places too small for those whose size is known before the run.
 
     `room_bytes` has None for an output that may have any size.
