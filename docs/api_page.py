@@ -85,8 +85,7 @@ def _tables() -> Iterator[str]:
 
 
 def _group(function: Function) -> str:
-    is_legacy = "Use OH_NN" in (inspect.getdoc(function.call) or "")
-    return "API 9, deprecated since API 11" if is_legacy else GROUPS[function.name.rpartition("_")[0]]
+    return "API 9, deprecated since API 11" if function.is_legacy else GROUPS[function.name.rpartition("_")[0]]
 
 
 def _row(function: Function) -> str:

@@ -22,7 +22,7 @@ ReplyT = TypeVar("ReplyT")
 CHECKING = "checking"
 
 # How often who waits for a lock looks whether the build was cancelled.
-POLL_S = 0.02
+_POLL_S = 0.02
 
 
 class Origin(Enum):
@@ -44,7 +44,8 @@ class BuildReport:
     stages_s: Mapping[str, float]
     # Messages sent to the daemon, weights included.
     sent_bytes: int
-    # What building took when the cache or the offline model was made; None for a model that doesn't come from one.
+    # What building took when the cache or the offline model was made; None for a model that doesn't come from one, and
+    # where nobody knows.
     compiled_in_s: float | None = None
 
     @property
@@ -53,7 +54,7 @@ class BuildReport:
 
     @property
     def saved_s(self) -> float | None:
-        """By how much restoring was faster than building; None where nothing was restored."""
+        """By how much restoring was faster than building; None where `compiled_in_s` is."""
         return None if self.compiled_in_s is None else self.compiled_in_s - self.total_s
 
     def __str__(self) -> str:
@@ -131,7 +132,7 @@ class Build(LockOwner):
     @contextmanager
     def holding(self, lock: threading.Lock) -> Iterator[None]:
         """Hold a lock that other builds hold for long."""
-        while not lock.acquire(timeout=min(self.remaining_s(), POLL_S)):
+        while not lock.acquire(timeout=min(self.remaining_s(), _POLL_S)):
             pass
         try:
             yield

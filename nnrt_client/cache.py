@@ -1,26 +1,30 @@
 """Compiled models in a directory of the application's: one file per device, complete or not there.
 
     <directory>/<id of the device, 16 hex digits>/model.nnrtcache
+    <directory>/<id of the device, 16 hex digits>/model-<digest of the model's name>.nnrtcache
 
-A device's name is foreign text, so it stands in the file and not in the path.
+The second is for a model that was given a name. Names are foreign text, so they don't stand in the path.
 """
 
-import fcntl
+import hashlib
 import os
-import stat
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nnrt_client.build import POLL_S
 from nnrt_client.device import Device
 from nnrt_hdi import container
 from nnrt_hdi.compiled import MAX_VERSION, CompiledModel, Target
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, InvalidPath
+from nnrt_hdi.only_writer import only_writer
 
 FILE_NAME = "model.nnrtcache"
+
+# The owner of unfinished files.
+_OWNER = "cache"
+# As much of a digest as tells names apart.
+_NAME_DIGITS = 16
 
 # In NNRt the largest version stands for none.
 NO_VERSION = MAX_VERSION
@@ -32,6 +36,8 @@ class CacheDirectory:
 
     path: Path
     version: int
+    # What models that share the directory are told apart by.
+    model_name: bytes = b""
     # What reading and checking files has taken.
     spent_s: float = field(default=0.0, init=False)
     # What was found last and not fetched since, with the state that the file had.
@@ -55,11 +61,11 @@ class CacheDirectory:
         try:
             compiled = self._read(device)
         except InvalidFile as error:
-            raise error.at(f"cache {self.file(device)}") from error
+            raise error.at(self.place(device)) from error
         if compiled is not None and compiled.version > self.version:
             raise InvalidParameter(
                 f"it has version {compiled.version}, and {self.version} was given; give at least that of the cache",
-                place=f"cache {self.file(device)}",
+                place=self.place(device),
             )
         if compiled is None or compiled.version < self.version:
             self._kept = None
@@ -70,15 +76,20 @@ class CacheDirectory:
         """Write the cache of a device in place of an earlier one. Raises OSError, and what `remaining_s` raises."""
         file = self.file(device)
         file.parent.mkdir(exist_ok=True)
-        with _locked(file.parent, remaining_s):
-            for left in file.parent.glob(f"{container.TEMPORARY_PREFIX}*{container.TEMPORARY_SUFFIX}"):
-                with suppress(OSError):  # Nobody else writes while this process has the lock: its writer died.
-                    left.unlink()
-            container.write(file, compiled.packed())
+        lock = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
+        with only_writer(file.parent, _OWNER, lock, remaining_s):
+            container.write(file, compiled.packed(), owner=_OWNER, is_private=True)
 
     def file(self, device: Device) -> Path:
         """Where the cache of a device is."""
-        return self.path / f"{device.id:016x}" / FILE_NAME
+        name = FILE_NAME
+        if self.model_name:
+            name = name.replace(".", f"-{hashlib.sha256(self.model_name).hexdigest()[:_NAME_DIGITS]}.")
+        return self.path / f"{device.id:016x}" / name
+
+    def place(self, device: Device) -> str:
+        """The cache of a device, for messages."""
+        return f"cache {self.file(device)}"
 
     def _read(self, device: Device) -> CompiledModel | None:
         file = self.file(device)
@@ -89,7 +100,7 @@ class CacheDirectory:
                 compiled = kept[1]
             else:
                 began = time.monotonic()
-                compiled = CompiledModel.unpacked(read_file(file))
+                compiled = CompiledModel.unpacked(container.read(file))
                 self.spent_s += time.monotonic() - began
                 self._kept = state, compiled
         except FileNotFoundError:
@@ -110,30 +121,7 @@ def require_made_for(device: Device, compiled: CompiledModel) -> None:
         )
 
 
-def read_file(path: Path) -> memoryview:
-    """The bytes of a regular file: anything else could keep a reader waiting for ever. Raises OSError."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise OSError(0, "it is no regular file")
-    return container.read(path)
-
-
 def _state(file: Path) -> object:
     """Another one after each change of the file, and for each other file."""
     status = file.stat()
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-
-
-@contextmanager
-def _locked(directory: Path, remaining_s: Callable[[], float]) -> Iterator[None]:
-    """Keep other writers out of a directory. A writer that dies lets go of it."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                time.sleep(min(remaining_s(), POLL_S))
-        yield
-    finally:
-        os.close(descriptor)

@@ -1,6 +1,7 @@
 """A model on its way to a device."""
 
 import logging
+import operator
 import os
 import threading
 from collections.abc import Callable
@@ -23,11 +24,11 @@ from nnrt_client.sources import (
     OfflineModel,
     Refused,
     Site,
-    found,
     from_buffer,
     from_directory,
     from_model,
     from_offline,
+    require_made_from,
 )
 from nnrt_hdi.enums import PerformanceMode, Priority
 from nnrt_hdi.errors import (
@@ -56,20 +57,26 @@ class _State(Enum):
     BUILDING = "the compilation is being built"
     BUILT = "the compilation has been built"
     FAILED = "building the compilation has failed"
+    CLOSED = "the compilation is closed"
 
 
 class Compilation(LockOwner):
     """Compiles a finished model for a device, or loads one that was compiled before.
 
     A device may be given as a function that finds it when it is needed. Options are checked against what the device
-    said of itself. After `build` nothing can be changed any more; executors made from it keep working when it is
-    closed.
+    said of itself. After `build` and `close` nothing can be changed any more; executors made from it keep working when
+    it is closed.
     """
 
     def __init__(self, model: Model | OfflineModel | None, device: AnyDevice) -> None:
-        """Compile this model. What else can be built has constructors of its own below."""
+        """Compile this model. What else can be built has constructors of its own below.
+
+        Raises InvalidParameter for what is no model or no device.
+        """
+        if not isinstance(model, Model | OfflineModel | None):
+            raise InvalidParameter(f"the model is {model!r}; give a Model")
         self._source = model
-        self._device = device
+        self._device = _checked_device(device)
         self._options = Options()
         self._cache: CacheDirectory | None = None
         self._imported: Buffer | None = None
@@ -81,14 +88,17 @@ class Compilation(LockOwner):
 
     @classmethod
     def from_offline_file(cls, path: str | os.PathLike[str], device: AnyDevice) -> Self:
-        """Load an offline model: a file of `nnrt compile`, or one of the vendor's tools. `build` opens it."""
-        return cls(OfflineModel.in_file(Path(path)), device)
+        """Load an offline model: a file of `nnrt compile`, or one of the vendor's tools. `build` opens it.
+
+        Raises InvalidParameter for what is no path.
+        """
+        return cls(OfflineModel.in_file(_path(path)), device)
 
     @classmethod
     def from_offline_buffer(cls, buffer: Buffer, device: AnyDevice) -> Self:
         """Load an offline model from memory, which is not copied: leave it as it is until `build` has returned.
 
-        Raises InvalidParameter for an empty one.
+        Raises InvalidParameter for an empty one, and for what has no bytes.
         """
         _require_filled(buffer, "offline model")
         return cls(OfflineModel.in_memory(buffer), device)
@@ -131,9 +141,9 @@ class Compilation(LockOwner):
     # ---- options
 
     def set_device(self, device: AnyDevice) -> None:
-        """Compile for another device. Raises OperationForbidden after `build`."""
+        """Compile for another device. Raises InvalidParameter for what is none, OperationForbidden after `build`."""
         self._require_configuring()
-        self._device = device
+        self._device = _checked_device(device)
 
     def set_performance_mode(self, mode: PerformanceMode) -> None:
         """Raises UnavailableDevice if the device has no performance modes, OperationForbidden after `build`."""
@@ -156,14 +166,16 @@ class Compilation(LockOwner):
     def add_extension_config(self, name: str, value: bytes) -> None:
         """An attribute for the backend, which refuses in `build` what it doesn't know.
 
-        A name given twice joins the values with `|`. Raises InvalidParameter for an empty name or value,
-        OperationForbidden after `build`.
+        Only `ModelName` stays here: models of different names can share a cache directory. A name given twice joins the
+        values with `|`. Raises InvalidParameter for an empty name or value or one of another type, OperationForbidden
+        after `build`.
         """
         self._require_configuring()
+        if not isinstance(name, str) or not isinstance(value, bytes):
+            raise InvalidParameter(f"extension config {name!r} has the value {value!r}; give a text and bytes")
         if not name or not value:
             raise InvalidParameter(f"extension config {name!r} has the value {value!r}; neither may be empty")
-        extensions = self._options.extensions
-        extensions[name] = extensions[name] + b"|" + value if name in extensions else value
+        self._options.extend(name, value)
 
     # ---- caches
 
@@ -172,29 +184,30 @@ class Compilation(LockOwner):
 
         It is loaded if it has this version and replaced if it has an earlier one. Raises, and changes nothing:
         InvalidPath if the directory can't be read; InvalidFile if the cache is damaged, was made for another device or,
-        having this version, from another model; InvalidParameter if it has a later version; OperationForbidden after
-        `build`. That the options are those of the cache is for `build` to see.
+        having this version, from another model; InvalidParameter if it has a later version, and for another version
+        than an integer 0..2**32 - 2; OperationForbidden after `build`. That the options are those of the cache is for
+        `build` to see.
         """
         self._require_configuring()
-        if not 0 <= version <= NO_VERSION:
-            raise InvalidParameter(f"the version is {version!r}; use 0..{NO_VERSION - 1}")
+        version, path = _checked_version(version), _path(directory)
         if not os.fspath(directory):  # Which Path takes for the current one.
             raise InvalidPath("the path of the cache directory is empty; give that of a directory")
-        cache = CacheDirectory(Path(directory), version)
+        cache = CacheDirectory(path, version, self._options.model_name)
         cache.require_accessible()
         try:
             device = self.device
         except (OperationFailed, InvalidParameter):
             pass  # There is no such device now; `build` will say so.
         else:
-            model = self._source
-            found(cache, device, model if isinstance(model, Model) and model.is_finished else None)
+            compiled, model = cache.found(device), self._source
+            if compiled is not None and isinstance(model, Model) and model.is_finished:
+                require_made_from(model, compiled, cache.place(device))
         self._cache = cache
 
     def import_cache(self, buffer: Buffer) -> None:
         """Have `build` load what `export_cache` gave; it is not copied: leave it as it is until `build` has returned.
 
-        Raises InvalidParameter for an empty buffer, OperationForbidden after `build`.
+        Raises InvalidParameter for an empty buffer and for what has no bytes, OperationForbidden after `build`.
         """
         self._require_configuring()
         _require_filled(buffer, "cache")
@@ -206,12 +219,12 @@ class Compilation(LockOwner):
         Raises InvalidParameter before a successful `build`, Unsupported if the device exports no models,
         SaveCacheFailed if it fails to, OperationForbidden after `close`.
         """
-        if not self.is_built:
-            raise InvalidParameter("there is nothing to export before a build that succeeds")
         with self._lock:
-            made = self._made
+            state, made = self._state, self._made
+        if state is _State.CLOSED:
+            raise OperationForbidden(f"{state.value}; make a new one")
         if made is None:
-            raise OperationForbidden("the compilation is closed; make a new one")
+            raise InvalidParameter("there is nothing to export before a build that succeeds")
         if not made.device.capabilities.model_cache:
             raise Unsupported(f"{made.device.name} does not export compiled models")
         made.prepared.retain()
@@ -231,11 +244,11 @@ class Compilation(LockOwner):
         "storing") and a fraction of it, from any thread; what it raises ends the build.
 
         Raises InvalidParameter for an unfinished or malformed model, for none or several sources, a bad option, or a
-        second build; OperationForbidden for an option the device doesn't offer; OperationFailed where there is no such
-        device or it doesn't take the model, with every reason, and after `cancel`; InvalidPath and InvalidFile for a
-        cache or an offline model; SaveCacheFailed where only the cache wasn't written: then it is built;
-        UnavailableDevice, ConnectionFailed or TimedOut where the device wasn't reached: then `build` may be called
-        again, as after everything that was found before the device was asked.
+        second build or one after `close`; OperationForbidden for an option the device doesn't offer; OperationFailed
+        where there is no such device or it doesn't take the model, with every reason, and after `cancel`; InvalidPath
+        and InvalidFile for a cache or an offline model; SaveCacheFailed where only the cache wasn't written: then it is
+        built; UnavailableDevice, ConnectionFailed or TimedOut where the device wasn't reached: then `build` may be
+        called again, as after everything that was found before the device was asked.
         """
         with self._lock:
             if self._state is not _State.CONFIGURING:
@@ -265,7 +278,9 @@ class Compilation(LockOwner):
                 if made:
                     made.prepared.release()
                 with self._lock:
-                    self._state, self._under_way = outcome, None
+                    self._under_way = None
+                    if self._state is not _State.CLOSED:
+                        self._state = outcome
         _log.info("for %s: %s", made.device, report)
         if unsaved:
             raise unsaved
@@ -273,8 +288,7 @@ class Compilation(LockOwner):
     def cancel(self) -> None:
         """End a build that is under way in another thread, with OperationFailed there. It may be built again."""
         with self._lock:
-            if self._under_way:
-                self._under_way.end(OperationFailed("the build was cancelled"))
+            self._cancel_build()
 
     def prepared(self) -> PreparedHandle:
         """The compiled model, with one more use of it. Raises OperationForbidden before `build` and after `close`."""
@@ -284,12 +298,18 @@ class Compilation(LockOwner):
         return made.prepared.retain()
 
     def close(self) -> None:
-        """Let go of the compiled model, and cancel a build under way. Idempotent."""
-        self.cancel()
+        """Let go of the compiled model, and cancel a build under way. It can't be built any more. Idempotent."""
         with self._lock:
+            self._cancel_build()
+            self._state = _State.CLOSED
             made, self._made = self._made, None
         if made is not None:
             made.prepared.release()
+
+    def _cancel_build(self) -> None:
+        """With the lock held."""
+        if self._under_way:
+            self._under_way.end(OperationFailed("the build was cancelled"))
 
     def _from_source(self, build: Build) -> Made:
         self._require_one_source()
@@ -304,6 +324,7 @@ class Compilation(LockOwner):
         options = replace(self._options, extensions=dict(self._options.extensions))
         site = Site(build, device, link, options, options.config(device))
         if self._cache is not None:
+            self._cache.model_name = options.model_name
             build.spent(self._cache.spent_s)
         if isinstance(self._source, Model):
             return from_model(site, self._source, self._cache)
@@ -351,6 +372,33 @@ class Compilation(LockOwner):
             raise UnavailableDevice(f"{device.name} does not have the capability {capability}")
 
 
+def _checked_device(device: AnyDevice) -> AnyDevice:
+    if not isinstance(device, Device) and not callable(device):
+        raise InvalidParameter(f"the device is {device!r}; give a Device, or a function that finds one")
+    return device
+
+
+def _checked_version(version: int) -> int:
+    try:
+        number = operator.index(version)
+    except TypeError:
+        number = -1
+    if isinstance(version, bool) or not 0 <= number <= NO_VERSION:
+        raise InvalidParameter(f"the version is {version!r}; use an integer 0..{NO_VERSION - 1}")
+    return number
+
+
+def _path(path: str | os.PathLike[str]) -> Path:
+    try:
+        return Path(path)
+    except TypeError as error:
+        raise InvalidParameter(f"the path is {path!r}; give a text or a Path") from error
+
+
 def _require_filled(buffer: Buffer, what: str) -> None:
-    if not memoryview(buffer).nbytes:
+    try:
+        size_bytes = memoryview(buffer).nbytes
+    except TypeError as error:
+        raise InvalidParameter(f"the {what} is {type(buffer).__name__}; give its bytes") from error
+    if not size_bytes:
         raise InvalidParameter(f"the {what} is empty; give its bytes")

@@ -21,7 +21,9 @@ from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from nnrt_client.c_interface import callbacks, constants, handles, structs
 from nnrt_client.c_interface.adapter import (
+    FUNCTIONS,
     BufferTooSmall,
     returns_code,
     returns_nothing,
@@ -422,7 +424,8 @@ def OH_NNCompilation_ExportCacheToBuffer(compilation: OH_NNCompilation | None, b
 def OH_NNCompilation_AddExtensionConfig(
     compilation: OH_NNCompilation | None, config_name: str | None, config_value: AnyBuffer | None
 ) -> None:
-    """For the backend, which refuses in `Build` what it doesn't know. A name given twice joins the values with `|`."""
+    """For the backend, which refuses in `Build` what it doesn't know. A name given twice joins the values with `|`.
+    `ModelName` is not for the backend: models of different names can share a directory of caches."""
     inner, value = OH_NNCompilation.of(compilation), bytes_of(config_value)
     if config_name is None:
         raise InvalidParameter("the name is None; give a text")
@@ -532,13 +535,13 @@ def OH_NNExecutor_RunAsync(
 # ---- API 9, deprecated since API 11
 
 
-@returns_code("Model.add_legacy_tensor")
+@returns_code("Model.add_legacy_tensor", is_legacy=True)
 def OH_NNModel_AddTensor(model: OH_NNModel | None, tensor: OH_NN_Tensor | None) -> None:
     """Use OH_NNModel_AddTensorToModel, with which it shares the numbering."""
     OH_NNModel.of(model).add_legacy_tensor(legacy_tensor(tensor))
 
 
-@returns_code("Executor.bindings.set_input")
+@returns_code("Executor.bindings.set_input", is_legacy=True)
 def OH_NNExecutor_SetInput(
     executor: OH_NNExecutor | None, input_index: int, tensor: OH_NN_Tensor | None, data_buffer: AnyBuffer | None
 ) -> None:
@@ -547,31 +550,31 @@ def OH_NNExecutor_SetInput(
     inner.bindings.set_input(input_index, legacy_tensor(tensor), data_buffer)  # type: ignore[arg-type]  # refuses None
 
 
-@returns_code("Executor.bindings.set_output")
+@returns_code("Executor.bindings.set_output", is_legacy=True)
 def OH_NNExecutor_SetOutput(executor: OH_NNExecutor | None, output_index: int, data_buffer: AnyBuffer | None) -> None:
     """`Run` writes the buffer. Use OH_NNExecutor_RunSync."""
     OH_NNExecutor.of(executor).bindings.set_output(output_index, data_buffer)  # type: ignore[arg-type]  # refuses None
 
 
-@returns_code("Executor.bindings.run")
+@returns_code("Executor.bindings.run", is_legacy=True)
 def OH_NNExecutor_Run(executor: OH_NNExecutor | None) -> None:
     """Runs what is bound, which stays bound. Use OH_NNExecutor_RunSync."""
     OH_NNExecutor.of(executor).bindings.run()
 
 
-@returns_pointer("OH_NN_Memory", "Executor.bindings.allocate_input_memory")
+@returns_pointer("OH_NN_Memory", "Executor.bindings.allocate_input_memory", is_legacy=True)
 def OH_NNExecutor_AllocateInputMemory(executor: OH_NNExecutor | None, input_index: int, length: int) -> OH_NN_Memory:
     """Use OH_NNTensor_CreateWithSize."""
     return OH_NN_Memory(OH_NNExecutor.of(executor).bindings.allocate_input_memory(input_index, length))
 
 
-@returns_pointer("OH_NN_Memory", "Executor.bindings.allocate_output_memory")
+@returns_pointer("OH_NN_Memory", "Executor.bindings.allocate_output_memory", is_legacy=True)
 def OH_NNExecutor_AllocateOutputMemory(executor: OH_NNExecutor | None, output_index: int, length: int) -> OH_NN_Memory:
     """Use OH_NNTensor_CreateWithSize."""
     return OH_NN_Memory(OH_NNExecutor.of(executor).bindings.allocate_output_memory(output_index, length))
 
 
-@returns_nothing("Executor.bindings.destroy_input_memory")
+@returns_nothing("Executor.bindings.destroy_input_memory", is_legacy=True)
 def OH_NNExecutor_DestroyInputMemory(
     executor: OH_NNExecutor | None, input_index: int, memory: OH_NN_Memory | None
 ) -> None:
@@ -580,7 +583,7 @@ def OH_NNExecutor_DestroyInputMemory(
     OH_NN_Memory.take(memory)
 
 
-@returns_nothing("Executor.bindings.destroy_output_memory")
+@returns_nothing("Executor.bindings.destroy_output_memory", is_legacy=True)
 def OH_NNExecutor_DestroyOutputMemory(
     executor: OH_NNExecutor | None, output_index: int, memory: OH_NN_Memory | None
 ) -> None:
@@ -589,7 +592,7 @@ def OH_NNExecutor_DestroyOutputMemory(
     OH_NN_Memory.take(memory)
 
 
-@returns_code("Executor.bindings.set_input_memory")
+@returns_code("Executor.bindings.set_input_memory", is_legacy=True)
 def OH_NNExecutor_SetInputWithMemory(
     executor: OH_NNExecutor | None, input_index: int, tensor: OH_NN_Tensor | None, memory: OH_NN_Memory | None
 ) -> None:
@@ -598,7 +601,7 @@ def OH_NNExecutor_SetInputWithMemory(
     inner.bindings.set_input_memory(input_index, legacy_tensor(tensor), OH_NN_Memory.of(memory))
 
 
-@returns_code("Executor.bindings.set_output_memory")
+@returns_code("Executor.bindings.set_output_memory", is_legacy=True)
 def OH_NNExecutor_SetOutputWithMemory(
     executor: OH_NNExecutor | None, output_index: int, memory: OH_NN_Memory | None
 ) -> None:
@@ -607,4 +610,11 @@ def OH_NNExecutor_SetOutputWithMemory(
 
 
 if not TYPE_CHECKING:  # Type checkers find out by themselves.
-    __all__ = ["last_error", *(name for name in dir() if name.startswith(("OH_NN", "NN_")))]
+    __all__ = [
+        "last_error",
+        *callbacks.__all__,
+        *handles.__all__,
+        *structs.__all__,
+        *(name for name in vars(constants) if name.startswith("OH_NN_")),
+        *(function.name for function in FUNCTIONS),
+    ]

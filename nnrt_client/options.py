@@ -1,12 +1,17 @@
 """How an application wants its model compiled."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from nnrt_client.device import Device
 from nnrt_hdi import wire
 from nnrt_hdi.backend import ModelConfig
 from nnrt_hdi.enums import PerformanceMode, Priority
 from nnrt_hdi.errors import InvalidFile, OperationForbidden
+
+# The extension that is none of a device's.
+MODEL_NAME = "ModelName"
+
+_REMEDY = "set the same options, or compile it anew (for a cache directory: with a higher version)"
 
 
 @dataclass(slots=True)
@@ -17,6 +22,15 @@ class Options:
     mode: int | None = None
     priority: int | None = None
     extensions: dict[str, bytes] = field(default_factory=dict)
+    # The runtime's own: what models that share a cache directory are told apart by. No device is told.
+    model_name: bytes = b""
+
+    def extend(self, name: str, value: bytes) -> None:
+        """Set an extension, or add to one with `|`."""
+        if name == MODEL_NAME:
+            self.model_name = _joined(self.model_name, value)
+        else:
+            self.extensions[name] = _joined(self.extensions.get(name, b""), value)
 
     def config(self, device: Device) -> ModelConfig:
         """All of them, for a device that offers them.
@@ -29,7 +43,9 @@ class Options:
         mode = wire.known_enum(PerformanceMode, self.mode or 0, "performance mode")
         _require(device, bool(self.priority), capabilities.priority, "a priority")
         priority = wire.known_enum(Priority, self.priority or 0, "priority")
-        return ModelConfig(bool(self.float16), mode, priority, dict(self.extensions))
+        return ModelConfig(
+            enable_float16=bool(self.float16), mode=mode, priority=priority, extensions=dict(self.extensions)
+        )
 
     def require_same(self, compiled: ModelConfig) -> None:
         """Refuse a model that was compiled with other options than those that have been set, with InvalidFile."""
@@ -38,13 +54,17 @@ class Options:
             ("performance mode", self.mode, compiled.mode),
         ):
             if wanted not in (None, was):
-                raise InvalidFile(f"it was compiled with {what} {was!r}, and {wanted!r} is set; build another")
+                raise InvalidFile(f"it was compiled with {what} {was!r}, and {wanted!r} is set; {_REMEDY}")
         if self.extensions and self.extensions != compiled.extensions:
-            raise InvalidFile("it was compiled with other extensions than those that are set; build another")
+            raise InvalidFile(f"it was compiled with other extensions than those that are set; {_REMEDY}")
 
     def all_set(self) -> "Options":
         """The same, with neutral values where nothing has been set."""
-        return Options(bool(self.float16), self.mode or 0, self.priority or 0, self.extensions)
+        return replace(self, float16=bool(self.float16), mode=self.mode or 0, priority=self.priority or 0)
+
+
+def _joined(first: bytes, second: bytes) -> bytes:
+    return first + b"|" + second if first else second
 
 
 def _require(device: Device, is_wanted: bool, is_offered: bool, what: str) -> None:

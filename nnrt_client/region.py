@@ -14,10 +14,8 @@ import numpy as np
 from typing_extensions import Self
 
 from nnrt_hdi.errors import InvalidParameter, OutOfMemory
+from nnrt_hdi.limits import MAX_BUFFER_BYTES
 from nnrt_hdi.tensor import Array
-
-# What a device gives for one buffer at most.
-MAX_REGION_BYTES = 1 << 30
 
 _NO_MEMORY = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EAGAIN)
 
@@ -100,9 +98,9 @@ def checked_size(size_bytes: int) -> int:
     """The size, if a region can have it. Raises InvalidParameter below 1, OutOfMemory beyond 1 GiB."""
     size_bytes = _whole(size_bytes, "the size")
     if size_bytes < 1:
-        raise InvalidParameter(f"the size is {size_bytes}; use 1..{MAX_REGION_BYTES} bytes")
-    if size_bytes > MAX_REGION_BYTES:
-        raise OutOfMemory(f"the size is {size_bytes}; use 1..{MAX_REGION_BYTES} bytes")
+        raise InvalidParameter(f"the size is {size_bytes}; use 1..{MAX_BUFFER_BYTES} bytes")
+    if size_bytes > MAX_BUFFER_BYTES:
+        raise OutOfMemory(f"the size is {size_bytes}; use 1..{MAX_BUFFER_BYTES} bytes")
     return size_bytes
 
 

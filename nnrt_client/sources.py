@@ -11,14 +11,14 @@ from typing_extensions import Buffer
 
 from nnrt_client import upload
 from nnrt_client.build import Build, Origin
-from nnrt_client.cache import CacheDirectory, read_file, require_made_for
+from nnrt_client.cache import CacheDirectory, require_made_for
 from nnrt_client.device import Device, Link
 from nnrt_client.model import Model
 from nnrt_client.options import Options
 from nnrt_client.prepared import TRANSPORT_ERRORS, PreparedHandle
 from nnrt_hdi.backend import ModelConfig
 from nnrt_hdi.compiled import CompiledModel, Target
-from nnrt_hdi.container import Part, is_packed
+from nnrt_hdi.container import Part, is_packed, read
 from nnrt_hdi.errors import (
     InvalidFile,
     InvalidParameter,
@@ -66,27 +66,27 @@ class Made:
     config: ModelConfig
     # SHA-256 of the graph it was compiled from; empty for a vendor's model.
     digest: Callable[[], bytes]
-    # What building took, now or when the cache was written.
-    build_s: float
+    # What building took, now or when the cache was written; None where nobody knows.
+    build_s: float | None
     # Where it is still to be written.
     cache: CacheDirectory | None = None
 
     @property
     def compiled_in_s(self) -> float | None:
         """What building it had taken, where its manifest says so."""
-        return self.build_s if self.origin is Origin.RESTORED and self.digest() else None
+        return self.build_s if self.origin is Origin.RESTORED else None
 
     def exported(self, build: Build, version: int) -> CompiledModel:
         """The compiled model with its manifest, as the device gives it."""
         return CompiledModel(
-            Target.of(self.device.info, self.device.name),
-            self.digest(),
-            self.config,
-            self.prepared.inputs,
-            self.prepared.outputs,
-            version,
-            self.prepared.export(build),
-            self.build_s,
+            target=Target.of(self.device.info, self.device.name),
+            source_digest=self.digest(),
+            config=self.config,
+            inputs=self.prepared.inputs,
+            outputs=self.prepared.outputs,
+            version=version,
+            parts=self.prepared.export(build),
+            build_s=self.build_s,
         )
 
     def save(self, build: Build) -> None:
@@ -98,8 +98,9 @@ class Made:
         except (NnrtError, OSError) as error:
             build.check()
             self.prepared.link.connection.require_alive()
-            place = f"cache {self.cache.file(self.device)}"
-            raise SaveCacheFailed(f"it was not written: {error}; the model can be used", place=place) from error
+            raise SaveCacheFailed(
+                f"it was not written: {error}; the model can be used", place=self.cache.place(self.device)
+            ) from error
         build.progress("storing", 1.0)
 
 
@@ -127,8 +128,10 @@ def from_model(site: Site, model: Model, cache: CacheDirectory | None) -> Made:
     if not model.is_finished:
         raise InvalidParameter("the model is not finished; call Model.finish first")
     graph, build = model.graph, site.build
-    if cache is not None and (compiled := found(cache, site.device, model)) is not None:
-        _require_same_options(site.options.all_set(), compiled, f"cache {cache.file(site.device)}")
+    if cache is not None and (compiled := cache.found(site.device)) is not None:
+        place = cache.place(site.device)
+        require_made_from(model, compiled, place)
+        _require_same_options(site.options.all_set(), compiled, place)
         restored = _restored(site, compiled, upload.restore)
         if not isinstance(restored, NnrtError):
             return restored
@@ -141,19 +144,27 @@ def from_model(site: Site, model: Model, cache: CacheDirectory | None) -> Made:
         prepared = PreparedHandle(site.link, _prepare(build, graph, site.config), site.config.priority)
         if prepared.origin is Origin.COMPILED:
             _completed(build, prepared, "compiling")
-    build_s = build.report(prepared.origin).total_s
-    return Made(prepared, site.device, prepared.origin, site.config, lambda: model.digest, build_s, cache)
+    is_compiled = prepared.origin is Origin.COMPILED
+    return Made(
+        prepared=prepared,
+        device=site.device,
+        origin=prepared.origin,
+        config=site.config,
+        digest=lambda: model.digest,
+        # What the daemon's store had was built some time ago, for somebody else.
+        build_s=build.report(prepared.origin).total_s if is_compiled else None,
+        cache=cache,
+    )
 
 
-def found(cache: CacheDirectory, device: Device, model: Model | None) -> CompiledModel | None:
-    """What `CacheDirectory.found` finds, and that it is of this model. Raises InvalidFile if it isn't."""
-    compiled = cache.found(device)
-    if compiled is not None and model is not None and compiled.source_digest != model.digest:
+def require_made_from(model: Model, compiled: CompiledModel, place: str) -> None:
+    """Refuse what was compiled from another model, with InvalidFile."""
+    if compiled.source_digest != model.digest:
         raise InvalidFile(
-            "it is of another model; give this one a directory of its own, or a higher version",
-            place=f"cache {cache.file(device)}",
+            "it is of another model; give this one a directory or a ModelName of its own, or a higher version to"
+            " replace it",
+            place=place,
         )
-    return compiled
 
 
 def _prepare(build: Build, graph: Graph, config: ModelConfig) -> Any:
@@ -175,7 +186,7 @@ def _prepare(build: Build, graph: Graph, config: ModelConfig) -> Any:
 def from_directory(site: Site, cache: CacheDirectory) -> Made:
     """Restore the cache of a directory."""
     compiled = cache.found(site.device)
-    place = f"cache {cache.file(site.device)}"
+    place = cache.place(site.device)
     if compiled is None:
         raise InvalidParameter(f"there is none of version {cache.version}, and no model to make it from", place=place)
     return _from_cache(site, compiled, place)
@@ -219,7 +230,12 @@ def from_offline(site: Site, offline: OfflineModel) -> Made:
         )
         _completed(site.build, prepared, "restoring")
     return Made(
-        prepared, site.device, Origin.RESTORED, site.config, lambda: b"", site.build.report(Origin.RESTORED).total_s
+        prepared=prepared,
+        device=site.device,
+        origin=Origin.RESTORED,
+        config=site.config,
+        digest=lambda: b"",
+        build_s=None,
     )
 
 
@@ -248,7 +264,14 @@ def _restored(site: Site, compiled: CompiledModel, ask: Ask) -> Made | NnrtError
     if (prepared.inputs, prepared.outputs) != (compiled.inputs, compiled.outputs):
         prepared.release()
         raise Refused(InvalidFile("the device made of it a model with other inputs or outputs than its manifest says"))
-    return Made(prepared, site.device, Origin.RESTORED, config, lambda: compiled.source_digest, compiled.build_s)
+    return Made(
+        prepared=prepared,
+        device=site.device,
+        origin=Origin.RESTORED,
+        config=config,
+        digest=lambda: compiled.source_digest,
+        build_s=compiled.build_s,
+    )
 
 
 def _require_same_options(options: Options, compiled: CompiledModel, place: str) -> None:
@@ -261,7 +284,7 @@ def _require_same_options(options: Options, compiled: CompiledModel, place: str)
 def _file_data(path: Path) -> Buffer:
     place = f"offline model {path}"
     try:
-        data = read_file(path)
+        data = read(path)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise InvalidPath("there is no such file", place=place) from error
     except OSError as error:

@@ -11,14 +11,15 @@ from nnrt_hdi import wire
 from nnrt_hdi.backend import ModelConfig, Support
 from nnrt_hdi.container import Part
 from nnrt_hdi.errors import ConnectionFailed, OperationFailed
-from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, Constant, Graph
+from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, Graph
+from nnrt_hdi.graph_file import constant_parts
+from nnrt_hdi.limits import REQUEST_ID_BYTES
 from nnrt_hdi.v2 import device_pb2, model_pb2
 
 CHUNK_BYTES = 1 << 20
 _ATTEMPTS = 3
 # Connections that a build may lose; each costs no more than what was on the way.
 _LOSSES = 3
-_REQUEST_ID_BYTES = 16
 
 
 def ask_supported(connection: Connection | Build, graph: Graph) -> list[Support]:
@@ -39,8 +40,7 @@ def prepare(build: Build, graph: Graph, config: ModelConfig) -> Any:
     meanwhile.
     """
     request = device_pb2.PrepareModelRequest(model=wire.model_message(graph), config=wire.model_config_message(config))
-    constants = {constant.sha256: _part(constant) for constant in graph.constants.values()}
-    return _prepared(build, build.device.PrepareModel, request, constants, "NnrtDevice.PrepareModel")
+    return _prepared(build, build.device.PrepareModel, request, constant_parts(graph), "NnrtDevice.PrepareModel")
 
 
 def restore(build: Build, parts: Sequence[Part], config: ModelConfig) -> Any:
@@ -64,7 +64,7 @@ def _restored(build: Build, method: Callable[..., Any], parts: Sequence[Part], c
 def _prepared(build: Build, method: Callable[..., Any], request: Any, parts: Mapping[bytes, Part], what: str) -> Any:
     """Ask until it is prepared. Each time the daemon says what it lacks it is sent that."""
     connection = build.connection
-    request.request_id = secrets.token_bytes(_REQUEST_ID_BYTES)
+    request.request_id = secrets.token_bytes(REQUEST_ID_BYTES)
     attempts = losses = 0
     # The first answer names what is missing. The second can name more only if the daemon had to drop something.
     while attempts < _ATTEMPTS:
@@ -137,11 +137,6 @@ def _chunks(
             yield device_pb2.ConstantChunk(sha256=part.sha256, size_bytes=size, offset=start, data=bytes(piece))
             sent += len(piece)
             progress("uploading", sent / total if total else 1.0)
-
-
-def _part(constant: Constant) -> Part:
-    assert constant.data is not None  # A client's graph holds its own constants.
-    return Part(constant.data.data.cast("B") if constant.size_bytes else memoryview(b""), constant.sha256)
 
 
 def _buffer(part: Part) -> Any:

@@ -8,9 +8,8 @@ from typing_extensions import Buffer
 
 from nnrt_device_service.memory import MemoryBudget
 from nnrt_hdi.errors import InvalidParameter, UnknownHandle
-
-# NNRt's limit for one device buffer.
-MAX_BUFFER_BYTES = 1 << 30
+from nnrt_hdi.limits import MAX_BUFFER_BYTES
+from nnrt_hdi.tensor import flat_bytes
 
 
 class BufferPool:
@@ -35,9 +34,9 @@ class BufferPool:
         made: list[int] = []
         try:
             for part in parts:
-                view = memoryview(part)
+                view = flat_bytes(part)
                 self._budget.take(view.nbytes)
-                made.append(self._added((view.cast("B") if view.nbytes else memoryview(b"")).toreadonly(), owner))
+                made.append(self._added(view.toreadonly(), owner))
         except BaseException:
             for buffer_id in made:
                 self.release(buffer_id)

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from nnrt_device_service.settings import setting_option, variable_of
 from nnrt_device_service.store import SHOWN_KEY, Entry, StoreDirectory
-from nnrt_hdi.errors import InvalidFile
+from nnrt_hdi.errors import InvalidFile, InvalidPath
 from nnrt_hdi.tensor import TensorSpec
 
 _WIDE = 240
@@ -39,8 +39,10 @@ def _on_store(function: Callable[..., None]) -> Callable[..., None]:
     def command(store_dir: str, **options: Any) -> None:
         if not store_dir:
             raise click.UsageError(f"give --store-dir, or set {variable_of('store_dir')}")
-        with _os_errors_told():
-            function(StoreDirectory(Path(store_dir)), **options)
+        directory = StoreDirectory(Path(store_dir))
+        with _errors_told(store_dir):
+            directory.require_store()
+            function(directory, **options)
 
     return command
 
@@ -141,8 +143,10 @@ def _size(size_bytes: int) -> str:
 
 
 @contextmanager
-def _os_errors_told() -> Iterator[None]:
+def _errors_told(store_dir: str) -> Iterator[None]:
     try:
         yield
+    except InvalidPath as error:
+        raise click.ClickException(f"--store-dir {store_dir!r}: {error}") from error
     except OSError as error:
         raise click.ClickException(str(error)) from error

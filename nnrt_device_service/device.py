@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Protocol
 
 from nnrt_device_service.constants import MissingConstants, uploaded_digests
-from nnrt_device_service.scheduler import Gate, Scheduler
+from nnrt_device_service.gate import Gate
+from nnrt_device_service.scheduler import Scheduler
 from nnrt_device_service.session import Origin, Prepared, Session, Sessions
 from nnrt_device_service.settings import Settings
 from nnrt_device_service.store import SHOWN_KEY, ModelStore, Recipe
@@ -20,7 +21,15 @@ from nnrt_hdi.backend import Backend, Cancellation, ModelConfig, PreparedModel, 
 from nnrt_hdi.compiled import CompiledModel, Target
 from nnrt_hdi.container import Part
 from nnrt_hdi.enums import DeviceStatus, PerformanceMode, Priority
-from nnrt_hdi.errors import InvalidFile, InvalidParameter, OperationForbidden, OutOfMemory, Unsupported
+from nnrt_hdi.errors import (
+    InvalidFile,
+    InvalidParameter,
+    NnrtError,
+    OperationForbidden,
+    OutOfMemory,
+    UnavailableDevice,
+    Unsupported,
+)
 from nnrt_hdi.graph import Constant, Graph
 from nnrt_hdi.ops import Inference, infer_graph
 from nnrt_hdi.tensor import Array, TensorSpec
@@ -139,12 +148,15 @@ class Device:
     def run(
         self, session: Session, model_id: int, inputs: Sequence[Array], cancellation: Cancellation
     ) -> tuple[tuple[TensorSpec, ...], list[Array]]:
-        """Run a model when its turn comes; the specs of its outputs and the outputs."""
+        """Run a model when its turn comes; the specs of its outputs and the outputs.
+
+        Raises UnavailableDevice where the device fails.
+        """
         held = session.model(model_id)
         with held.in_use() as prepared, session.running(cancellation):
             _check_inputs(prepared.inputs, inputs)
             with self.scheduler.turn(session.account, held.priority, cancellation):
-                outputs = prepared.run(inputs, cancellation)
+                outputs = _run(prepared, inputs, cancellation)
             return prepared.outputs, outputs
 
     def close(self, timeout_s: float) -> bool:
@@ -212,10 +224,17 @@ class Device:
         except BaseException:
             prepared.close()
             raise
-        specs = prepared.inputs, prepared.outputs
         try:
-            parts = prepared.export()
-            self._store.keep(CompiledModel(recipe.target, recipe.source_digest, recipe.config, *specs, 0, parts))
+            compiled = CompiledModel(
+                target=recipe.target,
+                source_digest=recipe.source_digest,
+                config=recipe.config,
+                inputs=prepared.inputs,
+                outputs=prepared.outputs,
+                version=0,  # That is for caches of applications.
+                parts=prepared.export(),
+            )
+            self._store.keep(compiled)
         except Exception:  # The model works; that it isn't there the next time is no reason to refuse it now.
             _log.exception("model %s is not stored: the backend failed to export it", recipe.key[:SHOWN_KEY])
 
@@ -278,6 +297,18 @@ class Device:
                 raise OperationForbidden(
                     "the device can't honour it; leave it at its neutral value", place=f"ModelConfig.{what}"
                 )
+
+
+def _run(prepared: PreparedModel, inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
+    try:
+        return prepared.run(inputs, cancellation)
+    except (NnrtError, MemoryError):
+        raise
+    except Exception as error:
+        _log.exception("the device failed to run a model")
+        raise UnavailableDevice(
+            f"the device failed to run the model ({type(error).__name__}); the daemon's log has the details"
+        ) from error
 
 
 def require_input_count(specs: Sequence[TensorSpec], count: int) -> None:

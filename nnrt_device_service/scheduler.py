@@ -1,17 +1,16 @@
-"""Whose turn it is on the device, and when it takes no more."""
+"""Whose turn it is on the device."""
 
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import TracebackType
 from weakref import WeakValueDictionary
 
 from nnrt_device_service.shares import Party, Shares
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.enums import Priority
-from nnrt_hdi.errors import OutOfMemory, TimedOut, UnavailableDevice
+from nnrt_hdi.errors import OutOfMemory, TimedOut
 
 
 class _Class:
@@ -225,48 +224,3 @@ class Scheduler:
         """Keep a user that becomes idle from coming back as a new one with less spent."""
         if not (user.running or user.waiting) and self._shares.is_ahead(user):
             self._ahead.add(user)
-
-
-class Gate:
-    """Counts the work under way, and closes when the daemon shuts down.
-
-    Work is inside until it has ended and gRPC has handed its reply to the transport, or knows that it never will.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._empty = threading.Condition(self._lock)
-        self._inside = 0
-        self.is_closed = False
-
-    def require_open(self) -> None:
-        """Raises UnavailableDevice once the gate is closed."""
-        if self.is_closed:
-            raise UnavailableDevice("the daemon is shutting down and takes no new work")
-
-    def enter(self) -> None:
-        """Be counted until `leave`. Raises UnavailableDevice once the gate is closed."""
-        with self._lock:
-            self.require_open()
-            self._inside += 1
-
-    def leave(self) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                self._empty.notify_all()
-
-    @contextmanager
-    def passage(self) -> Iterator[None]:
-        """Be counted while the block lasts. Raises UnavailableDevice once the gate is closed."""
-        self.enter()
-        try:
-            yield
-        finally:
-            self.leave()
-
-    def close(self, timeout_s: float) -> bool:
-        """Let nobody in any more and wait until all are out; whether they were in time."""
-        with self._lock:
-            self.is_closed = True
-            return self._empty.wait_for(lambda: not self._inside, timeout_s)

@@ -26,7 +26,8 @@ from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.compiled import MAX_PARTS
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfMemory
 from nnrt_hdi.graph import Constant
-from nnrt_hdi.tensor import Array, TensorSpec
+from nnrt_hdi.limits import MAX_RUN_IDS, REQUEST_ID_BYTES
+from nnrt_hdi.tensor import Array, TensorSpec, flat_bytes
 from nnrt_hdi.v2 import (
     device_pb2,
     device_pb2_grpc,
@@ -41,8 +42,6 @@ CHUNK_BYTES = 1 << 20
 _CLIENT_NAME_LENGTH = 100
 _USER_LENGTH = 100
 _MAX_REASON_BYTES = 512
-_MAX_RUN_IDS = 1024
-_REQUEST_ID_BYTES = 16
 
 
 class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
@@ -331,8 +330,8 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
         return runs.reply_of(request.run_id, context.is_active)
 
     def CancelRuns(self, request: Any, context: Any) -> Any:
-        if len(request.run_ids) > _MAX_RUN_IDS:
-            raise InvalidParameter(f"{len(request.run_ids)} run_ids were given; give at most {_MAX_RUN_IDS} at a time")
+        if len(request.run_ids) > MAX_RUN_IDS:
+            raise InvalidParameter(f"{len(request.run_ids)} run_ids were given; give at most {MAX_RUN_IDS} at a time")
         session_of(self._device, context).runs.cancel(request.run_ids)
         return prepared_model_pb2.CancelRunsReply()
 
@@ -399,8 +398,8 @@ def _made_before(session: Session, request_id: bytes) -> Prepared | None:
 
 
 def _require_request_id(request_id: bytes) -> None:
-    if len(request_id) != _REQUEST_ID_BYTES:
-        raise InvalidParameter(f"request_id has {len(request_id)} bytes; use {_REQUEST_ID_BYTES}, or none")
+    if len(request_id) != REQUEST_ID_BYTES:
+        raise InvalidParameter(f"request_id has {len(request_id)} bytes; use {REQUEST_ID_BYTES}, or none")
 
 
 def _prepare_reply(outcome: Prepared | MissingConstants) -> Any:
@@ -457,5 +456,5 @@ def _room(place: Any) -> int | None:
 def _into_region(session: Session, region: Any, spec: TensorSpec, output: Array, index: int) -> Any:
     require_room(index, output.nbytes, region.data_size)
     view = session.buffers.writable_region(region.buffer_id, region.offset, output.nbytes)
-    view[:] = output.data.cast("B") if output.size else b""
+    view[:] = flat_bytes(output)
     return wire.io_region_message(spec, output.shape, region)

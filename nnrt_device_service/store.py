@@ -1,11 +1,10 @@
 """The daemon's own store: compiled models on disk, found by what they were compiled from. Knows no gRPC.
 
 A directory, which any number of daemons may share, holds one file per model, called by its key. A file is complete or
-not there, so that reading needs no lock; who makes room and writes holds the lock. The time at which a file was changed
-is that of its last use.
+not there, so that reading needs no lock; who makes room and writes locks the file by which a store is known. The time
+at which a file was changed is that of its last use.
 """
 
-import fcntl
 import hashlib
 import json
 import logging
@@ -14,16 +13,19 @@ import re
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from typing_extensions import Buffer
+
 from nnrt_hdi.backend import DEFAULT_MAX_TENSOR_BYTES, ModelConfig
-from nnrt_hdi.compiled import MAX_PARTS, CompiledModel, Target
-from nnrt_hdi.container import FORMAT, TEMPORARY_PREFIX, TEMPORARY_SUFFIX, read, write
+from nnrt_hdi.compiled import CompiledModel, Target
+from nnrt_hdi.container import FORMAT, read, write
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import InvalidFile, InvalidPath, NnrtError
+from nnrt_hdi.only_writer import only_writer
 
 _log = logging.getLogger(__name__)
 
@@ -34,8 +36,11 @@ LOCK_TIMEOUT_S = 10.0
 # How long a session lets another compile the same model before it does so itself.
 TURN_TIMEOUT_S = 120.0
 
-_LOCK_FILE = ".lock"
-_POLL_S = 0.02
+# By which a store is known, and which its writers lock.
+MARKER = ".nnrt-store"
+
+# The owner of the store's unfinished files.
+_OWNER = "store"
 _TURN_POLL_S = 0.5
 _ENTRY = re.compile(f"([0-9a-f]{{64}}){re.escape(SUFFIX)}")
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -136,7 +141,7 @@ class StoreDirectory:
         self.path = path
 
     def make(self) -> None:
-        """Make sure that it is there, and that its owner and nobody else can write to it.
+        """Make sure that it is there and a store, and that its owner and nobody else can write to it.
 
         Raises OSError or InvalidPath.
         """
@@ -148,6 +153,17 @@ class StoreDirectory:
             raise InvalidPath("others may write to it; use `chmod go-w`, or a directory that is not there yet")
         if not os.access(self.path, os.R_OK | os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
             raise InvalidPath("files in it can't be listed, made and removed")
+        os.close(self._opened_marker(os.O_CREAT))
+
+    def require_store(self) -> None:
+        """Refuse a directory in which no daemon has made a store. Raises OSError or InvalidPath, and makes nothing."""
+        try:
+            is_store = stat.S_ISREG((self.path / MARKER).lstat().st_mode)
+        except FileNotFoundError:
+            self.path.stat()
+            is_store = False
+        if not is_store:
+            raise InvalidPath(f"it is no model store, for it has no file {MARKER}; name one that a daemon has made")
 
     def entry(self, key: str) -> Entry | None:
         return Entry.at(self.path / f"{key}{SUFFIX}")
@@ -163,19 +179,24 @@ class StoreDirectory:
 
         Raises TimeoutError, which is an OSError, where another holds the lock for long.
         """
-        descriptor = os.open(self.path / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
-        try:
-            _lock(descriptor)
-            self._remove_leftovers()
-            yield
-        finally:
-            os.close(descriptor)  # Which unlocks.
+        deadline = time.monotonic() + LOCK_TIMEOUT_S
 
-    def _remove_leftovers(self) -> None:
-        for path in self.path.iterdir():
-            if path.name.startswith(TEMPORARY_PREFIX) and path.name.endswith(TEMPORARY_SUFFIX):
-                path.unlink(missing_ok=True)
-                _log.info("removed %s, which a crash left behind", path.name)
+        def remaining_s() -> float:
+            if (remaining := deadline - time.monotonic()) > 0:
+                return remaining
+            raise TimeoutError(f"another process has held its lock for {LOCK_TIMEOUT_S:g} s")
+
+        with only_writer(self.path, _OWNER, self._opened_marker(), remaining_s):
+            yield
+
+    def write(self, key: str, pieces: Sequence[Buffer]) -> None:
+        """Write a model; it is used now. For who has it `locked`. Raises OSError."""
+        path = self.path / f"{key}{SUFFIX}"
+        write(path, pieces, owner=_OWNER, is_private=True)
+        _touch(path)
+
+    def _opened_marker(self, flags: int = 0) -> int:
+        return os.open(self.path / MARKER, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | flags, 0o600)
 
 
 class ModelStore:
@@ -227,11 +248,6 @@ class ModelStore:
     def keep(self, compiled: CompiledModel) -> None:
         """Write a model to the disk; the least recently used ones make room for it."""
         key = Recipe.of(compiled).key
-        if not 1 <= len(compiled.parts) <= MAX_PARTS:
-            _log.warning(
-                "model %s is not stored: it has %d parts, not 1..%d", key[:SHOWN_KEY], len(compiled.parts), MAX_PARTS
-            )
-            return
         try:
             pieces = compiled.packed()
         except NnrtError as error:
@@ -250,9 +266,7 @@ class ModelStore:
             self._directory.make()  # Somebody may have removed it.
             with self._directory.locked():
                 self._make_room(size_bytes)
-                path = self._directory.path / f"{key}{SUFFIX}"
-                write(path, pieces)
-                _touch(path)
+                self._directory.write(key, pieces)
         except (OSError, InvalidPath) as error:
             _log.warning("model %s is not stored: %s", key[:SHOWN_KEY], error)
         else:
@@ -306,15 +320,3 @@ def _touch(path: Path) -> None:
     now = time.time_ns()
     with suppress(OSError):
         os.utime(path, ns=(now, now))
-
-
-def _lock(descriptor: int) -> None:
-    deadline = time.monotonic() + LOCK_TIMEOUT_S
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                raise TimeoutError(f"another process has held its lock for {LOCK_TIMEOUT_S:g} s") from None
-        time.sleep(_POLL_S)

@@ -148,7 +148,11 @@ class PreparedModel(ABC):
     @abstractmethod
     def run(self, inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
         """Run the model. Data types and shapes of `inputs` have been checked against `self.inputs`; the arrays are
-        read-only and valid only until the return."""
+        read-only and valid only until the return.
+
+        Raises what `cancellation.check` raises, an NnrtError where the client can mend it, and anything else for a
+        fault of the device, which the client is told as UnavailableDevice.
+        """
 
     def export(self) -> Sequence[Part]:
         """The compiled model as `Backend.restore` takes it: 1 to 100 parts.
@@ -159,7 +163,7 @@ class PreparedModel(ABC):
         raise Unsupported("this device does not export compiled models")
 
     def input_ranges(self) -> list[DimRange]:
-        """Smallest and largest shape of each input. By default every size for a dimension of -1."""
+        """Smallest and largest shape of each input. Raises Unsupported, as by default, where the device doesn't say."""
         raise Unsupported("this device does not say which shapes it takes")
 
     def close(self) -> None:

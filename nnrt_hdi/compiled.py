@@ -12,7 +12,7 @@ from typing_extensions import Buffer
 from nnrt_hdi.backend import DeviceInfo, ModelConfig
 from nnrt_hdi.container import Part, packed, read_about, unpacked
 from nnrt_hdi.enums import DeviceType, PerformanceMode
-from nnrt_hdi.errors import InvalidFile, NnrtError
+from nnrt_hdi.errors import InvalidFile, InvalidParameter, NnrtError
 from nnrt_hdi.graph_file import MAX_SHOWN, described_spec, read_spec
 from nnrt_hdi.tensor import TensorSpec
 
@@ -38,7 +38,13 @@ class Target:
 
     @classmethod
     def of(cls, info: DeviceInfo, unique_name: str) -> "Target":
-        return cls(unique_name, info.vendor_name, info.device_type, info.backend_name, info.backend_version)
+        return cls(
+            device=unique_name,
+            vendor=info.vendor_name,
+            device_type=info.device_type,
+            backend=info.backend_name,
+            backend_version=info.backend_version,
+        )
 
     @property
     def kind(self) -> tuple[object, ...]:
@@ -63,11 +69,11 @@ class CompiledModel:
     # The version that the application gave its cache.
     version: int
     parts: Sequence[Part]
-    # What building it took: from the question what is supported to the compiled model.
-    build_s: float = 0.0
+    # What building it took: from the question what is supported to the compiled model. None where nobody knows.
+    build_s: float | None = None
 
     def packed(self) -> list[Buffer]:
-        """A file, as pieces to be written one after the other."""
+        """A file, as pieces to be written one after the other. Raises InvalidParameter for what can't be read back."""
         target, config = self.target, self.config
         about = {
             "device": target.device,
@@ -85,15 +91,17 @@ class CompiledModel:
             "version": self.version,
             "build_s": self.build_s,
         }
+        try:
+            self._of(about, _counted(self.parts))
+        except InvalidFile as error:
+            raise InvalidParameter(f"no file can hold this compiled model: {error.message}") from error
         return packed(KIND, about, self.parts)
 
     @classmethod
     def unpacked(cls, data: Buffer) -> "CompiledModel":
         """The model in a file, its parts as views of `data`. Raises InvalidFile unless every byte is as written."""
         about, parts = unpacked(KIND, data)
-        if not 1 <= len(parts) <= MAX_PARTS:
-            raise InvalidFile(f"it has {len(parts)} parts; a compiled model has 1..{MAX_PARTS}")
-        return cls._of(about, parts)
+        return cls._of(about, _counted(parts))
 
     @classmethod
     def described(cls, path: Path) -> "CompiledModel":
@@ -104,29 +112,35 @@ class CompiledModel:
     def _of(cls, about: dict[str, Any], parts: Sequence[Part]) -> "CompiledModel":
         try:
             return cls(
-                Target(
-                    _of_type(str, about, "device"),
-                    _of_type(str, about, "vendor"),
-                    DeviceType[about["device_type"]],
-                    _of_type(str, about, "backend"),
-                    _of_type(str, about, "backend_version"),
+                target=Target(
+                    device=_of_type(str, about, "device"),
+                    vendor=_of_type(str, about, "vendor"),
+                    device_type=DeviceType[about["device_type"]],
+                    backend=_of_type(str, about, "backend"),
+                    backend_version=_of_type(str, about, "backend_version"),
                 ),
-                bytes.fromhex(about["source"]),
-                ModelConfig(
+                source_digest=bytes.fromhex(about["source"]),
+                config=ModelConfig(
                     enable_float16=_of_type(bool, about, "float16"),
                     mode=PerformanceMode[about["mode"]],
                     extensions={name: bytes.fromhex(value) for name, value in about["extensions"].items()},
                 ),
-                tuple(read_spec(spec) for spec in _of_type(list, about, "inputs")),
-                tuple(read_spec(spec) for spec in _of_type(list, about, "outputs")),
-                _version(about),
-                parts,
-                _seconds(about),
+                inputs=tuple(read_spec(spec) for spec in _of_type(list, about, "inputs")),
+                outputs=tuple(read_spec(spec) for spec in _of_type(list, about, "outputs")),
+                version=_version(about),
+                parts=parts,
+                build_s=_seconds(about),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, NnrtError) as error:
             raise InvalidFile(
                 f"its manifest is not that of a compiled model: {type(error).__name__} {str(error)[:MAX_SHOWN]}"
             ) from error
+
+
+def _counted(parts: Sequence[Part]) -> Sequence[Part]:
+    if not 1 <= len(parts) <= MAX_PARTS:
+        raise InvalidFile(f"it has {len(parts)} parts; a compiled model has 1..{MAX_PARTS}")
+    return parts
 
 
 def _of_type(kind: type[ValueT], about: dict[str, Any], name: str) -> ValueT:
@@ -143,7 +157,9 @@ def _version(about: dict[str, Any]) -> int:
     return version
 
 
-def _seconds(about: dict[str, Any]) -> float:
+def _seconds(about: dict[str, Any]) -> float | None:
+    if about["build_s"] is None:
+        return None
     seconds = _of_type(float, about, "build_s")
     if not 0 <= seconds < math.inf:
         raise ValueError(f"build_s is {seconds!r}; it is a number of seconds")

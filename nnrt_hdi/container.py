@@ -12,11 +12,13 @@ A file is complete or not there: it is written beside its place and then moved t
 import errno
 import hashlib
 import json
+import logging
 import os
 import reprlib
 import secrets
 import stat
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,16 +27,15 @@ import numpy as np
 from typing_extensions import Buffer, Self
 
 from nnrt_hdi.errors import InvalidFile, InvalidParameter
+from nnrt_hdi.tensor import flat_bytes
+
+_log = logging.getLogger(__name__)
 
 MAGIC = b"NNRTPART"
 FORMAT = 1
 ALIGNMENT = 64
 # Room for the largest graph (see nnrt_hdi.graph), and parsed in about a second.
 MAX_MANIFEST_BYTES = 64 << 20
-# What a crash in the middle of writing leaves behind is called so, and is nobody's file.
-TEMPORARY_PREFIX = ".nnrt-"
-TEMPORARY_SUFFIX = ".tmp"
-
 _SHA256_BYTES = 32
 _HEAD_BYTES = len(MAGIC) + 8 + _SHA256_BYTES
 
@@ -50,7 +51,7 @@ class Part:
     @classmethod
     def of(cls, data: Buffer) -> Self:
         """The part that holds these bytes, which nobody may change from now on."""
-        flat = _flat(data)
+        flat = flat_bytes(data)
         return cls(flat, hashlib.sha256(flat).digest())
 
 
@@ -85,7 +86,7 @@ def unpacked(kind: str, data: Buffer) -> tuple[dict[str, Any], tuple[Part, ...]]
 
     Raises InvalidFile unless it is a whole file of this kind in which every byte is the one that was written.
     """
-    view = _flat(data)
+    view = flat_bytes(data)
     manifest, end = _manifest(view)
     about = _about(kind, manifest)
     parts = []
@@ -105,25 +106,30 @@ def unpacked(kind: str, data: Buffer) -> tuple[dict[str, Any], tuple[Part, ...]]
 
 def is_packed(data: Buffer) -> bool:
     """Whether bytes begin like a file of this module."""
-    return bytes(_flat(data)[: len(MAGIC)]) == MAGIC
+    return bytes(flat_bytes(data)[: len(MAGIC)]) == MAGIC
 
 
 def kind_of(data: Buffer) -> str:
     """Which kind of file of this module bytes are. Raises InvalidFile unless they begin like one."""
-    manifest, _ = _manifest(_flat(data))
+    manifest, _ = _manifest(flat_bytes(data))
     return str(manifest.get("kind"))
 
 
-def write(path: Path, pieces: Iterable[Buffer]) -> None:
-    """Write a file that is complete when it appears, in place of an earlier one. Raises OSError, and leaves nothing."""
-    if path.exists() and not (path.is_file() or path.is_dir()):  # Who may do everything would replace /dev/null.
-        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+def write(path: Path, pieces: Iterable[Buffer], *, owner: str = "file", is_private: bool = False) -> None:
+    """Write a file that is complete when it appears, in place of an earlier one. Raises OSError, and leaves nothing.
+
+    Only its owner may read a private one, others as far as the umask lets them. What a crash leaves behind is called
+    after the owner: see `remove_leftovers`.
+    """
+    if not is_private:
+        require_place(path)
     # Not made from the name, which may be as long as names can be.
-    beside = path.with_name(f"{TEMPORARY_PREFIX}{secrets.token_hex(16)}{TEMPORARY_SUFFIX}")
+    beside = path.with_name(temporary_name(owner, secrets.token_hex(16)))
+    mode = 0o600 if is_private else 0o666
     try:
-        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb", buffering=0) as file:
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb", buffering=0) as file:
             for piece in pieces:
-                rest = _flat(piece)
+                rest = flat_bytes(piece)
                 while rest.nbytes:
                     rest = rest[file.write(rest) :]
             os.fsync(file.fileno())
@@ -134,20 +140,53 @@ def write(path: Path, pieces: Iterable[Buffer]) -> None:
     _sync_directory(path.parent)
 
 
+def require_place(path: Path) -> None:
+    """Refuse a path where no file can be written, with OSError. To be asked before the work that makes the file."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "it is a directory; give the name of a file", str(path))
+    if path.exists() and not path.is_file():  # Who may do everything would replace /dev/null.
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    directory = path.parent
+    if not directory.is_dir():
+        kind, number = (NotADirectoryError, errno.ENOTDIR) if directory.exists() else (FileNotFoundError, errno.ENOENT)
+        raise kind(number, "there is no such directory; make it first", str(directory))
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, "files in it can't be made; allow it, or take another one", str(directory))
+
+
+def temporary_name(owner: str, unique: str) -> str:
+    """What a file of an owner is called until it is complete."""
+    return f".nnrt-{owner}-{unique}.tmp"
+
+
+def remove_leftovers(directory: Path, owner: str) -> None:
+    """Remove what writers that died have left of the owner's files. For who knows that nobody is writing one."""
+    for left in directory.glob(temporary_name(owner, "*")):
+        with suppress(OSError):  # Who can't remove it can write all the same.
+            left.unlink()
+            _log.info("removed %s, which a crash left behind", left)
+
+
 def read(path: Path) -> memoryview:
     """The bytes of a file, in memory aligned for any element type. Raises OSError, also for what is no file.
 
     They are copied, not mapped: who writes into the file later must not change what has been checked.
     """
     # A pipe that nobody writes to would be waited for.
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as file:
-        status = os.fstat(file.fileno())
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+            kind, number = (
+                (IsADirectoryError, errno.EISDIR) if stat.S_ISDIR(status.st_mode) else (OSError, errno.EINVAL)
+            )
+            raise kind(number, "it is no regular file", str(path))
         data = np.empty(status.st_size, np.uint8)
         filled = 0
-        while filled < data.size and (count := file.readinto(data[filled:].data)):
+        while filled < data.size and (count := os.readv(descriptor, [data[filled:].data])):
             filled += count
+    finally:
+        os.close(descriptor)
     return data[:filled].data.toreadonly()
 
 
@@ -201,11 +240,6 @@ def _listed(manifest: Mapping[str, Any]) -> list[tuple[int, bytes]]:
     if not all(type(size) is int and size >= 0 for size, _ in listed):
         raise InvalidFile("its manifest lists parts of no size")
     return listed
-
-
-def _flat(data: Buffer) -> memoryview:
-    view = memoryview(data)
-    return view.cast("B") if view.nbytes else memoryview(b"")
 
 
 def _sync_directory(path: Path) -> None:

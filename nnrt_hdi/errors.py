@@ -110,7 +110,7 @@ class DynamicShape(NnrtError, code=ReturnCode.DYNAMIC_SHAPE, status="FAILED_PREC
 
 
 class UnavailableDevice(NnrtError, code=ReturnCode.UNAVAILABLE_DEVICE, status="UNAVAILABLE"):
-    """The daemon that held the object is gone; build again, there or on another device."""
+    """The device failed, or the daemon that held the object is gone; build again, there or on another device."""
 
 
 class UnknownHandle(UnavailableDevice, code=ReturnCode.UNAVAILABLE_DEVICE, status="NOT_FOUND"):

@@ -15,7 +15,7 @@ from typing_extensions import Self
 
 from nnrt_hdi.enums import NodeType, QuantType
 from nnrt_hdi.errors import InvalidParameter
-from nnrt_hdi.tensor import Array, TensorSpec
+from nnrt_hdi.tensor import Array, TensorSpec, flat_bytes
 
 AttrValue = bool | int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[tuple[int, ...], ...]
 
@@ -45,7 +45,7 @@ class Constant:
     @classmethod
     def of(cls, data: Array) -> Self:
         """The constant that holds this array, which nobody may change from now on."""
-        return cls(hashlib.sha256(data.data.cast("B") if data.size else b"").digest(), data.nbytes, data)
+        return cls(hashlib.sha256(flat_bytes(data)).digest(), data.nbytes, data)
 
     @property
     def shape_value(self) -> Array | None:

@@ -23,7 +23,7 @@ from nnrt_hdi.graph import (
     shown_name,
 )
 from nnrt_hdi.ops.inference import operator_of
-from nnrt_hdi.tensor import Array, QuantParam, TensorSpec
+from nnrt_hdi.tensor import Array, QuantParam, TensorSpec, flat_bytes
 
 KIND = "graph"
 
@@ -57,9 +57,8 @@ def constant_parts(graph: Graph) -> dict[bytes, Part]:
     parts: dict[bytes, Part] = {}
     for index, constant in graph.constants.items():
         if constant.data is None:
-            raise InvalidParameter("its data is not here; a file holds a whole graph", place=graph.tensor_place(index))
-        data = constant.data.data.cast("B") if constant.size_bytes else memoryview(b"")
-        parts.setdefault(constant.sha256, Part(data, constant.sha256))
+            raise InvalidParameter("its data is not here; give the whole graph", place=graph.tensor_place(index))
+        parts.setdefault(constant.sha256, Part(flat_bytes(constant.data), constant.sha256))
     return parts
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import Self
+from typing_extensions import Buffer, Self
 
 from nnrt_hdi.enums import ApiDataType, DataType, Format
 from nnrt_hdi.errors import DynamicShape, InvalidParameter
@@ -35,6 +35,12 @@ NUMPY_DTYPES: dict[DataType, np.dtype[np.generic]] = {
 }
 _WIDEST_BYTES = max(dtype.itemsize for dtype in NUMPY_DTYPES.values())
 _DATA_TYPES = {dtype: data_type for data_type, dtype in NUMPY_DTYPES.items()}
+
+
+def flat_bytes(data: Buffer | Array) -> memoryview:
+    """A view of all bytes of a contiguous buffer, of format B."""
+    view = memoryview(data)  # type: ignore[arg-type]  # numpy declares itself a Buffer only for Python 3.12
+    return view.cast("B") if view.nbytes else memoryview(b"")
 
 
 def data_type_of(dtype: np.dtype[np.generic]) -> DataType:

@@ -30,6 +30,8 @@ class Function:
     returns: str
     counterpart: str
     call: Callable[..., Any]
+    # Of API 9, deprecated since API 11.
+    is_legacy: bool = False
 
 
 # All that have been declared, in their order.
@@ -62,9 +64,11 @@ def code_of(error: Exception, where: str) -> ReturnCode:
     return error.code
 
 
-def returns_code(counterpart: str) -> Callable[[Callable[P, None]], Callable[P, ReturnCode]]:
+def returns_code(
+    counterpart: str, *, is_legacy: bool = False
+) -> Callable[[Callable[P, None]], Callable[P, ReturnCode]]:
     """Declares a function that returns its code."""
-    return _declaring("code", counterpart, lambda value: ReturnCode.SUCCESS, lambda code, error: code)
+    return _declaring("code", counterpart, lambda value: ReturnCode.SUCCESS, lambda code, error: code, is_legacy)
 
 
 def returns_value(
@@ -91,14 +95,16 @@ def returns_two_values(
     )
 
 
-def returns_pointer(what: str, counterpart: str) -> Callable[[Callable[P, ValueT]], Callable[P, ValueT | None]]:
+def returns_pointer(
+    what: str, counterpart: str, *, is_legacy: bool = False
+) -> Callable[[Callable[P, ValueT]], Callable[P, ValueT | None]]:
     """Declares a function that returns a pointer, None on errors."""
-    return _declaring(f"{what} or None", counterpart, lambda value: value, lambda code, error: None)
+    return _declaring(f"{what} or None", counterpart, lambda value: value, lambda code, error: None, is_legacy)
 
 
-def returns_nothing(counterpart: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
+def returns_nothing(counterpart: str, *, is_legacy: bool = False) -> Callable[[Callable[P, None]], Callable[P, None]]:
     """Declares a function that returns nothing, whatever happens."""
-    return _declaring("nothing", counterpart, lambda value: None, lambda code, error: None)
+    return _declaring("nothing", counterpart, lambda value: None, lambda code, error: None, is_legacy)
 
 
 def _declaring(
@@ -106,6 +112,7 @@ def _declaring(
     counterpart: str,
     on_success: Callable[[Any], Any],
     on_error: Callable[[ReturnCode, Exception], Any],
+    is_legacy: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def declare(body: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(body)
@@ -117,7 +124,7 @@ def _declaring(
             return on_success(value)
 
         function.__signature__ = inspect.signature(body).replace(return_annotation=returns)  # type: ignore[attr-defined]
-        FUNCTIONS.append(Function(body.__name__, returns, counterpart, function))
+        FUNCTIONS.append(Function(body.__name__, returns, counterpart, function, is_legacy))
         return function
 
     return declare

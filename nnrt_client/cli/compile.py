@@ -23,7 +23,7 @@ from nnrt_client.settings import Settings
 from nnrt_hdi import container
 from nnrt_hdi.compiled import Target
 from nnrt_hdi.enums import PerformanceMode
-from nnrt_hdi.errors import InvalidFile, InvalidPath, Unsupported
+from nnrt_hdi.errors import InvalidFile, Unsupported
 
 
 @click.command("compile")
@@ -58,8 +58,7 @@ def compile_model(
     """
     started = time.monotonic()
     with runtime_for(device, Settings(build_timeout_s=timeout)) as runtime:
-        if not output.absolute().parent.is_dir():
-            raise InvalidPath("there is no such directory", place=f"{output.parent}")
+        container.require_place(output)
         found = runtime.device(device)
         if not found.capabilities.model_cache:
             raise Unsupported(f"{found.name} does not export compiled models")

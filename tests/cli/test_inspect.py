@@ -115,7 +115,7 @@ def test_no_device_file_is_replaced(conv: Path, tmp_path: Path) -> None:
     message = refused(1, "inspect", conv, "--html", tmp_path / "pipe")
     assert message == f"Error: {tmp_path}/pipe: it is no regular file"
     assert (tmp_path / "pipe").is_fifo()
-    assert "No such file or directory" in refused(1, "inspect", conv, "--html", tmp_path / "no" / "page")
+    assert "there is no such directory" in refused(1, "inspect", conv, "--html", tmp_path / "no" / "page")
 
 
 def test_foreign_names_reach_no_terminal(tmp_path: Path, shared_daemon: DaemonProcess) -> None:

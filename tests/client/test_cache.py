@@ -3,7 +3,9 @@
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from caching import cache_file, cached, origin, other_device, outputs, write_cache
 from conftest import StartDaemon
@@ -12,6 +14,7 @@ from networks import convolution_model, identity_model, weighted_model
 
 from nnrt_client import (
     Compilation,
+    DataType,
     Device,
     Executor,
     InvalidFile,
@@ -26,11 +29,12 @@ from nnrt_client import (
     Priority,
     Runtime,
     SaveCacheFailed,
+    TensorDesc,
     Unsupported,
 )
 from nnrt_client.cache import FILE_NAME, NO_VERSION
 from nnrt_hdi.compiled import CompiledModel
-from nnrt_hdi.container import TEMPORARY_PREFIX, TEMPORARY_SUFFIX
+from nnrt_hdi.container import temporary_name
 
 
 @pytest.fixture
@@ -62,6 +66,7 @@ def test_second_build_restores(device: Device, tmp_path: Path) -> None:
         assert report is not None
         assert report.origin is second.origin is Origin.RESTORED
         compiled_in_s = CompiledModel.unpacked(cache_file(tmp_path, device).read_bytes()).build_s
+        assert compiled_in_s
         assert report.compiled_in_s == compiled_in_s > 0
         assert report.saved_s == pytest.approx(compiled_in_s - report.total_s)
 
@@ -135,7 +140,7 @@ def test_no_cache_yet(device: Device, tmp_path: Path) -> None:
     folder = tmp_path / f"{device.id:016x}"
     folder.mkdir()
     (folder / "notes.txt").write_text("mine")
-    left = folder / f"{TEMPORARY_PREFIX}0123{TEMPORARY_SUFFIX}"
+    left = folder / temporary_name("cache", "0123")
     left.write_bytes(b"half")
     write_cache(tmp_path, device)
     assert (folder / "notes.txt").read_text() == "mine"
@@ -320,6 +325,73 @@ def test_cache_of_another_model(device: Device, tmp_path: Path) -> None:
         with pytest.raises(InvalidFile, match="it is of another model"):
             compilation.build()
     assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("version", [1.5, True, "1", None, -1, NO_VERSION + 1], ids=repr)
+def test_no_version(device: Device, tmp_path: Path, version: Any) -> None:
+    """Refused at once, instead of written into a file that nobody can read."""
+    with Compilation(identity_model(), device) as compilation:
+        with pytest.raises(InvalidParameter, match=r"the version is .*; use an integer 0\.\."):
+            compilation.set_cache(tmp_path, version)
+        compilation.set_cache(tmp_path, np.int64(1))
+        compilation.build()
+    assert origin(cached(tmp_path, 1, identity_model())(device)) is Origin.RESTORED
+
+
+def malformed_model() -> Model:
+    """Finished, but nothing gives the second operand."""
+    model = Model()
+    x, nothing, y = (model.add_tensor(TensorDesc(DataType.FLOAT32, (1,))) for _ in range(3))
+    model.add_operation(OperationType.ADD, [], [x, nothing], [y])
+    model.specify_inputs_and_outputs([x], [y])
+    model.finish()
+    return model
+
+
+@pytest.mark.parametrize("version", [None, 1])
+def test_malformed_model(device: Device, tmp_path: Path, version: int | None) -> None:
+    """Is for the build to see, unless there is a cache that could be of it."""
+    if version:
+        write_cache(tmp_path, device, version)
+    with Compilation(malformed_model(), device) as compilation:
+        compilation.set_cache(tmp_path, 2)
+        with pytest.raises(InvalidParameter, match="nothing writes it"):
+            compilation.build()
+
+
+def test_models_of_different_names_share_a_directory(device: Device, tmp_path: Path) -> None:
+    """`ModelName` is the runtime's, and may be given after the directory; no name leads out of it."""
+    names = (b"", b"left", b"../right", b"\x00/etc/passwd")
+    models = [weighted_model(100, seed) for seed in range(len(names))]
+
+    def build(name: bytes, model: Model) -> Origin | None:
+        compilation = Compilation(model, device)
+        if not name:
+            compilation.set_cache(tmp_path, 1)
+        elif name == b"left":
+            compilation.add_extension_config("ModelName", name)
+            compilation.set_cache(tmp_path, 1)
+        else:
+            compilation = Compilation(model, device)
+            compilation.add_extension_config("ModelName", name[:2])
+            compilation.set_cache(tmp_path, 1)
+            compilation.add_extension_config("ModelName", name[2:])
+        return origin(compilation)
+
+    for expected in (Origin.COMPILED, Origin.RESTORED):
+        assert {build(name, model) for name, model in zip(names, models, strict=True)} == {expected}
+    folder = tmp_path / f"{device.id:016x}"
+    assert len(list(folder.iterdir())) == len(names)
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_model_name_is_not_for_the_device(runtime: Runtime, tmp_path: Path) -> None:
+    """The reference backend refuses every extension."""
+    with Compilation(identity_model(), runtime.device()) as compilation:
+        compilation.add_extension_config("ModelName", b"mine")
+        compilation.build()
+        with pytest.raises(OperationForbidden):
+            compilation.add_extension_config("ModelName", b"other")
 
 
 OTHER_OPTIONS: dict[str, Callable[[Compilation], None]] = {

@@ -141,6 +141,16 @@ def test_operations_that_become_the_same_node(tmp_path: Path) -> None:
 # ---- what goes wrong -------------------------------------------------------------------------------------------------
 
 
+def test_others_may_read_it(tmp_path: Path) -> None:
+    """As far as the umask lets them: a model is often saved by one user for another."""
+    before = os.umask(0o022)
+    try:
+        identity_model().save(tmp_path / "file")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o644
+
+
 def test_paths_without_a_file(tmp_path: Path) -> None:
     model = identity_model()
     model.save(tmp_path / "file")

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from nnrt_hdi.backend import Capabilities, DeviceInfo, ModelConfig
-from nnrt_hdi.compiled import KIND, MAX_PARTS, CompiledModel, Target
+from nnrt_hdi.compiled import KIND, MAX_PARTS, MAX_VERSION, CompiledModel, Target
 from nnrt_hdi.container import Part, packed, unpacked
 from nnrt_hdi.enums import DataType, DeviceType, Format, PerformanceMode, Priority
-from nnrt_hdi.errors import InvalidFile
+from nnrt_hdi.errors import InvalidFile, InvalidParameter
 from nnrt_hdi.tensor import QuantParam, TensorSpec
 
 INFO = DeviceInfo("left", "acme", DeviceType.ACCELERATOR, Capabilities(), "acme-ml", "1.2")
@@ -50,12 +50,31 @@ def test_every_flipped_bit_and_length() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, MAX_PARTS, MAX_PARTS + 1])
 def test_number_of_parts(count: int) -> None:
-    many = b"".join(replace(MODEL, parts=(Part.of(b"x"),) * count).packed())
+    parts = (Part.of(b"x"),) * count
+    many = b"".join(packed(KIND, ABOUT, parts))
     if 1 <= count <= MAX_PARTS:
         assert len(CompiledModel.unpacked(many).parts) == count
-    else:
-        with pytest.raises(InvalidFile, match=f"it has {count} parts; a compiled model has 1..100"):
-            CompiledModel.unpacked(many)
+        return
+    with pytest.raises(InvalidFile, match=f"it has {count} parts; a compiled model has 1..100"):
+        CompiledModel.unpacked(many)
+    with pytest.raises(InvalidParameter, match=f"it has {count} parts; a compiled model has 1..100"):
+        replace(MODEL, parts=parts).packed()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"version": version} for version in (True, 1.5, -1, MAX_VERSION + 1)),
+        *({"build_s": seconds} for seconds in (1, -1.0, float("inf"), float("nan"))),
+    ],
+    ids=str,
+)
+def test_what_can_not_be_read_is_not_written(changes: dict[str, Any]) -> None:
+    with pytest.raises(
+        InvalidParameter, match=r"no file can hold this compiled model: .* not that of a compiled model"
+    ):
+        replace(MODEL, **changes).packed()
+    assert CompiledModel.unpacked(b"".join(replace(MODEL, version=MAX_VERSION, build_s=None).packed()))
 
 
 def test_another_kind_of_file() -> None:
@@ -73,7 +92,7 @@ SOUND: Mapping[str, tuple[Any, ...]] = {
     "float16": (True,),
     "version": (0,),
     "extensions": ({},),
-    "build_s": (1.5,),
+    "build_s": (None, 1.5),
     "inputs": ([],),
     "outputs": ([],),
 }

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -162,6 +163,39 @@ def test_failing_to_write_leaves_what_was_there(tmp_path: Path) -> None:
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["directory", "file"]
 
 
+@pytest.mark.parametrize(
+    ("place", "kind"),
+    [
+        ("directory", IsADirectoryError),
+        ("missing/file", FileNotFoundError),
+        ("file/below", NotADirectoryError),
+    ],
+)
+def test_places_for_no_file(place: str, kind: type[OSError], tmp_path: Path) -> None:
+    """Found before anything is made, and said of the place that was given."""
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "file").touch()
+    container.require_place(tmp_path / "file")
+    container.require_place(tmp_path / "new")
+    with pytest.raises(kind) as refusal:
+        container.require_place(tmp_path / place)
+    assert refusal.value.filename in (str(tmp_path / place), str((tmp_path / place).parent))
+    with pytest.raises(IsADirectoryError):
+        container.require_place(Path())
+
+
+def test_who_may_read(tmp_path: Path) -> None:
+    """A private file its owner, another one whom the umask allows it."""
+    before = os.umask(0o027)
+    try:
+        container.write(tmp_path / "private", [b"mine"], is_private=True)
+        container.write(tmp_path / "model", [b"ours"])
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("private", "model")]
+    assert modes == [0o600, 0o640]
+
+
 def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name in ("pipe", ""):
@@ -209,9 +243,10 @@ def test_kill_9(kills: Sequence[tuple[int, int]], tmp_path: Path) -> None:
         left = [entry for entry in tmp_path.iterdir() if entry != path]
         assert stop < 0 or len(left) == 1, "the kill came in the middle"
         for entry in left:
-            assert entry.name.startswith(container.TEMPORARY_PREFIX)
-            assert entry.name.endswith(container.TEMPORARY_SUFFIX)
-            entry.unlink()
+            container.remove_leftovers(tmp_path, "other")
+            assert entry.exists()
+            container.remove_leftovers(tmp_path, "file")
+            assert not entry.exists()
         if last == 0:
             assert not path.exists()
             continue

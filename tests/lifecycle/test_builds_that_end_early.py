@@ -13,7 +13,16 @@ from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from networks import weighted_model
 
-from nnrt_client import Compilation, Device, Executor, OperationFailed, OperationForbidden, Runtime, UnavailableDevice
+from nnrt_client import (
+    Compilation,
+    Device,
+    Executor,
+    InvalidParameter,
+    OperationFailed,
+    OperationForbidden,
+    Runtime,
+    UnavailableDevice,
+)
 
 # What a build may take to end; a build that didn't would be waiting for the daemon's heartbeat or for ever.
 PROMPT_S = 20.0
@@ -161,6 +170,8 @@ def test_closed_while_it_is_built(start_daemon: StartDaemon) -> None:
             compilation.build(lambda stage, fraction: compilation.close() if stage == "compiling" else None)
         with pytest.raises(OperationForbidden):
             compilation.prepared()
+        with pytest.raises(InvalidParameter, match="the compilation is closed"):
+            compilation.build()
 
 
 def test_late_success_after_a_cancel(start_daemon: StartDaemon) -> None:

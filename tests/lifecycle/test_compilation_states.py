@@ -341,9 +341,41 @@ def test_constants_are_not_shared_between_sessions(start_daemon: StartDaemon) ->
         assert uploads(daemon) == session + 1
 
 
-def test_close_before_build(device: Device) -> None:
-    """Closing what was never built is no error, and does not seal it."""
+@pytest.mark.parametrize("built", [False, True])
+def test_closed(device: Device, built: bool) -> None:
+    """Sealed for good: nobody would close what a build made."""
     compilation = Compilation(identity_model(), device)
+    if built:
+        compilation.build()
     compilation.close()
-    compilation.build()
     compilation.close()
+    assert not compilation.is_built
+    with pytest.raises(InvalidParameter, match="the compilation is closed; make a new one"):
+        compilation.build()
+    for setter in SETTERS.values():
+        with pytest.raises(OperationForbidden, match="the compilation is closed; make a new one"):
+            setter(compilation)
+    with pytest.raises(OperationForbidden, match="closed"):
+        compilation.export_cache()
+    with pytest.raises(OperationForbidden, match="closed"):
+        Executor(compilation)
+
+
+WRONG_TYPES: dict[str, Callable[[Device], object]] = {
+    "a text as model": lambda device: Compilation("model", device),  # type: ignore[arg-type]
+    "no device": lambda device: Compilation(identity_model(), None),  # type: ignore[arg-type]
+    "a device's name": lambda device: Compilation(identity_model(), device.name),  # type: ignore[arg-type]
+    "no other device": lambda device: Compilation(identity_model(), device).set_device(None),  # type: ignore[arg-type]
+    "no offline file": lambda device: Compilation.from_offline_file(None, device),  # type: ignore[arg-type]
+    "no offline buffer": lambda device: Compilation.from_offline_buffer(None, device),  # type: ignore[arg-type]
+    "no cache": lambda device: Compilation.for_cache(device).import_cache(None),  # type: ignore[arg-type]
+    "no directory": lambda device: Compilation.for_cache(device).set_cache(None, 1),  # type: ignore[arg-type]
+    "a text as value": lambda device: Compilation.for_cache(device).add_extension_config("name", "1"),  # type: ignore[arg-type]
+    "bytes as name": lambda device: Compilation.for_cache(device).add_extension_config(b"name", b"1"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_TYPES.values(), ids=WRONG_TYPES)
+def test_wrong_types(device: Device, wrong: Callable[[Device], object]) -> None:
+    with pytest.raises(InvalidParameter, match="give"):
+        wrong(device)

@@ -1,11 +1,11 @@
-"""Whose turn it is, and when no more work is taken: the daemon's rules for threads, without a daemon."""
+"""Whose turn it is: the daemon's rules for threads, without a daemon."""
 
 import gc
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jain import jain_index
 
-from nnrt_device_service.scheduler import Account, Gate, Scheduler
+from nnrt_device_service.scheduler import Account, Scheduler
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.enums import Priority
-from nnrt_hdi.errors import OperationFailed, OutOfMemory, TimedOut, UnavailableDevice
+from nnrt_hdi.errors import OperationFailed, OutOfMemory, TimedOut
 
 DEADLINE_S = 20.0
 AGEING_S = 1.0
@@ -435,63 +435,3 @@ def test_every_run_gets_one_turn(slots: int, steps: Sequence[tuple[str, int, Pri
     assert not waiting
     assert all(run.has_started != run.was_cancelled for run in runs)
     assert counts(scheduler) == (0, 0)
-
-
-# ---- the gate
-
-
-def test_closed_gate_lets_nobody_in() -> None:
-    gate = Gate()
-    with gate.passage():
-        pass
-    assert gate.close(0.0)
-    assert gate.is_closed
-    with pytest.raises(UnavailableDevice, match="shutting down"), gate.passage():
-        pytest.fail("it was let in")
-    assert gate.close(0.0)
-
-
-def test_gate_waits_for_those_inside() -> None:
-    """Until all are out, or its time is over; whoever is inside stays there."""
-    gate = Gate()
-    with ExitStack() as inside, ThreadPoolExecutor(1) as pool:
-        inside.enter_context(gate.passage())
-        inside.enter_context(gate.passage())
-        assert not gate.close(0.05)
-        closing = pool.submit(gate.close, DEADLINE_S)
-        inside.pop_all().close()
-        assert closing.result(DEADLINE_S)
-
-
-def test_gate_counts_those_who_fail() -> None:
-    gate = Gate()
-    with pytest.raises(ZeroDivisionError), gate.passage():
-        1 / 0  # noqa: B018
-    assert gate.close(0.0)
-
-
-def test_gate_that_closes_in_a_crowd() -> None:
-    """Everybody either passed entirely before it closed or was refused."""
-    for _ in range(20):
-        gate, inside, refused = Gate(), set[int](), threading.Semaphore(0)
-
-        def pass_until_refused(
-            number: int, gate: Gate = gate, inside: set[int] = inside, refused: threading.Semaphore = refused
-        ) -> None:
-            while True:
-                try:
-                    with gate.passage():
-                        inside.add(number)
-                        time.sleep(0)
-                        inside.discard(number)
-                except UnavailableDevice:
-                    refused.release()
-                    return
-
-        threads = [threading.Thread(target=pass_until_refused, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        assert gate.close(DEADLINE_S)
-        assert not inside
-        for thread in threads:
-            thread.join()

@@ -16,7 +16,7 @@ from nnrt_hdi.backend import (
 )
 from nnrt_hdi.container import Part
 from nnrt_hdi.enums import DeviceType
-from nnrt_hdi.errors import InvalidFile, InvalidParameter, OperationFailed, UnavailableDevice
+from nnrt_hdi.errors import InvalidFile, InvalidParameter, OperationFailed
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.tensor import Array, TensorSpec
 
@@ -31,7 +31,7 @@ class _Model(PreparedModel):
 
     def run(self, inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
         if self._fault == b"run":
-            raise UnavailableDevice("the accelerator does not answer")
+            raise RuntimeError("DMA fault")
         if self._fault == b"never ends":
             _log.info("running for ever")
             stop = threading.Event()

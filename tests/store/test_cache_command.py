@@ -103,6 +103,30 @@ def test_clear_while_a_daemon_uses_it(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["ls", "verify", "clear"])
+def test_a_directory_that_is_no_store(command: str, tmp_path: Path) -> None:
+    """Nothing is made there, and nothing removed, whatever its name."""
+    foreign = {".nnrt-file-0123.tmp", ".nnrt-store-0123.tmp", "0" * 64 + ".nnrtmodel"}
+    for name in foreign:
+        (tmp_path / name).touch()
+    result = run(command, "--store-dir", str(tmp_path))
+    assert result.exit_code == 1
+    assert result.output == (
+        f"Error: --store-dir '{tmp_path}': it is no model store, for it has no file .nnrt-store;"
+        " name one that a daemon has made\n"
+    )
+    assert {path.name for path in tmp_path.iterdir()} == foreign
+
+
+def test_files_of_others_stay(directory: Path) -> None:
+    """Only what a daemon that died has left of a model goes."""
+    mine, theirs = directory / ".nnrt-store-0123.tmp", directory / ".nnrt-file-0123.tmp"
+    for path in (mine, theirs):
+        path.touch()
+    assert run("clear").exit_code == 0
+    assert [path.exists() for path in (mine, theirs)] == [False, True]
+
+
+@pytest.mark.parametrize("command", ["ls", "verify", "clear"])
 def test_wrong_use(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NNRT_DEVICE_STORE_DIR", raising=False)
     result = run(command)

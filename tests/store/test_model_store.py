@@ -19,10 +19,10 @@ from nnrt_device_service import store
 from nnrt_device_service.constants import MissingConstants
 from nnrt_device_service.device import Device
 from nnrt_device_service.session import Origin, Prepared
-from nnrt_device_service.store import SUFFIX
+from nnrt_device_service.store import MARKER, SUFFIX
 from nnrt_hdi import wire
 from nnrt_hdi.backend import Capabilities, ModelConfig, PreparedModel
-from nnrt_hdi.container import Part
+from nnrt_hdi.container import Part, temporary_name
 from nnrt_hdi.enums import PerformanceMode, Priority
 from nnrt_hdi.errors import InvalidFile, InvalidPath, OperationFailed, OperationForbidden, OutOfMemory
 from nnrt_hdi.graph import Graph
@@ -309,7 +309,7 @@ class Bare(Unexportable):
     ("backend", "said"),
     [
         (Unexportable(), "the vendor's mistake"),
-        (Split(), "it has 101 parts, not 1..100"),
+        (Split(), "it has 101 parts; a compiled model has 1..100"),
         (Bare(), "the backend failed to export it"),
     ],
 )
@@ -408,7 +408,7 @@ def test_another_that_does_not_let_go_of_the_lock(
     """Reading needs no lock; what needs it is left undone."""
     monkeypatch.setattr(store, "LOCK_TIMEOUT_S", 0.05)
     origin(device_on(directory), graph(0))
-    with (directory / ".lock").open() as lock:
+    with (directory / MARKER).open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         device = device_on(directory)
         assert "the model store is not tidied up: another process has held its lock for 0.05 s" in caplog.text
@@ -450,7 +450,7 @@ def test_the_least_recently_used_make_room(directory: Path, caplog: pytest.LogCa
 def test_what_a_crash_left_is_removed(directory: Path) -> None:
     device = device_on(directory)
     origin(device, graph(0))
-    leftover = directory / ".nnrt-0123456789abcdef.tmp"
+    leftover = directory / temporary_name("store", "0123456789abcdef")
     for _ in range(2):
         leftover.touch()
         device = device_on(directory)

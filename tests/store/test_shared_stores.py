@@ -17,8 +17,8 @@ from daemon_process import DaemonProcess
 from networks import weighted_model
 from storing_device import X, device_on, files
 
-from nnrt_client import Compilation, Device, Executor, Model, Runtime
-from nnrt_device_service.store import StoreDirectory
+from nnrt_client import Compilation, Device, Executor, Model, Origin, Runtime
+from nnrt_device_service.store import MARKER, StoreDirectory
 
 StartDaemon = Callable[..., DaemonProcess]
 
@@ -60,6 +60,23 @@ NEW = ["checking", "uploading", "compiling", "storing"]
 KNOWN = ["checking", "restoring"]
 
 
+def test_a_clients_own_cache(start: StartDaemon, tmp_path: Path) -> None:
+    """What the store had was built by somebody else, in a time that this client doesn't know."""
+    model = weighted_model(ELEMENTS)
+    daemon = start()
+    with client_of(daemon) as device:
+        assert stages(device, model) == NEW
+    with client_of(daemon) as device:
+        reports = []
+        for _ in range(2):
+            with Compilation(model, device) as compilation:
+                compilation.set_cache(tmp_path, 1)
+                compilation.build()
+                reports.append(compilation.report)
+    assert [report.origin for report in reports if report] == [Origin.STORED, Origin.RESTORED]
+    assert [(report.compiled_in_s, report.saved_s) for report in reports if report] == [(None, None)] * 2
+
+
 def test_other_clients_and_a_restarted_daemon(start: StartDaemon) -> None:
     model = weighted_model(ELEMENTS)
     daemon = start()
@@ -85,7 +102,7 @@ def test_a_full_disk(start: StartDaemon, directory: Path) -> None:
     with client_of(daemon) as device:
         assert stages(device, model) == NEW
     assert "File too large" in daemon.log()
-    assert [path.name for path in directory.iterdir()] == [".lock"]
+    assert [path.name for path in directory.iterdir()] == [MARKER]
     resource.prlimit(daemon.pid, resource.RLIMIT_FSIZE, (most, most))
     with client_of(daemon) as device:
         assert [stages(device, model) for _ in range(2)] == [NEW, KNOWN]
@@ -138,7 +155,7 @@ def test_kills_while_models_are_stored(directory: Path) -> None:
     assert entries
     assert [entry.damage() for entry in entries] == [""] * len(entries)
     assert sorted(path.name for path in directory.iterdir()) == sorted(
-        [".lock", *(entry.path.name for entry in entries)]
+        [MARKER, *(entry.path.name for entry in entries)]
     )
 
 

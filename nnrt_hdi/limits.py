@@ -1,0 +1,8 @@
+"""Limits of the protocol, which both ends keep."""
+
+# NNRt's, of one device buffer.
+MAX_BUFFER_BYTES = 1 << 30
+# What a client draws for a compilation, so that it can ask again for what was made.
+REQUEST_ID_BYTES = 16
+# Of one CancelRuns.
+MAX_RUN_IDS = 1024

@@ -1,0 +1,37 @@
+"""An accelerator that fails while it runs a model."""
+
+import queue
+
+import numpy as np
+import pytest
+from conftest import StartDaemon
+from networks import identity_model
+
+from nnrt_client import Compilation, Executor, NnrtError, Runtime, UnavailableDevice
+
+ONE = np.ones(1, np.float32)
+DEADLINE_S = 20.0
+
+
+def test_the_session_lives_on(start_daemon: StartDaemon) -> None:
+    """The run is told, the log has the traceback once, and other models of the session are as before."""
+    daemon = start_daemon("--backend", "faulty")
+    done: queue.Queue[NnrtError | None] = queue.Queue()
+    with (
+        Runtime([daemon.address]) as runtime,
+        Compilation(identity_model(), runtime.device()) as sound,
+        Compilation(identity_model(), runtime.device()) as faulty,
+    ):
+        faulty.add_extension_config("fault", b"run")
+        for compilation in (sound, faulty):
+            compilation.build()
+        with Executor(sound) as sound_executor, Executor(faulty) as executor:
+            with pytest.raises(UnavailableDevice, match=r"the device failed to run the model \(RuntimeError\)") as told:
+                executor.run_sync([ONE])
+            assert "DMA fault" not in str(told.value), "what a backend says is not for clients"
+            assert daemon.log().count("RuntimeError: DMA fault") == daemon.log().count("Traceback") == 1
+            executor.set_on_run_done(lambda user_data, outputs, error: done.put(error))
+            executor.set_on_service_died(lambda user_data: done.put(None))
+            executor.run_async([ONE], 60_000, "mine")
+            assert isinstance(done.get(timeout=DEADLINE_S), UnavailableDevice)
+            np.testing.assert_array_equal(sound_executor.run_sync([ONE]), [ONE])
