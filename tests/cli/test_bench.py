@@ -75,7 +75,7 @@ def test_failed_runs_end_it(start_daemon: StartDaemon, tmp_path: Path) -> None:
     daemon = start_daemon("--backend", "slow")
     path = saved(identity_model(elements=4), tmp_path / "identity")
     message = refused(1, "bench", path, "--device", daemon.address, "--run-timeout", "0.1", "--concurrency", "3")
-    assert "the run took longer than 100 ms" in message
+    assert "the run took longer than" in message  # The client notices, or the daemon.
 
 
 # ---- the command
