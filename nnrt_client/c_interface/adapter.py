@@ -66,7 +66,7 @@ def code_of(error: Exception, where: str) -> ReturnCode:
 def _forget_frames(error: BaseException) -> None:
     """An error that is remembered must not keep alive what the calls it went through held."""
     link: BaseException | None = error
-    while link is not None:
+    while link is not None and link.__traceback__ is not None:  # Causes may form a ring.
         link.__traceback__ = None
         link = link.__cause__ or link.__context__
 
