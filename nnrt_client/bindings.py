@@ -72,6 +72,7 @@ class Bindings(LockOwner):
 
     def make_locks(self) -> None:
         self._lock = threading.Lock()
+        self._running = threading.Lock()
 
     def set_input(
         self,
@@ -116,12 +117,16 @@ class Bindings(LockOwner):
         self._bind(self._outputs, index, memory)
 
     def run(self) -> None:
-        """Run with what is set.
+        """Run with what is set. One runs at a time, for all of them write to the same places.
 
         Raises InvalidParameter where something is not set, its memory has been freed, or an output is larger than its
         place (its shape is then `Executor.output_shape`), and what `Executor.run_sync` raises. A run that fails has
         written nothing.
         """
+        with self._running:
+            self._run_next()
+
+    def _run_next(self) -> None:
         with self._lock:
             self._require_open()
             inputs, outputs = dict(self._inputs), dict(self._outputs)

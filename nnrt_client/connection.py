@@ -65,6 +65,7 @@ class Connection(fork.LockOwner):
         self.address = address
         self.settings = settings
         self.death: NnrtError | None = None
+        self.welcome: Any = None
         self.state = DeviceState()
         self.uploads = 0
         self.metadata: tuple[tuple[str, bytes], ...] = ()
@@ -88,8 +89,7 @@ class Connection(fork.LockOwner):
         self.models = prepared_model_pb2_grpc.PreparedModelStub(exchange)
         self._attending = threading.Thread(target=self._attend, name=f"nnrt-session {address}", daemon=True)
         self._attending.start()
-        self._await_welcome()
-        self.info = wire.device_info(self.welcome.device)
+        self.info = wire.device_info(self._awaited_welcome().device)
 
     def make_locks(self) -> None:
         self._lock = threading.Lock()
@@ -234,22 +234,25 @@ class Connection(fork.LockOwner):
         self._on_attached.append(listener)
 
     def close(self) -> None:
-        """Say goodbye, so that the daemon frees everything at once. Idempotent."""
+        """Say goodbye, so that the daemon frees everything at once. Idempotent.
+
+        When this returns, those who listen to the session's death have been told, and its line is closed.
+        """
         if self.is_attached:
             self._is_closing = True
             self._line.say_goodbye()
             self._over.wait(self.settings.verdict_timeout_s)
         self._end(UnavailableDevice("the session was closed", place=self.place))
-        # Another thread may be ending it: when this returns, what was in flight has been told.
-        patience_s = self.settings.verdict_timeout_s
         if fork.is_child():
             return
+        patience_s = self.settings.verdict_timeout_s
+        # Another thread may be ending it.
         if self._ending_thread != threading.get_ident() and self._settled.wait(patience_s):
             self._line.wait_closed(patience_s)
 
     # ---- the session's stream
 
-    def _await_welcome(self) -> None:
+    def _awaited_welcome(self) -> Any:
         if not self._welcomed.wait(self.settings.connect_timeout_s):
             self._end(
                 ConnectionFailed(
@@ -257,6 +260,7 @@ class Connection(fork.LockOwner):
                 )
             )
         self.require_alive()
+        return self.welcome
 
     def _attend(self) -> None:
         """Listen to the session's line; when it is lost, find the daemon again, until there is a verdict."""
@@ -280,7 +284,7 @@ class Connection(fork.LockOwner):
             if self._is_closing:
                 return UnavailableDevice("the session was closed", place=self.place)
             told = wire.error_detail_of(error)
-            if not self._welcomed.is_set():
+            if self.welcome is None:
                 return told or ConnectionFailed(f"no daemon answers: {error.details()}", place=self.place)
             if told is not None:
                 return UnavailableDevice(f"it is gone: {told.message}", place=self.place)
@@ -294,9 +298,8 @@ class Connection(fork.LockOwner):
 
     def _attach(self, line: Line, welcome: Any) -> NnrtError | None:
         """The daemon welcomes us on a line. Returns the session's death if it is not the one that was to be resumed."""
-        if not self._welcomed.is_set():
-            self._begin(line, welcome)
-            return None
+        if self.welcome is None:
+            return self._begin(line, welcome)
         if welcome.session_id != self.welcome.session_id:
             line.say_goodbye()
             return UnavailableDevice("it is gone: another one answers in its place", place=self.place)
@@ -314,18 +317,23 @@ class Connection(fork.LockOwner):
             listener()
         return None
 
-    def _begin(self, line: Line, welcome: Any) -> None:
-        self.welcome = welcome
+    def _begin(self, line: Line, welcome: Any) -> NnrtError | None:
+        """The session begins, unless its Welcome comes too late. Returns like `_attach`."""
         self.metadata = ((wire.SESSION_METADATA, welcome.session_id),)
         timeout_s = min(self.settings.heartbeat_timeout_s, welcome.heartbeat_timeout_ms / 1000)
         self._interval_s = max(timeout_s / _BEATS_PER_TIMEOUT, _MIN_INTERVAL_S)
         line.beat_every(self._interval_s)
         self._listening = line, time.monotonic() + self.settings.heartbeat_timeout_s
-        _farewells.add(self)
+        with self._changed:
+            if self.death is not None:
+                return self.death
+            self.welcome = welcome
+            self.is_attached = True
+            _farewells.add(self)
         threading.Thread(target=self._watch, name=f"nnrt-watch {self.address}", daemon=True).start()
-        self.is_attached = True
         self._welcomed.set()
         self._endpoint = Endpoint(self.address)
+        return None
 
     def _recover(self) -> NnrtError | None:
         """Try to resume the session on new lines, and listen to the one on which that works. Returns like `_listen`."""

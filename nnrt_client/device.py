@@ -22,6 +22,11 @@ class Link:
         self.streams = RunStreams(connection)
         self.callbacks = callbacks
 
+    def close(self) -> None:
+        """End the session; when this returns, its runs have ended."""
+        self.connection.close()
+        self.streams.wait_ended(self.connection.settings.verdict_timeout_s)
+
 
 class Device(LockOwner):
     """An accelerator behind a daemon. Made by a Runtime.
@@ -40,6 +45,8 @@ class Device(LockOwner):
 
     def make_locks(self) -> None:
         self._lock = threading.Lock()
+        # One connects anew at a time; not under the lock that `close` needs, for it may take long.
+        self._connecting = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<Device {self.name} at {self.address}>"
@@ -84,29 +91,44 @@ class Device(LockOwner):
 
     def link(self) -> Link:
         """The living link, or a new one to the same device. Raises UnavailableDevice if there is none any more."""
+        if link := self._living_link():
+            return link
+        with self._connecting:
+            if link := self._living_link():  # Another thread was first.
+                return link
+            link = Link(self._reconnected(), self._callbacks)
+            with self._lock:
+                if not self._is_closed:
+                    self._link = link
+                    return link
+            link.close()
+            raise self._closed_error()
+
+    def _living_link(self) -> Link | None:
         with self._lock:
             if self._is_closed:
-                raise OperationForbidden("its runtime is closed; make a new one", place=self.name)
-            if not self._link.connection.is_alive:
-                connection = self._reconnected()
-                if (name := _unique_name(connection)) != self.name:
-                    connection.close()
-                    raise UnavailableDevice(f"{self.name} is gone; {name} answers in its place", place=connection.place)
-                self._link = Link(connection, self._callbacks)
-            return self._link
+                raise self._closed_error()
+            return self._link if self._link.connection.is_alive else None
+
+    def _closed_error(self) -> OperationForbidden:
+        return OperationForbidden("its runtime is closed; make a new one", place=self.name)
 
     def _reconnected(self) -> Connection:
         try:
-            return Connection(self.address, self._link.connection.settings)
+            connection = Connection(self.address, self._link.connection.settings)
         except ConnectionFailed as error:
             # The address was good before, so it is the device that is missing.
             raise UnavailableDevice(error.message, place=error.place) from error
+        if (name := _unique_name(connection)) != self.name:
+            connection.close()
+            raise UnavailableDevice(f"{self.name} is gone; {name} answers in its place", place=connection.place)
+        return connection
 
     def close(self) -> None:
         """End the session, for good; the daemon frees everything made in it."""
         with self._lock:
             self._is_closed = True
-        self._link.connection.close()
+        self._link.close()
 
 
 def _unique_name(connection: Connection) -> str:

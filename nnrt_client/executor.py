@@ -50,6 +50,8 @@ class Executor(LockOwner):
 
     def __init__(self, compilation: Compilation) -> None:
         """Raises OperationForbidden for a compilation that isn't built, UnavailableDevice if its daemon died since."""
+        if not isinstance(compilation, Compilation):
+            raise InvalidParameter(f"the compilation is {compilation!r}; give a Compilation")
         prepared = self._prepared = compilation.prepared()
         self._connection = prepared.link.connection
         self._signature = Signature(self._connection, prepared.model_id, prepared.inputs, prepared.outputs)
@@ -132,8 +134,9 @@ class Executor(LockOwner):
         """Run and wait for the outputs: those given, or new arrays.
 
         Raises InvalidParameter for inputs and outputs that don't fit, NullPointer for a missing one, OperationFailed
-        for a Tensor smaller than its desc says, TimedOut, UnavailableDevice if the daemon dies, and whatever the device
-        refuses with. Without a timeout a run may take as long as it likes; a dead daemon ends it all the same.
+        for a Tensor smaller than its desc says, OutOfMemory for inputs that are larger than one message (64 MiB, unless
+        the daemon was given another --message-bytes), TimedOut, UnavailableDevice if the daemon dies, and whatever the
+        device refuses with. Without a timeout a run may take as long as it likes; a dead daemon ends it all the same.
         """
         future: Future[Outputs | Sequence[Tensor]] = self._submit(inputs, outputs, timeout_ms)
         try:
@@ -155,6 +158,7 @@ class Executor(LockOwner):
     ) -> "Future[Any]":
         """Start a run; its outputs are the result of the future, errors as for `run_sync` its exception.
 
+        Raises at once what is known before anything is sent: OutOfMemory for inputs larger than one message, too.
         asyncio awaits it through `asyncio.wrap_future`. Callbacks added to the future must return at once: they run on
         the thread that reads replies.
         """
@@ -177,16 +181,14 @@ class Executor(LockOwner):
         """Start a run that ends in exactly one callback, on a thread of the runtime.
 
         Its tensors live until the callback has returned, even if they are closed before. Raises what `run_sync` raises
-        before anything is sent; InvalidParameter for a timeout of 0 or less, or without user_data; OperationForbidden
-        while no on_run_done is set.
+        before anything is sent, OutOfMemory for inputs larger than one message, too; InvalidParameter for a timeout of
+        0 or less, or without user_data; OperationForbidden while no on_run_done is set.
         """
         request, tensors = self._arranged(inputs, outputs)
         done, died = self._on_run_done, self._on_service_died
         with _released_on_error(tensors):
             if user_data is None:
                 raise InvalidParameter("user_data is None; give what the callback needs to tell runs apart")
-            if timeout_ms is None:
-                raise InvalidParameter("timeout_ms is None; give the milliseconds after which the run is given up")
             _require_timeout(timeout_ms)
             if done is None:
                 raise OperationForbidden(
@@ -221,7 +223,7 @@ class Executor(LockOwner):
 
     def _submit(self, inputs: Inputs, outputs: Sequence[Tensor] | None, timeout_ms: int | None) -> "Future[Any]":
         if timeout_ms is not None:
-            _require_timeout(timeout_ms)
+            _require_timeout(timeout_ms, "; without one there is no limit")
         request, tensors = self._arranged(inputs, outputs)
         with _released_on_error(tensors):
             future = self._start(request, tensors, timeout_ms)
@@ -306,9 +308,9 @@ class Executor(LockOwner):
             self._settled.notify_all()
 
 
-def _require_timeout(timeout_ms: int) -> None:
+def _require_timeout(timeout_ms: int, otherwise: str = "") -> None:
     if not (isinstance(timeout_ms, int) and timeout_ms >= 1):
-        raise InvalidParameter(f"timeout_ms is {timeout_ms!r}; use a whole number of 1 or more, or None for no limit")
+        raise InvalidParameter(f"timeout_ms is {timeout_ms!r}; use a whole number of 1 or more{otherwise}")
 
 
 @contextmanager

@@ -286,6 +286,8 @@ class Model:
         Raises OperationForbidden before `finish`, InvalidParameter as `graph` does, and UnavailableDevice or
         ConnectionFailed where the device isn't reached.
         """
+        if not isinstance(device, Device):
+            raise InvalidParameter(f"the device is {device!r}; give a Device")
         return ask_supported(device.link().connection, self.graph)
 
     def input(

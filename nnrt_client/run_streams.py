@@ -98,6 +98,7 @@ class RunStreams(LockOwner):
         self._run_ids = count(1)
         self._idle: list[_RunStream] = []
         self._open: set[_RunStream] = set()
+        self._readers: set[threading.Thread] = set()
         self._waiting: WaitingRuns[PendingRun] = WaitingRuns()
         self._death: NnrtError | None = None
         self._watch: threading.Thread | None = None
@@ -119,6 +120,7 @@ class RunStreams(LockOwner):
         self._waiting.take_all()
         self._idle.clear()
         self._open.clear()
+        self._readers.clear()
 
     def submit(
         self, request: Any, decode: Decode, timeout_ms: int | None = None, priority: Priority = Priority.NONE
@@ -203,7 +205,18 @@ class RunStreams(LockOwner):
     def _opened(self) -> "_RunStream":
         stream = _RunStream(self, self._connection)
         self._open.add(stream)
+        reader = threading.Thread(target=self._read, args=(stream,), name=f"nnrt-runs {self._connection.address}")
+        reader.daemon = True
+        self._readers.add(reader)
+        reader.start()
         return stream
+
+    def _read(self, stream: "_RunStream") -> None:
+        try:
+            stream.read()
+        finally:
+            with self._changed:
+                self._readers.discard(threading.current_thread())
 
     def _next(self, stream: "_RunStream") -> None:
         if not stream.is_of_this_line:
@@ -229,6 +242,14 @@ class RunStreams(LockOwner):
             self._changed.notify_all()
         for run in waiting:
             run.fail(reason.copy())
+
+    def wait_ended(self, timeout_s: float) -> None:
+        """Wait until every run of a session that is over has ended. A thread that ends runs doesn't wait for itself."""
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            readers = self._readers - {threading.current_thread()}
+        for reader in readers:
+            reader.join(max(deadline - time.monotonic(), 0.0))
 
     def _in_flight(self) -> Iterator[PendingRun]:
         yield from (stream.run for stream in self._open if stream.run is not None)
@@ -285,7 +306,7 @@ class RunStreams(LockOwner):
 
 
 class _RunStream(LockOwner):
-    """One PreparedModel.RunStream call, and the thread that reads its replies. Its state is its owner's to change."""
+    """One PreparedModel.RunStream call. Its state is its owner's to change."""
 
     def __init__(self, streams: RunStreams, connection: Connection) -> None:
         self.run: PendingRun | None = None
@@ -295,7 +316,6 @@ class _RunStream(LockOwner):
         self._attachment = connection.attachment
         self._call = connection.start(connection.models.RunStream, iter(self._outbox.get, None))
         super().__init__()
-        threading.Thread(target=self._read, name=f"nnrt-runs {connection.address}", daemon=True).start()
 
     @property
     def is_of_this_line(self) -> bool:
@@ -320,7 +340,8 @@ class _RunStream(LockOwner):
         """Let the thread that sends go."""
         self._outbox.put(None)
 
-    def _read(self) -> None:
+    def read(self) -> None:
+        """Hand out the replies until the call ends, and then what came of the run on it. In a thread of its own."""
         failure: NnrtError = OperationFailed("the daemon ended the run stream", place=self._connection.place)
         try:
             for reply in self._call:

@@ -1,9 +1,12 @@
 """Where an application begins: the daemons it knows, and their devices."""
 
 import logging
+import math
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from numbers import Integral
 from types import TracebackType
 
 from typing_extensions import Self
@@ -13,7 +16,7 @@ from nnrt_client.connection import Connection
 from nnrt_client.device import Device
 from nnrt_client.settings import DEVICES_VARIABLE, Settings, addresses_from_environment
 from nnrt_hdi.enums import DeviceStatus
-from nnrt_hdi.errors import NnrtError, OperationFailed, OperationForbidden
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OperationForbidden
 
 _log = logging.getLogger(__name__)
 
@@ -32,9 +35,13 @@ class Runtime(fork.LockOwner):
     def __init__(self, addresses: Sequence[str] | None = None, settings: Settings | None = None) -> None:
         fork.require_original_process()
         given = addresses if addresses is not None else addresses_from_environment()
-        self._addresses = tuple(dict.fromkeys(given))
-        self._settings = settings or Settings()
+        self._addresses = tuple(dict.fromkeys(_require_addresses(given)))
+        self._settings = settings if settings is not None else Settings()
+        if not isinstance(self._settings, Settings):
+            raise InvalidParameter(f"the settings are {settings!r}; give Settings", place="Runtime")
         self._devices: dict[str, Device] = {}
+        # Per address where the last look found no device to use: when that was, and why.
+        self._left_out: dict[str, tuple[float, str]] = {}
         self._is_open = True
         super().__init__()
 
@@ -69,7 +76,7 @@ class Runtime(fork.LockOwner):
         devices: dict[str, Device] = {}
         for device in self.answers().values():
             if device is not None and devices.setdefault(device.name, device) is not device:
-                _log.warning("%s is ignored: %s has the same name", device, devices[device.name])
+                self._leave_out(device.address, f"the device at {devices[device.name].address} has the same name")
         return list(devices.values())
 
     def device(self, which: str | int = 0) -> Device:
@@ -84,16 +91,37 @@ class Runtime(fork.LockOwner):
             raise OperationFailed(f"no addresses are known; give them to Runtime or set {DEVICES_VARIABLE}")
         wanted = "no device" if which == 0 else f"no device {which!r}"
         there = ", ".join(device.name for device in self._usable()) or "none"
-        raise OperationFailed(f"{wanted} answers at {', '.join(self._addresses)}; devices there: {there}")
+        with self._lock:
+            left_out = ", ".join(f"{address} ({why})" for address, (_, why) in self._left_out.items()) or "none"
+        raise OperationFailed(
+            f"{wanted} answers at {', '.join(self._addresses)}; devices there: {there}; left out: {left_out}"
+        )
 
     def find(self, which: str | int = 0) -> Device | None:
-        """The same as `device`, but None if no such device answers."""
-        return _chosen(which, self._usable()) or _chosen(which, self.devices())
+        """The same as `device`, but None if no such device answers. Raises InvalidParameter for what can't name one."""
+        if not isinstance(which, str | int | Integral):
+            raise InvalidParameter(f"the device is {which!r}; give a name, an address or an id", place="Runtime")
+        known = self._known_first() if which == 0 else _chosen(which, self._usable())
+        return known or _chosen(which, self.devices())
 
     def knows(self, which: str | int) -> bool:
         """Whether such a device has answered before, though it may be gone."""
         with self._lock:
             return _chosen(which, self._devices.values()) is not None
+
+    def _known_first(self) -> Device | None:
+        """The device that `devices` would name first, None if that has to be asked: one before it may be back."""
+        usable = {device.address: device for device in self._usable()}
+        looked_since = time.monotonic() - self._settings.look_again_s
+        with self._lock:
+            for address in self._addresses:
+                if address in usable:
+                    return usable[address]
+                looked_at, _ = self._left_out.get(address, (-math.inf, ""))
+                device = self._devices.get(address)
+                if looked_at < looked_since and not (device is not None and device.is_connected):
+                    return None
+        return None
 
     def _usable(self) -> list[Device]:
         """The devices that, as far as is known, take work now, in the order of their addresses. Asks nobody."""
@@ -118,12 +146,20 @@ class Runtime(fork.LockOwner):
                 device = self._devices.get(address) or self._connected(address)
             status = device.status()
         except NnrtError as error:
-            _log.warning("no device at %s: %s", address, error)
+            self._leave_out(address, error.message)
             return None
         if status not in _USABLE:
-            _log.warning("%s is left out: its status is %s", device, status.name)
+            is_draining = status is DeviceStatus.OFFLINE and device.state.is_draining
+            self._leave_out(address, f"{device.name} is {'shutting down' if is_draining else status.name}")
             return None
+        with self._lock:
+            self._left_out.pop(address, None)
         return device
+
+    def _leave_out(self, address: str, why: str) -> None:
+        _log.warning("no device at %s: %s", address, why)
+        with self._lock:
+            self._left_out[address] = time.monotonic(), why
 
     def _connected(self, address: str) -> Device:
         device = Device(Connection(address, self._settings), self._callbacks)
@@ -133,6 +169,14 @@ class Runtime(fork.LockOwner):
                 return device
         device.close()
         raise OperationForbidden("the runtime was closed; make a new one")
+
+
+def _require_addresses(given: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(given, Iterable) and not isinstance(given, str):
+        addresses = tuple(given)
+        if all(isinstance(address, str) for address in addresses):
+            return addresses
+    raise InvalidParameter(f'the addresses are {given!r}; give a list of texts: ["127.0.0.1:50051"]', place="Runtime")
 
 
 def _chosen(which: str | int, devices: Iterable[Device]) -> Device | None:

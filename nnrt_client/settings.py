@@ -1,6 +1,7 @@
 """What an application can set about its connections, and what it gets if it doesn't."""
 
 import os
+import threading
 from dataclasses import dataclass, field
 
 from nnrt_hdi.errors import InvalidParameter
@@ -36,6 +37,8 @@ class Settings:
     request_timeout_s: float = 30.0
     # Compiling a model, its upload included.
     build_timeout_s: float = 600.0
+    # How long an address where no device was found is not asked again by those who want the first device.
+    look_again_s: float = 1.0
     # After a call breaks off: how long the session may take to notice that the connection is lost.
     verdict_timeout_s: float = 1.0
     # gRPC channel options that come on top of ours.
@@ -46,5 +49,5 @@ class Settings:
             value = getattr(self, name)
             if name == "reconnect_timeout_s" and value == 0:
                 continue
-            if name.endswith("_s") and not value > 0:
+            if name.endswith("_s") and not (isinstance(value, int | float) and 0 < value <= threading.TIMEOUT_MAX):
                 raise InvalidParameter(f"{name} is {value!r}; use a number of seconds above 0", place="Settings")

@@ -10,7 +10,7 @@ from nnrt_client.enums import DataType, Format
 from nnrt_hdi.enums import DataType as HdiDataType
 from nnrt_hdi.enums import Format as HdiFormat
 from nnrt_hdi.errors import DynamicShape, InvalidParameter
-from nnrt_hdi.tensor import NUMPY_DTYPES, Shape, TensorSpec
+from nnrt_hdi.tensor import NUMPY_DTYPES, Shape, TensorSpec, format_shape
 from nnrt_hdi.tensor import QuantParam as ScaleAndZero
 
 MAX_DESC_RANK = 10
@@ -167,6 +167,9 @@ class TensorDesc:
 
     def __repr__(self) -> str:
         return f"TensorDesc({self._data_type.name}, {self._shape}, {self._format.name}, {self._name!r})"
+
+    def __str__(self) -> str:
+        return f"{self._data_type.name}{format_shape(self._shape or ())}"
 
     def _values(self) -> tuple[DataType, Shape | None, Format, str]:
         return self._data_type, self._shape, self._format, self._name

@@ -1,5 +1,6 @@
 """Real daemons as processes, and the watch over what a test leaves behind."""
 
+import gc
 import os
 import threading
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from daemon_process import DaemonProcess
+from shared_memory import held_descriptors
 
 from nnrt_client import DataType, Device, Format, Runtime, Settings, Tensor, TensorDesc
 
@@ -21,8 +23,9 @@ _THREAD_GRACE_S = 5.0
 
 @pytest.fixture(autouse=True)
 def leaves_nothing_behind() -> Iterator[None]:
-    """Fails a test that leaves a thread or a child process behind."""
+    """Fails a test that leaves a thread, a child process or the memory of a tensor behind."""
     threads_before = set(threading.enumerate())
+    held_before = held_descriptors()
     children_before = _children()
     yield
     deadline = time.monotonic() + _THREAD_GRACE_S
@@ -34,6 +37,9 @@ def leaves_nothing_behind() -> Iterator[None]:
     assert not left, f"the test left threads behind: {left}"
     orphans = _children() - children_before
     assert not orphans, f"the test left processes behind: {orphans}"
+    if held_descriptors() > held_before:
+        gc.collect()  # What nobody refers to any more is freed.
+        assert held_descriptors() <= held_before, "the test left memory of tensors behind"
 
 
 def _children() -> set[int]:

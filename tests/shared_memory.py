@@ -10,8 +10,12 @@ _NAME = "/memfd:nnrt"
 
 def held() -> tuple[int, int]:
     """How many descriptors and how many mappings of tensors this process has."""
-    mappings = Path("/proc/self/maps").read_text().count(_NAME)
-    return sum(_NAME in _target(fd) for fd in Path("/proc/self/fd").iterdir()), mappings
+    return held_descriptors(), Path("/proc/self/maps").read_text().count(_NAME)
+
+
+def held_descriptors() -> int:
+    """The first of both, which costs less."""
+    return sum(_NAME in _target(fd) for fd in Path("/proc/self/fd").iterdir())
 
 
 def wait_until_held(wanted: tuple[int, int]) -> None:

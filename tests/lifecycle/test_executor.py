@@ -259,7 +259,10 @@ def test_runtime_closed_under_runs(slow_daemon: DaemonProcess) -> None:
             executor.run_async([ONE], LONG_MS, run)
         blocked = BlockedCall(lambda: executor.run_sync([ONE]))
         blocked.require_blocked()
+        futures = [executor.submit([ONE]) for _ in range(5)]
         runtime.close()
+        assert all(future.done() for future in futures)
+        assert {type(future.exception()) for future in futures} == {UnavailableDevice}
         assert "the session was closed" in str(blocked.wait().error)
     assert {type(recorder.error(run)) for run in range(10)} == {UnavailableDevice}
 
@@ -331,6 +334,7 @@ def test_timeouts_that_are_none(executor: Executor, timeout_ms: Any) -> None:
 @pytest.mark.parametrize(
     ("timeout_ms", "user_data", "error", "message"),
     [
+        (None, "run", InvalidParameter, r"timeout_ms is None; use a whole number of 1 or more$"),
         (LONG_MS, None, InvalidParameter, "user_data is None"),
         (0, "run", InvalidParameter, "timeout_ms is 0"),
         (-1, "run", InvalidParameter, "timeout_ms is -1"),

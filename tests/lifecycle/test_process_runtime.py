@@ -1,16 +1,33 @@
 """The runtime that a process shares, and what finding a device costs."""
 
 import os
+import re
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
+from networks import identity_model
+from shared_memory import wait_for
 
-from nnrt_client import OperationFailed, OperationForbidden, Runtime, Settings, connect, disconnect
+from nnrt_client import (
+    Executor,
+    InvalidParameter,
+    OperationFailed,
+    OperationForbidden,
+    Runtime,
+    Settings,
+    connect,
+    disconnect,
+)
 from nnrt_client.process_runtime import process_runtime
 
 # How long a stopped daemon counts as living. Long, so that who asks it would wait.
@@ -122,6 +139,78 @@ def test_the_first_device_is_the_first_of_the_list(start_daemon: StartDaemon) ->
         start_daemon("--name", "first", listen=first.address)
         assert [device.id for device in runtime.devices()] == ids
         assert runtime.device().id == ids[0]
+
+
+def test_the_first_may_come_late(start_daemon: StartDaemon, tmp_path: Path) -> None:
+    """At its first start or at a later one: then it is device 0, and until then who finds the second asks nobody."""
+    second = start_daemon("--name", "second")
+    address = f"unix:{tmp_path}/d"
+    for settings in (Settings(look_again_s=0.05), replace(PATIENT, look_again_s=3600)):
+        with Runtime([address, second.address], settings) as runtime:
+            assert runtime.device().name == "second_nnrt_v2_1"
+            if settings.look_again_s > 1:
+                second.stop()
+                assert runtime.device().name == "second_nnrt_v2_1"
+                second.send(signal.SIGCONT)
+                continue
+            for _ in range(2):
+                first = start_daemon("--name", "first", listen=address)
+                wait_for(lambda: runtime.device().address == address, runtime.devices)
+                first.kill()
+                wait_for(lambda: runtime.device().address == second.address, runtime.devices)
+
+
+def test_why_there_is_no_such_device(start_daemon: StartDaemon) -> None:
+    """For each address."""
+    twins = [start_daemon("--name", "twin").address for _ in range(2)]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        silent = f"127.0.0.1:{port}"
+        with socket.create_server(("127.0.0.1", 0)) as closed:
+            nobody = f"127.0.0.1:{closed.getsockname()[1]}"
+        addresses = [nobody, silent, "no.such.host.invalid:1", *twins]
+        with Runtime(addresses, Settings(connect_timeout_s=1)) as runtime:
+            with pytest.raises(OperationFailed) as refused:
+                runtime.device("other")
+            said = str(refused.value)
+    assert said.startswith(f"no device 'other' answers at {', '.join(addresses)}; devices there: twin_nnrt_v2_1")
+    for address, why in (
+        (nobody, "no daemon answers: .*refused.*"),
+        (silent, r"no answer within 1 s \(opening a session\)"),
+        ("no.such.host.invalid:1", "(no daemon answers: .*no.such.host.invalid.*|no answer within 1 s .*)"),
+        (twins[1], f"the device at {twins[0]} has the same name"),
+    ):
+        assert re.search(rf"[:,] {address} \({why}\)", said), said
+
+
+@pytest.mark.parametrize("addresses", ["127.0.0.1:50051", b"127.0.0.1:50051", 50051, [50051]])
+def test_addresses_that_are_no_list_of_texts(addresses: Any) -> None:
+    with pytest.raises(InvalidParameter, match=r"Runtime: the addresses are .*; give a list of texts"):
+        Runtime(addresses)
+
+
+@pytest.mark.parametrize("seconds", ["a", None, 0, -1, float("nan"), float("inf"), [1]])
+def test_settings_that_are_no_seconds(seconds: Any) -> None:
+    with pytest.raises(InvalidParameter, match=r"Settings: build_timeout_s is .*; use a number of seconds above 0"):
+        Settings(build_timeout_s=seconds)
+
+
+def test_settings_that_are_none() -> None:
+    with pytest.raises(InvalidParameter, match="Runtime: the settings are 5; give Settings"):
+        Runtime([], 5)  # type: ignore[arg-type]
+
+
+def test_objects_of_another_kind(shared_daemon: DaemonProcess) -> None:
+    """They are refused by the error that everything else is refused with."""
+    with pytest.raises(InvalidParameter, match="the compilation is None; give a Compilation"):
+        Executor(None)  # type: ignore[arg-type]
+    with pytest.raises(InvalidParameter, match="the device is None; give a Device"):
+        identity_model().supported_operations(None)  # type: ignore[arg-type]
+    with Runtime([shared_daemon.address]) as runtime:
+        for junk in (None, 1.5, [0], np.zeros(2)):
+            with pytest.raises(InvalidParameter, match=r"Runtime: the device is .*; give a name, an address or an id"):
+                runtime.device(junk)  # type: ignore[arg-type]
+        assert runtime.device(np.uint64(runtime.device().id)) is runtime.device()
 
 
 def test_the_second_of_a_name_is_ignored(start_daemon: StartDaemon) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import StartDaemon
-from jain import jain_index
 from networks import identity_model
 from observer import Observer
 from recorder import Recorder
@@ -119,15 +118,18 @@ def test_low_gets_on_under_a_flood_of_high(start_daemon: StartDaemon, gate: Path
 
 @pytest.mark.parametrize("same_user", [True, False])
 def test_equal_shares(start_daemon: StartDaemon, monkeypatch: pytest.MonkeyPatch, same_user: bool) -> None:
-    """Of two clients, of which one always has two runs at the device and the other six."""
-    daemon = start_daemon("--backend", "steady", "--option", "seconds=0.02")
+    """Of two clients, of which one has four runs at the device and the other thirty: in their order, it got a ninth.
+
+    The exact rule is proven in test_shares.py, on a clock that no busy machine disturbs.
+    """
+    daemon = start_daemon("--backend", "steady", "--option", "seconds=0.01", "--session-streams", "32")
     order, enough = list[int](), threading.Event()
 
     def keep_running(number: int, executor: Executor) -> None:
         while not enough.is_set():
             executor.run_sync([ONE])
             order.append(number)
-            if len(order) >= 48:
+            if len(order) >= 70:
                 enough.set()
 
     with ExitStack() as stack:
@@ -135,12 +137,12 @@ def test_equal_shares(start_daemon: StartDaemon, monkeypatch: pytest.MonkeyPatch
         for uid in (4001, 4001 if same_user else 4002):
             monkeypatch.setattr(os, "getuid", lambda uid=uid: uid)
             executors.append(stack.enter_context(client(daemon.address)))
-        with ThreadPoolExecutor(8) as pool:
-            for number, in_flight in ((1, 6), (0, 2)):
+        with ThreadPoolExecutor(34) as pool:
+            for number, in_flight in ((1, 30), (0, 4)):
                 for _ in range(in_flight):
                     pool.submit(keep_running, number, executors[number])
-    since_both = order[8:48]
-    assert jain_index([since_both.count(0), since_both.count(1)]) >= 0.95
+    since_both = order[30:70]
+    assert min(since_both.count(0), since_both.count(1)) >= 12
 
 
 def test_priorities_order_only_the_runs_of_one_user(

@@ -1,7 +1,7 @@
 """The rows of NNRt's specification that say how the functions answer: the condition, and the code.
 
 An id is the section and the number of the row there. Null pointers have no rows here, for there is one rule for all of
-them: see test_null.py. The out-pointers of C don't exist. NULL is None, VOID the answer of a function that has none.
+them (test_functions.py). The out-pointers of C don't exist. NULL is None, VOID the answer of a function that has none.
 """
 
 from typing import Any, NamedTuple

@@ -1,6 +1,7 @@
 """Every function once as it succeeds, and with a null pointer in place of each pointer it takes."""
 
 import inspect
+import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -77,6 +78,32 @@ def test_null_pointers(call: Call, world: World) -> None:
             arguments[position] = null
             assert call.function(*arguments) == failure(call, OH_NN_INVALID_PARAMETER), (position, null)
             assert isinstance(oh_nn.last_error(), InvalidParameter)
+
+
+# What no C compiler would let through, or only just; no small numbers, for they may be descriptors of this process.
+JUNK: tuple[Any, ...] = (
+    -1, 2**31, 2**64, -(2**70), 1.5, math.nan, "text", "\0", b"bytes", b"", [], [None], [-1], ["text"], [2**64], {},
+    object(), np.zeros((2, 2)), np.array("text"),
+)  # fmt: skip
+
+
+@by_name
+def test_junk(call: Call, world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """Anything in the place of any argument: a code, and never an exception."""
+    valid = call.arguments(world)
+    for position in range(len(valid)):
+        for junk in JUNK:
+            arguments = [*valid[:position], junk, *valid[position + 1 :]]
+            answer = call.function(*arguments)
+            if call.returns == "pointer":
+                world.let_go(answer)
+            elif call.returns == "nothing":
+                assert answer is None
+            else:
+                code = answer[0] if call.returns == "value" else answer
+                assert isinstance(code, OH_NN_ReturnCode), (position, junk)
+            if not call.function.__name__.startswith("OH_NNCompilation_"):
+                assert not caplog.records, (position, junk)  # An exception that nobody raised on purpose is logged.
 
 
 @pytest.mark.parametrize(
