@@ -45,10 +45,15 @@ class CacheDirectory:
 
     def require_accessible(self) -> None:
         """Raises InvalidPath unless it is a directory that can be read."""
-        if not self.path.is_dir():
-            raise InvalidPath("there is no such directory; make it first", place=f"cache directory {self.path}")
+        place = f"cache directory {self.path}"
+        try:
+            is_there = self.path.is_dir()
+        except OSError as error:
+            raise InvalidPath(f"it can't be found: {error.strerror}; take another one", place=place) from error
+        if not is_there:
+            raise InvalidPath("there is no such directory; make it first", place=place)
         if not os.access(self.path, os.R_OK | os.X_OK):
-            raise InvalidPath("it can't be read; allow it, or take another one", place=f"cache directory {self.path}")
+            raise InvalidPath("it can't be read; allow it, or take another one", place=place)
 
     def found(self, device: Device) -> CompiledModel | None:
         """The cache to load for a device; None where one is to be written.

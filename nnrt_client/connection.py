@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import grpc
@@ -126,6 +126,12 @@ class Connection(fork.LockOwner):
             started = method(request, timeout=timeout_s, metadata=self.metadata)
             with self._cancelled_with_the_line(started):
                 yield from started
+
+    def tell(self, method: Callable[..., Any], request: Any) -> None:
+        """An RPC whose outcome nobody awaits, if the session is attached."""
+        if self.is_attached:
+            with suppress(ValueError):  # gRPC's way to say that the channel was closed meanwhile.
+                method.future(request, timeout=self.settings.query_timeout_s, metadata=self.metadata)  # type: ignore[attr-defined]
 
     def start(self, method: Callable[..., Any], request: Any) -> Any:
         """Begin a call that lasts as long as the caller likes; whoever reads it asks `verdict` about its end.
@@ -264,9 +270,13 @@ class Connection(fork.LockOwner):
 
     def _attend(self) -> None:
         """Listen to the session's line; when it is lost, find the daemon again, until there is a verdict."""
-        death = self._listen(self._line)
-        while death is None and not self._is_leaving:
-            death = self._recover()
+        try:
+            death = self._listen(self._line)
+            while death is None and not self._is_leaving:
+                death = self._recover()
+        except Exception as error:  # Such as no descriptors left. Nobody else would end what is in flight.
+            _log.exception("%s: looking after the session failed", self.place)
+            death = UnavailableDevice(f"its session could not be kept: {error!r}; build again", place=self.place)
         if death is not None:
             self._end(death)
 

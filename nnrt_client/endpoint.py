@@ -27,12 +27,12 @@ class Endpoint:
 
 
 def _refuses(family: int, target: Any, timeout_s: float) -> bool:
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.settimeout(timeout_s)
-        try:
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.settimeout(timeout_s)
             probe.connect(target)
-        except (ConnectionRefusedError, FileNotFoundError):
-            return True
-        except OSError:
-            return False
+    except (ConnectionRefusedError, FileNotFoundError):
+        return True
+    except OSError:
+        return False
     return False

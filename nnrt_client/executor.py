@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
@@ -30,6 +30,9 @@ from nnrt_hdi.errors import (
 from nnrt_hdi.tensor import Shape
 
 _log = logging.getLogger(__name__)
+
+# What writing outputs into memory may take.
+_WRITE_S = 10.0
 
 # Whether this thread is inside a callback.
 _callback_thread = threading.local()
@@ -62,6 +65,8 @@ class Executor(LockOwner):
             raise
         self._in_flight: dict[Future[Any], PendingRun] = {}
         self._undelivered = 0
+        # Callbacks that no thread has begun.
+        self._queued: set[Callable[[], None]] = set()
         self._is_open = True
         self._output_shapes: list[Shape] = [spec.shape for spec in self._signature.outputs]
         self._on_run_done: OnRunDone | None = None
@@ -75,6 +80,7 @@ class Executor(LockOwner):
 
     def enter_child(self, reason: NnrtError) -> None:
         self._in_flight.clear()
+        self._queued.clear()
         self._undelivered = 0
 
     def __enter__(self) -> Self:
@@ -141,8 +147,9 @@ class Executor(LockOwner):
         future: Future[Outputs | Sequence[Tensor]] = self._submit(inputs, outputs, timeout_ms)
         try:
             return future.result()
-        except KeyboardInterrupt:  # Nobody waits for it any more.
-            future.cancel()
+        except BaseException:
+            if not future.cancel():  # Nobody waits for it any more, so it must not write any more.
+                wait((future,), _WRITE_S)
             raise
         finally:
             del future  # Its error knows this frame: in a cycle, tensors would stay in memory until it is looked for.
@@ -215,8 +222,7 @@ class Executor(LockOwner):
         for run in in_flight:
             self._prepared.link.streams.abandon(run, OperationFailed("the executor was closed"))
         if not getattr(_callback_thread, "inside", False):
-            with self._lock:
-                self._settled.wait_for(lambda: not self._undelivered)
+            self._settle()
         if is_first:
             self._bindings.close()
             self._prepared.release()
@@ -269,11 +275,35 @@ class Executor(LockOwner):
         tensors.write(results)
         return tensors.outputs
 
+    def _settle(self) -> None:
+        """Wait until all callbacks have been made.
+
+        Those that no thread has begun are made here: all threads may be in callbacks that wait for what this one holds.
+        """
+        while True:
+            with self._lock:
+                self._settled.wait_for(lambda: self._queued or not self._undelivered)
+                if not self._queued:
+                    return
+                delivery = self._queued.pop()
+            delivery()
+
     def _call_back(self, deliver: Callable[["Future[Any]"], None], future: "Future[Any]") -> None:
+        delivery = partial(deliver, future)
+        with self._lock:
+            self._queued.add(delivery)
+            self._settled.notify_all()
         try:
-            self._prepared.link.callbacks.submit(deliver, future)
+            self._prepared.link.callbacks.submit(self._make_call, delivery)
         except RuntimeError:  # The runtime has been closed meanwhile, and its threads with it.
-            threading.Thread(target=deliver, args=(future,), name="nnrt-callback").start()
+            threading.Thread(target=self._make_call, args=(delivery,), name="nnrt-callback").start()
+
+    def _make_call(self, delivery: Callable[[], None]) -> None:
+        with self._lock:
+            if delivery not in self._queued:
+                return  # `_settle` makes it.
+            self._queued.remove(delivery)
+        delivery()
 
     def _deliver(
         self,

@@ -24,6 +24,7 @@ from nnrt_client.fork import LockOwner
 from nnrt_client.waiting_runs import WaitingRuns
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import NnrtError, OperationFailed, TimedOut
+from nnrt_hdi.limits import MAX_RUN_IDS
 from nnrt_hdi.v2 import prepared_model_pb2
 
 _log = logging.getLogger(__name__)
@@ -32,9 +33,6 @@ _log = logging.getLogger(__name__)
 _RESERVED_STREAMS = 2
 # RunRequest.timeout_ms is a uint32. Who asks for more than these 49 days gets them.
 _MAX_TIMEOUT_MS = 2**32 - 1
-# Of one CancelRuns call.
-_MAX_RUN_IDS = 1024
-
 
 Decode = Callable[[Any], Any]
 
@@ -147,7 +145,7 @@ class RunStreams(LockOwner):
                 stream.run = None
                 self._open.discard(stream)
                 stream.cancel()
-                self._cancel(run)
+                self._cancel(run.id)
         run.fail(error)
 
     def _abandon_cancelled(self, reference: "weakref.ref[PendingRun]", future: "Future[Any]") -> None:
@@ -178,10 +176,11 @@ class RunStreams(LockOwner):
         self._place_waiting()
         return run
 
-    def forget(self, run: PendingRun) -> None:
-        """Let the daemon give up what it keeps of a run whose reply was fetched."""
+    def forget(self, run_id: int) -> None:
+        """Let the daemon give up what it keeps of a run whose reply is here."""
         with self._changed:
-            self._cancel(run)
+            if self._death is None:
+                self._cancel(run_id)
 
     def _place_waiting(self) -> None:
         with self._changed:
@@ -257,8 +256,8 @@ class RunStreams(LockOwner):
 
     # ---- cancellations: the end of its stream doesn't stop a run, for that may be a lost connection
 
-    def _cancel(self, run: PendingRun) -> None:
-        self._cancelled.put(run.id)
+    def _cancel(self, run_id: int) -> None:
+        self._cancelled.put(run_id)
         if self._canceller is None:
             self._canceller = threading.Thread(target=self._tell_cancelled, name="nnrt-cancel", daemon=True)
             self._canceller.start()
@@ -266,7 +265,7 @@ class RunStreams(LockOwner):
     def _tell_cancelled(self) -> None:
         while (run_id := self._cancelled.get()) is not None:
             request = prepared_model_pb2.CancelRunsRequest(run_ids=[run_id])
-            while not self._cancelled.empty() and len(request.run_ids) < _MAX_RUN_IDS:
+            while not self._cancelled.empty() and len(request.run_ids) < MAX_RUN_IDS:
                 if (run_id := self._cancelled.get()) is None:
                     return
                 request.run_ids.append(run_id)
@@ -314,6 +313,8 @@ class _RunStream(LockOwner):
         self._connection = connection
         self._outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._attachment = connection.attachment
+        # The last run whose reply came on this stream.
+        self._answered = 0
         self._call = connection.start(connection.models.RunStream, iter(self._outbox.get, None))
         super().__init__()
 
@@ -348,6 +349,7 @@ class _RunStream(LockOwner):
                 run = self._streams.finished(self)
                 if run is not None:
                     run.end(reply)
+                    self._answered = run.id
                 run = reply = None  # An idle stream keeps no tensors alive.
         except grpc.RpcError as error:
             self._streams.broken(self)
@@ -356,6 +358,8 @@ class _RunStream(LockOwner):
             run = self._streams.lost(self)
             if run is not None:
                 run.fail(failure)
+            if self._answered:  # The next request would have told the daemon so.
+                self._streams.forget(self._answered)
             self.hang_up()
 
     def _pursue(self, broken: Any) -> NnrtError | None:
@@ -382,7 +386,7 @@ class _RunStream(LockOwner):
             except NnrtError as error:
                 return error
             else:
-                self._streams.forget(run)
+                self._streams.forget(run.id)
                 run.end(reply)
                 return None
         return None

@@ -285,7 +285,7 @@ def _file_data(path: Path) -> Buffer:
     place = f"offline model {path}"
     try:
         data = read(path)
-    except (FileNotFoundError, NotADirectoryError) as error:
+    except (FileNotFoundError, NotADirectoryError, ValueError) as error:  # Of a path with a zero byte in it.
         raise InvalidPath("there is no such file", place=place) from error
     except OSError as error:
         raise InvalidFile(f"it can't be read: {error.strerror}", place=place) from error

@@ -14,7 +14,7 @@ from nnrt_hdi.errors import ConnectionFailed, OperationFailed
 from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, Graph
 from nnrt_hdi.graph_file import constant_parts
 from nnrt_hdi.limits import REQUEST_ID_BYTES
-from nnrt_hdi.v2 import device_pb2, model_pb2
+from nnrt_hdi.v2 import device_pb2, model_pb2, prepared_model_pb2
 
 CHUNK_BYTES = 1 << 20
 _ATTEMPTS = 3
@@ -62,9 +62,19 @@ def _restored(build: Build, method: Callable[..., Any], parts: Sequence[Part], c
 
 
 def _prepared(build: Build, method: Callable[..., Any], request: Any, parts: Mapping[bytes, Part], what: str) -> Any:
-    """Ask until it is prepared. Each time the daemon says what it lacks it is sent that."""
-    connection = build.connection
+    """Ask until it is prepared; who gives up before leaves nothing in the daemon."""
     request.request_id = secrets.token_bytes(REQUEST_ID_BYTES)
+    connection = build.connection
+    try:
+        return _asked(build, method, request, parts, what)
+    except BaseException:
+        connection.tell(connection.models.Release, prepared_model_pb2.ReleaseRequest(request_id=request.request_id))
+        raise
+
+
+def _asked(build: Build, method: Callable[..., Any], request: Any, parts: Mapping[bytes, Part], what: str) -> Any:
+    """Each time the daemon says what it lacks it is sent that."""
+    connection = build.connection
     attempts = losses = 0
     # The first answer names what is missing. The second can name more only if the daemon had to drop something.
     while attempts < _ATTEMPTS:

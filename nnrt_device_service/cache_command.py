@@ -20,6 +20,7 @@ from nnrt_device_service.settings import setting_option, variable_of
 from nnrt_device_service.store import SHOWN_KEY, Entry, StoreDirectory
 from nnrt_hdi.errors import InvalidFile, InvalidPath
 from nnrt_hdi.tensor import TensorSpec
+from nnrt_hdi.text import shown
 
 _WIDE = 240
 _UNITS = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"]
@@ -59,13 +60,13 @@ def ls(directory: StoreDirectory, as_json: bool) -> None:
     for column in ("model", "backend", "device", "inputs", "outputs", "size", "last use"):
         table.add_column(column, no_wrap=column in ("model", "size"), justify="right" if column == "size" else "left")
     for row in rows:
-        shown = [row["key"][:SHOWN_KEY]]
+        about = [row["key"][:SHOWN_KEY]]
         if row["damage"]:
-            shown += ["damaged: " + row["damage"], "", "", ""]
+            about += ["damaged: " + row["damage"], "", "", ""]
         else:
-            shown += [row["backend"], row["device"], ", ".join(row["inputs"]), ", ".join(row["outputs"])]
+            about += [row["backend"], row["device"], ", ".join(row["inputs"]), ", ".join(row["outputs"])]
         last_use = datetime.fromisoformat(row["last_use"]).astimezone()
-        table.add_row(*shown, _size(row["size_bytes"]), f"{last_use:%Y-%m-%d %H:%M:%S}")
+        table.add_row(*map(shown, about), _size(row["size_bytes"]), f"{last_use:%Y-%m-%d %H:%M:%S}")
     # Into a pipe or file goes the whole table, however wide.
     Console(width=None if sys.stdout.isatty() else _WIDE, markup=False).print(table)
 

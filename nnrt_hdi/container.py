@@ -215,6 +215,7 @@ def _manifest(view: memoryview) -> tuple[dict[str, Any], int]:
         raise InvalidFile("its manifest is not what was written; the file is damaged")
     try:
         manifest = json.loads(bytes(text))
+        json.dumps(manifest, ensure_ascii=False).encode()  # Refuses texts that aren't Unicode.
     except (ValueError, RecursionError) as error:
         raise InvalidFile(f"its manifest is not JSON: {error}") from error
     if not isinstance(manifest, dict):

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import grpc
 import numpy as np
+from google.protobuf.message import DecodeError
 from google.rpc import status_pb2
 from grpc_status import rpc_status
 
@@ -467,15 +468,15 @@ def shortened(text: str, most_bytes: int) -> str:
 
 
 def error_detail_of(call: "grpc.Call") -> NnrtError | None:
-    """The error that a daemon put into a failed call; None where the failure is gRPC's own."""
+    """The error that a daemon put into a failed call; None where the failure is gRPC's own, or can't be read."""
     try:
         status = rpc_status.from_call(call)
-    except ValueError:
+        for entry in status.details if status else ():
+            detail = error_pb2.ErrorDetail()
+            if entry.Unpack(detail):
+                return error_from_detail(detail)
+    except (ValueError, DecodeError):
         return None
-    for entry in status.details if status else ():
-        detail = error_pb2.ErrorDetail()
-        if entry.Unpack(detail):
-            return error_from_detail(detail)
     return None
 
 

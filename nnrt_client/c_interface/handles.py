@@ -1,5 +1,6 @@
 """Handles: what a C program holds in place of objects."""
 
+import os
 import threading
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
@@ -26,6 +27,15 @@ __all__ = [
 ObjectT = TypeVar("ObjectT")
 
 _destroying = threading.Lock()
+
+
+def _renew_lock() -> None:
+    """In a forked child: a thread that it doesn't have may have held it."""
+    global _destroying
+    _destroying = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 class Handle(Generic[ObjectT]):

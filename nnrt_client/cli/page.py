@@ -3,7 +3,7 @@
 import html
 from collections.abc import Sequence
 
-from nnrt_client.cli.printing import shown
+from nnrt_hdi.text import shown
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #8886; --soft: #8882; --accent: #2a78d6; --mark: #e0803a; }

@@ -18,17 +18,10 @@ from rich.text import Text
 from nnrt_client.build import Progress as BuildProgress
 from nnrt_client.tensor_desc import TensorDesc
 from nnrt_hdi.tensor import TensorSpec
+from nnrt_hdi.text import shown
 
 # Into a pipe or file goes the whole table, however wide.
 _WIDE = 10_000
-
-
-def shown(text: str) -> str:
-    """Text on one line, control characters and what turns the direction of writing spelled out."""
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape", "surrogatepass").decode()
-        for character in text
-    )
 
 
 def one_line(message: str) -> str:

@@ -248,7 +248,7 @@ def test_a_daemon_that_stood_still_blames_no_client(start_daemon: StartDaemon) -
     ):
         compilation.build()
         waiting = hasty.device()
-        daemon.send(signal.SIGSTOP)
+        daemon.stop()
         with pytest.raises(UnavailableDevice, match="silent"):  # More than two timeouts of the daemon later.
             waiting.status()
         daemon.send(signal.SIGCONT)
