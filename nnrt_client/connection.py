@@ -128,10 +128,12 @@ class Connection(fork.LockOwner):
                 yield from started
 
     def tell(self, method: Callable[..., Any], request: Any) -> None:
-        """An RPC whose outcome nobody awaits, if the session is attached."""
+        """An RPC whose outcome doesn't matter, if the session is attached; waits a moment for it."""
         if self.is_attached:
-            with suppress(ValueError):  # gRPC's way to say that the channel was closed meanwhile.
-                method.future(request, timeout=self.settings.query_timeout_s, metadata=self.metadata)  # type: ignore[attr-defined]
+            # ValueError is gRPC's way to say that the channel was closed meanwhile.
+            with suppress(grpc.RpcError, grpc.FutureTimeoutError, grpc.FutureCancelledError, ValueError):
+                started = method.future(request, timeout=self.settings.query_timeout_s, metadata=self.metadata)  # type: ignore[attr-defined]
+                started.result(self.settings.verdict_timeout_s)
 
     def start(self, method: Callable[..., Any], request: Any) -> Any:
         """Begin a call that lasts as long as the caller likes; whoever reads it asks `verdict` about its end.

@@ -50,4 +50,6 @@ class Settings:
             if name == "reconnect_timeout_s" and value == 0:
                 continue
             if name.endswith("_s") and not (isinstance(value, int | float) and 0 < value <= threading.TIMEOUT_MAX):
-                raise InvalidParameter(f"{name} is {value!r}; use a number of seconds above 0", place="Settings")
+                raise InvalidParameter(
+                    f"{name} is {value!r}; use a number of seconds above 0, of at most a century", place="Settings"
+                )

@@ -215,7 +215,9 @@ def _manifest(view: memoryview) -> tuple[dict[str, Any], int]:
         raise InvalidFile("its manifest is not what was written; the file is damaged")
     try:
         manifest = json.loads(bytes(text))
-        json.dumps(manifest, ensure_ascii=False).encode()  # Refuses texts that aren't Unicode.
+        json.dumps(manifest, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:  # Half of a pair of surrogates, which JSON can spell.
+        raise InvalidFile(f"its manifest holds text that is not Unicode: {error}") from error
     except (ValueError, RecursionError) as error:
         raise InvalidFile(f"its manifest is not JSON: {error}") from error
     if not isinstance(manifest, dict):

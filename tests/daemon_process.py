@@ -52,7 +52,7 @@ class DaemonProcess:
 
     def stop(self) -> None:
         """SIGSTOP; none of its threads runs when this returns."""
-        self.stop()
+        self.send(signal.SIGSTOP)
         os.waitid(os.P_PID, self.pid, os.WSTOPPED)
 
     def wait(self) -> int:
