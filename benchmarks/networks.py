@@ -186,16 +186,16 @@ def measure() -> list[Report]:
     throughput = Report(
         f"Networks with {CLIENTS} clients",
         f"Runs per second of {CLIENTS} sessions, each with a thread that runs, through the onnxruntime backend on a"
-        f" Unix socket, and of {CLIENTS} threads that share a session of ONNX Runtime in the client's process: medians of"
-        f" {THROUGHPUT_ROUNDS} rounds of {THROUGHPUT_S:.0f} s taken in turns; the ratio is remote to in process.",
+        f" Unix socket, and of {CLIENTS} threads that share a session of ONNX Runtime in the client's process: medians"
+        f" of {THROUGHPUT_ROUNDS} rounds of {THROUGHPUT_S:.0f} s taken in turns; the ratio is remote to in process.",
         ("network", "threads", "in process /s", "remote /s", "ratio", "quartiles"),
     )
     ready = Report(
         f"Having {LARGEST} ready on the onnxruntime backend",
         "In a fresh session, with the ONNX file imported before: compiled, with everything uploaded; restored from the"
         " client's cache, which holds what ONNX Runtime's optimizations made; and a session of ONNX Runtime in"
-        f" process. Medians of {READY_ROUNDS} rounds taken in turns; the ratio to compiling is the median of the rounds' ratios,"
-        " with their quartiles.",
+        f" process. Medians of {READY_ROUNDS} rounds taken in turns; the ratio to compiling is the median of the"
+        " rounds' ratios, with their quartiles.",
         ("from", "ms", "ratio", "quartiles"),
     )
     with tempfile.TemporaryDirectory() as name:
