@@ -1,6 +1,6 @@
 """Whole networks through the onnxruntime backend, beside ONNX Runtime in this process.
 
-    PYTHONPATH=tests:tests/onnx_import python benchmarks/networks.py
+    PYTHONPATH=tests:tests/onnx_import python benchmarks/onnx_networks.py
 
 Both sides compute the same ONNX file with as many threads, which don't spin while they wait (the backend's default), in
 turns.
