@@ -26,14 +26,14 @@ from small_run import device_daemon
 
 from nnrt_client import Compilation, Device, Executor, Origin, Runtime, from_onnx
 
-ROUNDS = 15
-RUNS_PER_ROUND = 5
+ROUNDS = 11
+RUNS_PER_ROUND = 4
 SIZES = {"1 KB": 1 << 10, "64 KB": 1 << 16, "600 KB": 600 << 10, "4 MB": 1 << 22}
-SMALL_ROUNDS = 20
-SMALL_RUNS_PER_ROUND = 50
+SMALL_ROUNDS = 15
+SMALL_RUNS_PER_ROUND = 30
 CLIENTS = 8
-THROUGHPUT_ROUNDS = 5
-THROUGHPUT_S = 2.0
+THROUGHPUT_ROUNDS = 4
+THROUGHPUT_S = 1.5
 READY_ROUNDS = 5
 
 Run = Callable[[], Sequence[Any]]
@@ -187,7 +187,7 @@ def measure() -> list[Report]:
         f"Networks with {CLIENTS} clients",
         f"Runs per second of {CLIENTS} sessions, each with a thread that runs, through the onnxruntime backend on a"
         f" Unix socket, and of {CLIENTS} threads that share a session of ONNX Runtime in the client's process: medians"
-        f" of {THROUGHPUT_ROUNDS} rounds of {THROUGHPUT_S:.0f} s taken in turns; the ratio is remote to in process.",
+        f" of {THROUGHPUT_ROUNDS} rounds of {THROUGHPUT_S} s taken in turns; the ratio is remote to in process.",
         ("network", "threads", "in process /s", "remote /s", "ratio", "quartiles"),
     )
     ready = Report(
