@@ -63,7 +63,7 @@ docs-check: $(CHECK)/installed ## Check that the pages that are written from dec
 	@$(CHECK)/bin/python docs/onnx_page.py --check
 
 bench: $(CHECK)/installed ## Measure, print ratios, write docs/performance.md
-	PYTHONPATH=tests $(CHECK)/bin/python benchmarks/run.py
+	PYTHONPATH=tests:tests/onnx_import $(CHECK)/bin/python benchmarks/run.py
 
 clean: ## Remove everything that make has made
 	rm -rf $(VENV) $(CHECK) $(PROTO) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -11,6 +11,7 @@ import caches
 import carriers
 import fairness
 import kernels
+import onnx_networks
 import small_run
 from report import machine
 
@@ -24,6 +25,7 @@ def main() -> None:
         *fairness.measure(),
         *caches.measure(),
         *kernels.measure(),
+        *onnx_networks.measure(),
     ]
     for report in reports:
         report.show()

@@ -72,8 +72,8 @@ class Signature:
                 f"the inputs have {size_bytes} bytes, of which the daemon takes {limit} at a time;"
                 " run a smaller batch, or raise its --message-bytes"
             )
-        messages = [wire.io_tensor_message(spec, array) for spec, array in zip(specs, fitting, strict=True)]
-        return prepared_model_pb2.RunRequest(model_id=self._model_id, inputs=messages)
+        inputs = [wire.io_tensor_fields(spec, array) for spec, array in zip(specs, fitting, strict=True)]
+        return prepared_model_pb2.RunRequest(model_id=self._model_id, inputs=inputs)
 
     def results(self, reply: Any) -> list[Array]:
         """The outputs in a RunReply, which are read-only. Raises the error it carries instead."""

@@ -386,7 +386,7 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
                     f"the outputs have over {inline_bytes} bytes, a message at most {self._settings.message_bytes};"
                     " have large outputs written to a buffer"
                 )
-            reply.outputs.append(wire.io_tensor_message(spec, output))
+            reply.outputs.add(**wire.io_tensor_fields(spec, output))
         return reply
 
 

@@ -136,15 +136,23 @@ def array_from_bytes(data: bytes | memoryview, spec: TensorSpec) -> Array:
     return view.reshape(spec.shape)
 
 
+def io_tensor_fields(spec: TensorSpec, array: Array) -> dict[str, Any]:
+    """What an IOTensor has that carries the tensor's bytes inline, for the message that it is to be part of.
+
+    A message that becomes part of another one is serialized and parsed for that: copies upon copies of the bytes.
+    """
+    return {
+        "name": spec.name,
+        "data_type": number(spec.data_type),
+        "dimensions": array.shape,
+        "format": _format_number(spec),
+        "data": {"inline": array.tobytes()},
+    }
+
+
 def io_tensor_message(spec: TensorSpec, array: Array) -> "model_pb2.IOTensor":
-    """The tensor with its bytes inline."""
-    return model_pb2.IOTensor(
-        name=spec.name,
-        data_type=number(spec.data_type),
-        dimensions=array.shape,
-        format=_format_number(spec),
-        data=model_pb2.SharedBuffer(inline=array.tobytes()),
-    )
+    """The tensor with its bytes inline, by itself."""
+    return model_pb2.IOTensor(**io_tensor_fields(spec, array))
 
 
 def io_region_message(spec: TensorSpec, shape: Sequence[int], region: "model_pb2.BufferRegion") -> "model_pb2.IOTensor":

@@ -1,6 +1,8 @@
-"""ONNX models for tests, and the two that run them: ONNX Runtime as they are, the reference backend as imported."""
+"""ONNX models for tests and benchmarks, and what runs them: ONNX Runtime as they are, the reference backend as
+imported."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,8 @@ Shape = Sequence[int | str | None]
 
 IR_VERSION = 10
 OPSET = 21
+# Networks that onnx brings along.
+LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 
 
 class Graph:
@@ -47,6 +51,31 @@ class Graph:
         wanted = [helper.make_empty_tensor_value_info(name) for name in outputs]
         graph = helper.make_graph(self.nodes, "graph", self.inputs, wanted, self.constants)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=IR_VERSION)
+
+
+def with_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The network with random weights, up to its softmax.
+
+    onnx's own weights are all the same, so that nothing could be told from the result.
+    """
+    rng = np.random.default_rng(1)
+    shapes = {tensor.name: numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
+    nodes = []
+    for node in proto.graph.node:
+        if node.op_type != "ConstantOfShape":
+            nodes.append(node)
+            continue
+        shape = shapes[node.input[0]].tolist()
+        spread = np.sqrt(2 / max(np.prod(shape[1:]), 1))
+        weight = rng.normal(0, spread, shape) if len(shape) > 1 else rng.uniform(0.5, 1.5, shape)
+        proto.graph.initializer.append(numpy_helper.from_array(weight.astype("f4"), node.output[0]))
+    (last,) = (node for node in nodes if node.output[0] == proto.graph.output[0].name)
+    if last.op_type == "Softmax":
+        nodes.remove(last)
+        proto.graph.output[0].CopyFrom(onnx.helper.make_empty_tensor_value_info(last.input[0]))
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+    return proto
 
 
 def element_type(dtype: Any) -> int:

@@ -6,39 +6,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
-from onnx_models import AnyArray, Graph, run_imported, run_onnxruntime
+from onnx_models import LIGHT, AnyArray, Graph, run_imported, run_onnxruntime, with_weights
 
 from nnrt_client import Compilation, Executor, Model, OperationType, Runtime, from_onnx
 
-LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 # The others are too slow for a reference.
 QUICK = ["densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "squeezenet"]
-
-
-def with_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The network with random weights, up to its softmax.
-
-    onnx's own weights are all the same, so that nothing could be told from the result.
-    """
-    rng = np.random.default_rng(1)
-    shapes = {tensor.name: numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
-    nodes = []
-    for node in proto.graph.node:
-        if node.op_type != "ConstantOfShape":
-            nodes.append(node)
-            continue
-        shape = shapes[node.input[0]].tolist()
-        spread = np.sqrt(2 / max(np.prod(shape[1:]), 1))
-        weight = rng.normal(0, spread, shape) if len(shape) > 1 else rng.uniform(0.5, 1.5, shape)
-        proto.graph.initializer.append(numpy_helper.from_array(weight.astype("f4"), node.output[0]))
-    (last,) = (node for node in nodes if node.output[0] == proto.graph.output[0].name)
-    if last.op_type == "Softmax":
-        nodes.remove(last)
-        proto.graph.output[0].CopyFrom(onnx.helper.make_empty_tensor_value_info(last.input[0]))
-    del proto.graph.node[:]
-    proto.graph.node.extend(nodes)
-    return proto
 
 
 @pytest.mark.parametrize("path", sorted(LIGHT.glob("*.onnx")), ids=lambda path: path.stem)

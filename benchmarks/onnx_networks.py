@@ -1,0 +1,329 @@
+"""Whole networks through the onnxruntime backend, beside ONNX Runtime in this process.
+
+    PYTHONPATH=tests:tests/onnx_import python benchmarks/onnx_networks.py
+
+Both sides compute the same ONNX file with as many threads, which don't spin while they wait (the backend's default), in
+turns.
+"""
+
+import os
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx_models import LIGHT, AnyArray, Graph, with_weights
+from report import Report
+from small_run import device_daemon
+
+from nnrt_client import Compilation, Device, Executor, Origin, Runtime, from_onnx
+
+ROUNDS = 11
+RUNS_PER_ROUND = 4
+SIZES = {"1 KB": 1 << 10, "64 KB": 1 << 16, "600 KB": 600 << 10, "4 MB": 1 << 22}
+SMALL_ROUNDS = 15
+SMALL_RUNS_PER_ROUND = 30
+CLIENTS = 8
+THROUGHPUT_ROUNDS = 4
+THROUGHPUT_S = 1.5
+READY_ROUNDS = 5
+
+Run = Callable[[], Sequence[Any]]
+
+
+# ---- networks
+
+
+def of_onnx(name: str) -> onnx.ModelProto:
+    """One of the networks that onnx brings along, with random weights."""
+    return with_weights(onnx.load(LIGHT / f"light_{name}.onnx"))
+
+
+def encoder(blocks: int = 4, tokens: int = 128, width: int = 512, heads: int = 8) -> onnx.ModelProto:
+    """Transformer encoder blocks, as BERT has them."""
+    rng = np.random.default_rng(1)
+    g = Graph()
+
+    def dense(x: str, inner: int, outer: int) -> str:
+        weight = g.constant(rng.normal(size=(inner, outer)).astype("f4") / np.float32(inner) ** 0.5)
+        return str(g.op("Add", g.op("MatMul", x, weight), g.constant(np.zeros(outer, "f4"))))
+
+    def split(x: str) -> str:
+        shape = g.constant(np.array([1, tokens, heads, width // heads]))
+        return str(g.op("Transpose", g.op("Reshape", x, shape), perm=[0, 2, 1, 3]))
+
+    def normed(x: str) -> str:
+        return str(g.op("LayerNormalization", x, g.constant(np.ones(width, "f4")), g.constant(np.zeros(width, "f4"))))
+
+    x = g.input("x", [1, tokens, width])
+    for _ in range(blocks):
+        q, k, v = (split(dense(x, width, width)) for _ in range(3))
+        scores = g.op("MatMul", q, g.op("Transpose", k, perm=[0, 1, 3, 2]))
+        scores = g.op("Div", scores, g.constant(np.float32((width // heads) ** 0.5)))
+        context = g.op("Transpose", g.op("MatMul", g.op("Softmax", scores, axis=-1), v), perm=[0, 2, 1, 3])
+        merged = g.op("Reshape", context, g.constant(np.array([1, tokens, width])))
+        x = normed(g.op("Add", dense(merged, width, width), x))
+        x = normed(g.op("Add", dense(g.op("Gelu", dense(x, width, 4 * width)), 4 * width, width), x))
+    return g.model(x)
+
+
+def perceptron(layers: int = 4, batch: int = 64, width: int = 2048) -> onnx.ModelProto:
+    rng = np.random.default_rng(2)
+    g = Graph()
+    x = g.input("x", [batch, width])
+    for _ in range(layers):
+        weight = g.constant(rng.normal(size=(width, width)).astype("f4") / np.float32(width / 2) ** 0.5)
+        x = g.op("Relu", g.op("Gemm", x, weight, g.constant(np.zeros(width, "f4"))))
+    return g.model(x)
+
+
+def negation(size_bytes: int) -> onnx.ModelProto:
+    """y = -x: as little work as a model can be that no optimization removes."""
+    g = Graph()
+    return g.model(g.op("Neg", g.input("x", [size_bytes // 4])))
+
+
+NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
+    "SqueezeNet": partial(of_onnx, "squeezenet"),
+    "ResNet-50": partial(of_onnx, "resnet50"),
+    "encoder, 4 blocks": encoder,
+    "perceptron, 4 layers": perceptron,
+}
+LARGEST = "ResNet-50"
+
+
+# ---- both sides
+
+
+def in_process_session(path: Path, threads: int) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+@contextmanager
+def executor_on(device: Device, path: Path) -> Iterator[Executor]:
+    with Compilation(from_onnx(path), device) as compilation:
+        compilation.build()
+        with Executor(compilation) as executor:
+            yield executor
+
+
+def example(path: Path) -> dict[str, AnyArray]:
+    """Random inputs of a network."""
+    rng = np.random.default_rng(3)
+    tensors = from_onnx(path).inputs
+    return {tensor.desc.name: rng.normal(size=tensor.desc.shape or ()).astype("f4") for tensor in tensors}
+
+
+def require_equal(ours: Sequence[AnyArray], theirs: Sequence[AnyArray]) -> None:
+    """Two sides that compute different things are not compared."""
+    for mine, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-2, atol=1e-3 * np.abs(other).max())
+
+
+def median_s(run: Run, count: int) -> float:
+    times = []
+    for _ in range(count):
+        started = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - started)
+    return statistics.median(times)
+
+
+def in_turns(first: Callable[[], float], second: Callable[[], float], rounds: int) -> list[tuple[float, float]]:
+    """What the two give, round by round; each goes first in every other round."""
+    first(), second()
+    pairs = []
+    for number in range(rounds):
+        if number % 2:
+            late = second()
+            pairs.append((first(), late))
+        else:
+            pairs.append((first(), second()))
+    return pairs
+
+
+def spread(figures: Iterator[float], digits: int) -> tuple[str, str]:
+    """The median and the quartiles."""
+    low, middle, high = statistics.quantiles(figures)
+    return f"{middle:.{digits}f}", f"{low:.{digits}f}..{high:.{digits}f}"
+
+
+def medians(pairs: Sequence[tuple[float, float]], scale: float, digits: int) -> list[str]:
+    return [f"{statistics.median(side) * scale:.{digits}f}" for side in zip(*pairs, strict=True)]
+
+
+# ---- measurements
+
+
+def measure() -> list[Report]:
+    latency = Report(
+        "Networks beside ONNX Runtime in process",
+        "One run at a time through the onnxruntime backend, and in ONNX Runtime in the client's process: medians of"
+        f" {ROUNDS} rounds of {RUNS_PER_ROUND} runs taken in turns; the ratio is the median of the rounds' ratios, with"
+        " their quartiles.",
+        ("network", "threads", "transport", "in process ms", "remote ms", "ratio", "quartiles"),
+    )
+    added = Report(
+        "Time that a run through the onnxruntime backend adds",
+        "y = -x with one thread, as many bytes out as in, through the backend and in ONNX Runtime in the client's"
+        f" process: medians of {SMALL_ROUNDS} rounds of {SMALL_RUNS_PER_ROUND} runs taken in turns; added is the median"
+        " of the rounds' differences, with their quartiles.",
+        ("tensor", "transport", "in process µs", "remote µs", "added µs", "quartiles"),
+    )
+    throughput = Report(
+        f"Networks with {CLIENTS} clients",
+        f"Runs per second of {CLIENTS} sessions, each with a thread that runs, through the onnxruntime backend on a"
+        f" Unix socket, and of {CLIENTS} threads that share a session of ONNX Runtime in the client's process: medians"
+        f" of {THROUGHPUT_ROUNDS} rounds of {THROUGHPUT_S} s taken in turns; the ratio is remote to in process.",
+        ("network", "threads", "in process /s", "remote /s", "ratio", "quartiles"),
+    )
+    ready = Report(
+        f"Having {LARGEST} ready on the onnxruntime backend",
+        "In a fresh session, with the ONNX file imported before: compiled, with everything uploaded; restored from the"
+        " client's cache, which holds what ONNX Runtime's optimizations made; and a session of ONNX Runtime in"
+        f" process. Medians of {READY_ROUNDS} rounds taken in turns; the ratio to compiling is the median of the"
+        " rounds' ratios, with their quartiles.",
+        ("from", "ms", "ratio", "quartiles"),
+    )
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        paths = {network: folder / f"{number}.onnx" for number, network in enumerate(NETWORKS)}
+        for network, path in paths.items():
+            onnx.save(NETWORKS[network](), path)
+        for threads in sorted({1, os.cpu_count() or 1}):
+            addresses = {"Unix socket": f"unix:{folder}/{threads}", "TCP loopback": "127.0.0.1:0"}
+            serving = ("--backend", "onnxruntime", "--option", f"threads={threads}")
+            with ExitStack() as stack:
+                daemons = {
+                    transport: stack.enter_context(device_daemon(address, *serving))[0]
+                    for transport, address in addresses.items()
+                }
+                for transport, address in daemons.items():
+                    for network, path in paths.items():
+                        _measure_latency((network, str(threads), transport), address, path, threads, latency)
+                    if threads == 1:
+                        _measure_added(transport, address, folder, added)
+                for network, path in paths.items():
+                    _measure_throughput((network, str(threads)), daemons["Unix socket"], path, threads, throughput)
+        with device_daemon("127.0.0.1:0", "--backend", "onnxruntime") as (address, _):
+            _measure_ready(address, paths[LARGEST], folder, ready)
+    return [latency, added, throughput, ready]
+
+
+def _measure_latency(case: Sequence[str], address: str, path: Path, threads: int, report: Report) -> None:
+    feeds = example(path)
+    session = in_process_session(path, threads)
+    with Runtime([address]) as runtime, executor_on(runtime.device(), path) as executor:
+        here, there = partial(session.run, None, feeds), partial(executor.run_sync, list(feeds.values()))
+        require_equal(there(), here())
+        pairs = in_turns(partial(median_s, here, RUNS_PER_ROUND), partial(median_s, there, RUNS_PER_ROUND), ROUNDS)
+    report.add(*case, *medians(pairs, 1e3, 1), *spread((remote / local for local, remote in pairs), 3))
+
+
+def _measure_added(transport: str, address: str, folder: Path, report: Report) -> None:
+    for name, size_bytes in SIZES.items():
+        path = folder / "negation.onnx"
+        onnx.save(negation(size_bytes), path)
+        feeds = example(path)
+        session = in_process_session(path, threads=1)
+        with Runtime([address]) as runtime, executor_on(runtime.device(), path) as executor:
+            here, there = partial(session.run, None, feeds), partial(executor.run_sync, list(feeds.values()))
+            require_equal(there(), here())
+            count = SMALL_RUNS_PER_ROUND
+            pairs = in_turns(partial(median_s, here, count), partial(median_s, there, count), SMALL_ROUNDS)
+        added = ((remote - local) * 1e6 for local, remote in pairs)
+        report.add(name, transport, *medians(pairs, 1e6, 0), *spread(added, 0))
+
+
+def runs_per_second(runs: Sequence[Run]) -> float:
+    """Of all of them together, each in a thread of its own."""
+    ready = threading.Barrier(len(runs))
+    rates = [0.0] * len(runs)
+
+    def repeat(number: int) -> None:
+        ready.wait()
+        started, count = time.perf_counter(), 0
+        while (passed := time.perf_counter() - started) < THROUGHPUT_S:
+            runs[number]()
+            count += 1
+        rates[number] = count / passed
+
+    threads = [threading.Thread(target=repeat, args=(number,)) for number in range(len(runs))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(rates)
+
+
+def _measure_throughput(case: Sequence[str], address: str, path: Path, threads: int, report: Report) -> None:
+    feeds = example(path)
+    session = in_process_session(path, threads)
+    with ExitStack() as stack:
+        there: list[Run] = []
+        for _ in range(CLIENTS):
+            device = stack.enter_context(Runtime([address])).device()
+            there.append(partial(stack.enter_context(executor_on(device, path)).run_sync, list(feeds.values())))
+        here = [partial(session.run, None, feeds)] * CLIENTS
+        pairs = in_turns(partial(runs_per_second, here), partial(runs_per_second, there), THROUGHPUT_ROUNDS)
+    report.add(*case, *medians(pairs, 1, 1), *spread((remote / local for local, remote in pairs), 2))
+
+
+def _measure_ready(address: str, path: Path, folder: Path, report: Report) -> None:
+    model = from_onnx(path)
+    threads = os.cpu_count() or 1
+
+    def ready_s(prepare: Callable[[Device], Compilation], origin: Origin) -> float:
+        with Runtime([address]) as runtime:
+            device = runtime.device()
+            started = time.perf_counter()
+            with prepare(device) as compilation:
+                compilation.build()
+                with Executor(compilation):
+                    seconds = time.perf_counter() - started
+                assert compilation.origin == origin, compilation.origin
+        return seconds
+
+    def restoring(device: Device) -> Compilation:
+        compilation = Compilation.for_cache(device)
+        compilation.set_cache(folder, 1)
+        return compilation
+
+    def writing(device: Device) -> Compilation:
+        compilation = Compilation(model, device)
+        compilation.set_cache(folder, 1)
+        return compilation
+
+    def in_process_s() -> float:
+        started = time.perf_counter()
+        in_process_session(path, threads)
+        return time.perf_counter() - started
+
+    ready_s(writing, Origin.COMPILED)
+    ways: dict[str, Callable[[], float]] = {
+        "nothing: compiled": partial(ready_s, partial(Compilation, model), Origin.COMPILED),
+        "the client's cache: restored": partial(ready_s, restoring, Origin.RESTORED),
+        "the ONNX file, in process": in_process_s,
+    }
+    rounds = [[way() for way in ways.values()] for _ in range(READY_ROUNDS)]
+    for index, name in enumerate(ways):
+        ms = statistics.median(each[index] for each in rounds) * 1e3
+        report.add(name, f"{ms:.0f}", *spread((each[index] / each[0] for each in rounds), 2))
+
+
+if __name__ == "__main__":
+    for report in measure():
+        report.show()
