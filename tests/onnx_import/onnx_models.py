@@ -1,4 +1,4 @@
-"""ONNX models for tests, and the two that run them: ONNX Runtime as they are, the reference backend as imported."""
+"""ONNX models for tests, and the two that run them: ONNX Runtime as they are, a backend as imported."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from nnrt_client import Model
-from nnrt_hdi.backend import Cancellation, ModelConfig
+from nnrt_hdi.backend import Backend, Cancellation, ModelConfig
 
 AnyArray = NDArray[Any]
 Shape = Sequence[int | str | None]
 
 IR_VERSION = 10
 OPSET = 21
+REFERENCE: Backend = ReferenceBackend()
 
 
 class Graph:
@@ -53,9 +54,9 @@ def element_type(dtype: Any) -> int:
     return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
 
-def run_imported(model: Model, feeds: Mapping[str, AnyArray]) -> list[AnyArray]:
-    """The outputs of an imported model on the reference backend, in this process."""
-    prepared = ReferenceBackend().prepare(model.graph, ModelConfig(), lambda _: None)
+def run_imported(model: Model, feeds: Mapping[str, AnyArray], backend: Backend = REFERENCE) -> list[AnyArray]:
+    """The outputs of an imported model on a backend, in this process."""
+    prepared = backend.prepare(model.graph, ModelConfig(), lambda _: None)
     try:
         return [np.asarray(y) for y in prepared.run([feeds[x.desc.name] for x in model.inputs], Cancellation())]
     finally:
