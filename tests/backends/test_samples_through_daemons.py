@@ -74,8 +74,8 @@ def disagreement(sample: Sample, fast: Device, reference: Device) -> str:
     for y, expected in zip(given, wanted, strict=True):
         if (y.dtype, y.shape) != (expected.dtype, expected.shape):
             return f"{sample.name}: {y.dtype}{y.shape} instead of {expected.dtype}{expected.shape}"
-        if (error := relative_error(y, expected)) > TOLERANCES.get(y.dtype.name, 0.0):
-            return f"{sample.name}: relative error {error:.2e}"
+        if (distance := relative_error(y, expected)) > TOLERANCES.get(y.dtype.name, 0.0):
+            return f"{sample.name}: relative error {distance:.2e}"
     return ""
 
 
