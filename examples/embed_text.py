@@ -24,7 +24,7 @@ def pieces(word: str, vocabulary: dict[str, int], behind: str = "") -> list[str]
 if len(sys.argv) < 4:
     sys.exit(__doc__)
 _, model, vocabulary, *sentences = sys.argv
-known = {piece: index for index, piece in enumerate(Path(vocabulary).read_text("utf-8").splitlines())}
+known = {piece: index for index, piece in enumerate(Path(vocabulary).read_text("utf-8").split("\n"))}
 means = []
 with nnrt_client.load(model) as session:
     for words in (re.findall(r"\w+|[^\w\s]", sentence.lower()) for sentence in sentences):
