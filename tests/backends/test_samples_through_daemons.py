@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 from daemon_process import DaemonProcess
 from operators.samples import SAMPLES, Sample
@@ -16,10 +17,10 @@ from nnrt_client.prepared import PreparedHandle
 from nnrt_client.upload import ask_supported, prepare
 from nnrt_hdi import wire
 from nnrt_hdi.backend import ModelConfig
-from nnrt_hdi.enums import Priority
+from nnrt_hdi.enums import DataType, NodeType, Priority
 from nnrt_hdi.errors import Unsupported
 from nnrt_hdi.graph import Graph
-from nnrt_hdi.tensor import TensorSpec, data_type_of
+from nnrt_hdi.tensor import QuantParam, TensorSpec, data_type_of
 from nnrt_hdi.v2 import prepared_model_pb2
 
 # One waits for a daemon while the other compares.
@@ -85,3 +86,17 @@ def test_every_sample_gives_the_same_on_both(devices: tuple[Device, Device]) -> 
     with ThreadPoolExecutor(THREADS) as threads:
         found = threads.map(lambda sample: disagreement(sample, *devices), SAMPLES)
         assert [said for said in found if said] == []
+
+
+@pytest.mark.parametrize("node_type", [NodeType.QUANT_DTYPE_CAST, NodeType.QUANT_DTYPE_CAST_V2])
+def test_conversions(devices: tuple[Device, Device], node_type: NodeType) -> None:
+    """The two that have no samples: in steps of 0.1 from 3 on."""
+    x = np.array([-1, 0.04, 2.26], np.float32)
+    real = TensorSpec(DataType.FLOAT32, x.shape)
+    steps = TensorSpec(DataType.INT8, x.shape, quant=(QuantParam(0.1, 3),))
+    attrs = {"src_t": int(real.data_type), "dst_t": int(steps.data_type)}
+    if node_type is NodeType.QUANT_DTYPE_CAST_V2:
+        attrs["axis"] = 0
+    for device in devices:
+        (y,) = run(device, graph_of(node_type, [(real, None)], attrs, steps), [x])
+        assert (y.dtype, y.tolist()) == (np.int8, [-7, 3, 26])
