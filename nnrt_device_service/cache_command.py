@@ -1,7 +1,6 @@
 """The command `nnrt-device cache`: what is in a model store, whether it is sound, and away with it."""
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
@@ -10,19 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich import box
 from rich.console import Console
 from rich.filesize import pick_unit_and_suffix
 from rich.progress import track
-from rich.table import Table
 
 from nnrt_device_service.settings import setting_option, variable_of
 from nnrt_device_service.store import SHOWN_KEY, Entry, StoreDirectory
+from nnrt_device_service.table import new_table, print_table
 from nnrt_hdi.errors import InvalidFile, InvalidPath
 from nnrt_hdi.tensor import TensorSpec
 from nnrt_hdi.text import shown
 
-_WIDE = 240
 _UNITS = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"]
 
 
@@ -56,7 +53,7 @@ def ls(directory: StoreDirectory, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
-    table = Table(box=box.SIMPLE)
+    table = new_table()
     for column in ("model", "backend", "device", "inputs", "outputs", "size", "last use"):
         table.add_column(column, no_wrap=column in ("model", "size"), justify="right" if column == "size" else "left")
     for row in rows:
@@ -67,8 +64,7 @@ def ls(directory: StoreDirectory, as_json: bool) -> None:
             about += [row["backend"], row["device"], ", ".join(row["inputs"]), ", ".join(row["outputs"])]
         last_use = datetime.fromisoformat(row["last_use"]).astimezone()
         table.add_row(*map(shown, about), _size(row["size_bytes"]), f"{last_use:%Y-%m-%d %H:%M:%S}")
-    # Into a pipe or file goes the whole table, however wide.
-    Console(width=None if sys.stdout.isatty() else _WIDE, markup=False).print(table)
+    print_table(table)
 
 
 @cache.command()

@@ -7,13 +7,12 @@ import sys
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from nnrt_device_service.cache_command import cache
 from nnrt_device_service.device import Device
 from nnrt_device_service.server import Daemon
 from nnrt_device_service.settings import Settings, setting_options
+from nnrt_device_service.table import new_table, print_table
 from nnrt_hdi import __version__
 from nnrt_hdi.backend import BackendSkipped, backend_states, load_backend
 from nnrt_hdi.errors import NnrtError
@@ -45,7 +44,7 @@ def serve(**values: Any) -> None:
         stream=sys.stderr,
     )
     try:
-        device = Device(load_backend(settings.backend, _options(settings.option)), settings)
+        device = Device(load_backend(settings.backend, settings.backend_options()), settings)
         daemon = Daemon(device, settings)
         addresses = daemon.start(settings.listen)
     except BackendSkipped as reason:
@@ -65,27 +64,20 @@ def serve(**values: Any) -> None:
 @main.command()
 def backends() -> None:
     """List the installed backends and whether they work here."""
-    table = Table("backend", "state", "device", "about")
+    table = new_table()
+    for column in ("backend", "state", "device", "type", "version"):
+        table.add_column(column, no_wrap=column in ("backend", "state"))
     for state in backend_states():
         if state.info:
-            about = f"{state.info.device_type.name}, version {state.info.backend_version}"
-            table.add_row(state.name, "available", f"{state.info.device_name} by {state.info.vendor_name}", about)
+            info = state.info
+            device = f"{info.device_name} by {info.vendor_name}"
+            table.add_row(state.name, "available", device, info.device_type.name, info.backend_version)
         elif state.skipped:
-            table.add_row(state.name, "skipped", "", state.skipped)
+            table.add_row(state.name, "skipped", state.skipped)
         else:
-            table.add_row(state.name, "broken", "", state.broken.strip().splitlines()[-1])
+            table.add_row(state.name, "broken", state.broken.strip().splitlines()[-1])
             click.echo(state.broken, err=True)
-    Console().print(table)
+    print_table(table)
 
 
 _STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
-
-
-def _options(pairs: tuple[str, ...]) -> dict[str, str]:
-    options = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise click.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint="--option")
-        options[name] = value
-    return options

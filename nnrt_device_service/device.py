@@ -64,7 +64,8 @@ class Device:
         described = backend.describe()
         self.info = replace(described, device_name=settings.name or described.device_name)
         # To the store a device is what the backend and its options make of it, whatever its name in the fleet.
-        self._target = Target.of(described, shlex.join((described.device_name, *settings.option)))
+        options = (f"{name}={value}" for name, value in sorted(settings.backend_options().items()))
+        self._target = Target.of(described, shlex.join((described.device_name, *options)))
         # What decides, besides the backend, which models are taken: what is in the store has passed these checks.
         self._rules = repr((__version__, settings.tensor_bytes, described.capabilities)).encode()
         self._store = self._opened_store()

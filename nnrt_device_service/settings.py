@@ -15,6 +15,8 @@ _MANY = 1 << 16
 
 # What a file or an address space can have.
 _MOST_BYTES = (1 << 63) - 1
+# What backends call in their options as `serve` has it. One without such an option refuses it.
+_OPTIONS_WITH_A_FLAG = ("provider", "device_index")
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
@@ -33,6 +35,10 @@ class Settings:
         "Address to listen on, HOST:PORT (port 0: any free one) or unix:PATH. May be repeated.",
     )
     name: str = _setting("", "Name of the device instead of the backend's; must be unique in a fleet.")
+    provider: str = _setting(
+        "", "Provider that the backend computes with (cpu, cuda, tensorrt, ...); the same as `--option provider=`."
+    )
+    device_index: str = _setting("", "Which device of the provider; the same as `--option device_index=`.")
     option: tuple[str, ...] = _setting((), "NAME=VALUE for the backend. May be repeated.")
     heartbeat_timeout_s: float = _setting(
         10.0, "Seconds of silence after which a client's connection counts as lost.", 0.1, _DAY_S
@@ -58,6 +64,21 @@ class Settings:
     store_dir: str = _setting("", "Directory of the model store; empty: none. Daemons may share it.")
     store_bytes: int = _setting(8 * GIB, "Bytes that the model store may take on the disk.", 0, _MOST_BYTES)
     verbose: bool = _setting(False, "Log every call.")
+
+    def backend_options(self) -> dict[str, str]:
+        """All that is passed to the backend. Raises click.BadParameter."""
+        options = {}
+        for pair in self.option:
+            name, equals, value = pair.partition("=")
+            if not equals:
+                raise click.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint="--option")
+            options[name] = value
+        for name in _OPTIONS_WITH_A_FLAG:
+            value = getattr(self, name)
+            if value and options.setdefault(name, value) != value:
+                said = f"it is {value!r} and option {name} {options[name]!r}; give one of them"
+                raise click.BadParameter(said, param_hint=_flag(name))
+        return options
 
 
 class _NumberRange(click.FloatRange):
@@ -87,7 +108,7 @@ def setting_option(name: str) -> Callable[[FunctionT], FunctionT]:
     else:
         kind = (click.IntRange if isinstance(entry.default, int) else _NumberRange)(least, entry.metadata["most"])
     return click.option(
-        "--" + entry.name.replace("_", "-"),
+        _flag(name),
         entry.name,
         default=entry.default,
         multiple=multiple,
@@ -98,6 +119,10 @@ def setting_option(name: str) -> Callable[[FunctionT], FunctionT]:
         show_default=True,
         help=entry.metadata["help"],
     )
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def variable_of(name: str) -> str:

@@ -73,6 +73,14 @@ def shared_daemon() -> Iterator[DaemonProcess]:
 
 
 @pytest.fixture(scope="session")
+def onnxruntime_daemon() -> Iterator[DaemonProcess]:
+    """The same on ONNX Runtime."""
+    daemon = DaemonProcess("--backend", "onnxruntime")
+    yield daemon
+    daemon.kill()
+
+
+@pytest.fixture(scope="session")
 def restoring_daemon() -> Iterator[DaemonProcess]:
     """One for all tests of caches and offline models: it exports and restores for real, and has every capability."""
     daemon = DaemonProcess("--backend", "restoring")
@@ -83,6 +91,20 @@ def restoring_daemon() -> Iterator[DaemonProcess]:
 @pytest.fixture
 def runtime(shared_daemon: DaemonProcess) -> Iterator[Runtime]:
     with Runtime([shared_daemon.address], Settings()) as runtime:
+        yield runtime
+
+
+@pytest.fixture(scope="session", params=["shared_daemon", "onnxruntime_daemon"], ids=["reference", "onnxruntime"])
+def each_daemon(request: pytest.FixtureRequest) -> DaemonProcess:
+    """That of one backend, and then that of the other."""
+    daemon = request.getfixturevalue(request.param)
+    assert isinstance(daemon, DaemonProcess)
+    return daemon
+
+
+@pytest.fixture
+def each_runtime(each_daemon: DaemonProcess) -> Iterator[Runtime]:
+    with Runtime([each_daemon.address]) as runtime:
         yield runtime
 
 

@@ -102,7 +102,7 @@ SOUND: Mapping[str, tuple[Any, ...]] = {
 def test_junk_in_the_manifest(name: str) -> None:
     """Digests are right, but what is said is not."""
     for junk in (value for value in JUNK if value not in SOUND.get(name, ())):
-        with pytest.raises(InvalidFile, match="not that of a compiled model|not Unicode") as refusal:
+        with pytest.raises(InvalidFile, match=r"not that of a compiled model|not Unicode") as refusal:
             CompiledModel.unpacked(b"".join(packed(KIND, ABOUT | {name: junk}, MODEL.parts)))
         assert len(str(refusal.value)) < 300
     without = {key: value for key, value in ABOUT.items() if key != name}
@@ -127,7 +127,7 @@ def test_junk_in_the_manifest(name: str) -> None:
     ],
 )
 def test_words_and_numbers_nobody_would_write(changes: dict[str, Any]) -> None:
-    with pytest.raises(InvalidFile, match="not that of a compiled model|not Unicode"):
+    with pytest.raises(InvalidFile, match=r"not that of a compiled model|not Unicode"):
         CompiledModel.unpacked(b"".join(packed(KIND, ABOUT | changes, MODEL.parts)))
 
 

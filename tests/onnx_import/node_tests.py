@@ -1,4 +1,4 @@
-"""ONNX's own node tests: imported, and run on the reference backend.
+"""ONNX's own node tests: imported, and run on the reference backend and on that of ONNX Runtime.
 
 `python tests/onnx_import/node_tests.py` (with tests/ in PYTHONPATH) writes node_tests.json: what passes, and of all
 others why they don't.
@@ -7,7 +7,7 @@ others why they don't.
 import json
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,16 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import numpy_helper
-from onnx_models import AnyArray, run_imported
+from onnx_models import REFERENCE, AnyArray, run_imported
 
 from nnrt_client import NnrtError, from_onnx
+from nnrt_hdi.backend import Backend, load_backend
 
 KEPT = Path(__file__).with_name("node_tests.json")
 PASSED = "passes"
 FROZEN = "passes with its other inputs as constants"
+
+Outcomes = Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -46,25 +49,37 @@ def collected() -> Iterator[NodeTest]:
         yield NodeTest(case.name, case.model, sets, case.rtol, case.atol)
 
 
-def outcome(test: NodeTest) -> str:
+def outcomes_of(tests: Iterable[NodeTest]) -> tuple[Outcomes, Outcomes]:
+    """By name, on the reference backend, and of what passes there on ONNX Runtime."""
+    kept = {test.name: test for test in tests}
+    reference = {name: outcome(test, REFERENCE) for name, test in kept.items()}
+    backend = load_backend("onnxruntime", {"threads": "1"})
+    try:
+        passing = [name for name, said in reference.items() if said in (PASSED, FROZEN)]
+        return reference, {name: outcome(kept[name], backend) for name in passing}
+    finally:
+        backend.close()
+
+
+def outcome(test: NodeTest, backend: Backend) -> str:
     """PASSED or FROZEN, or why not."""
     try:
-        return _run(test, test.model) or PASSED
+        return _run(test, test.model, backend) or PASSED
     except NnrtError:
         pass
     # Models have axes and shapes as constants; these tests have them as inputs.
     try:
-        return _run(test, _frozen(test)) or FROZEN
+        return _run(test, _frozen(test), backend) or FROZEN
     except NnrtError as error:
         return _reason(error)
 
 
-def _run(test: NodeTest, model: onnx.ModelProto) -> str:
+def _run(test: NodeTest, model: onnx.ModelProto, backend: Backend) -> str:
     """What is wrong with the outputs."""
     imported = from_onnx(model.SerializeToString())
     for inputs, outputs in test.data_sets:
         names = [info.name for info in test.model.graph.input]
-        given = run_imported(imported, dict(zip(names, map(array, inputs), strict=True)))
+        given = run_imported(imported, dict(zip(names, map(array, inputs), strict=True)), backend)
         for at, (got, wanted) in enumerate(zip(given, map(array, outputs), strict=True)):
             if (got.shape, got.dtype) != (wanted.shape, wanted.dtype):
                 return f"output {at} is {got.dtype}{list(got.shape)} instead of {wanted.dtype}{list(wanted.shape)}"
@@ -99,8 +114,12 @@ def _reason(error: NnrtError) -> str:
     return re.sub(r"^.*? node '[^']*'(\.\.\.)?: |^.*? node: |^the ONNX model: ", "", str(error).split("\n")[-1].strip())
 
 
-def document(outcomes: Mapping[str, str]) -> dict[str, Any]:
+def document(outcomes: Outcomes, on_onnxruntime: Outcomes) -> dict[str, Any]:
     """What is kept of the outcomes."""
+    not_there: dict[str, list[str]] = {}
+    for name, said in sorted(on_onnxruntime.items()):
+        if said not in (PASSED, FROZEN):
+            not_there.setdefault(said, []).append(name)
     by_reason: dict[str, list[str]] = {PASSED: [], FROZEN: []}
     for name, said in sorted(outcomes.items()):
         by_reason.setdefault(said, []).append(name)
@@ -114,14 +133,17 @@ def document(outcomes: Mapping[str, str]) -> dict[str, Any]:
         "passing": passed,
         **passing,
         "failing": failing,
+        "passing on ONNX Runtime": len(on_onnxruntime) - sum(map(len, not_there.values())),
+        "not passing on ONNX Runtime": not_there,
         "skipped": dict(sorted(by_reason.items())),
     }
 
 
 def main() -> None:
-    kept = document({test.name: outcome(test) for test in collected()})
+    kept = document(*outcomes_of(collected()))
     KEPT.write_text(json.dumps(kept, indent=1) + "\n")
-    print(f"{kept['passing']} of {kept['mapped']} pass; {kept['all']} in all")
+    print(f"{kept['passing']} of {kept['mapped']} pass, {kept['passing on ONNX Runtime']} also on ONNX Runtime;")
+    print(f"{kept['all']} in all")
 
 
 if __name__ == "__main__":

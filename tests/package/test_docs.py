@@ -4,13 +4,19 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
+import onnx
 import pytest
 from daemon_process import DaemonProcess
+from onnx import parser
 
 from nnrt_device_service.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(path for path in ROOT.glob("**/*.md") if not any(part.startswith(".") for part in path.parts))
+POOLING = """
+<ir_version: 8, opset_import: ["": 17]>
+pooling (float[1, 3, 224, 224] image) => (float[1, 3, 1, 1] means) { means = GlobalAveragePool(image) }
+"""
 
 
 def settings_table() -> str:
@@ -28,11 +34,28 @@ def test_daemon_page_lists_every_setting() -> None:
     assert settings_table() in (ROOT / "docs/daemon.md").read_text()
 
 
-def test_readme_example_runs(shared_daemon: DaemonProcess, capsys: pytest.CaptureFixture[str]) -> None:
-    """The example as it stands, but for the address."""
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    exec(compile(example.replace("127.0.0.1:50051", shared_daemon.address), "README.md", "exec"), {})
+def run_readme_example(at: int, daemon: DaemonProcess) -> None:
+    """An example as it stands, but for the address."""
+    example = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[at]
+    exec(compile(example.replace("127.0.0.1:50051", daemon.address), "README.md", "exec"), {})
+
+
+def test_readme_builds_a_model(shared_daemon: DaemonProcess, capsys: pytest.CaptureFixture[str]) -> None:
+    run_readme_example(1, shared_daemon)
     assert capsys.readouterr().out == "(4, 14, 14, 8) (1, 14, 14, 8)\n"
+
+
+def test_readme_runs_an_onnx_file(
+    onnxruntime_daemon: DaemonProcess,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    onnx.save(parser.parse_model(POOLING), tmp_path / "model.onnx")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    run_readme_example(0, onnxruntime_daemon)
+    assert capsys.readouterr().out == "{'means': (1, 3, 1, 1)}\n"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

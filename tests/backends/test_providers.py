@@ -1,0 +1,71 @@
+"""Which provider a daemon computes with, as an operator says it."""
+
+import os
+import subprocess
+import sys
+
+import onnxruntime
+import pytest
+from daemon_process import DaemonProcess
+
+from nnrt_client import Runtime
+
+
+def nnrt_device(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "nnrt_device_service", *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_flags_choose_provider_and_device() -> None:
+    daemon = DaemonProcess("--backend", "onnxruntime", "--provider", "cpu", "--device-index", "0")
+    try:
+        with Runtime([daemon.address]) as runtime:
+            info = runtime.device().info
+            assert (info.device_name, info.backend_name) == ("onnxruntime-cpu", "onnxruntime")
+            assert info.backend_version.startswith(onnxruntime.__version__)
+    finally:
+        daemon.kill()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["onnxruntime", "--provider", "qnn"], "provider 'qnn' is not in this ONNX Runtime"),
+        (["onnxruntime", "--provider", "gpu"], "there is no provider 'gpu'; present: "),
+        (["onnxruntime", "--device-index", "3"], "device_index is 3, but cpu has one device; use 0"),
+        (["onnxruntime", "--device-index", "-1"], "option device_index is '-1'; use a number of 0 or more"),
+        (["reference", "--provider", "cuda"], "the reference backend has no option 'provider'"),
+        (["reference", "--device-index", "0"], "the reference backend has no option 'device_index'"),
+    ],
+)
+def test_what_is_not_there_is_an_error(arguments: list[str], message: str) -> None:
+    """One line, at once, and nothing else is used in its place."""
+    ended = nnrt_device("serve", "--backend", *arguments)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith(f"Error: {message}")
+
+
+def test_the_environment_says_it_too() -> None:
+    ended = nnrt_device("serve", NNRT_DEVICE_BACKEND="onnxruntime", NNRT_DEVICE_PROVIDER="qnn")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "provider 'qnn' is not in this ONNX Runtime" in ended.stderr
+
+
+def test_a_flag_and_an_option_that_disagree() -> None:
+    ended = nnrt_device("serve", "--backend", "onnxruntime", "--option", "provider=cpu", "--provider", "qnn")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "Invalid value for --provider: it is 'qnn' and option provider 'cpu'; give one of them" in ended.stderr
+
+
+def test_backends_shows_the_providers() -> None:
+    listed = nnrt_device("backends")
+    assert listed.returncode == 0
+    (row,) = (line.split() for line in listed.stdout.splitlines() if line.split()[:1] == ["onnxruntime"])
+    assert row[1:7] == ["available", "onnxruntime-cpu", "by", "nnrt", "CPU", onnxruntime.__version__]
+    assert "cpu" in [name.strip("(,)") for name in row[7:]]
