@@ -230,7 +230,7 @@ def test_extensions_reach_the_session_by_name() -> None:
 def test_the_page_names_every_extension_and_provider_option() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs/onnxruntime.md").read_text()
     assert [name for name in SESSION_OPTIONS if f"`{name.removeprefix('session.')}`" not in page] == []
-    assert [name for name in OPTIONS if f"| `{name}` |" not in page] == []
+    assert [name for name in OPTIONS if f"| `{name}`" not in page] == []
     assert [mode.name for mode in MODES if mode.name not in page] == []
 
 
