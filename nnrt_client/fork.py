@@ -6,8 +6,10 @@ gRPC's threads do not live on in a child, and without them neither an inherited 
 
 import ctypes
 import os
+import threading
 import weakref
 from abc import ABC, abstractmethod
+from types import TracebackType
 
 from nnrt_hdi.errors import NnrtError, UnavailableDevice
 
@@ -34,6 +36,21 @@ class LockOwner(ABC):
 
     def enter_child(self, reason: NnrtError) -> None:
         """Give up, in a child, what only the parent's threads could end."""
+
+
+class ModuleLock(LockOwner):
+    """A lock of a module, to be held by `with`."""
+
+    def make_locks(self) -> None:
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.release()
 
 
 def is_child() -> bool:

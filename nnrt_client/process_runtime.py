@@ -3,13 +3,11 @@
 It need not be closed before the interpreter exits: daemons free what a process leaves.
 """
 
-import os
-import threading
-
+from nnrt_client.fork import ModuleLock
 from nnrt_client.runtime import Runtime
 from nnrt_client.settings import Settings
 
-_lock = threading.Lock()
+_lock = ModuleLock()
 _runtime: Runtime | None = None
 # What `connect` was given last.
 _addresses: tuple[str, ...] = ()
@@ -46,12 +44,3 @@ def _replace(addresses: tuple[str, ...], settings: Settings | None) -> None:
         _addresses, _settings = addresses, settings
     if former is not None:
         former.close()
-
-
-def _renew_lock() -> None:
-    """In a forked child: a thread that it doesn't have may have held it."""
-    global _lock
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_renew_lock)

@@ -14,6 +14,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import reprlib
 import secrets
 import stat
@@ -37,6 +38,8 @@ ALIGNMENT = 64
 # Room for the largest graph (see nnrt_hdi.graph), and parsed in about a second.
 MAX_MANIFEST_BYTES = 64 << 20
 _SHA256_BYTES = 32
+# How JSON spells what is a character only in pairs.
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _HEAD_BYTES = len(MAGIC) + 8 + _SHA256_BYTES
 
 
@@ -214,8 +217,10 @@ def _manifest(view: memoryview) -> tuple[dict[str, Any], int]:
     if hashlib.sha256(text).digest() != bytes(view[_HEAD_BYTES - _SHA256_BYTES : _HEAD_BYTES]):
         raise InvalidFile("its manifest is not what was written; the file is damaged")
     try:
-        manifest = json.loads(bytes(text))
-        json.dumps(manifest, ensure_ascii=False).encode()
+        words = bytes(text).decode()
+        manifest = json.loads(words)
+        if _SURROGATE.search(words):
+            json.dumps(manifest, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:  # Half of a pair of surrogates, which JSON can spell.
         raise InvalidFile(f"its manifest holds text that is not Unicode: {error}") from error
     except (ValueError, RecursionError) as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from daemon_process import DaemonProcess
-from shared_memory import held_descriptors
+from shared_memory import held, held_descriptors, wait_until_held
 
 from nnrt_client import DataType, Device, Format, Runtime, Settings, Tensor, TensorDesc
 
@@ -40,6 +40,14 @@ def leaves_nothing_behind() -> Iterator[None]:
     if held_descriptors() > held_before:
         gc.collect()  # What nobody refers to any more is freed.
         assert held_descriptors() <= held_before, "the test left memory of tensors behind"
+
+
+@pytest.fixture
+def gives_all_memory_back() -> Iterator[None]:
+    """Tests that use this close their tensors; nothing of them may be left then."""
+    before = held()
+    yield
+    wait_until_held(before)
 
 
 def _children() -> set[int]:

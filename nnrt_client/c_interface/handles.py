@@ -1,13 +1,12 @@
 """Handles: what a C program holds in place of objects."""
 
-import os
-import threading
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 from nnrt_client.bindings import Memory
 from nnrt_client.compilation import Compilation
 from nnrt_client.executor import Executor
+from nnrt_client.fork import ModuleLock
 from nnrt_client.model import Model
 from nnrt_client.quant_param import QuantParam
 from nnrt_client.tensor import Tensor
@@ -26,16 +25,7 @@ __all__ = [
 
 ObjectT = TypeVar("ObjectT")
 
-_destroying = threading.Lock()
-
-
-def _renew_lock() -> None:
-    """In a forked child: a thread that it doesn't have may have held it."""
-    global _destroying
-    _destroying = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_renew_lock)
+_destroying = ModuleLock()
 
 
 class Handle(Generic[ObjectT]):

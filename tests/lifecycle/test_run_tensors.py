@@ -9,7 +9,6 @@ import pytest
 from conftest import MakeTensor
 from daemon_process import DaemonProcess
 from recorder import Recorder
-from shared_memory import held, wait_until_held
 from tensor_runs import LONG_MS, compiled, refused
 
 from nnrt_client import (
@@ -34,12 +33,7 @@ from nnrt_hdi.backend import DimRange
 ONE = np.ones(1, np.float32)
 
 
-@pytest.fixture(autouse=True)
-def gives_all_memory_back() -> Iterator[None]:
-    """Every test closes its tensors; nothing of them may be left then."""
-    before = held()
-    yield
-    wait_until_held(before)
+pytestmark = pytest.mark.usefixtures("gives_all_memory_back")
 
 
 @pytest.fixture(scope="module")

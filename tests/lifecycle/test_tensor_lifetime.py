@@ -17,7 +17,7 @@ from daemon_process import DaemonProcess
 from networks import identity_model
 from observer import Observer
 from recorder import Recorder
-from shared_memory import held, wait_for, wait_until_held
+from shared_memory import held, wait_for
 from tensor_runs import LONG_MS, compiled, refused
 
 from nnrt_client import (
@@ -40,12 +40,7 @@ from nnrt_client import (
 ONE = np.ones(1, np.float32)
 
 
-@pytest.fixture(autouse=True)
-def gives_all_memory_back() -> Iterator[None]:
-    """Every test closes its tensors; nothing of them may be left then."""
-    before = held()
-    yield
-    wait_until_held(before)
+pytestmark = pytest.mark.usefixtures("gives_all_memory_back")
 
 
 @pytest.fixture(scope="module")
