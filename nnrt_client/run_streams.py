@@ -62,6 +62,7 @@ class PendingRun:
                 result = self._decode(reply)
             except Exception as error:
                 self.future.set_exception(error)
+                del self  # The error knows this frame: in a cycle, tensors would stay in memory until it is looked for.
             else:
                 self.future.set_result(result)
 
@@ -361,6 +362,7 @@ class _RunStream(LockOwner):
             if self._answered:  # The next request would have told the daemon so.
                 self._streams.forget(self._answered)
             self.hang_up()
+            del run, failure  # gRPC's error knows this frame, and itself: in a cycle, tensors would stay in memory.
 
     def _pursue(self, broken: Any) -> NnrtError | None:
         """Fetch the reply of the run that was on its way when the stream broke; or why there is none."""
@@ -380,11 +382,12 @@ class _RunStream(LockOwner):
             except grpc.FutureCancelledError:
                 return None
             except grpc.RpcError as error:
+                error.__traceback__ = None  # The error is the call, which lives on and would keep this frame.
                 if is_second_failure:
                     return failure
                 broken = error
             except NnrtError as error:
-                return error
+                return error.copy()  # This one knows this frame, and with it the run whose error it becomes.
             else:
                 self._streams.forget(run.id)
                 run.end(reply)
