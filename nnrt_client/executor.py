@@ -15,6 +15,7 @@ from typing_extensions import Self
 from nnrt_client.bindings import Bindings
 from nnrt_client.compilation import Compilation
 from nnrt_client.fork import LockOwner
+from nnrt_client.run_call import RunCall
 from nnrt_client.run_streams import PendingRun
 from nnrt_client.run_tensors import RunTensors
 from nnrt_client.signature import Inputs, Signature, item_at
@@ -191,7 +192,7 @@ class Executor(LockOwner):
         before anything is sent, OutOfMemory for inputs larger than one message, too; InvalidParameter for a timeout of
         0 or less, or without user_data; OperationForbidden while no on_run_done is set.
         """
-        request, tensors = self._arranged(inputs, outputs)
+        call, tensors = self._arranged(inputs, outputs)
         done, died = self._on_run_done, self._on_service_died
         with _released_on_error(tensors):
             if user_data is None:
@@ -204,7 +205,7 @@ class Executor(LockOwner):
             with self._lock:
                 self._undelivered += 1
             try:
-                future = self._start(request, tensors, timeout_ms)
+                future = self._start(call, tensors, timeout_ms)
             except BaseException:
                 self._delivered()
                 raise
@@ -230,32 +231,32 @@ class Executor(LockOwner):
     def _submit(self, inputs: Inputs, outputs: Sequence[Tensor] | None, timeout_ms: int | None) -> "Future[Any]":
         if timeout_ms is not None:
             _require_timeout(timeout_ms, "; without one there is no limit")
-        request, tensors = self._arranged(inputs, outputs)
+        call, tensors = self._arranged(inputs, outputs)
         with _released_on_error(tensors):
-            future = self._start(request, tensors, timeout_ms)
+            future = self._start(call, tensors, timeout_ms)
         if tensors is not None:
             future.add_done_callback(lambda future: tensors.release())
         return future
 
-    def _arranged(self, inputs: Inputs, outputs: Sequence[Tensor] | None) -> tuple[Any, RunTensors | None]:
-        """The request of a run and what holds its tensors, if there are any. Raises what `run_sync` raises."""
+    def _arranged(self, inputs: Inputs, outputs: Sequence[Tensor] | None) -> tuple[RunCall, RunTensors | None]:
+        """The run to ask for and what holds its tensors, if there are any. Raises what `run_sync` raises."""
         signature = self._signature
         given = signature.in_order(inputs)
         if outputs is not None:
             signature.require_output_count(outputs)
         signature.require_alive()
         if outputs is None and not any(isinstance(one, Tensor) for one in given):
-            return signature.request(given), None
+            return RunCall(signature, signature.fitting(given)), None
         tensors = RunTensors(signature, given, outputs)
         with _released_on_error(tensors):
-            return signature.request(tensors.inputs), tensors
+            return RunCall(signature, signature.fitting(tensors.inputs), tensors.sources, tensors.targets), tensors
 
-    def _start(self, request: Any, tensors: RunTensors | None, timeout_ms: int | None) -> "Future[Any]":
+    def _start(self, call: RunCall, tensors: RunTensors | None, timeout_ms: int | None) -> "Future[Any]":
         with self._lock:
             if not self._is_open:
                 raise OperationForbidden("the executor is closed; make a new one")
             run = self._prepared.link.streams.submit(
-                request, partial(self._results, tensors), timeout_ms, self._prepared.priority
+                call, partial(self._results, tensors), timeout_ms, self._prepared.priority
             )
             self._in_flight[run.future] = run
         run.future.add_done_callback(self._forget)
@@ -264,9 +265,8 @@ class Executor(LockOwner):
     def _forget(self, future: "Future[Any]") -> None:
         self._in_flight.pop(future, None)
 
-    def _results(self, tensors: RunTensors | None, reply: Any) -> Outputs | Sequence[Tensor]:
+    def _results(self, tensors: RunTensors | None, results: Outputs) -> Outputs | Sequence[Tensor]:
         """What a run gives: arrays, or the tensors that were to hold them. Not called for one that is too late."""
-        results = self._signature.results(reply)
         if tensors is None or tensors.outputs is None:
             self._output_shapes = [array.shape for array in results]
             return results

@@ -21,10 +21,12 @@ import grpc
 
 from nnrt_client.connection import Connection
 from nnrt_client.fork import LockOwner
+from nnrt_client.run_call import RunCall
 from nnrt_client.waiting_runs import WaitingRuns
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import NnrtError, OperationFailed, TimedOut
 from nnrt_hdi.limits import MAX_RUN_IDS
+from nnrt_hdi.tensor import Array
 from nnrt_hdi.v2 import prepared_model_pb2
 
 _log = logging.getLogger(__name__)
@@ -34,19 +36,19 @@ _RESERVED_STREAMS = 2
 # RunRequest.timeout_ms is a uint32. Who asks for more than these 49 days gets them.
 _MAX_TIMEOUT_MS = 2**32 - 1
 
-Decode = Callable[[Any], Any]
+Decode = Callable[[list[Array]], Any]
 
 
 class PendingRun:
     """A run that has been accepted.
 
-    Its future ends exactly once: with what `decode` makes of the RunReply, or an NnrtError.
+    Its future ends exactly once: with what `decode` makes of the outputs, or an NnrtError.
     """
 
-    def __init__(self, run_id: int, request: Any, decode: Decode, timeout_ms: int | None, priority: Priority) -> None:
+    def __init__(self, run_id: int, call: RunCall, decode: Decode, timeout_ms: int | None, priority: Priority) -> None:
         self.priority = priority
-        self.id = request.run_id = run_id
-        self.request = request
+        self.id = run_id
+        self.call = call
         timeout_ms = None if timeout_ms is None else min(timeout_ms, _MAX_TIMEOUT_MS)
         self.timeout_ms = timeout_ms
         self.deadline = math.inf if timeout_ms is None else time.monotonic() + timeout_ms / 1000
@@ -55,14 +57,14 @@ class PendingRun:
         self._decode = decode
         self._once = threading.Lock()
 
-    def end(self, reply: Any) -> None:
-        """Hand over what the reply holds, unless the run has already ended."""
+    def end(self, outputs: Callable[[], list[Array]]) -> None:
+        """Hand over the outputs, or why there are none, unless the run has already ended."""
         if self._is_ours_to_end():
             try:
-                result = self._decode(reply)
+                result = self._decode(outputs())
             except Exception as error:
                 self.future.set_exception(error)
-                del self  # The error knows this frame: in a cycle, tensors would stay in memory until it is looked for.
+                del self, outputs  # The error knows this frame: in a cycle, tensors would stay in memory until it is looked for.
             else:
                 self.future.set_result(result)
 
@@ -122,10 +124,10 @@ class RunStreams(LockOwner):
         self._readers.clear()
 
     def submit(
-        self, request: Any, decode: Decode, timeout_ms: int | None = None, priority: Priority = Priority.NONE
+        self, call: RunCall, decode: Decode, timeout_ms: int | None = None, priority: Priority = Priority.NONE
     ) -> PendingRun:
         """Start a run, or queue it until a stream is free. Raises the error of a session that is over."""
-        run = PendingRun(next(self._run_ids), request, decode, timeout_ms, priority)
+        run = PendingRun(next(self._run_ids), call, decode, timeout_ms, priority)
         with self._changed:
             if self._death is not None:
                 raise self._death.copy()
@@ -329,7 +331,8 @@ class _RunStream(LockOwner):
     def send(self, run: PendingRun) -> None:
         run.stream = self
         self.run = run
-        request, run.request = run.request, None
+        request = run.call.request()
+        request.run_id = run.id
         if run.timeout_ms is not None:
             request.timeout_ms = max(int((run.deadline - time.monotonic()) * 1000), 1)
         self._outbox.put(request)
@@ -349,7 +352,7 @@ class _RunStream(LockOwner):
             for reply in self._call:
                 run = self._streams.finished(self)
                 if run is not None:
-                    run.end(reply)
+                    run.end(partial(run.call.results, reply))
                     self._answered = run.id
                 run = reply = None  # An idle stream keeps no tensors alive.
         except grpc.RpcError as error:
@@ -374,13 +377,11 @@ class _RunStream(LockOwner):
             is_second_failure, self._attachment = self._attachment == connection.attachment, connection.attachment
             try:
                 self._call = connection.start(
-                    connection.models.AwaitRun.future, prepared_model_pb2.AwaitRunRequest(run_id=run.id)
+                    connection.models.AwaitRun, prepared_model_pb2.AwaitRunRequest(run_id=run.id)
                 )
                 if self.run is not run:
                     self._call.cancel()  # It was abandoned meanwhile.
-                reply = self._call.result()
-            except grpc.FutureCancelledError:
-                return None
+                reply = next(self._call)
             except grpc.RpcError as error:
                 error.__traceback__ = None  # The error is the call, which lives on and would keep this frame.
                 if is_second_failure:
@@ -390,6 +391,6 @@ class _RunStream(LockOwner):
                 return error.copy()  # This one knows this frame, and with it the run whose error it becomes.
             else:
                 self._streams.forget(run.id)
-                run.end(reply)
+                run.end(partial(run.call.results, reply))
                 return None
         return None

@@ -17,13 +17,16 @@ from nnrt_hdi.tensor import UNKNOWN_DIM, Array, Shape, TensorSpec, data_type_of,
 class RunTensors:
     """The tensors of one run: checked in the order NNRt has for RunSync, and kept from being freed until `release`.
 
-    `inputs` are the run's inputs as arrays, those that are tensors as views of their memory.
+    `inputs` are the run's inputs as arrays, those that are tensors as views of their memory, which `sources` has;
+    `targets` is the memory of the outputs, if they are given.
     """
 
     def __init__(self, signature: Signature, inputs: Sequence[Any], outputs: Sequence[Tensor] | None) -> None:
         """Raises NullPointer or InvalidParameter for what is missing or not the model's, OperationFailed for a tensor
         whose memory is smaller than its desc says."""
         self.inputs: list[Any] = []
+        self.sources: list[Region | None] = []
+        self.targets: list[Region] | None = None
         self.outputs = outputs
         self._signature = signature
         self._held: list[Tensor] = []
@@ -38,12 +41,14 @@ class RunTensors:
         writes = [(tensor, tensor.desc.copy()) for tensor in outputs or ()]
         try:
             sources = {at: self._hold(*read, signature.input_place(at)) for at, read in reads.items()}
-            self._targets = [self._hold(*write, signature.output_place(at)) for at, write in enumerate(writes)]
+            targets = [self._hold(*write, signature.output_place(at)) for at, write in enumerate(writes)]
             for at, (_, desc) in reads.items():
                 _require_input(signature.inputs[at], desc, signature.input_place(at))
             for at, (_, desc) in enumerate(writes):
-                _require_output(signature.outputs[at], desc, self._targets[at], signature.output_place(at))
+                _require_output(signature.outputs[at], desc, targets[at], signature.output_place(at))
             self.inputs = list(inputs)
+            self.sources = [sources.get(at) for at in range(len(inputs))]
+            self.targets = None if outputs is None else targets
             for at, (_, desc) in reads.items():
                 spec = signature.inputs[at]
                 self.inputs[at] = sources[at].array(spec.numpy_dtype, _shape(spec, desc))
@@ -78,15 +83,15 @@ class RunTensors:
 
         Raises InvalidParameter unless all fit; then nothing has been written.
         """
-        for at, (target, array) in enumerate(zip(self._targets, results, strict=True)):
+        for at, (target, array) in enumerate(zip(self.targets or (), results, strict=True)):
             _require_room(target, array.nbytes, array.shape, self._signature.output_place(at))
-        for tensor, target, array in zip(self.outputs or (), self._targets, results, strict=True):
+        for tensor, target, array in zip(self.outputs or (), self.targets or (), results, strict=True):
             target.array(array.dtype, array.shape)[...] = array
             tensor.desc.take_shape(array.shape)
 
     def release(self) -> None:
         """Let go of the tensors: the run has ended, or never begins."""
-        held, self._held, self._targets, self.inputs = self._held, [], [], []
+        held, self._held, self.inputs, self.sources, self.targets = self._held, [], [], [], None
         for tensor in held:
             tensor.release()
 

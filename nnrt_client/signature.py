@@ -29,7 +29,7 @@ class Signature:
         self.inputs = inputs
         self.outputs = outputs
         self._connection = connection
-        self._model_id = model_id
+        self.model_id = model_id
         self._ranges: list[DimRange] | None = None
         self._has_ranges = True
 
@@ -61,19 +61,24 @@ class Signature:
         if len(outputs) != len(self.outputs):
             raise InvalidParameter(f"{len(outputs)} outputs were given; the model has {len(self.outputs)}")
 
-    def request(self, arrays: Sequence[ArrayLike]) -> Any:
-        """The RunRequest with these inputs. Raises InvalidParameter where one is not the model's, OutOfMemory where
-        the daemon does not take that much at a time."""
-        specs = self.inputs
-        fitting = [_fitting(spec, index, given) for index, (spec, given) in enumerate(zip(specs, arrays, strict=True))]
+    def fitting(self, arrays: Sequence[ArrayLike]) -> list[Array]:
+        """The inputs as arrays. Raises InvalidParameter where one is not the model's, OutOfMemory where the daemon does
+        not take that much at a time."""
+        fitting = [
+            _fitting(spec, index, given) for index, (spec, given) in enumerate(zip(self.inputs, arrays, strict=True))
+        ]
         size_bytes, limit = sum(array.nbytes for array in fitting), self._connection.welcome.limits.message_bytes
         if size_bytes > limit:
             raise OutOfMemory(
                 f"the inputs have {size_bytes} bytes, of which the daemon takes {limit} at a time;"
                 " run a smaller batch, or raise its --message-bytes"
             )
-        inputs = [wire.io_tensor_fields(spec, array) for spec, array in zip(specs, fitting, strict=True)]
-        return prepared_model_pb2.RunRequest(model_id=self._model_id, inputs=inputs)
+        return fitting
+
+    def request(self, inputs: Sequence[Array]) -> Any:
+        """The RunRequest with these inputs inline."""
+        tensors = [wire.io_tensor_fields(spec, array) for spec, array in zip(self.inputs, inputs, strict=True)]
+        return prepared_model_pb2.RunRequest(model_id=self.model_id, inputs=tensors)
 
     def results(self, reply: Any) -> list[Array]:
         """The outputs in a RunReply, which are read-only. Raises the error it carries instead."""
@@ -102,7 +107,7 @@ class Signature:
         connection = self._connection
         reply = connection.call(
             connection.models.GetInputDimRanges,
-            prepared_model_pb2.GetInputDimRangesRequest(model_id=self._model_id),
+            prepared_model_pb2.GetInputDimRangesRequest(model_id=self.model_id),
             connection.settings.query_timeout_s,
             "PreparedModel.GetInputDimRanges",
         )

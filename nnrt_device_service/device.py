@@ -4,11 +4,12 @@ import hashlib
 import logging
 import secrets
 import shlex
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from nnrt_device_service.constants import MissingConstants, uploaded_digests
 from nnrt_device_service.gate import Gate
@@ -53,6 +54,15 @@ class ModelRequest(Protocol):
 
     def named_constants(self) -> Sequence[Constant]:
         """These constants. Asked only for a model that has been compiled before."""
+
+
+class Ran(NamedTuple):
+    """What a run gave, and how long it waited and computed."""
+
+    specs: tuple[TensorSpec, ...]
+    outputs: list[Array]
+    queued_ns: int
+    computed_ns: int
 
 
 class Device:
@@ -146,19 +156,17 @@ class Device:
             prepared = self._backend.restore(parts, config)
             return self._added(session, prepared, Origin.RESTORED, undo, config.priority)
 
-    def run(
-        self, session: Session, model_id: int, inputs: Sequence[Array], cancellation: Cancellation
-    ) -> tuple[tuple[TensorSpec, ...], list[Array]]:
-        """Run a model when its turn comes; the specs of its outputs and the outputs.
-
-        Raises UnavailableDevice where the device fails.
-        """
+    def run(self, session: Session, model_id: int, inputs: Sequence[Array], cancellation: Cancellation) -> Ran:
+        """Run a model when its turn comes. Raises UnavailableDevice where the device fails."""
         held = session.model(model_id)
         with held.in_use() as prepared, session.running(cancellation):
             _check_inputs(prepared.inputs, inputs)
+            asked = time.perf_counter_ns()
             with self.scheduler.turn(session.account, held.priority, cancellation):
+                began = time.perf_counter_ns()
                 outputs = _run(prepared, inputs, cancellation)
-            return prepared.outputs, outputs
+                ended = time.perf_counter_ns()
+            return Ran(prepared.outputs, outputs, began - asked, ended - began)
 
     def close(self, timeout_s: float) -> bool:
         """Let go of the accelerator when all work has ended; whether it did in time. If not, it is left as it is."""

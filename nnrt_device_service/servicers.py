@@ -10,14 +10,9 @@ from typing import Any
 from nnrt_device_service.admission import session_id_of, session_of
 from nnrt_device_service.buffers import chunks
 from nnrt_device_service.constants import MissingConstants
-from nnrt_device_service.device import (
-    Device,
-    Progress,
-    require_input_count,
-    require_output_places,
-    require_room,
-)
+from nnrt_device_service.device import Device, Progress
 from nnrt_device_service.interceptor import as_nnrt_error
+from nnrt_device_service.run_requests import RunRequests, sent_bytes
 from nnrt_device_service.runs import Run
 from nnrt_device_service.session import Prepared, Session
 from nnrt_device_service.settings import Settings
@@ -27,7 +22,6 @@ from nnrt_hdi.compiled import MAX_PARTS
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfMemory
 from nnrt_hdi.graph import Constant
 from nnrt_hdi.limits import MAX_RUN_IDS, REQUEST_ID_BYTES
-from nnrt_hdi.tensor import Array, TensorSpec, flat_bytes
 from nnrt_hdi.v2 import (
     device_pb2,
     device_pb2_grpc,
@@ -278,6 +272,7 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
 class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
     def __init__(self, device: Device, settings: Settings) -> None:
         self._device = device
+        self._requests = RunRequests(device)
         self._settings = settings
 
     def Run(self, request: Any, context: Any) -> Any:
@@ -285,7 +280,7 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
         remaining = context.time_remaining()
         cancellation = Cancellation(None if remaining is None else time.monotonic() + remaining)
         context.add_callback(cancellation.cancel)
-        return self._run(session, request, cancellation)
+        return self._reply(session, request, cancellation)
 
     def RunStream(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
         session = session_of(self._device, context)
@@ -309,7 +304,7 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
                         if not context.is_active():
                             return
                     with self._device.gate.passage():
-                        reply = self._run(session, request, cancellation)
+                        reply = self._reply(session, request, cancellation)
                         if run is not None:
                             runs.finish(run, reply)
                         yield reply
@@ -324,10 +319,10 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
             if run is not None:
                 runs.keep(run, run.reply.ByteSize())
 
-    def AwaitRun(self, request: Any, context: Any) -> Any:
+    def AwaitRun(self, request: Any, context: Any) -> Iterator[Any]:
         runs = session_of(self._device, context).runs
         context.add_callback(runs.wake)
-        return runs.reply_of(request.run_id, context.is_active)
+        yield runs.reply_of(request.run_id, context.is_active)
 
     def CancelRuns(self, request: Any, context: Any) -> Any:
         if len(request.run_ids) > MAX_RUN_IDS:
@@ -358,36 +353,14 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
             session.release_model(request.model_id)
         return prepared_model_pb2.ReleaseReply()
 
-    def _run(self, session: Session, request: Any, cancellation: Cancellation) -> Any:
-        # Counted before they are made: a message holds millions of empty ones.
-        prepared = session.model(request.model_id).prepared
-        require_input_count(prepared.inputs, len(request.inputs))
-        if request.outputs:
-            require_output_places(prepared.outputs, [_room(place.data) for place in request.outputs])
-        inputs = [_input(session, index, tensor) for index, tensor in enumerate(request.inputs)]
-        in_buffers = [tensor.data.HasField("region") for tensor in request.inputs]
-        # Copied, because the client may go on writing. Each may name the same gigabyte, so the copies count.
-        copied_bytes = sum(array.nbytes for array, in_buffer in zip(inputs, in_buffers, strict=True) if in_buffer)
-        with session.budget.lent(copied_bytes):
-            inputs = [
-                _frozen_copy(array) if in_buffer else array for array, in_buffer in zip(inputs, in_buffers, strict=True)
-            ]
-            specs, outputs = self._device.run(session, request.model_id, inputs, cancellation)
-        reply = prepared_model_pb2.RunReply()
-        inline_bytes = 0
-        for index, (spec, output) in enumerate(zip(specs, outputs, strict=True)):
-            wanted = request.outputs[index].data if request.outputs else None
-            if wanted is not None and wanted.HasField("region"):
-                reply.outputs.append(_into_region(session, wanted.region, spec, output, index))
-                continue
-            inline_bytes += output.nbytes
-            if inline_bytes > self._settings.message_bytes:
-                raise OutOfMemory(
-                    f"the outputs have over {inline_bytes} bytes, a message at most {self._settings.message_bytes};"
-                    " have large outputs written to a buffer"
-                )
-            reply.outputs.add(**wire.io_tensor_fields(spec, output))
-        return reply
+    def _reply(self, session: Session, request: Any, cancellation: Cancellation) -> Any:
+        answer = self._requests.answer(session, request, cancellation)
+        if (inline_bytes := answer.inline_bytes) > self._settings.message_bytes:
+            raise OutOfMemory(
+                f"the outputs have {inline_bytes} bytes, a message at most {self._settings.message_bytes};"
+                " have large outputs written to a buffer"
+            )
+        return answer.message()
 
 
 def _made_before(session: Session, request_id: bytes) -> Prepared | None:
@@ -419,42 +392,5 @@ def _prepare_reply(outcome: Prepared | MissingConstants) -> Any:
     )
 
 
-def _bytes(session: Session, buffer: Any) -> bytes | memoryview:
-    match buffer.WhichOneof("place"):
-        case "inline":
-            return buffer.inline  # type: ignore[no-any-return]
-        case "region":
-            region = buffer.region
-            return session.buffers.region(region.buffer_id, region.offset, region.data_size)
-        case "constant":
-            raise InvalidParameter("data by digest is only for constants of a model; send it inline or in a buffer")
-        case _:
-            raise InvalidParameter("it has no data; send it inline or in a buffer")
-
-
 def _part(session: Session, buffer: Any) -> Constant | bytes | memoryview:
-    return wire.named_constant(buffer.constant) if buffer.HasField("constant") else _bytes(session, buffer)
-
-
-def _input(session: Session, index: int, tensor: Any) -> Array:
-    return wire.at_place(
-        f"input {index}", lambda: wire.array_from_bytes(_bytes(session, tensor.data), wire.io_spec(tensor))
-    )
-
-
-def _frozen_copy(array: Array) -> Array:
-    copy: Array = array.copy()
-    copy.flags.writeable = False
-    return copy
-
-
-def _room(place: Any) -> int | None:
-    """Bytes of the region for an output, None for one that is to come back inline."""
-    return place.region.data_size if place.HasField("region") else None
-
-
-def _into_region(session: Session, region: Any, spec: TensorSpec, output: Array, index: int) -> Any:
-    require_room(index, output.nbytes, region.data_size)
-    view = session.buffers.writable_region(region.buffer_id, region.offset, output.nbytes)
-    view[:] = flat_bytes(output)
-    return wire.io_region_message(spec, output.shape, region)
+    return wire.named_constant(buffer.constant) if buffer.HasField("constant") else sent_bytes(session, buffer)

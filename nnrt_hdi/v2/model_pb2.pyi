@@ -37,14 +37,16 @@ class BufferRegion(_message.Message):
     def __init__(self, buffer_id: _Optional[int] = ..., offset: _Optional[int] = ..., data_size: _Optional[int] = ...) -> None: ...
 
 class SharedBuffer(_message.Message):
-    __slots__ = ("inline", "region", "constant")
+    __slots__ = ("inline", "region", "constant", "chunked")
     INLINE_FIELD_NUMBER: _ClassVar[int]
     REGION_FIELD_NUMBER: _ClassVar[int]
     CONSTANT_FIELD_NUMBER: _ClassVar[int]
+    CHUNKED_FIELD_NUMBER: _ClassVar[int]
     inline: bytes
     region: BufferRegion
     constant: ConstantRef
-    def __init__(self, inline: _Optional[bytes] = ..., region: _Optional[_Union[BufferRegion, _Mapping]] = ..., constant: _Optional[_Union[ConstantRef, _Mapping]] = ...) -> None: ...
+    chunked: int
+    def __init__(self, inline: _Optional[bytes] = ..., region: _Optional[_Union[BufferRegion, _Mapping]] = ..., constant: _Optional[_Union[ConstantRef, _Mapping]] = ..., chunked: _Optional[int] = ...) -> None: ...
 
 class Tensor(_message.Message):
     __slots__ = ("name", "data_type", "dims", "format", "data", "quant_params")

@@ -9,18 +9,22 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class RunRequest(_message.Message):
-    __slots__ = ("model_id", "inputs", "outputs", "timeout_ms", "run_id")
+    __slots__ = ("model_id", "inputs", "outputs", "timeout_ms", "run_id", "chunk", "takes_chunks")
     MODEL_ID_FIELD_NUMBER: _ClassVar[int]
     INPUTS_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    TAKES_CHUNKS_FIELD_NUMBER: _ClassVar[int]
     model_id: int
     inputs: _containers.RepeatedCompositeFieldContainer[_model_pb2.IOTensor]
     outputs: _containers.RepeatedCompositeFieldContainer[_model_pb2.IOTensor]
     timeout_ms: int
     run_id: int
-    def __init__(self, model_id: _Optional[int] = ..., inputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., timeout_ms: _Optional[int] = ..., run_id: _Optional[int] = ...) -> None: ...
+    chunk: bytes
+    takes_chunks: bool
+    def __init__(self, model_id: _Optional[int] = ..., inputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., timeout_ms: _Optional[int] = ..., run_id: _Optional[int] = ..., chunk: _Optional[bytes] = ..., takes_chunks: bool = ...) -> None: ...
 
 class AwaitRunRequest(_message.Message):
     __slots__ = ("run_id",)
@@ -39,12 +43,30 @@ class CancelRunsReply(_message.Message):
     def __init__(self) -> None: ...
 
 class RunReply(_message.Message):
-    __slots__ = ("error", "outputs")
+    __slots__ = ("error", "outputs", "chunk", "times", "kept")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    TIMES_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
     error: _error_pb2.ErrorDetail
     outputs: _containers.RepeatedCompositeFieldContainer[_model_pb2.IOTensor]
-    def __init__(self, error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ...) -> None: ...
+    chunk: bytes
+    times: RunTimes
+    kept: bool
+    def __init__(self, error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., chunk: _Optional[bytes] = ..., times: _Optional[_Union[RunTimes, _Mapping]] = ..., kept: bool = ...) -> None: ...
+
+class RunTimes(_message.Message):
+    __slots__ = ("queued_ns", "copied_in_ns", "computed_ns", "copied_out_ns")
+    QUEUED_NS_FIELD_NUMBER: _ClassVar[int]
+    COPIED_IN_NS_FIELD_NUMBER: _ClassVar[int]
+    COMPUTED_NS_FIELD_NUMBER: _ClassVar[int]
+    COPIED_OUT_NS_FIELD_NUMBER: _ClassVar[int]
+    queued_ns: int
+    copied_in_ns: int
+    computed_ns: int
+    copied_out_ns: int
+    def __init__(self, queued_ns: _Optional[int] = ..., copied_in_ns: _Optional[int] = ..., computed_ns: _Optional[int] = ..., copied_out_ns: _Optional[int] = ...) -> None: ...
 
 class ExportModelCacheRequest(_message.Message):
     __slots__ = ("model_id",)

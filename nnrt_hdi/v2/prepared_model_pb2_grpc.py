@@ -44,7 +44,7 @@ class PreparedModelStub(object):
                 request_serializer=nnrt__hdi_dot_v2_dot_prepared__model__pb2.RunRequest.SerializeToString,
                 response_deserializer=nnrt__hdi_dot_v2_dot_prepared__model__pb2.RunReply.FromString,
                 _registered_method=True)
-        self.AwaitRun = channel.unary_unary(
+        self.AwaitRun = channel.unary_stream(
                 '/nnrt_hdi.v2.PreparedModel/AwaitRun',
                 request_serializer=nnrt__hdi_dot_v2_dot_prepared__model__pb2.AwaitRunRequest.SerializeToString,
                 response_deserializer=nnrt__hdi_dot_v2_dot_prepared__model__pb2.RunReply.FromString,
@@ -84,6 +84,7 @@ class PreparedModelServicer(object):
     def RunStream(self, request_iterator, context):
         """Runs over one long-lived call, at about half of Run's cost. Requests are run one after another in the order sent,
         and each gets one reply, in the same order. For several at a time open several streams, up to Limits.session_streams.
+        A large tensor may follow its request or reply in chunks, so that the copy, the way and the computation overlap.
         A run that fails says so in its reply and the stream goes on. Cancelling the call, or losing the connection, cancels
         a run without a run_id. One with a run_id goes on, for it can't be told which of the two it was: AwaitRun fetches its
         reply, CancelRuns stops it.
@@ -93,7 +94,8 @@ class PreparedModelServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def AwaitRun(self, request, context):
-        """The reply of a run whose stream broke, as soon as there is one; a second call for the same run ends the first. Fails
+        """The reply of a run whose stream broke, or whose reply says `kept`, as soon as there is one, with the chunks of its
+        outputs behind it as in RunStream; a second call for the same run ends the first. Fails
         with CONNECTION_EXCEPTION for a run that the session doesn't know: it never arrived, or its reply is gone. The daemon
         keeps the reply of a run with a run_id until the next request on its stream, CancelRuns, or the end of the session.
         One whose stream has ended counts in Limits.session_bytes, and is dropped where that has no room for it.
@@ -146,7 +148,7 @@ def add_PreparedModelServicer_to_server(servicer, server):
                     request_deserializer=nnrt__hdi_dot_v2_dot_prepared__model__pb2.RunRequest.FromString,
                     response_serializer=nnrt__hdi_dot_v2_dot_prepared__model__pb2.RunReply.SerializeToString,
             ),
-            'AwaitRun': grpc.unary_unary_rpc_method_handler(
+            'AwaitRun': grpc.unary_stream_rpc_method_handler(
                     servicer.AwaitRun,
                     request_deserializer=nnrt__hdi_dot_v2_dot_prepared__model__pb2.AwaitRunRequest.FromString,
                     response_serializer=nnrt__hdi_dot_v2_dot_prepared__model__pb2.RunReply.SerializeToString,
@@ -247,7 +249,7 @@ class PreparedModel(object):
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.unary_unary(
+        return grpc.experimental.unary_stream(
             request,
             target,
             '/nnrt_hdi.v2.PreparedModel/AwaitRun',

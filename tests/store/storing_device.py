@@ -69,7 +69,7 @@ def prepared(
             session.constants.write(constant.sha256, constant.size_bytes, 0, constant.data.tobytes())
         answer = ask(device, session, graph, config, stages)
     assert isinstance(answer, Prepared)
-    _, (result,) = device.run(session, answer.model_id, [X], Cancellation())
+    (result,) = device.run(session, answer.model_id, [X], Cancellation()).outputs
     (weights,) = graph.constants.values()
     assert weights.data is not None
     np.testing.assert_array_equal(result, np.add(X, weights.data))

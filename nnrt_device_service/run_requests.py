@@ -1,0 +1,131 @@
+"""A run from its message to its answer, however the two travel."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nnrt_device_service.device import Device, require_input_count, require_output_places, require_room
+from nnrt_device_service.session import Session
+from nnrt_hdi import wire
+from nnrt_hdi.backend import Cancellation
+from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.tensor import Array, TensorSpec, flat_bytes
+from nnrt_hdi.v2 import prepared_model_pb2
+
+
+class Answer:
+    """What a run gave: its outputs, of which some may be in their regions already, and where its time went."""
+
+    __slots__ = ("_regions", "_times", "outputs", "specs")
+
+    def __init__(
+        self, specs: Sequence[TensorSpec], outputs: Sequence[Array], regions: Mapping[int, Any], times: Any
+    ) -> None:
+        self.specs = specs
+        self.outputs = outputs
+        self._regions = regions
+        self._times = times
+
+    @property
+    def inline_bytes(self) -> int:
+        """Length of the outputs that are in no region."""
+        return sum(array.nbytes for index, array in enumerate(self.outputs) if index not in self._regions)
+
+    def message(self) -> Any:
+        """The RunReply, with the outputs that are in no region inline."""
+        reply = prepared_model_pb2.RunReply(times=self._times)
+        for index, (spec, array) in enumerate(zip(self.specs, self.outputs, strict=True)):
+            if (region := self._regions.get(index)) is not None:
+                reply.outputs.append(wire.io_region_message(spec, array.shape, region))
+            else:
+                reply.outputs.add(**wire.io_tensor_fields(spec, array))
+        return reply
+
+
+class RunRequests:
+    """Runs what RunRequests ask for."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+
+    def answer(
+        self, session: Session, request: Any, cancellation: Cancellation, arrived: Mapping[int, Array] | None = None
+    ) -> Answer:
+        """Run when its turn comes. `arrived` has the inputs that came beside the message.
+
+        Raises what `Device.run` raises, and InvalidParameter or UnknownHandle for a request that makes no sense.
+        """
+        began = time.perf_counter_ns()
+        # Counted before they are made: a message holds millions of empty ones.
+        prepared = session.model(request.model_id).prepared
+        require_input_count(prepared.inputs, len(request.inputs))
+        if request.outputs:
+            require_output_places(prepared.outputs, [_room(place.data) for place in request.outputs])
+        inputs, copied_bytes = [], 0
+        for index, tensor in enumerate(request.inputs):
+            if arrived and index in arrived:
+                inputs.append(arrived[index])
+                continue
+            array = _input(session, index, tensor)
+            inputs.append(array)
+            # Copied, because the client may go on writing. Each may name the same gigabyte, so the copies count.
+            copied_bytes += array.nbytes if tensor.data.HasField("region") else 0
+        with session.budget.lent(copied_bytes):
+            for index, tensor in enumerate(request.inputs):
+                if copied_bytes and tensor.data.HasField("region"):
+                    inputs[index] = _frozen_copy(inputs[index])
+            ready = time.perf_counter_ns()
+            ran = self._device.run(session, request.model_id, inputs, cancellation)
+        done = time.perf_counter_ns()
+        regions = {
+            index: _into_region(session, place.data.region, ran.outputs[index], index)
+            for index, place in enumerate(request.outputs)
+            if place.data.HasField("region")
+        }
+        times = prepared_model_pb2.RunTimes(
+            queued_ns=ran.queued_ns,
+            copied_in_ns=ready - began,
+            computed_ns=ran.computed_ns,
+            copied_out_ns=time.perf_counter_ns() - done,
+        )
+        return Answer(ran.specs, ran.outputs, regions, times)
+
+
+def _input(session: Session, index: int, tensor: Any) -> Array:
+    return wire.at_place(
+        f"input {index}", lambda: wire.array_from_bytes(sent_bytes(session, tensor.data), wire.io_spec(tensor))
+    )
+
+
+def sent_bytes(session: Session, buffer: Any) -> bytes | memoryview:
+    """The bytes of a SharedBuffer, where they are. Raises InvalidParameter or UnknownHandle."""
+    match buffer.WhichOneof("place"):
+        case "inline":
+            return buffer.inline  # type: ignore[no-any-return]
+        case "region":
+            region = buffer.region
+            return session.buffers.region(region.buffer_id, region.offset, region.data_size)
+        case "constant":
+            raise InvalidParameter("data by digest is only for constants of a model; send it inline or in a buffer")
+        case "chunked":
+            raise InvalidParameter("data in chunks is only for RunStream; send it inline or in a buffer")
+        case _:
+            raise InvalidParameter("it has no data; send it inline or in a buffer")
+
+
+def _frozen_copy(array: Array) -> Array:
+    copy: Array = array.copy()
+    copy.flags.writeable = False
+    return copy
+
+
+def _room(place: Any) -> int | None:
+    """Bytes of the region for an output, None for one that is to come back inline."""
+    return place.region.data_size if place.HasField("region") else None
+
+
+def _into_region(session: Session, region: Any, output: Array, index: int) -> Any:
+    require_room(index, output.nbytes, region.data_size)
+    view = session.buffers.writable_region(region.buffer_id, region.offset, output.nbytes)
+    view[:] = flat_bytes(output)
+    return region
