@@ -32,7 +32,9 @@ class Prepared(PreparedModel):
     def __init__(self) -> None:
         self.closed = 0
 
-    def run(self, inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
+    def run(
+        self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
+    ) -> list[Array]:
         assert not self.closed
         return list(inputs)
 
