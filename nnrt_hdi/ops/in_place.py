@@ -5,6 +5,7 @@ client that made it. Where elements are indices, sizes, axes or keys to sort by,
 and then read again. So every operator is judged here, and what isn't named may not be shared.
 """
 
+import itertools
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
@@ -169,7 +170,9 @@ def traced(steps: Sequence[Step], inputs: Sequence[Hashable], outputs: Sequence[
     private, written = set(steering), set[Hashable]()
     for step in steps:
         written.update(step.writes)
-        if step.is_steered or (not step.makes_own and not private.isdisjoint(step.reads)):
+        # A result lies in the memory of an operand whose values it has, if in any.
+        passed = () if step.makes_own else itertools.compress(step.reads, step.values)
+        if step.is_steered or not private.isdisjoint(passed):
             private.update(step.writes)
     return InPlace(
         frozenset(at for at, tensor in enumerate(inputs) if tensor not in steering),

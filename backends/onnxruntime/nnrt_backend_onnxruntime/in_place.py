@@ -21,8 +21,8 @@ COMPUTE = names(
 PASS = names(
     """
     Abs Add And BiasGelu BitwiseAnd BitwiseXor Ceil Clip Concat Cos DequantizeLinear Div Elu Equal Erf Exp FastGelu
-    Flatten Floor Gelu Greater GreaterOrEqual HardSigmoid HardSwish Identity IsNaN LeakyRelu Less LessOrEqual Log Max Min
-    Mod Mul Neg Not Or PRelu Pow QLinearAdd QLinearConcat QLinearLeakyRelu QLinearMul QLinearSigmoid QLinearWhere
+    Flatten Floor Gelu Greater GreaterOrEqual HardSigmoid HardSwish Identity IsNaN LeakyRelu Less LessOrEqual Log Max
+    Min Mod Mul Neg Not Or PRelu Pow QLinearAdd QLinearConcat QLinearLeakyRelu QLinearMul QLinearSigmoid QLinearWhere
     QuantizeLinear QuickGelu Reciprocal Relu Round Selu Sigmoid Sign Sin Softplus Softsign Sqrt Sub Sum Tanh Transpose
     Where
     """
