@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from nnrt_client.buffer import Buffer, Elements, Stored
 from nnrt_client.region import Region
-from nnrt_hdi.tensor import Array
+from nnrt_hdi.errors import OperationFailed
 
 if TYPE_CHECKING:  # Signatures know Tensors, and those the devices whose runs these are.
     from nnrt_client.signature import Signature
@@ -13,8 +14,10 @@ if TYPE_CHECKING:  # Signatures know Tensors, and those the devices whose runs t
 class RunCall:
     """Inputs that fit the model, and where its outputs are to go.
 
-    Inputs are read where they are until the run has ended. `sources` has the memory of those that are Tensors, None for
-    arrays; `targets` that of the outputs, None where they are to come as new arrays.
+    Inputs are read where they are until the run has ended: in this process, or (Stored) in buffers of the session.
+    `sources` has the memory of those that are tensors, None for arrays; `targets` that of the outputs, None where they
+    are to come as new arrays. Either may be a Region of this process or a Buffer of the session, whose bytes stay
+    there.
     """
 
     __slots__ = ("inputs", "signature", "sources", "targets")
@@ -22,9 +25,9 @@ class RunCall:
     def __init__(
         self,
         signature: "Signature",
-        inputs: Sequence[Array],
-        sources: Sequence[Region | None] = (),
-        targets: Sequence[Region] | None = None,
+        inputs: Sequence[Elements],
+        sources: Sequence[Region | Buffer | None] = (),
+        targets: Sequence[Region | Buffer] | None = None,
     ) -> None:
         self.signature = signature
         self.inputs = inputs
@@ -32,9 +35,26 @@ class RunCall:
         self.targets = targets
 
     def request(self) -> Any:
-        """The RunRequest with all of it inline."""
-        return self.signature.request(self.inputs)
+        """The RunRequest with all of it inline that is in this process."""
+        request = self.signature.request(self.inputs)
+        if buffers := self._buffers():
+            for target in self.targets or ():
+                request.outputs.add(data={"region": target.place} if isinstance(target, Buffer) else None)
+            for buffer in buffers:  # What is there may be lost from now on.
+                buffer.is_written = False
+        return request
 
-    def results(self, reply: Any) -> list[Array]:
-        """The outputs in a RunReply that are inline. Raises the error that it carries instead."""
-        return self.signature.results(reply)
+    def results(self, reply: Any) -> list[Elements]:
+        """The outputs in a RunReply: those that are inline, and what is known of the others. Raises the error that it
+        carries instead."""
+        results = self.signature.results(reply)
+        targets = self.targets or (None,) * len(results)
+        for at, (result, target) in enumerate(zip(results, targets, strict=True)):
+            if isinstance(result, Stored) != isinstance(target, Buffer):
+                raise OperationFailed("the device put it elsewhere", place=self.signature.output_place(at))
+        for buffer in self._buffers():
+            buffer.is_written = True
+        return results
+
+    def _buffers(self) -> list[Buffer]:
+        return [target for target in self.targets or () if isinstance(target, Buffer)]

@@ -19,6 +19,7 @@ from typing import Any
 
 import grpc
 
+from nnrt_client.buffer import Elements
 from nnrt_client.connection import Connection
 from nnrt_client.fork import LockOwner
 from nnrt_client.run_call import RunCall
@@ -26,7 +27,6 @@ from nnrt_client.waiting_runs import WaitingRuns
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import NnrtError, OperationFailed, TimedOut
 from nnrt_hdi.limits import MAX_RUN_IDS
-from nnrt_hdi.tensor import Array
 from nnrt_hdi.v2 import prepared_model_pb2
 
 _log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ _RESERVED_STREAMS = 2
 # RunRequest.timeout_ms is a uint32. Who asks for more than these 49 days gets them.
 _MAX_TIMEOUT_MS = 2**32 - 1
 
-Decode = Callable[[list[Array]], Any]
+Decode = Callable[[list[Elements]], Any]
 
 
 class PendingRun:
@@ -57,14 +57,17 @@ class PendingRun:
         self._decode = decode
         self._once = threading.Lock()
 
-    def end(self, outputs: Callable[[], list[Array]]) -> None:
+    def end(self, outputs: Callable[[], list[Elements]]) -> None:
         """Hand over the outputs, or why there are none, unless the run has already ended."""
         if self._is_ours_to_end():
             try:
                 result = self._decode(outputs())
             except Exception as error:
                 self.future.set_exception(error)
-                del self, outputs  # The error knows this frame: in a cycle, tensors would stay in memory until it is looked for.
+                del (
+                    self,
+                    outputs,
+                )  # The error knows this frame: in a cycle, tensors would stay in memory until it is looked for.
             else:
                 self.future.set_result(result)
 

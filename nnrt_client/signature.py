@@ -7,17 +7,18 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from nnrt_client.buffer import Buffer, Elements, Stored, received, sent_fields
 from nnrt_client.connection import Connection
-from nnrt_client.tensor import Tensor
+from nnrt_client.run_tensor import RunTensor
 from nnrt_hdi import wire
 from nnrt_hdi.backend import DimRange
-from nnrt_hdi.errors import InvalidParameter, OutOfMemory, UnavailableDevice, Unsupported
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OutOfMemory, UnavailableDevice, Unsupported
 from nnrt_hdi.tensor import Array, Shape, TensorSpec, data_type_of, format_shape
 from nnrt_hdi.v2 import prepared_model_pb2
 
 ItemT = TypeVar("ItemT")
 
-Inputs = Sequence[ArrayLike | Tensor] | Mapping[str, ArrayLike | Tensor]
+Inputs = Sequence[ArrayLike | RunTensor[Any]] | Mapping[str, ArrayLike | RunTensor[Any]]
 
 
 class Signature:
@@ -32,6 +33,18 @@ class Signature:
         self.model_id = model_id
         self._ranges: list[DimRange] | None = None
         self._has_ranges = True
+
+    def require_here(self, buffer: Buffer, place: str) -> None:
+        """Raise UnavailableDevice for a buffer that is gone with its daemon, InvalidParameter for one of another."""
+        try:
+            buffer.connection.require_alive()
+        except NnrtError as error:
+            raise error.at(place) from error
+        if buffer.connection is not self._connection:
+            raise InvalidParameter(
+                f"it is on the {buffer.connection.place}, the model on the {self._connection.place}; copy it",
+                place=place,
+            )
 
     def require_alive(self) -> None:
         """Raise UnavailableDevice where the model is gone with its daemon."""
@@ -48,26 +61,28 @@ class Signature:
             raise InvalidParameter(f"{len(given)} inputs were given; the model takes {len(self.inputs)}")
         return given
 
-    def _by_name(self, inputs: Mapping[str, ArrayLike | Tensor]) -> list[Any]:
+    def _by_name(self, inputs: Mapping[str, ArrayLike | RunTensor[Any]]) -> list[Any]:
         names = [spec.name for spec in self.inputs]
         if set(inputs) != set(names):
             raise InvalidParameter(f"inputs are named {sorted(inputs)}; the model's are {sorted(names)}")
         return [inputs[name] for name in names]
 
-    def require_output_count(self, outputs: Sequence[Tensor]) -> None:
+    def require_output_count(self, outputs: Sequence[RunTensor[Any]]) -> None:
         """Raise InvalidParameter unless there are as many outputs as the model gives."""
         if not isinstance(outputs, Sequence):
             raise InvalidParameter(f"outputs are {outputs!r}; give a sequence of Tensors, or None for new arrays")
         if len(outputs) != len(self.outputs):
             raise InvalidParameter(f"{len(outputs)} outputs were given; the model has {len(self.outputs)}")
 
-    def fitting(self, arrays: Sequence[ArrayLike]) -> list[Array]:
+    def fitting(self, arrays: Sequence[ArrayLike | Stored]) -> list[Elements]:
         """The inputs as arrays. Raises InvalidParameter where one is not the model's, OutOfMemory where the daemon does
         not take that much at a time."""
         fitting = [
-            _fitting(spec, index, given) for index, (spec, given) in enumerate(zip(self.inputs, arrays, strict=True))
+            given if isinstance(given, Stored) else _fitting(spec, index, given)
+            for index, (spec, given) in enumerate(zip(self.inputs, arrays, strict=True))
         ]
-        size_bytes, limit = sum(array.nbytes for array in fitting), self._connection.welcome.limits.message_bytes
+        size_bytes = sum(given.nbytes for given in fitting if not isinstance(given, Stored))
+        limit = self._connection.welcome.limits.message_bytes
         if size_bytes > limit:
             raise OutOfMemory(
                 f"the inputs have {size_bytes} bytes, of which the daemon takes {limit} at a time;"
@@ -75,16 +90,17 @@ class Signature:
             )
         return fitting
 
-    def request(self, inputs: Sequence[Array]) -> Any:
-        """The RunRequest with these inputs inline."""
-        tensors = [wire.io_tensor_fields(spec, array) for spec, array in zip(self.inputs, inputs, strict=True)]
+    def request(self, inputs: Sequence[Elements]) -> Any:
+        """The RunRequest with these inputs inline, but for those in buffers."""
+        tensors = [sent_fields(spec, array) for spec, array in zip(self.inputs, inputs, strict=True)]
         return prepared_model_pb2.RunRequest(model_id=self.model_id, inputs=tensors)
 
-    def results(self, reply: Any) -> list[Array]:
-        """The outputs in a RunReply, which are read-only. Raises the error it carries instead."""
+    def results(self, reply: Any) -> list[Elements]:
+        """The outputs in a RunReply, which are read-only; of those left in buffers what is known of them. Raises the
+        error it carries instead."""
         if reply.HasField("error"):
             raise wire.error_from_detail(reply.error)
-        outputs = [wire.io_array(output) for output in reply.outputs]
+        outputs = [received(output) for output in reply.outputs]
         if len(outputs) != len(self.outputs):
             error = InvalidParameter if outputs else UnavailableDevice
             raise error(f"the reply has {len(outputs)} outputs; the model has {len(self.outputs)}")

@@ -41,7 +41,7 @@ class Answer:
             if region is None:
                 reply.outputs.add(**wire.io_tensor_fields(spec, array))
             else:
-                reply.outputs.add(**wire.io_region_fields(spec, array, region))
+                reply.outputs.add(**wire.io_region_fields(spec, array.shape, array.nbytes, region))
         return reply
 
 

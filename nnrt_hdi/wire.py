@@ -166,13 +166,15 @@ def io_tensor_message(spec: TensorSpec, array: Array) -> "model_pb2.IOTensor":
     return model_pb2.IOTensor(**io_tensor_fields(spec, array))
 
 
-def io_region_fields(spec: TensorSpec, array: Array, region: "model_pb2.BufferRegion") -> dict[str, Any]:
+def io_region_fields(
+    spec: TensorSpec, shape: Shape, size_bytes: int, region: "model_pb2.BufferRegion"
+) -> dict[str, Any]:
     """What an IOTensor has whose bytes are at the start of a region of a buffer."""
-    place = {"buffer_id": region.buffer_id, "offset": region.offset, "data_size": array.nbytes}
+    place = {"buffer_id": region.buffer_id, "offset": region.offset, "data_size": size_bytes}
     return {
         "name": spec.name,
         "data_type": number(spec.data_type),
-        "dimensions": array.shape,
+        "dimensions": shape,
         "format": _format_number(spec),
         "data": {"region": place},
     }

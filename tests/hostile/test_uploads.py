@@ -350,7 +350,7 @@ def test_what_is_read_in_place_needs_no_memory(client: RawClient) -> None:
         for _ in range(9):
             client.allocate(1024)
     client.ask("PreparedModel.Run", request)
-    x.data.region.offset = 1  # No processor reads this where it is.
+    request.inputs[0].data.region.offset = 1  # No processor reads this where it is.
     with pytest.raises(OutOfMemory, match="pass this session's limit"):
         client.call("PreparedModel.Run", request)
 
