@@ -167,6 +167,7 @@ class Connection(fork.LockOwner):
         try:
             yield
         except grpc.RpcError as error:
+            error.__traceback__ = None  # The error is the call: in a cycle, it would keep all frames up to the caller's.
             raise self.verdict(error, what, timeout_s, since) from error
         except (grpc.FutureCancelledError, ValueError) as error:  # The call, or its channel, was closed with the line.
             if death := self._sentence(since):
