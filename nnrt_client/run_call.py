@@ -1,7 +1,7 @@
 """A run as it is asked for, however it travels."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nnrt_client.region import Region
 from nnrt_hdi.tensor import Array
@@ -30,11 +30,3 @@ class RunCall:
         self.inputs = inputs
         self.sources = sources or (None,) * len(inputs)
         self.targets = targets
-
-    def request(self) -> Any:
-        """The RunRequest with all of it inline."""
-        return self.signature.request(self.inputs)
-
-    def results(self, reply: Any) -> list[Array]:
-        """The outputs in a RunReply that are inline. Raises the error that it carries instead."""
-        return self.signature.results(reply)

@@ -32,6 +32,7 @@ class Signature:
         self.model_id = model_id
         self._ranges: list[DimRange] | None = None
         self._has_ranges = True
+        self._expected_bytes = [0 if spec.is_dynamic else spec.byte_size for spec in outputs]
 
     def require_alive(self) -> None:
         """Raise UnavailableDevice where the model is gone with its daemon."""
@@ -84,11 +85,31 @@ class Signature:
         """The outputs in a RunReply, which are read-only. Raises the error it carries instead."""
         if reply.HasField("error"):
             raise wire.error_from_detail(reply.error)
-        outputs = [wire.io_array(output) for output in reply.outputs]
-        if len(outputs) != len(self.outputs):
-            error = InvalidParameter if outputs else UnavailableDevice
-            raise error(f"the reply has {len(outputs)} outputs; the model has {len(self.outputs)}")
-        return outputs
+        self.require_result_count(len(reply.outputs))
+        return [
+            wire.array_from_bytes(output.data.inline, self.result_spec(at, output))
+            for at, output in enumerate(reply.outputs)
+        ]
+
+    def result_spec(self, index: int, output: Any) -> TensorSpec:
+        """What an output in a reply is said to be. Raises InvalidParameter where that makes no sense."""
+        declared = self.outputs[index]
+        is_as_declared = output.data_type == declared.data_type and tuple(output.dimensions) == declared.shape
+        return declared if is_as_declared and not declared.is_dynamic else wire.io_spec(output)
+
+    def require_result_count(self, count: int) -> None:
+        """Raise unless a reply has as many outputs as the model gives: UnavailableDevice where it has none."""
+        if count != len(self.outputs):
+            error = InvalidParameter if count else UnavailableDevice
+            raise error(f"the reply has {count} outputs; the model has {len(self.outputs)}")
+
+    def expected_bytes(self, index: int) -> int:
+        """Size of an output, of one that varies the latest that it had; 0 before the first."""
+        return self._expected_bytes[index]
+
+    def expect(self, index: int, size_bytes: int) -> None:
+        """An output has that size now."""
+        self._expected_bytes[index] = size_bytes
 
     def input_ranges(self) -> list[DimRange] | None:
         """Smallest and largest shape of each input, asked once; None where the device does not say.
@@ -163,6 +184,8 @@ def _place(what: str, index: int, spec: TensorSpec) -> str:
 
 
 def _fitting(spec: TensorSpec, index: int, given: ArrayLike) -> Array:
+    if type(given) is np.ndarray and given.shape == spec.shape and given.dtype == spec.numpy_dtype:
+        return given
     try:
         array = np.asarray(given)
         data_type = data_type_of(array.dtype)

@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nnrt_device_service.device import Device, require_input_count, require_output_places, require_room
+from nnrt_device_service.device import Device, require_input_count, require_output_places
 from nnrt_device_service.session import Session
 from nnrt_hdi import wire
 from nnrt_hdi.backend import Cancellation
@@ -33,13 +33,18 @@ class Answer:
 
     def message(self) -> Any:
         """The RunReply, with the outputs that are in no region inline."""
-        reply = prepared_model_pb2.RunReply(times=self._times)
+        reply = prepared_model_pb2.RunReply()
+        self.fill(reply)
+        return reply
+
+    def fill(self, reply: Any) -> None:
+        """The same, into an empty RunReply."""
+        reply.times.CopyFrom(self._times)
         for index, (spec, array) in enumerate(zip(self.specs, self.outputs, strict=True)):
             if (region := self._regions.get(index)) is not None:
                 reply.outputs.append(wire.io_region_message(spec, array.shape, region))
             else:
                 reply.outputs.add(**wire.io_tensor_fields(spec, array))
-        return reply
 
 
 class RunRequests:
@@ -78,9 +83,9 @@ class RunRequests:
             ran = self._device.run(session, request.model_id, inputs, cancellation)
         done = time.perf_counter_ns()
         regions = {
-            index: _into_region(session, place.data.region, ran.outputs[index], index)
+            index: _into_region(session, place.data.region, ran.outputs[index])
             for index, place in enumerate(request.outputs)
-            if place.data.HasField("region")
+            if place.data.HasField("region") and ran.outputs[index].nbytes <= place.data.region.data_size
         }
         times = prepared_model_pb2.RunTimes(
             queued_ns=ran.queued_ns,
@@ -124,8 +129,7 @@ def _room(place: Any) -> int | None:
     return place.region.data_size if place.HasField("region") else None
 
 
-def _into_region(session: Session, region: Any, output: Array, index: int) -> Any:
-    require_room(index, output.nbytes, region.data_size)
-    view = session.buffers.writable_region(region.buffer_id, region.offset, output.nbytes)
-    view[:] = flat_bytes(output)
+def _into_region(session: Session, region: Any, output: Array) -> Any:
+    view = session.buffers.writable_region(region.buffer_id, region.offset, region.data_size)
+    view[: output.nbytes] = flat_bytes(output)
     return region
