@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from nnrt_client.opened_model import Kind, OpenedModel, open_model
+from nnrt_client.opened_model import OpenedModel, open_model
 from nnrt_client.runtime import Runtime
 from nnrt_client.settings import DEVICES_VARIABLE, Settings, addresses_to_ask_for
 
@@ -96,8 +96,5 @@ def runtime_for(device: str | None, settings: Settings) -> Runtime:
 
 
 def opened(model: Path, shapes: Shapes = ()) -> OpenedModel:
-    """The model of a command. The shapes of an offline one are settled; they count for its inputs all the same."""
-    if shapes:
-        found = open_model(model)
-        return found if found.kind is Kind.OFFLINE else open_model(model, dict(shapes))
-    return open_model(model)
+    """The model of a command. An offline one has its shapes; those given count for its inputs all the same."""
+    return open_model(model, dict(shapes), is_offline_shaped=True)

@@ -35,19 +35,19 @@ class OnnxFile:
         self.proto = onnx.ModelProto()
         self.directory: Path | None = None
         if isinstance(source, bytes):
-            data, self.name = source, "the ONNX model"
+            data = source
         elif not isinstance(source, str | PathLike):
             raise InvalidParameter(f"the model is {type(source).__name__}; give a path, or the bytes of a file")
         else:
             path = Path(source)
-            self.directory, self.name = path.parent, repr(os.fspath(source))
-            data = _read(path, self.name, 0, None)
+            self.directory = path.parent
+            data = _read(path, "", 0, None)
         try:
             self.proto.ParseFromString(data)
         except DecodeError as error:
-            raise InvalidFile("it is no ONNX file, or damaged", place=self.name) from error
+            raise InvalidFile("it is no ONNX file, or damaged") from error
         if not self.proto.HasField("graph") or not self.proto.opset_import:
-            raise InvalidFile("it holds no graph; give an ONNX model", place=self.name)
+            raise InvalidFile("it holds no graph; give an ONNX model")
 
     def value(self, model: Model, tensor: TensorProto) -> Value:
         """A constant, whose elements are read when they are needed. Refuses data types that NNRt doesn't have."""

@@ -108,9 +108,7 @@ def lstm(
     states = []
     for state in (initial_h, initial_c):
         if state is None:
-            if not isinstance(batch, int):
-                refuse("its batch is known only in a run, and no initial state is given; fix the batch")
-            state = call.full((directions, batch, hidden), 0, x.dtype)
+            state = _zero_state(call, x, directions, hidden)
         elif layout:
             state = call.transpose(state, [1, 0, 2])
         states.append(state)
@@ -135,6 +133,16 @@ def lstm(
         y = call.transpose(y, [2, 0, 1, 3])
         last_h, last_c = (call.transpose(state, [1, 0, 2]) for state in (last_h, last_c))
     return y, last_h, last_c
+
+
+def _zero_state(call: Call, x: Value, directions: int, hidden: int) -> Value:
+    """Zeros for each direction and each sequence of x; where only the run knows how many these are, it makes them."""
+    dims = (directions, x.dims[1], hidden)
+    if isinstance(x.dims[1], int):
+        return call.full(dims, 0, x.dtype)
+    batch = call.reshape(call.size(x, 1), (1,))
+    shape = call.apply(OperationType.CONCAT, np.array([directions]), batch, np.array([hidden]), axis=0)
+    return call.apply(OperationType.FILL, call.number(0, x.dtype), shape, dims=dims)
 
 
 def _are_full(lengths: Value, steps: object) -> bool:

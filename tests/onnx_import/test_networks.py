@@ -98,10 +98,11 @@ def test_transformer_block_of_any_batch_and_length(each_runtime: Runtime) -> Non
         np.testing.assert_allclose(y, run_onnxruntime(proto, feeds)[0], rtol=1e-4, atol=1e-5)
 
 
-def test_lstm_in_both_directions(each_runtime: Runtime) -> None:
+@pytest.mark.parametrize("shape", [(5, 2, 3), ("steps", "batch", 3)], ids=str)
+def test_lstm_in_both_directions(each_runtime: Runtime, shape: tuple[int | str, ...]) -> None:
     rng = np.random.default_rng(3)
     g = Graph()
-    x = g.input("x", [5, 2, 3])
+    x = g.input("x", shape)
     w, r = (g.constant(rng.normal(size=(2, 16, size)).astype("f4")) for size in (3, 4))
     y, h, c = g.op(
         "LSTM",
