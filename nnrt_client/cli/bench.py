@@ -14,11 +14,12 @@ from nnrt_client.cli.closed_loop import WINDOWS, ClosedLoop, Measurement, Rule
 from nnrt_client.cli.inputs import gathered
 from nnrt_client.cli.options import (
     POSITIVE,
+    Building,
     Shapes,
     build_timeout_option,
+    building_options,
     cache_option,
     device_option,
-    float16_option,
     input_option,
     json_option,
     model_argument,
@@ -81,7 +82,7 @@ class _Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # Generi
 )
 @click.option("--csv", "csv_file", type=click.Path(path_type=Path), help="Write the table as CSV.")
 @click.option("--html", "html_file", type=click.Path(path_type=Path), help="Write a page with plots.")
-@float16_option
+@building_options
 @cache_option
 @build_timeout_option
 @json_option
@@ -99,7 +100,7 @@ def bench(
     run_timeout: float,
     csv_file: Path | None,
     html_file: Path | None,
-    float16: bool,
+    building: Building,
     cache: bool,
     timeout: float,
     as_json: bool,
@@ -111,11 +112,13 @@ def bench(
     """
     rule = Rule(window, max_windows, stability / 100, percentile)
     with runtime_for(device, Settings(build_timeout_s=timeout)) as runtime:
+        for file in filter(None, (csv_file, html_file)):
+            container.require_place(file)
         found = opened(model, shapes)
+        inputs = gathered(found.inputs, given, dict(shapes), seed)
         with build_bar() as progress:
-            session = load(found, device, runtime=runtime, cache=cache, progress=progress, float16=float16)
+            session = load(found, device, runtime=runtime, cache=cache, progress=progress, **building)
         with session:
-            inputs = gathered(session, given, dict(shapes), seed)
             with step_bar(max_windows * len(concurrency)) as steps:
                 measured = []
                 for runs in concurrency:

@@ -11,10 +11,11 @@ import click
 from nnrt_client.cli.difference import Difference, Tolerance, difference, first_difference
 from nnrt_client.cli.inputs import gathered
 from nnrt_client.cli.options import (
+    Building,
     Shapes,
     build_timeout_option,
+    building_options,
     device_option,
-    float16_option,
     input_option,
     json_option,
     model_argument,
@@ -25,6 +26,7 @@ from nnrt_client.cli.options import (
 )
 from nnrt_client.cli.printing import build_bar, print_json, print_line, print_table
 from nnrt_client.device import Device
+from nnrt_client.model import Model
 from nnrt_client.opened_model import OpenedModel
 from nnrt_client.session import load
 from nnrt_client.settings import Settings
@@ -41,7 +43,7 @@ _NOT_NEGATIVE = click.FloatRange(min=0)
 @seed_option
 @click.option("--rtol", type=_NOT_NEGATIVE, default=1e-3, show_default=True, help="Relative tolerance.")
 @click.option("--atol", type=_NOT_NEGATIVE, default=1e-5, show_default=True, help="Absolute tolerance.")
-@float16_option
+@building_options
 @build_timeout_option
 @json_option
 def compare(
@@ -52,7 +54,7 @@ def compare(
     seed: int,
     rtol: float,
     atol: float,
-    float16: bool,
+    building: Building,
     timeout: float,
     as_json: bool,
 ) -> None:
@@ -67,15 +69,16 @@ def compare(
     with ExitStack() as stack:
         runtimes = [stack.enter_context(runtime_for(device, settings)) for device in devices]
         found = opened(model, shapes)
+        arrays = gathered(found.inputs, given, dict(shapes), seed)
         asked = [runtime.device(device) for runtime, device in zip(runtimes, devices, strict=True)]
-        outputs, arrays = _outputs(found, asked, given, dict(shapes), seed, float16)
+        outputs = [_outputs(found, device, arrays, building) for device in asked]
         tolerance = Tolerance(rtol, atol)
         compared = {name: difference(outputs[0][name], outputs[1][name], tolerance) for name in outputs[0]}
         differs = any(one.count for one in compared.values())
         first = None
         if differs and found.graph is not None:
             with build_bar("looking for the operator:") as progress:
-                run = [partial(_run, device, float16) for device in asked]
+                run = [partial(_run, device, building) for device in asked]
                 first = first_difference(found.graph, run, _limit(asked), list(arrays.values()), tolerance, progress)
     if as_json:
         _print_json(asked, compared, first)
@@ -86,27 +89,17 @@ def compare(
 
 
 def _outputs(
-    found: OpenedModel,
-    asked: list[Device],
-    given: tuple[str, ...],
-    shapes: Mapping[str, tuple[int, ...]],
-    seed: int,
-    float16: bool,
-) -> tuple[list[dict[str, Array]], dict[str, Array]]:
-    """What the devices make of the same inputs, and those."""
-    outputs: list[dict[str, Array]] = []
-    arrays: dict[str, Array] = {}
-    for device in asked:
-        with build_bar(f"{device.name}:") as progress:
-            session = load(found, device, cache=False, progress=progress, float16=float16)
-        with session:
-            arrays = arrays or gathered(session, given, shapes, seed)
-            outputs.append(session.run(arrays))
-    return outputs, arrays
+    found: OpenedModel, device: Device, arrays: Mapping[str, Array], building: Building
+) -> Mapping[str, Array]:
+    """What a device makes of these inputs."""
+    with build_bar(f"{device.name}:") as progress:
+        session = load(found, device, cache=False, progress=progress, **building)
+    with session:
+        return session.run(arrays)
 
 
-def _run(device: Device, float16: bool, model: Any, arrays: list[Array]) -> list[Array]:
-    with load(model, device, cache=False, float16=float16) as session:
+def _run(device: Device, building: Building, model: Model, arrays: list[Array]) -> list[Array]:
+    with load(model, device, cache=False, **building) as session:
         return list(session.run(arrays).values())
 
 

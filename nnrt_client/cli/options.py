@@ -2,14 +2,16 @@
 
 import re
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 import click
 
 from nnrt_client.opened_model import OpenedModel, open_model
 from nnrt_client.runtime import Runtime
 from nnrt_client.settings import DEVICES_VARIABLE, Settings, addresses_to_ask_for
+from nnrt_hdi.enums import PerformanceMode
 
 _SHAPE = re.compile(r"\d+(,\d+)*")
 
@@ -70,11 +72,44 @@ input_option = click.option(
 build_timeout_option = click.option(
     "--timeout", type=POSITIVE, default=600.0, show_default=True, help="Seconds that compiling may take."
 )
-float16_option = click.option("--float16", is_flag=True, help="Compute in half precision.")
 cache_option = click.option(
     "--cache/--no-cache", default=True, show_default=True, help="Keep the compiled model for the next time."
 )
 seed_option = click.option("--seed", default=0, show_default=True, help="Seed of the random numbers in other inputs.")
+
+
+class Building(TypedDict):
+    """How a model is compiled, as `load` takes it."""
+
+    float16: bool
+    performance_mode: PerformanceMode
+    extensions: dict[str, bytes]
+
+
+def building_options(command: Callable[..., None]) -> Callable[..., None]:
+    """How a model is compiled; the command gets all of that as `building`."""
+
+    @click.option("--float16", is_flag=True, help="Compute in half precision.")
+    @click.option(
+        "--performance-mode",
+        "mode",
+        type=click.Choice([mode.name for mode in PerformanceMode], case_sensitive=False),
+        help="What to trade speed against.",
+    )
+    @click.option("--extension", "pairs", type=Extension(), multiple=True, help="For the backend. May be repeated.")
+    @wraps(command)
+    def bundled(*, float16: bool, mode: str | None, pairs: tuple[tuple[str, bytes], ...], **others: Any) -> None:
+        extensions = dict(pairs)
+        if len(extensions) < len(pairs):
+            raise click.UsageError(f"--extension names {', '.join(name for name, _ in pairs)}; give each once")
+        building = Building(
+            float16=float16,
+            performance_mode=PerformanceMode[mode] if mode else PerformanceMode.NONE,
+            extensions=extensions,
+        )
+        command(building=building, **others)
+
+    return bundled
 
 
 def device_option(*, required: bool = False, multiple: bool = False) -> Callable[[CommandT], CommandT]:

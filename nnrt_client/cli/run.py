@@ -13,11 +13,12 @@ from typing_extensions import Buffer
 
 from nnrt_client.cli.inputs import gathered
 from nnrt_client.cli.options import (
+    Building,
     Shapes,
     build_timeout_option,
+    building_options,
     cache_option,
     device_option,
-    float16_option,
     input_option,
     json_option,
     model_argument,
@@ -41,7 +42,7 @@ _LONGEST_FILE_NAME = 100
 @input_option
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Directory for one .npy file per output.")
 @shape_option
-@float16_option
+@building_options
 @cache_option
 @build_timeout_option
 @json_option
@@ -51,7 +52,7 @@ def run(
     given: tuple[str, ...],
     output: Path | None,
     shapes: Shapes,
-    float16: bool,
+    building: Building,
     cache: bool,
     timeout: float,
     as_json: bool,
@@ -61,11 +62,13 @@ def run(
     A PNG becomes UINT8 0..255 or real numbers 0..1, in the layout of the input; its size must be that of the input.
     """
     with runtime_for(device, Settings(build_timeout_s=timeout)) as runtime:
+        if output:
+            container.require_place(output / "array.npy" if output.exists() else output)
         found = opened(model, shapes)
+        arrays = gathered(found.inputs, given)
         with build_bar() as progress:
-            session = load(found, device, runtime=runtime, cache=cache, progress=progress, float16=float16)
+            session = load(found, device, runtime=runtime, cache=cache, progress=progress, **building)
         with session:
-            arrays = gathered(session, given)
             started = time.monotonic()
             outputs = session.run(arrays)
             seconds = time.monotonic() - started
