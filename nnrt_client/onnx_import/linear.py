@@ -4,6 +4,7 @@ import numpy as np
 
 from nnrt_client.enums import OperationType
 from nnrt_client.onnx_import.call import Call
+from nnrt_client.onnx_import.einsum import Term, in_order, letters_of, multiplied, summed
 from nnrt_client.onnx_import.operator import onnx_operator, refuse
 from nnrt_client.onnx_import.value import Value
 
@@ -54,6 +55,21 @@ def gemm(
     if beta != 1:
         c = call.apply(OperationType.MUL, c, call.number(beta, a.dtype))
     return call.apply(OperationType.ADD, y, c, activation=call.activation())
+
+
+@onnx_operator("Einsum", since=12)
+def einsum(call: Call, *operands: Value, equation: str) -> Value:
+    """MATMUL of two operands after another, between TRANSPOSE and RESHAPE as far as the equation asks for them.
+
+    REDUCE_SUM over letters that only one operand has. Not mapped: diagonals.
+    """
+    letters, output = letters_of(equation, [operand.rank for operand in operands])
+    terms = [Term(value, one) for value, one in zip(operands, letters, strict=True)]
+    result = terms.pop(0)
+    while terms:
+        kept = {*output, *"".join(term.letters for term in terms[1:])}
+        result = multiplied(call, result, terms.pop(0), kept)
+    return in_order(call, summed(call, result, output), output)
 
 
 def _turned(call: Call, weight: Value) -> Value:
