@@ -42,6 +42,7 @@ class OnnxFile:
             path = Path(source)
             self.directory = path.parent
             data = _read(path, "", 0, None)
+        self.size_bytes = len(data)
         try:
             self.proto.ParseFromString(data)
         except DecodeError as error:
@@ -61,9 +62,7 @@ class OnnxFile:
         size_bytes = math.prod(shape) * dtype.itemsize
         if tensor.data_location == TensorProto.EXTERNAL:
             return constant_value(model, lambda: self._external(tensor, dtype, size_bytes), (dtype, shape))
-        if tensor.HasField("raw_data") and len(tensor.raw_data) != size_bytes:
-            raise InvalidFile(f"it has {len(tensor.raw_data)} bytes; {size_bytes} make up its shape", place=place)
-        return constant_value(model, lambda: _elements(tensor, dtype, place), (dtype, shape))
+        return constant_value(model, lambda: _elements(tensor, dtype, size_bytes, place), (dtype, shape))
 
     def array(self, model: Model, tensor: TensorProto) -> Array:
         """The elements of a tensor that is an attribute."""
@@ -152,10 +151,13 @@ def _read(path: Path, place: str, offset: int, size_bytes: int | None) -> bytes:
         raise kind(error.strerror or str(error), place=place) from error
 
 
-def _elements(tensor: TensorProto, dtype: np.dtype[Any], place: str) -> Array:
+def _elements(tensor: TensorProto, dtype: np.dtype[Any], size_bytes: int, place: str) -> Array:
     """The elements: a view of the bytes, which nobody else has, or decoded from protobuf's numbers."""
     if tensor.HasField("raw_data"):
-        return _viewed(tensor.raw_data, dtype).reshape(tuple(tensor.dims))
+        data = tensor.raw_data  # Each time that it is asked for it is copied.
+        if len(data) != size_bytes:
+            raise InvalidFile(f"it has {len(data)} bytes; {size_bytes} make up its shape", place=place)
+        return _viewed(data, dtype).reshape(tuple(tensor.dims))
     try:
         array = np.asarray(numpy_helper.to_array(tensor), dtype)
     except (ValueError, TypeError, OverflowError) as error:

@@ -46,7 +46,7 @@ class Importer:
         self.functions = local_functions(file.proto)
         self._declared = {info.name: info for info in file.proto.graph.value_info}
         self._count = 0
-        self._room = _FREE_BYTES + _TIMES * file.proto.ByteSize()
+        self._room = _FREE_BYTES + _TIMES * file.size_bytes
 
     def run(self) -> Model:
         """The finished model. Raises Unsupported, which lists every node that can't be imported."""
