@@ -76,7 +76,10 @@ def open_model(source: Source, shapes: Shapes | None = None, *, is_offline_shape
     InvalidParameter for shapes that don't fit, Unsupported for what can't be imported.
     """
     if not isinstance(source, str | os.PathLike):
-        view = memoryview(source)
+        try:
+            view = memoryview(source)
+        except TypeError as error:
+            raise InvalidParameter(f"the model is {source!r:.80}; give a path, or the bytes of a file") from error
         if _is_onnx(view[:_HEAD_BYTES].tobytes()):
             return _imported(source if isinstance(source, bytes) else view.tobytes(), view.nbytes, shapes)
         return _of_container(view, view.nbytes, shapes, is_offline_shaped)

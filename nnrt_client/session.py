@@ -29,7 +29,7 @@ from nnrt_client.opened_model import OpenedModel, Shapes, Source, open_model, wi
 from nnrt_client.options import Options
 from nnrt_client.runtime import Runtime
 from nnrt_client.settings import Settings, addresses_to_ask_for
-from nnrt_client.signature import Inputs
+from nnrt_client.signature import Inputs, listed
 from nnrt_client.tensor import Tensor
 from nnrt_client.tensor_desc import TensorDesc
 from nnrt_hdi.enums import PerformanceMode, Priority
@@ -170,7 +170,7 @@ class Session:
     def _in_order(self, inputs: Inputs) -> list[Any]:
         """The inputs in the model's order. Numbers that are no arrays yet get its data types."""
         if not isinstance(inputs, Mapping):
-            given = list(inputs)
+            given = listed(inputs)
         elif set(inputs) == set(self._inputs):
             given = [inputs[name] for name in self._inputs]
         else:
