@@ -99,7 +99,7 @@ class OnnxFile:
             raise InvalidPath(f"{location!r} is no path", place=place) from error
         if not location or path == directory or not path.is_relative_to(directory):
             raise InvalidPath(f"{location!r} is not a file in the directory of the model", place=place)
-        data = _read(path, place, offset, size_bytes)
+        data = _read(path, f"{place}, {location!r}", offset, size_bytes)
         if len(data) != size_bytes:
             raise InvalidFile(f"{location!r} ends before the {size_bytes} bytes from {offset} on", place=place)
         return _viewed(data, dtype).reshape(tuple(tensor.dims))
