@@ -12,6 +12,7 @@ from nnrt_client.cli.difference import Difference, Tolerance, difference, first_
 from nnrt_client.cli.inputs import gathered
 from nnrt_client.cli.options import (
     Building,
+    Number,
     Shapes,
     build_timeout_option,
     building_options,
@@ -20,6 +21,7 @@ from nnrt_client.cli.options import (
     json_option,
     model_argument,
     opened,
+    run_timeout_option,
     runtime_for,
     seed_option,
     shape_option,
@@ -32,7 +34,7 @@ from nnrt_client.session import load
 from nnrt_client.settings import Settings
 from nnrt_hdi.tensor import Array
 
-_NOT_NEGATIVE = click.FloatRange(min=0)
+_NOT_NEGATIVE = Number(min=0)
 
 
 @click.command()
@@ -45,6 +47,7 @@ _NOT_NEGATIVE = click.FloatRange(min=0)
 @click.option("--atol", type=_NOT_NEGATIVE, default=1e-5, show_default=True, help="Absolute tolerance.")
 @building_options
 @build_timeout_option
+@run_timeout_option(600.0)
 @json_option
 def compare(
     model: Path,
@@ -56,6 +59,7 @@ def compare(
     atol: float,
     building: Building,
     timeout: float,
+    run_timeout_ms: int,
     as_json: bool,
 ) -> None:
     """Run MODEL on two devices with the same inputs, and name the first operator whose result differs.
@@ -71,14 +75,14 @@ def compare(
         found = opened(model, shapes)
         arrays = gathered(found.inputs, given, dict(shapes), seed)
         asked = [runtime.device(device) for runtime, device in zip(runtimes, devices, strict=True)]
-        outputs = [_outputs(found, device, arrays, building) for device in asked]
+        outputs = [_outputs(found, device, arrays, building, run_timeout_ms) for device in asked]
         tolerance = Tolerance(rtol, atol)
         compared = {name: difference(outputs[0][name], outputs[1][name], tolerance) for name in outputs[0]}
         differs = any(one.count for one in compared.values())
         first = None
         if differs and found.graph is not None:
             with build_bar("looking for the operator:") as progress:
-                run = [partial(_run, device, building) for device in asked]
+                run = [partial(_run, device, building, run_timeout_ms) for device in asked]
                 first = first_difference(found.graph, run, _limit(asked), list(arrays.values()), tolerance, progress)
     if as_json:
         _print_json(asked, compared, first)
@@ -89,18 +93,18 @@ def compare(
 
 
 def _outputs(
-    found: OpenedModel, device: Device, arrays: Mapping[str, Array], building: Building
+    found: OpenedModel, device: Device, arrays: Mapping[str, Array], building: Building, timeout_ms: int
 ) -> Mapping[str, Array]:
     """What a device makes of these inputs."""
     with build_bar(f"{device.name}:") as progress:
         session = load(found, device, cache=False, progress=progress, **building)
     with session:
-        return session.run(arrays)
+        return session.run(arrays, timeout_ms=timeout_ms)
 
 
-def _run(device: Device, building: Building, model: Model, arrays: list[Array]) -> list[Array]:
+def _run(device: Device, building: Building, timeout_ms: int, model: Model, arrays: list[Array]) -> list[Array]:
     with load(model, device, cache=False, **building) as session:
-        return list(session.run(arrays).values())
+        return list(session.run(arrays, timeout_ms=timeout_ms).values())
 
 
 def _limit(asked: list[Device]) -> int:

@@ -1,5 +1,6 @@
 """Arguments and options that several commands have."""
 
+import math
 import re
 from collections.abc import Callable
 from functools import wraps
@@ -17,6 +18,16 @@ _SHAPE = re.compile(r"\d+(,\d+)*")
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+class Number(click.FloatRange):
+    """A number in a range: neither `nan`, which is in every one, nor `inf`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is no finite number.", param, ctx)
+        return number
 
 
 class Named(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # Generic from click 8.4 on.
@@ -55,7 +66,7 @@ class Shape(Named):
         return name, tuple(int(dim) for dim in given.split(","))
 
 
-POSITIVE = click.FloatRange(min=0, min_open=True)
+POSITIVE = Number(min=0, min_open=True)
 
 model_argument = click.argument("model", type=click.Path(path_type=Path))
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -76,6 +87,19 @@ cache_option = click.option(
     "--cache/--no-cache", default=True, show_default=True, help="Keep the compiled model for the next time."
 )
 seed_option = click.option("--seed", default=0, show_default=True, help="Seed of the random numbers in other inputs.")
+
+
+def run_timeout_option(seconds: float) -> Callable[[CommandT], CommandT]:
+    """How long a run may take, as `run_timeout_ms`."""
+    return click.option(
+        "--run-timeout",
+        "run_timeout_ms",
+        type=POSITIVE,
+        default=seconds,
+        show_default=True,
+        callback=lambda _, __, given: int(given * 1e3) or 1,
+        help="Seconds after which a run has failed.",
+    )
 
 
 class Building(TypedDict):

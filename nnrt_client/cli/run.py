@@ -23,6 +23,7 @@ from nnrt_client.cli.options import (
     json_option,
     model_argument,
     opened,
+    run_timeout_option,
     runtime_for,
     shape_option,
 )
@@ -45,6 +46,7 @@ _LONGEST_FILE_NAME = 100
 @building_options
 @cache_option
 @build_timeout_option
+@run_timeout_option(600.0)
 @json_option
 def run(
     model: Path,
@@ -55,6 +57,7 @@ def run(
     building: Building,
     cache: bool,
     timeout: float,
+    run_timeout_ms: int,
     as_json: bool,
 ) -> None:
     """Run MODEL once, and say what comes out; with --output keep it.
@@ -70,7 +73,7 @@ def run(
             session = load(found, device, runtime=runtime, cache=cache, progress=progress, **building)
         with session:
             started = time.monotonic()
-            outputs = session.run(arrays)
+            outputs = session.run(arrays, timeout_ms=run_timeout_ms)
             seconds = time.monotonic() - started
             files = _written(output, outputs) if output else {}
             rows = [_summary(name, array, files.get(name)) for name, array in outputs.items()]

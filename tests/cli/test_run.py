@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from networks import convolution_model, identity_model
 
@@ -138,6 +139,14 @@ def test_how_it_is_compiled(shared_daemon: DaemonProcess, conv: Path, images: Pa
     assert "does not have the capability performance_mode" in refused(1, *command, "--performance-mode", "extreme")
     assert "--extension names x, x; give each once" in refused(2, *command, "--extension", "x=1", "--extension", "x=2")
     assert nnrt(*command, "--float16").exit_code == 0
+
+
+def test_a_run_that_takes_too_long(start_daemon: StartDaemon, tmp_path: Path) -> None:
+    path = saved(identity_model(), tmp_path / "identity")
+    np.save(tmp_path / "x.npy", np.ones(1, np.float32))
+    command = ("run", path, "--device", start_daemon("--backend", "slow").address, "--input", tmp_path / "x.npy")
+    assert "the run took longer than 100 ms" in refused(1, *command, "--run-timeout", "0.1")
+    assert "'nan' is no finite number" in refused(2, *command, "--run-timeout", "nan")
 
 
 def test_an_output_that_can_not_be_written(conv: Path, images: Path, tmp_path: Path) -> None:
