@@ -145,7 +145,7 @@ def test_a_run_that_takes_too_long(start_daemon: StartDaemon, tmp_path: Path) ->
     path = saved(identity_model(), tmp_path / "identity")
     np.save(tmp_path / "x.npy", np.ones(1, np.float32))
     command = ("run", path, "--device", start_daemon("--backend", "slow").address, "--input", tmp_path / "x.npy")
-    assert "the run took longer than 100 ms" in refused(1, *command, "--run-timeout", "0.1")
+    assert "the run took longer than" in refused(1, *command, "--run-timeout", "0.1")
     assert "'nan' is no finite number" in refused(2, *command, "--run-timeout", "nan")
 
 
