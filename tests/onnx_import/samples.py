@@ -227,6 +227,15 @@ SAMPLES = [
     _sample("DequantizeLinear", 13, _ints(2, 3, dtype="u1"), *_QUANT, constant=(1, 2)),
     _sample("MatMulInteger", 10, *_MATRICES, np.uint8(9), constant=(2,)),
     _sample("ConvInteger", 10, *_IMAGES, np.uint8(3), constant=(2,)),
+    _sample("ConvInteger", 10, *_IMAGES, np.uint8(3), constant=(1, 2)),
+    # Of so many channels that FLOAT32 does not hold the sums.
+    _sample(
+        "ConvInteger",
+        10,
+        _ints(1, 64, 4, 4, high=256, dtype="u1"),
+        _ints(2, 64, 3, 3, high=256, dtype="u1"),
+        constant=(1,),
+    ),
     _sample(
         "QLinearMatMul",
         10,

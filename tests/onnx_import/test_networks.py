@@ -195,3 +195,18 @@ def test_qlinear_operators(each_runtime: Runtime) -> None:
     (theirs,) = run_onnxruntime(proto, feeds)
     assert np.abs(mine - theirs).max() <= 0.2 + 1e-6
     assert (np.abs(mine - theirs) > 1e-5).mean() < 0.05
+
+
+def test_sums_of_integers_are_exact(each_runtime: Runtime) -> None:
+    """Those of 576 products are above 2^24, from where on FLOAT32 has even numbers only."""
+    rng = np.random.default_rng(7)
+    g = Graph()
+    x = g.input("x", [1, 64, 5, 5], np.uint8)
+    weight, bound = rng.integers(200, 256, (2, 64, 3, 3), np.uint8), 1 << 24
+    proto = g.model(g.op("ConvInteger", x, g.constant(weight)))
+    feeds = {"x": rng.integers(200, 256, (1, 64, 5, 5), np.uint8)}
+    (mine,) = through_a_daemon(from_onnx(proto.SerializeToString()), each_runtime, feeds)
+    (theirs,) = run_onnxruntime(proto, feeds)
+    assert theirs.min() > bound
+    assert (theirs % 2).any()
+    np.testing.assert_array_equal(mine, theirs)
