@@ -83,7 +83,10 @@ def _loaded(path: Path) -> dict[str, Array]:
     with path.open("rb") as file:
         head = file.read(len(_BEGINNINGS[0]))
     if not head.startswith(_BEGINNINGS):  # numpy would speak of pickles.
-        raise InvalidFile(f"it is no array file, or damaged: it begins with {head!r}", place=f"{path}")
+        raise InvalidFile(
+            f"it is no array file, or damaged: it begins with {head!r}; give an .npy, .npz or .png file",
+            place=f"{path}",
+        )
     try:
         # Mapped, so that memory is taken only for what is really there.
         loaded: Any = np.load(path, mmap_mode="r", allow_pickle=False)
