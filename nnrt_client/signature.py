@@ -20,6 +20,16 @@ ItemT = TypeVar("ItemT")
 Inputs = Sequence[ArrayLike | Tensor] | Mapping[str, ArrayLike | Tensor]
 
 
+def listed(inputs: Iterable[ArrayLike | Tensor]) -> list[Any]:
+    """Inputs that are not given by name. Raises InvalidParameter for what is no sequence of them, as one array is."""
+    if isinstance(inputs, np.ndarray):
+        one = f"{inputs.dtype.name}{format_shape(inputs.shape)}"
+        raise InvalidParameter(f"inputs are one array, {one}; give a sequence of arrays, or a mapping by name")
+    if not isinstance(inputs, Iterable):
+        raise InvalidParameter(f"inputs are {inputs!r}; give a sequence of arrays, or a mapping by name")
+    return list(inputs)
+
+
 class Signature:
     """The inputs and outputs of a compiled model, as runs are checked against them and travel."""
 
@@ -40,11 +50,7 @@ class Signature:
 
     def in_order(self, inputs: Inputs) -> list[Any]:
         """As many inputs as the model takes, in its order. Raises InvalidParameter."""
-        if inputs is None:
-            raise InvalidParameter("inputs are None; give a sequence of arrays, or a mapping by name")
-        if not isinstance(inputs, Iterable):
-            raise InvalidParameter(f"inputs are {inputs!r}; give a sequence of them, or a mapping by name")
-        given = self._by_name(inputs) if isinstance(inputs, Mapping) else list(inputs)
+        given = self._by_name(inputs) if isinstance(inputs, Mapping) else listed(inputs)
         if len(given) != len(self.inputs):
             raise InvalidParameter(f"{len(given)} inputs were given; the model takes {len(self.inputs)}")
         return given
