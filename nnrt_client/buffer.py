@@ -92,9 +92,8 @@ def sent_fields(spec: TensorSpec, given: Elements) -> dict[str, Any]:
     return wire.io_tensor_fields(spec, given)
 
 
-def received(output: Any) -> Elements:
+def received(spec: TensorSpec, output: Any) -> Elements:
     """An output as a RunReply gives it."""
     if output.data.HasField("region"):
-        spec = wire.io_spec(output)
         return Stored(spec.numpy_dtype, spec.shape, spec.byte_size, output.data.region)
-    return wire.io_array(output)
+    return wire.array_from_bytes(output.data.inline, spec)

@@ -1,11 +1,10 @@
 """A run as it is asked for, however it travels."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from nnrt_client.buffer import Buffer, Elements, Stored
+from nnrt_client.buffer import Buffer, Elements
 from nnrt_client.region import Region
-from nnrt_hdi.errors import OperationFailed
 
 if TYPE_CHECKING:  # Signatures know Tensors, and those the devices whose runs these are.
     from nnrt_client.signature import Signature
@@ -34,27 +33,8 @@ class RunCall:
         self.sources = sources or (None,) * len(inputs)
         self.targets = targets
 
-    def request(self) -> Any:
-        """The RunRequest with all of it inline that is in this process."""
-        request = self.signature.request(self.inputs)
-        if buffers := self._buffers():
-            for target in self.targets or ():
-                request.outputs.add(data={"region": target.place} if isinstance(target, Buffer) else None)
-            for buffer in buffers:  # What is there may be lost from now on.
-                buffer.is_written = False
-        return request
-
-    def results(self, reply: Any) -> list[Elements]:
-        """The outputs in a RunReply: those that are inline, and what is known of the others. Raises the error that it
-        carries instead."""
-        results = self.signature.results(reply)
-        targets = self.targets or (None,) * len(results)
-        for at, (result, target) in enumerate(zip(results, targets, strict=True)):
-            if isinstance(result, Stored) != isinstance(target, Buffer):
-                raise OperationFailed("the device put it elsewhere", place=self.signature.output_place(at))
-        for buffer in self._buffers():
-            buffer.is_written = True
-        return results
-
-    def _buffers(self) -> list[Buffer]:
-        return [target for target in self.targets or () if isinstance(target, Buffer)]
+    def begin(self) -> None:
+        """The run is about to be sent: what is in the buffers that it writes may be lost from now on."""
+        for target in self.targets or ():
+            if isinstance(target, Buffer):
+                target.is_written = False

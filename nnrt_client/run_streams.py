@@ -14,7 +14,6 @@ import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import partial
-from itertools import count
 from typing import Any
 
 import grpc
@@ -53,21 +52,36 @@ class PendingRun:
         self.timeout_ms = timeout_ms
         self.deadline = math.inf if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         self.future: Future[Any] = Future()
-        self.stream: _RunStream | None = None
+        self.owner: RunStreams | None = None
+        self.stream: RunStream | None = None
+        # Why it ends, once nobody wants its outputs any more, though it has not ended yet.
+        self.given_up: NnrtError | None = None
         self._decode = decode
         self._once = threading.Lock()
 
-    def end(self, outputs: Callable[[], list[Elements]]) -> None:
-        """Hand over the outputs, or why there are none, unless the run has already ended."""
-        if self._is_ours_to_end():
+    def read(self) -> None:
+        """Let the calling thread do what it can for the run, which it waits for."""
+
+    def abandon(self, error: NnrtError) -> None:
+        """End it, see `RunStreams.abandon`."""
+        if self.owner is not None:
+            self.owner.abandon(self, error)
+
+    def results(self, reply: Any) -> list[Elements]:
+        """The outputs in a RunReply. Raises the error that it carries instead."""
+        return self.call.signature.results(reply)
+
+    def end(self, reply: Any) -> None:
+        """Hand over what the reply holds, unless the run has already ended."""
+        if self.given_up is not None:
+            self.fail(self.given_up)
+        elif self._is_ours_to_end():
             try:
-                result = self._decode(outputs())
+                result = self._decode(self.results(reply))
             except Exception as error:
                 self.future.set_exception(error)
-                del (
-                    self,
-                    outputs,
-                )  # The error knows this frame: in a cycle, tensors would stay in memory until it is looked for.
+                # The error knows this frame: in a cycle, tensors would stay in memory until it is looked for.
+                del self, reply
             else:
                 self.future.set_result(result)
 
@@ -75,6 +89,11 @@ class PendingRun:
         """Hand over the error, unless the run has already ended."""
         if self._is_ours_to_end():
             self.future.set_exception(error)
+
+    @property
+    def remaining_ms(self) -> int | None:
+        """What is left of its time, for the daemon; None without a limit."""
+        return None if self.timeout_ms is None else max(int((self.deadline - time.monotonic()) * 1000), 1)
 
     def fail_in_child(self, error: NnrtError) -> None:
         """The same after a fork, whoever held the future's lock before. Its callbacks are the parent's."""
@@ -96,12 +115,12 @@ class RunStreams(LockOwner):
     which fetch the replies when the connection is found again.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, limit: int | None = None) -> None:
+        """At most so many streams; without a limit, as many as the daemon allows beside uploads."""
         self._connection = connection
-        self._limit = max(connection.welcome.limits.session_streams - _RESERVED_STREAMS, 1)
-        self._run_ids = count(1)
-        self._idle: list[_RunStream] = []
-        self._open: set[_RunStream] = set()
+        self._limit = limit or max(connection.welcome.limits.session_streams - _RESERVED_STREAMS, 1)
+        self._idle: list[RunStream] = []
+        self._open: set[RunStream] = set()
         self._readers: set[threading.Thread] = set()
         self._waiting: WaitingRuns[PendingRun] = WaitingRuns()
         self._death: NnrtError | None = None
@@ -130,16 +149,19 @@ class RunStreams(LockOwner):
         self, call: RunCall, decode: Decode, timeout_ms: int | None = None, priority: Priority = Priority.NONE
     ) -> PendingRun:
         """Start a run, or queue it until a stream is free. Raises the error of a session that is over."""
-        run = PendingRun(next(self._run_ids), call, decode, timeout_ms, priority)
+        run = PendingRun(self._connection.next_run_id(), call, decode, timeout_ms, priority)
+        self._begin(run)
+        return run
+
+    def _begin(self, run: PendingRun) -> None:
+        run.owner = self
         with self._changed:
             if self._death is not None:
                 raise self._death.copy()
             self._place(run)
-            if run.deadline < self._watch_wakes_at:
-                self._wake_watch(run.deadline)
+            self._watch_until(run.deadline)
         # Not the run itself: in a cycle of run and future, results would stay in memory until they are looked for.
         run.future.add_done_callback(partial(self._abandon_cancelled, weakref.ref(run)))
-        return run
 
     def abandon(self, run: PendingRun, error: NnrtError) -> None:
         """End a run now, wherever it is. The daemon stops it too, and a late result goes nowhere."""
@@ -159,7 +181,7 @@ class RunStreams(LockOwner):
         if run is not None and future.cancelled():
             self.abandon(run, OperationFailed("the run was cancelled"))
 
-    def finished(self, stream: "_RunStream") -> PendingRun | None:
+    def finished(self, stream: "RunStream") -> PendingRun | None:
         """The stream's run has its reply: which run that was, while the stream goes on with the next one."""
         with self._changed:
             run, stream.run = stream.run, None
@@ -167,13 +189,13 @@ class RunStreams(LockOwner):
                 self._next(stream)
         return run
 
-    def broken(self, stream: "_RunStream") -> None:
+    def broken(self, stream: "RunStream") -> None:
         """The stream carries no further run. Its place is taken until it is `lost`."""
         with self._changed:
             if stream in self._idle:
                 self._idle.remove(stream)
 
-    def lost(self, stream: "_RunStream") -> PendingRun | None:
+    def lost(self, stream: "RunStream") -> PendingRun | None:
         """The stream is over: the run it leaves behind. Those that wait get another stream."""
         self.broken(stream)
         with self._changed:
@@ -207,23 +229,26 @@ class RunStreams(LockOwner):
         else:
             self._waiting.append(run)
 
-    def _opened(self) -> "_RunStream":
-        stream = _RunStream(self, self._connection)
+    def _opened(self) -> "RunStream":
+        stream = RunStream(self, self._connection)
         self._open.add(stream)
-        reader = threading.Thread(target=self._read, args=(stream,), name=f"nnrt-runs {self._connection.address}")
-        reader.daemon = True
-        self._readers.add(reader)
-        reader.start()
+        self._start_reader(stream.read)
         return stream
 
-    def _read(self, stream: "_RunStream") -> None:
+    def _start_reader(self, read: Callable[[], None]) -> None:
+        name = f"nnrt-runs {self._connection.address}"
+        reader = threading.Thread(target=self._read, args=(read,), name=name, daemon=True)
+        self._readers.add(reader)
+        reader.start()
+
+    def _read(self, read: Callable[[], None]) -> None:
         try:
-            stream.read()
+            read()
         finally:
             with self._changed:
                 self._readers.discard(threading.current_thread())
 
-    def _next(self, stream: "_RunStream") -> None:
+    def _next(self, stream: "RunStream") -> None:
         if not stream.is_of_this_line:
             return  # It is about to be closed.
         if self._waiting:
@@ -288,7 +313,9 @@ class RunStreams(LockOwner):
 
     # ---- timeouts: the daemon keeps them too, but it may be the one that is stuck
 
-    def _wake_watch(self, deadline: float) -> None:
+    def _watch_until(self, deadline: float) -> None:
+        if deadline >= self._watch_wakes_at:
+            return
         self._watch_wakes_at = deadline
         if self._watch is None:
             self._watch = threading.Thread(target=self._watch_deadlines, name="nnrt-deadlines", daemon=True)
@@ -310,7 +337,7 @@ class RunStreams(LockOwner):
                 self.abandon(run, TimedOut(f"the run took longer than {run.timeout_ms} ms"))
 
 
-class _RunStream(LockOwner):
+class RunStream(LockOwner):
     """One PreparedModel.RunStream call. Its state is its owner's to change."""
 
     def __init__(self, streams: RunStreams, connection: Connection) -> None:
@@ -321,8 +348,12 @@ class _RunStream(LockOwner):
         self._attachment = connection.attachment
         # The last run whose reply came on this stream.
         self._answered = 0
-        self._call = connection.start(connection.models.RunStream, iter(self._outbox.get, None))
+        self._call: Any = None
+        self._open()
         super().__init__()
+
+    def _open(self) -> None:
+        self._call = self._connection.start(self._connection.models.RunStream, iter(self._outbox.get, None))
 
     @property
     def is_of_this_line(self) -> bool:
@@ -334,10 +365,11 @@ class _RunStream(LockOwner):
     def send(self, run: PendingRun) -> None:
         run.stream = self
         self.run = run
-        request = run.call.request()
+        run.call.begin()
+        request = run.call.signature.request(run.call.inputs, run.call.targets)
         request.run_id = run.id
-        if run.timeout_ms is not None:
-            request.timeout_ms = max(int((run.deadline - time.monotonic()) * 1000), 1)
+        if (remaining_ms := run.remaining_ms) is not None:
+            request.timeout_ms = remaining_ms
         self._outbox.put(request)
 
     def cancel(self) -> None:
@@ -355,7 +387,7 @@ class _RunStream(LockOwner):
             for reply in self._call:
                 run = self._streams.finished(self)
                 if run is not None:
-                    run.end(partial(run.call.results, reply))
+                    run.end(reply)
                     self._answered = run.id
                 run = reply = None  # An idle stream keeps no tensors alive.
         except grpc.RpcError as error:
@@ -371,13 +403,15 @@ class _RunStream(LockOwner):
             del run, failure  # gRPC's error knows this frame, and itself: in a cycle, tensors would stay in memory.
 
     def _pursue(self, broken: Any) -> NnrtError | None:
-        """Fetch the reply of the run that was on its way when the stream broke; or why there is none."""
+        """Fetch the reply of the run that was on its way when the stream broke (None: that is kept for us); or why
+        there is none."""
         connection = self._connection
         while (run := self.run) is not None:
-            failure = connection.verdict(broken, "PreparedModel.RunStream", since=self._attachment)
-            if not connection.is_alive or not connection.was_cut_off(broken):
+            failure = broken and connection.verdict(broken, "PreparedModel.RunStream", since=self._attachment)
+            if failure and (not connection.is_alive or not connection.was_cut_off(broken)):
                 return failure
-            is_second_failure, self._attachment = self._attachment == connection.attachment, connection.attachment
+            is_second_failure = failure and self._attachment == connection.attachment
+            self._attachment = connection.attachment
             try:
                 self._call = connection.start(
                     connection.models.AwaitRun, prepared_model_pb2.AwaitRunRequest(run_id=run.id)
@@ -394,6 +428,6 @@ class _RunStream(LockOwner):
                 return error.copy()  # This one knows this frame, and with it the run whose error it becomes.
             else:
                 self._streams.forget(run.id)
-                run.end(partial(run.call.results, reply))
+                run.end(reply)
                 return None
         return None

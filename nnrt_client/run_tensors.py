@@ -90,9 +90,15 @@ class RunTensors:
         """
         for at, (target, array) in enumerate(zip(self.targets or (), results, strict=True)):
             _require_room(target, array.nbytes, array.shape, self._signature.output_place(at))
+            if isinstance(target, Buffer) != isinstance(array, Stored):
+                raise OperationFailed("the device put it elsewhere", place=self._signature.output_place(at))
         for tensor, target, array in zip(self.outputs or (), self.targets or (), results, strict=True):
-            if isinstance(target, Region) and not isinstance(array, Stored):
-                target.array(array.dtype, array.shape)[...] = array
+            if isinstance(target, Buffer):
+                target.is_written = True
+            elif not isinstance(array, Stored):
+                place = target.array(array.dtype, array.shape)
+                if place.ctypes.data != array.ctypes.data:  # Else the device has written it there.
+                    place[...] = array
             tensor.take_shape(array.shape)
 
     def release(self) -> None:

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from nnrt_client.buffer import Buffer, Elements, Stored, received, sent_fields
 from nnrt_client.connection import Connection
+from nnrt_client.region import Region
 from nnrt_client.run_tensor import RunTensor
 from nnrt_hdi import wire
 from nnrt_hdi.backend import DimRange
@@ -19,6 +20,16 @@ from nnrt_hdi.v2 import prepared_model_pb2
 ItemT = TypeVar("ItemT")
 
 Inputs = Sequence[ArrayLike | RunTensor[Any]] | Mapping[str, ArrayLike | RunTensor[Any]]
+
+
+def listed(inputs: Iterable[ArrayLike | RunTensor[Any]]) -> list[Any]:
+    """Inputs that are not given by name. Raises InvalidParameter for what is no sequence of them, as one array is."""
+    if isinstance(inputs, np.ndarray):
+        one = f"{inputs.dtype.name}{format_shape(inputs.shape)}"
+        raise InvalidParameter(f"inputs are one array, {one}; give a sequence of arrays, or a mapping by name")
+    if not isinstance(inputs, Iterable):
+        raise InvalidParameter(f"inputs are {inputs!r}; give a sequence of arrays, or a mapping by name")
+    return list(inputs)
 
 
 class Signature:
@@ -33,6 +44,7 @@ class Signature:
         self.model_id = model_id
         self._ranges: list[DimRange] | None = None
         self._has_ranges = True
+        self._expected_bytes = [0 if spec.is_dynamic else spec.byte_size for spec in outputs]
 
     def require_here(self, buffer: Buffer, place: str) -> None:
         """Raise UnavailableDevice for a buffer that is gone with its daemon, InvalidParameter for one of another."""
@@ -52,11 +64,7 @@ class Signature:
 
     def in_order(self, inputs: Inputs) -> list[Any]:
         """As many inputs as the model takes, in its order. Raises InvalidParameter."""
-        if inputs is None:
-            raise InvalidParameter("inputs are None; give a sequence of arrays, or a mapping by name")
-        if not isinstance(inputs, Iterable):
-            raise InvalidParameter(f"inputs are {inputs!r}; give a sequence of them, or a mapping by name")
-        given = self._by_name(inputs) if isinstance(inputs, Mapping) else list(inputs)
+        given = self._by_name(inputs) if isinstance(inputs, Mapping) else listed(inputs)
         if len(given) != len(self.inputs):
             raise InvalidParameter(f"{len(given)} inputs were given; the model takes {len(self.inputs)}")
         return given
@@ -90,21 +98,42 @@ class Signature:
             )
         return fitting
 
-    def request(self, inputs: Sequence[Elements]) -> Any:
-        """The RunRequest with these inputs inline, but for those in buffers."""
+    def request(self, inputs: Sequence[Elements], targets: Sequence[Region | Buffer] | None = None) -> Any:
+        """The RunRequest with these inputs inline, but for those in buffers; outputs that go to buffers stay there."""
         tensors = [sent_fields(spec, array) for spec, array in zip(self.inputs, inputs, strict=True)]
-        return prepared_model_pb2.RunRequest(model_id=self.model_id, inputs=tensors)
+        request = prepared_model_pb2.RunRequest(model_id=self.model_id, inputs=tensors)
+        if any(isinstance(target, Buffer) for target in targets or ()):
+            for target in targets or ():
+                request.outputs.add(data={"region": target.place} if isinstance(target, Buffer) else None)
+        return request
 
     def results(self, reply: Any) -> list[Elements]:
         """The outputs in a RunReply, which are read-only; of those left in buffers what is known of them. Raises the
         error it carries instead."""
         if reply.HasField("error"):
             raise wire.error_from_detail(reply.error)
-        outputs = [received(output) for output in reply.outputs]
-        if len(outputs) != len(self.outputs):
-            error = InvalidParameter if outputs else UnavailableDevice
-            raise error(f"the reply has {len(outputs)} outputs; the model has {len(self.outputs)}")
-        return outputs
+        self.require_result_count(len(reply.outputs))
+        return [received(self.result_spec(at, output), output) for at, output in enumerate(reply.outputs)]
+
+    def result_spec(self, index: int, output: Any) -> TensorSpec:
+        """What an output in a reply is said to be. Raises InvalidParameter where that makes no sense."""
+        declared = self.outputs[index]
+        is_as_declared = output.data_type == declared.data_type and tuple(output.dimensions) == declared.shape
+        return declared if is_as_declared and not declared.is_dynamic else wire.io_spec(output)
+
+    def require_result_count(self, count: int) -> None:
+        """Raise unless a reply has as many outputs as the model gives: UnavailableDevice where it has none."""
+        if count != len(self.outputs):
+            error = InvalidParameter if count else UnavailableDevice
+            raise error(f"the reply has {count} outputs; the model has {len(self.outputs)}")
+
+    def expected_bytes(self, index: int) -> int:
+        """Size of an output, of one that varies the latest that it had; 0 before the first."""
+        return self._expected_bytes[index]
+
+    def expect(self, index: int, size_bytes: int) -> None:
+        """An output has that size now."""
+        self._expected_bytes[index] = size_bytes
 
     def input_ranges(self) -> list[DimRange] | None:
         """Smallest and largest shape of each input, asked once; None where the device does not say.
@@ -179,6 +208,8 @@ def _place(what: str, index: int, spec: TensorSpec) -> str:
 
 
 def _fitting(spec: TensorSpec, index: int, given: ArrayLike) -> Array:
+    if type(given) is np.ndarray and given.shape == spec.shape and given.dtype == spec.numpy_dtype:
+        return given
     try:
         array = np.asarray(given)
         data_type = data_type_of(array.dtype)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nnrt_device_service.device import Device, require_input_count, require_output_places, require_room
+from nnrt_device_service.device import Device, require_input_count, require_output_places
 from nnrt_device_service.session import Session
 from nnrt_hdi import wire
 from nnrt_hdi.backend import Cancellation, PreparedModel
@@ -21,9 +21,13 @@ class Answer:
     __slots__ = ("_regions", "_times", "outputs", "specs")
 
     def __init__(
-        self, specs: Sequence[TensorSpec], outputs: Sequence[Array], regions: Sequence[Any], times: Mapping[str, int]
+        self,
+        specs: Sequence[TensorSpec],
+        outputs: Sequence[Array],
+        regions: Sequence[Any],
+        times: tuple[int, int, int, int],
     ) -> None:
-        """`regions` has None for an output that is in none; it is empty where none is."""
+        """`regions` has None for an output that is in none; it is empty where none is. `times` in RunTimes' order."""
         self.specs = specs
         self.outputs = outputs
         self._regions = regions or (None,) * len(outputs)
@@ -36,13 +40,19 @@ class Answer:
 
     def message(self) -> Any:
         """The RunReply, with the outputs that are in no region inline."""
-        reply = prepared_model_pb2.RunReply(times=self._times)
+        reply = prepared_model_pb2.RunReply()
+        self.fill(reply)
+        return reply
+
+    def fill(self, reply: Any) -> None:
+        """The same, into an empty RunReply."""
+        times = reply.times
+        times.queued_ns, times.copied_in_ns, times.computed_ns, times.copied_out_ns = self._times
         for spec, array, region in zip(self.specs, self.outputs, self._regions, strict=True):
             if region is None:
                 reply.outputs.add(**wire.io_tensor_fields(spec, array))
             else:
                 reply.outputs.add(**wire.io_region_fields(spec, array.shape, array.nbytes, region))
-        return reply
 
 
 class RunRequests:
@@ -89,12 +99,7 @@ class RunRequests:
         done = time.perf_counter_ns()
         if places is not None:
             places.take(ran.outputs)
-        times = {
-            "queued_ns": ran.queued_ns,
-            "copied_in_ns": ready - began,
-            "computed_ns": ran.computed_ns,
-            "copied_out_ns": time.perf_counter_ns() - done,
-        }
+        times = ran.queued_ns, ready - began, ran.computed_ns, time.perf_counter_ns() - done
         return Answer(ran.specs, ran.outputs, places.regions if places is not None else (), times)
 
 
@@ -131,10 +136,13 @@ class _Places:
         return start < end and first < start + region.data_size
 
     def take(self, outputs: Sequence[Array]) -> None:
-        """Put the outputs there that aren't yet. Raises InvalidParameter for one that is larger than its place."""
-        for index, (output, view, array) in enumerate(zip(outputs, self._views, self.arrays, strict=True)):
-            if view is not None and (output is not array or array is None):
-                require_room(index, output.nbytes, view.nbytes)
+        """Put the outputs there that aren't yet; one that is larger than its place stays where it is."""
+        for index, (output, view) in enumerate(zip(outputs, self._views, strict=True)):
+            if view is None or output is self.arrays[index]:
+                continue
+            if output.nbytes > view.nbytes:
+                self.regions[index] = None
+            else:
                 view[: output.nbytes] = flat_bytes(output)
 
 

@@ -39,9 +39,10 @@ _MAX_REASON_BYTES = 512
 
 
 class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
-    def __init__(self, device: Device, settings: Settings) -> None:
+    def __init__(self, device: Device, settings: Settings, side_channel: bytes = b"") -> None:
         self._device = device
         self._settings = settings
+        self._side_channel = side_channel
 
     def Open(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
         sessions, hang_up = self._device.sessions, context.cancel
@@ -109,6 +110,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
             ),
             heartbeat_timeout_ms=int(settings.heartbeat_timeout_s * 1000),
             lease_ms=int(settings.lease_s * 1000),
+            side_channel=self._side_channel,
         )
 
     def _state(self) -> Any:
@@ -196,7 +198,8 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
         return device_pb2.UploadConstantsReply(completed=completed)
 
     def AllocateBuffer(self, request: Any, context: Any) -> Any:
-        buffer_id = session_of(self._device, context).buffers.allocate(request.length)
+        session = session_of(self._device, context)
+        buffer_id = session.buffers.allocate(request.length, to_share=session.side_peer is not None)
         region = model_pb2.BufferRegion(buffer_id=buffer_id, data_size=request.length)
         return device_pb2.AllocateBufferReply(buffer=model_pb2.SharedBuffer(region=region))
 

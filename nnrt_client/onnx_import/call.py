@@ -87,6 +87,9 @@ class Call:
     def cast(self, x: Value, dtype: Dtype) -> Value:
         if x.dtype == dtype:
             return x
+        if x.is_constant and np.can_cast(x.dtype, dtype):
+            assert x.array is not None
+            return self.constant(x.array.astype(dtype))
         number = np.array(data_type_of(dtype).value, np.int32)
         return self.apply(OperationType.CAST, x, number, dims=x.dims)
 
@@ -95,8 +98,13 @@ class Call:
         target = tuple(target)
         if 0 in target:
             refuse(f"its output would have the shape {list(shape_of(target))}; tensors without elements have no place")
+        if target == x.dims:
+            return x
+        if x.is_constant and x.quantized is None and -1 not in shape_of(target):
+            assert x.array is not None
+            return self.constant(x.array.reshape(shape_of(target)))
         if not target:
-            return self.squeeze(self.reshape(x, (1,)) if x.rank else self.unsqueeze(x, [0]), [0])
+            return self.squeeze(self.reshape(x, (1,)), [0])
         if not x.rank:
             x = self.unsqueeze(x, [0])
         given = dict(enumerate(x.dims))

@@ -4,6 +4,7 @@ import numpy as np
 
 from nnrt_client.enums import OperationType
 from nnrt_client.onnx_import.call import Call
+from nnrt_client.onnx_import.einsum import Term, in_order, letters_of, multiplied, summed
 from nnrt_client.onnx_import.operator import onnx_operator, refuse
 from nnrt_client.onnx_import.value import Value
 
@@ -54,6 +55,21 @@ def gemm(
     if beta != 1:
         c = call.apply(OperationType.MUL, c, call.number(beta, a.dtype))
     return call.apply(OperationType.ADD, y, c, activation=call.activation())
+
+
+@onnx_operator("Einsum", since=12)
+def einsum(call: Call, *operands: Value, equation: str) -> Value:
+    """MATMUL of two operands after another, between TRANSPOSE and RESHAPE as far as the equation asks for them.
+
+    REDUCE_SUM over letters that only one operand has. Not mapped: diagonals.
+    """
+    letters, output = letters_of(equation, [operand.rank for operand in operands])
+    terms = [Term(value, one) for value, one in zip(operands, letters, strict=True)]
+    result = terms.pop(0)
+    while terms:
+        kept = {*output, *"".join(term.letters for term in terms[1:])}
+        result = multiplied(call, result, terms.pop(0), kept)
+    return in_order(call, summed(call, result, output), output)
 
 
 def _turned(call: Call, weight: Value) -> Value:
@@ -108,9 +124,7 @@ def lstm(
     states = []
     for state in (initial_h, initial_c):
         if state is None:
-            if not isinstance(batch, int):
-                refuse("its batch is known only in a run, and no initial state is given; fix the batch")
-            state = call.full((directions, batch, hidden), 0, x.dtype)
+            state = _zero_state(call, x, directions, hidden)
         elif layout:
             state = call.transpose(state, [1, 0, 2])
         states.append(state)
@@ -135,6 +149,16 @@ def lstm(
         y = call.transpose(y, [2, 0, 1, 3])
         last_h, last_c = (call.transpose(state, [1, 0, 2]) for state in (last_h, last_c))
     return y, last_h, last_c
+
+
+def _zero_state(call: Call, x: Value, directions: int, hidden: int) -> Value:
+    """Zeros for each direction and each sequence of x; where only the run knows how many these are, it makes them."""
+    dims = (directions, x.dims[1], hidden)
+    if isinstance(x.dims[1], int):
+        return call.full(dims, 0, x.dtype)
+    batch = call.reshape(call.size(x, 1), (1,))
+    shape = call.apply(OperationType.CONCAT, np.array([directions]), batch, np.array([hidden]), axis=0)
+    return call.apply(OperationType.FILL, call.number(0, x.dtype), shape, dims=dims)
 
 
 def _are_full(lengths: Value, steps: object) -> bool:

@@ -111,6 +111,14 @@ SAMPLES = [
     _sample("Where", 16, _BITS, _real(2, 3), _real(3)),
     _sample("MatMul", 13, _X, _real(4, 5)),
     _sample("MatMul", 13, _real(4), _real(2, 4, 3)),
+    _sample("Einsum", 12, _X, equation="ijk -> kij"),
+    _sample("Einsum", 12, _real(2, 3, 4), equation="...i"),
+    _sample("Einsum", 12, _real(2, 3, 4, 5), _real(2, 6, 4, 5), equation="bihd,bjhd->bhij"),
+    _sample("Einsum", 12, _real(2, 3, 4, 5), _real(4, 5, 6), equation="bihd,hde->bie"),
+    _sample("Einsum", 12, _real(2, 3, 4), _real(3, 4, 5, 6), equation="...ij,ijkl->...kl"),
+    _sample("Einsum", 12, _real(3), _real(4), equation="i,j"),
+    _sample("Einsum", 12, _real(3, 4), _real(3, 5), equation="ij,ik->i"),
+    _sample("Einsum", 12, _real(2, 3), _real(3, 4), _real(4, 2), equation="ij,jk,ki->"),
     _sample("Gemm", 13, _real(3, 4), _real(4, 5), _real(5), constant=(1, 2)),
     _sample("Gemm", 13, _real(4, 3), _real(5, 4), _real(3, 5), transA=1, transB=1, alpha=0.5, beta=2.0),
     _sample(
@@ -219,6 +227,15 @@ SAMPLES = [
     _sample("DequantizeLinear", 13, _ints(2, 3, dtype="u1"), *_QUANT, constant=(1, 2)),
     _sample("MatMulInteger", 10, *_MATRICES, np.uint8(9), constant=(2,)),
     _sample("ConvInteger", 10, *_IMAGES, np.uint8(3), constant=(2,)),
+    _sample("ConvInteger", 10, *_IMAGES, np.uint8(3), constant=(1, 2)),
+    # Of so many channels that FLOAT32 does not hold the sums.
+    _sample(
+        "ConvInteger",
+        10,
+        _ints(1, 64, 4, 4, high=256, dtype="u1"),
+        _ints(2, 64, 3, 3, high=256, dtype="u1"),
+        constant=(1,),
+    ),
     _sample(
         "QLinearMatMul",
         10,

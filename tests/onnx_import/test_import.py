@@ -51,7 +51,7 @@ def test_shapes_that_do_not_fit_are_refused(shapes: dict[str, tuple[int, ...]], 
 def test_one_error_lists_every_node_that_is_in_the_way() -> None:
     g = Graph()
     x = g.input("x", [2, 3])
-    a = g.op("Einsum", x, equation="ij->ji", name="first")
+    a = g.op("GridSample", x, x, name="first")
     b = g.op("MaxPool", g.input("volume", [1, 1, 4, 4, 4]), kernel_shape=[2, 2, 2], name="second")
     c = g.op("Relu", a)
     d = g.op("NonZero", c, name="behind the first")
@@ -60,17 +60,46 @@ def test_one_error_lists_every_node_that_is_in_the_way() -> None:
     lines = str(caught.value).split("\n")
     assert lines[0] == "the ONNX model: 3 parts of it can't be imported:"
     assert [line.split(":")[0].strip() for line in lines[1:]] == [
-        "Einsum node 'first'",
+        "GridSample node 'first'",
         "MaxPool node 'second'",
         "NonZero node 'behind the first'",
     ]
     assert "3 dimensions" in lines[2]
 
 
+def test_einsum_of_unknown_dimensions_is_a_matrix_product() -> None:
+    """Of one letter on each side, so that nothing has to be reshaped."""
+    g = Graph()
+    q, k = (g.input(name, ["batch", name, 2, 3]) for name in "qk")
+    model = imported(g, g.op("Einsum", q, k, equation="bihd,bjhd->bhij"))
+    assert model.operations == (OperationType.TRANSPOSE, OperationType.TRANSPOSE, OperationType.MATMUL)
+    rng = np.random.default_rng(5)
+    a, b = rng.normal(size=(2, 4, 2, 3)).astype("f4"), rng.normal(size=(2, 5, 2, 3)).astype("f4")
+    (y,) = run_imported(model, {"q": a, "k": b})
+    np.testing.assert_allclose(y, np.einsum("bihd,bjhd->bhij", a, b), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("equation", "message"),
+    [
+        ("ii->i", "takes a diagonal"),
+        ("ij,jk->ik", "is for 2 operands, and it has 1"),
+        ("ijk->i", "does not have a letter for each dimension"),
+        ("i1->i", "does not have a letter for each dimension"),
+        ("ij->ik", "has a letter twice, or one that no operand has"),
+        ("ij->ii", "has a letter twice, or one that no operand has"),
+    ],
+)
+def test_einsums_that_can_not_be(equation: str, message: str) -> None:
+    g = Graph()
+    with pytest.raises(Unsupported, match=message):
+        imported(g, g.op("Einsum", g.input("x", [3, 3]), equation=equation))
+
+
 def test_nodes_that_no_output_needs_are_not_in_the_way() -> None:
     g = Graph()
     x = g.input("x", [2, 3])
-    g.op("Einsum", x, equation="ij->ji")
+    g.op("GridSample", x, x)
     assert imported(g, g.op("Relu", x)).operations == (OperationType.RELU,)
 
 

@@ -42,6 +42,8 @@ class OnnxRuntimeBackend(Backend):
         """Raises InvalidParameter or BackendSkipped for a device that is not here."""
         _require_present(target)
         self._target = target
+        if target.is_cpu:
+            self.concurrent_runs = max(1, _processors() // target.threads)
         self._kernels = Kernels(target.providers())
         self._answers: OrderedDict[Key, Support] = OrderedDict()
         self._deadlines = Deadlines()

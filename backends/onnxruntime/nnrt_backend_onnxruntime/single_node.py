@@ -26,9 +26,9 @@ def single_node(graph: Graph, index: int) -> Graph:
     node = graph.nodes[index]
     used = {at: number for number, at in enumerate(dict.fromkeys((*node.inputs, *node.outputs)))}
     constants = {
-        used[at]: constant
-        for at, constant in graph.constants.items()
-        if at in used and constant.shape_value is not None
+        number: constant
+        for at, number in used.items()
+        if (constant := graph.constants.get(at)) and constant.shape_value is not None
     }
     return Graph(
         tensors=tuple(graph.tensors[at] for at in used),
