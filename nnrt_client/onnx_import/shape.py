@@ -239,7 +239,7 @@ def expand(call: Call, x: Value, shape: Value) -> Value:
         if all(isinstance(dim, int) or dim == mine for dim, mine in zip(target, own, strict=True)):
             numbers = [dim if isinstance(dim, int) else -1 for dim in target]
             return call.apply(OperationType.BROADCAST_TO, x, shape=numbers, dims=target)
-    filled = call.apply(OperationType.FILL, call.number(1, x.dtype), shape)
+    filled = call.filled(call.number(1, x.dtype), x.dtype, shape)
     y = call.apply(OperationType.MUL, x, filled)
     if wanted is not None:
         y.dims = tuple(mine if isinstance(mine, int) else dim for mine, dim in zip(y.dims, target, strict=True))

@@ -51,7 +51,7 @@ def test_shapes_that_do_not_fit_are_refused(shapes: dict[str, tuple[int, ...]], 
 def test_one_error_lists_every_node_that_is_in_the_way() -> None:
     g = Graph()
     x = g.input("x", [2, 3])
-    a = g.op("Einsum", x, equation="ij->ji", name="first")
+    a = g.op("Det", x, name="first")
     b = g.op("MaxPool", g.input("volume", [1, 1, 4, 4, 4]), kernel_shape=[2, 2, 2], name="second")
     c = g.op("Relu", a)
     d = g.op("NonZero", c, name="behind the first")
@@ -60,17 +60,42 @@ def test_one_error_lists_every_node_that_is_in_the_way() -> None:
     lines = str(caught.value).split("\n")
     assert lines[0] == "the ONNX model: 3 parts of it can't be imported:"
     assert [line.split(":")[0].strip() for line in lines[1:]] == [
-        "Einsum node 'first'",
+        "Det node 'first'",
         "MaxPool node 'second'",
         "NonZero node 'behind the first'",
     ]
     assert "3 dimensions" in lines[2]
 
 
+@pytest.mark.parametrize(
+    ("equation", "message"),
+    [
+        ("ij,jk->ik", "has 2 terms, but there are 1 inputs"),
+        ("ijk->ij", r"'ijk' in its equation 'ijk->ij' is no 2 labels"),
+        ("i1->i", "'i1' in its equation 'i1->i' is no 2 labels"),
+        ("ij->ik", "has labels twice, or that no input has"),
+        ("ij->ii", "has labels twice, or that no input has"),
+        ("...ijk->...", "is no 2 labels"),
+    ],
+)
+def test_equations_that_say_nothing(equation: str, message: str) -> None:
+    g = Graph()
+    with pytest.raises(Unsupported, match=message):
+        imported(g, g.op("Einsum", g.input("x", [2, 3]), equation=equation))
+
+
+def test_recurrences_whose_steps_only_a_run_knows_are_refused() -> None:
+    g = Graph()
+    weights = (g.constant(np.ones((1, 9, size), "f4")) for size in (4, 3))
+    y, _ = g.op("GRU", g.input("x", ["steps", 2, 4]), *weights, outputs=2, hidden_size=3)
+    with pytest.raises(Unsupported, match=r"one by one, but x is float32\[\?, 2, 4\]; use a known number, at most 256"):
+        imported(g, y)
+
+
 def test_nodes_that_no_output_needs_are_not_in_the_way() -> None:
     g = Graph()
     x = g.input("x", [2, 3])
-    g.op("Einsum", x, equation="ij->ji")
+    g.op("Det", x)
     assert imported(g, g.op("Relu", x)).operations == (OperationType.RELU,)
 
 
