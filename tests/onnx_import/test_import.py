@@ -122,6 +122,14 @@ def test_activations_are_fused_into_what_only_they_read(
     np.testing.assert_array_equal(run_imported(model, feeds), run_onnxruntime(g.model(clipped), feeds))
 
 
+def test_bounds_may_stand_between_the_operation_and_its_activation() -> None:
+    """As exporters write them: constants are nodes, each right in front of its reader."""
+    g = Graph()
+    total = g.op("Add", g.input("x", [4]), g.constant(np.float32(3)))
+    low, high = (g.op("Constant", value_float=bound) for bound in (0.0, 6.0))
+    assert imported(g, g.op("Clip", total, low, high)).operations == (OperationType.ADD,)
+
+
 def test_what_others_read_is_not_fused() -> None:
     g = Graph()
     total = g.op("Add", g.input("x", [4]), g.constant(np.float32(3)))
