@@ -195,6 +195,16 @@ class Call:
         _, order = self.apply_to_several(OperationType.TOP_K, zeros, self.cast(count, np.dtype(np.int64)))
         return self.cast(order, np.dtype(np.int64))
 
+    def places(self, x: Value, axis: int) -> Value:
+        """0, 1, 2, ... as INT64, as far as a dimension reaches."""
+        size = x.dims[axis]
+        if isinstance(size, int):
+            require_moderate((size,))
+            return self.constant(np.arange(size))
+        places = self.counted(self.reshape(self.size(x, axis), (1,)))
+        places.dims = (size,)
+        return places
+
 
 def require_moderate(dims: Dims) -> None:
     """Refuse to make a constant of dimensions that are not known, or far too large."""

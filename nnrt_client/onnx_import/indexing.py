@@ -188,13 +188,7 @@ def _positions(call: Call, x: Value, indices: Value, axis: int) -> Value:
 
 def _places(call: Call, indices: Value, axis: int, none: Value) -> Value:
     """For each index its own place in a dimension; `none` is a zero for each."""
-    size = indices.dims[axis]
-    if isinstance(size, int):
-        row = call.constant(np.arange(size))
-    else:
-        row = call.counted(call.reshape(call.size(indices, axis), (1,)))
-        row.dims = (size,)
-    row = call.unsqueeze(row, [at for at in range(none.rank) if at != axis])
+    row = call.unsqueeze(call.places(indices, axis), [at for at in range(none.rank) if at != axis])
     return call.apply(OperationType.ADD, none, row, dims=none.dims)
 
 

@@ -136,7 +136,7 @@ def _resized(
         scale = scales[axis] if scales is not None else 1.0
         if scale == 1 and (sizes is None or sizes[axis] == size):
             continue
-        if size == -1:
+        if size == -1 and (sizes is None or scales is not None):
             refuse(f"dimension {axis} of {x}, which it changes, is known only in a run; fix it")
         target = sizes[axis] if sizes is not None else math.floor(size * scale)
         changed.append((axis, size, target, scale if scales is not None else None))
@@ -151,6 +151,8 @@ def _resized(
             coordinate_transform_mode=transform,
         )
     for axis, size, target, factor in changed:
+        if size == -1:
+            refuse(f"dimension {axis} of {x}, which it changes, is known only in a run; fix it")
         x = _resized_along(call, x, axis, size, target, factor, how)
     return x
 

@@ -296,6 +296,9 @@ OF_ANY_SIZE = [
         nearest_mode="floor",
         coordinate_transformation_mode="asymmetric",
     ),
+    _sample("Resize", 18, _IMAGE, None, None, _i64(9, 7), constant=(3,), mode="linear", axes=[2, 3]),
+    _sample("Trilu", 14, _X, _i64(-1), constant=(1,), upper=0),
+    _sample("Trilu", 14, _X),
     _sample("LSTM", 14, _real(5, 3, 4), *_WEIGHTS, constant=(1, 2, 3), outputs=3, hidden_size=3),
     _sample("TopK", 13, _X, _i64(2), constant=(1,), outputs=2),
 ]
