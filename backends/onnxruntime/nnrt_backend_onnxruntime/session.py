@@ -2,8 +2,10 @@
 
 import logging
 import os
+import sys
 import threading
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -48,6 +50,13 @@ _DEVICE_OPTION = {
     "webgpu": "deviceId",
 }
 
+# What a provider leaves, ONNX Runtime may compute on these before it does on the CPU.
+_NEXT = {"tensorrt": "cuda"}
+# Providers that make programs of their own of a model, which ONNX Runtime can't write down.
+_COMPILING = frozenset(
+    {"tensorrt", "nv_tensorrt_rtx", "migraphx", "openvino", "dnnl", "coreml", "qnn", "cann", "vitisai", "xnnpack"}
+)
+
 # What an extension "session.<name>" may say: that it is so, or not. Nothing that reads or writes files.
 SESSION_OPTIONS = frozenset(
     {
@@ -63,6 +72,42 @@ SESSION_OPTIONS = frozenset(
         "session.use_device_allocator_for_initializers",
     }
 )
+# What an extension "provider.<name>" may name. Nothing that says where files, libraries or memory are, or which device.
+PROVIDER_OPTIONS: Mapping[str, frozenset[str]] = {
+    "cuda": frozenset(
+        {
+            "arena_extend_strategy",
+            "cudnn_conv1d_pad_to_nc1d",
+            "cudnn_conv_algo_search",
+            "cudnn_conv_use_max_workspace",
+            "enable_skip_layer_norm_strict_mode",
+            "fuse_conv_bias",
+            "gpu_mem_limit",
+            "prefer_nhwc",
+            "sdpa_kernel",
+            "use_tf32",
+        }
+    ),
+    "tensorrt": frozenset(
+        {
+            "trt_auxiliary_streams",
+            "trt_bf16_enable",
+            "trt_build_heuristics_enable",
+            "trt_builder_optimization_level",
+            "trt_context_memory_sharing_enable",
+            "trt_fp16_enable",
+            "trt_layer_norm_fp32_fallback",
+            "trt_max_partition_iterations",
+            "trt_max_workspace_size",
+            "trt_min_subgraph_size",
+            "trt_sparsity_enable",
+        }
+    ),
+    "migraphx": frozenset({"migraphx_bf16_enable", "migraphx_exhaustive_tune", "migraphx_fp16_enable"}),
+    "openvino": frozenset({"model_priority", "num_streams", "precision"}),
+    "coreml": frozenset({"AllowLowPrecisionAccumulationOnGPU", "MLComputeUnits", "ModelFormat"}),
+    "qnn": frozenset({"enable_htp_fp16_precision", "htp_performance_mode"}),
+}
 PROVIDER_PREFIX = "provider."
 _MOST_OPTION_BYTES = 256
 
@@ -109,13 +154,22 @@ class Target:
     def is_cpu(self) -> bool:
         return self.provider == "cpu"
 
+    @property
+    def can_export(self) -> bool:
+        """Whether ONNX Runtime can write down what it makes of a model."""
+        return self.provider not in _COMPILING
+
     def providers(self, extensions: Mapping[str, bytes] | None = None) -> Providers:
         """As ONNX Runtime takes them. It computes on the CPU what the provider leaves, as all of them need."""
-        options = _provider_options(self.provider, extensions or {})
-        if device_option := _DEVICE_OPTION.get(self.provider):
-            options[device_option] = str(self.device_index)
-        chosen = [(PROVIDERS[self.provider], options)]
-        return chosen if self.is_cpu else [*chosen, (PROVIDERS["cpu"], {})]
+        chosen = [(self.provider, _provider_options(self.provider, extensions or {}))]
+        if next_one := _NEXT.get(self.provider):
+            chosen.append((next_one, {}))
+        for name, options in chosen:
+            if device_option := _DEVICE_OPTION.get(name):
+                options[device_option] = str(self.device_index)
+        if not self.is_cpu:
+            chosen.append(("cpu", {}))
+        return [(PROVIDERS[name], options) for name, options in chosen]
 
     def require_device_index(self) -> None:
         """Refuse a device that the provider can't have."""
@@ -175,11 +229,14 @@ def open_session(
 
 
 def _provider_options(provider: str, extensions: Mapping[str, bytes]) -> dict[str, str]:
-    """What extensions say to the provider, which refuses what it doesn't know; the CPU has no options."""
+    """What extensions say to the provider."""
     texts = _texts(extensions)
     options = {name[len(PROVIDER_PREFIX) :]: value for name, value in texts.items() if name.startswith(PROVIDER_PREFIX)}
-    if options and provider == "cpu":
-        raise InvalidParameter(f"the provider cpu has no option {next(iter(options))!r}; it has none")
+    known = PROVIDER_OPTIONS.get(provider, frozenset())
+    for name in options:
+        if name not in known:
+            listed = ", ".join(sorted(known)) or "none"
+            raise InvalidParameter(f"the provider {provider} has no option {name!r} for clients; it has {listed}")
     return options
 
 
@@ -196,6 +253,13 @@ def _texts(extensions: Mapping[str, bytes]) -> dict[str, str]:
         if is_option and not texts[name].isdigit():
             raise InvalidParameter(f"extension {name!r} is {texts[name]!r}; use 1 or 0")
     return texts
+
+
+def load_libraries(target: Target) -> None:
+    """Load CUDA from where pip installs it; ONNX Runtime itself looks where the system has its libraries."""
+    if target.provider in ("cuda", "tensorrt"):
+        with redirect_stdout(sys.stderr):  # It prints what it doesn't find.
+            onnxruntime.preload_dlls()
 
 
 _arena_lock = threading.Lock()
