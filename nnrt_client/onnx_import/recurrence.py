@@ -12,7 +12,7 @@ from nnrt_client.onnx_import.value import Value
 from nnrt_hdi.tensor import Array
 
 # Each is operations of its own.
-_MOST_STEPS = 256
+_MOST_STEPS = 200
 _ACTIVATIONS = {"relu": OperationType.RELU, "sigmoid": OperationType.SIGMOID, "tanh": OperationType.TANH}
 
 # What a step makes of its row of inputs and the state before it.

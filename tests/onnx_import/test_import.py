@@ -88,7 +88,7 @@ def test_recurrences_whose_steps_only_a_run_knows_are_refused() -> None:
     g = Graph()
     weights = (g.constant(np.ones((1, 9, size), "f4")) for size in (4, 3))
     y, _ = g.op("GRU", g.input("x", ["steps", 2, 4]), *weights, outputs=2, hidden_size=3)
-    with pytest.raises(Unsupported, match=r"one by one, but x is float32\[\?, 2, 4\]; use a known number, at most 256"):
+    with pytest.raises(Unsupported, match=r"one by one, but x is float32\[\?, 2, 4\]; use a known number, at most 200"):
         imported(g, y)
 
 
