@@ -15,7 +15,7 @@ import pytest
 from daemon_process import DaemonProcess
 from networks import convolution_model
 from nnrt_backend_onnxruntime.backend import OPTIONS
-from nnrt_backend_onnxruntime.session import MODES, PROVIDER_OPTIONS, SESSION_OPTIONS
+from nnrt_backend_onnxruntime.session import MODES, SESSION_OPTIONS
 from onnxruntime_graphs import Net, backend, prepare, reference, require_close, run
 
 from nnrt_client import Compilation, Executor, Runtime, Settings
@@ -231,11 +231,6 @@ def test_the_page_names_every_extension_and_provider_option() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs/onnxruntime.md").read_text()
     assert [name for name in SESSION_OPTIONS if f"`{name.removeprefix('session.')}`" not in page] == []
     assert [name for name in OPTIONS if f"| `{name}`" not in page] == []
-    rows = {
-        provider: f"| `{provider}` | {', '.join(f'`{n}`' for n in sorted(names))} |"
-        for provider, names in PROVIDER_OPTIONS.items()
-    }
-    assert [provider for provider, row in rows.items() if row not in page] == []
     assert [mode.name for mode in MODES if mode.name not in page] == []
 
 

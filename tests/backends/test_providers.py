@@ -13,7 +13,7 @@ from onnx import helper
 
 from nnrt_client import Runtime
 from nnrt_hdi.backend import ModelConfig
-from nnrt_hdi.errors import InvalidParameter, OperationFailed
+from nnrt_hdi.errors import OperationFailed
 
 
 def nnrt_device(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -103,28 +103,6 @@ def test_options_of_a_client_reach_the_provider() -> None:
     chosen = Target("tensorrt", 2, threads=1).providers({"provider.trt_fp16_enable": b"True"})
     assert chosen[0] == ("TensorrtExecutionProvider", {"trt_fp16_enable": "True", "device_id": "2"})
     assert chosen[1] == ("CUDAExecutionProvider", {"device_id": "2"})
-
-
-@pytest.mark.parametrize(
-    ("provider", "option"),
-    [
-        ("cuda", "device_id"),  # The daemon is that of one device.
-        ("cuda", "user_compute_stream"),  # An address.
-        ("cuda", "gpu_external_alloc"),
-        ("tensorrt", "trt_engine_cache_enable"),  # Writes files.
-        ("tensorrt", "trt_engine_cache_path"),
-        ("tensorrt", "trt_dump_subgraphs"),
-        ("tensorrt", "trt_extra_plugin_lib_paths"),  # Loads code.
-        ("qnn", "backend_path"),
-        ("openvino", "cache_dir"),
-        ("rocm", "anything"),
-    ],
-)
-def test_options_that_are_not_for_clients(provider: str, option: str) -> None:
-    with pytest.raises(
-        InvalidParameter, match=f"the provider {provider} has no option '{option}' for clients; it has "
-    ):
-        Target(provider, 0, threads=1).providers({f"provider.{option}": b"1"})
 
 
 def test_what_a_provider_compiles_is_not_exported() -> None:

@@ -44,18 +44,17 @@ PROVIDERS = {
     "armnn": "ArmNNExecutionProvider",
 }
 _GPUS = frozenset({"cuda", "tensorrt", "nv_tensorrt_rtx", "rocm", "migraphx", "directml", "webgpu"})
-# Providers with more than one device, which they call so.
-_DEVICE_OPTION = {
-    **dict.fromkeys(("cuda", "tensorrt", "nv_tensorrt_rtx", "rocm", "migraphx", "directml", "cann"), "device_id"),
-    "webgpu": "deviceId",
-}
-
 # What a provider leaves, ONNX Runtime may compute on these before it does on the CPU.
 _NEXT = {"tensorrt": "cuda"}
 # Providers that make programs of their own of a model, which ONNX Runtime can't write down.
 _COMPILING = frozenset(
     {"tensorrt", "nv_tensorrt_rtx", "migraphx", "openvino", "dnnl", "coreml", "qnn", "cann", "vitisai", "xnnpack"}
 )
+# Providers with more than one device, which they call so.
+_DEVICE_OPTION = {
+    **dict.fromkeys(("cuda", "tensorrt", "nv_tensorrt_rtx", "rocm", "migraphx", "directml", "cann"), "device_id"),
+    "webgpu": "deviceId",
+}
 
 # What an extension "session.<name>" may say: that it is so, or not. Nothing that reads or writes files.
 SESSION_OPTIONS = frozenset(
@@ -72,27 +71,29 @@ SESSION_OPTIONS = frozenset(
         "session.use_device_allocator_for_initializers",
     }
 )
-# What an extension "provider.<name>" may name. Nothing that says where files, libraries or memory are, or which device.
-PROVIDER_OPTIONS: Mapping[str, frozenset[str]] = {
-    "cuda": frozenset(
-        {
-            "arena_extend_strategy",
-            "cudnn_conv1d_pad_to_nc1d",
-            "cudnn_conv_algo_search",
-            "cudnn_conv_use_max_workspace",
-            "enable_skip_layer_norm_strict_mode",
-            "fuse_conv_bias",
-            "gpu_mem_limit",
-            "prefer_nhwc",
-            "sdpa_kernel",
-            "use_tf32",
-        }
-    ),
+PROVIDER_PREFIX = "provider."
+# What an extension "provider.<name>" may say: how to compute. Providers have other options, which name files, load
+# libraries, choose a device or are addresses of memory and functions; those are not for whoever can reach the daemon.
+_ON_GPU = frozenset(
+    {
+        "arena_extend_strategy",
+        "cudnn_conv1d_pad_to_nc1d",
+        "cudnn_conv_algo_search",
+        "cudnn_conv_use_max_workspace",
+        "do_copy_in_default_stream",
+        "fuse_conv_bias",
+        "gpu_mem_limit",
+        "prefer_nhwc",
+        "use_tf32",
+    }
+)
+PROVIDER_OPTIONS = {
+    "cuda": _ON_GPU,
+    "rocm": _ON_GPU,
     "tensorrt": frozenset(
         {
             "trt_auxiliary_streams",
             "trt_bf16_enable",
-            "trt_build_heuristics_enable",
             "trt_builder_optimization_level",
             "trt_context_memory_sharing_enable",
             "trt_fp16_enable",
@@ -100,15 +101,19 @@ PROVIDER_OPTIONS: Mapping[str, frozenset[str]] = {
             "trt_max_partition_iterations",
             "trt_max_workspace_size",
             "trt_min_subgraph_size",
+            "trt_profile_max_shapes",
+            "trt_profile_min_shapes",
+            "trt_profile_opt_shapes",
             "trt_sparsity_enable",
         }
     ),
-    "migraphx": frozenset({"migraphx_bf16_enable", "migraphx_exhaustive_tune", "migraphx_fp16_enable"}),
-    "openvino": frozenset({"model_priority", "num_streams", "precision"}),
-    "coreml": frozenset({"AllowLowPrecisionAccumulationOnGPU", "MLComputeUnits", "ModelFormat"}),
-    "qnn": frozenset({"enable_htp_fp16_precision", "htp_performance_mode"}),
+    "openvino": frozenset({"disable_dynamic_shapes", "model_priority", "num_streams", "precision"}),
+    "migraphx": frozenset({"migraphx_exhaustive_tune", "migraphx_fp16_enable"}),
+    "directml": frozenset({"disable_metacommands", "performance_preference"}),
+    "coreml": frozenset({"MLComputeUnits", "ModelFormat", "RequireStaticInputShapes", "SpecializationStrategy"}),
+    "qnn": frozenset({"enable_htp_fp16_precision", "htp_graph_finalization_optimization_mode", "htp_performance_mode"}),
+    "webgpu": frozenset({"preferredLayout"}),
 }
-PROVIDER_PREFIX = "provider."
 _MOST_OPTION_BYTES = 256
 
 
@@ -229,14 +234,13 @@ def open_session(
 
 
 def _provider_options(provider: str, extensions: Mapping[str, bytes]) -> dict[str, str]:
-    """What extensions say to the provider."""
+    """What extensions say to the provider, if it is something that they may say."""
     texts = _texts(extensions)
     options = {name[len(PROVIDER_PREFIX) :]: value for name, value in texts.items() if name.startswith(PROVIDER_PREFIX)}
     known = PROVIDER_OPTIONS.get(provider, frozenset())
-    for name in options:
-        if name not in known:
-            listed = ", ".join(sorted(known)) or "none"
-            raise InvalidParameter(f"the provider {provider} has no option {name!r} for clients; it has {listed}")
+    if unknown := sorted(options.keys() - known):
+        has = ", ".join(sorted(known)) or "none"
+        raise InvalidParameter(f"the provider {provider} has no option {unknown[0]!r} for clients; it has {has}")
     return options
 
 
