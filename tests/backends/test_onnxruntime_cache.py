@@ -16,7 +16,7 @@ from onnxruntime_graphs import Net, backend, op_types, prepare, run
 
 from nnrt_hdi.backend import Cancellation, ModelConfig
 from nnrt_hdi.container import Part, packed, unpacked
-from nnrt_hdi.enums import ActivationType, NodeType
+from nnrt_hdi.enums import ActivationType, DataType, NodeType
 from nnrt_hdi.errors import InvalidFile, OutOfMemory
 from nnrt_hdi.graph import Graph
 
@@ -83,6 +83,17 @@ def test_quantized_and_asserting_models_are_restored() -> None:
     assert model.run([np.array([1, 2], np.float32)], Cancellation())[0].tolist() == [True, True]
     with pytest.raises(Exception, match="begins with -1"):
         model.run([np.array([-1, 2], np.float32)], Cancellation())
+
+
+def test_as_many_parts_as_there_may_be() -> None:
+    """Their sizes are more numbers than those that decide other shapes."""
+    net = Net()
+    parts = [net.spec((1, 2), DataType.FLOAT32)] * 200
+    first = net.op(N.SPLIT, net.input(200, 2), outputs=parts, output_num=200, size_splits=(1,) * 200, axis=0)
+    graph = net.graph(net.op(N.NEG, first + 199))
+    x = np.arange(400, dtype=np.float32).reshape(200, 2)
+    for model in (prepared := prepare(graph), restore(exported(prepared))):
+        assert model.run([x], Cancellation())[0].tolist() == [[-398, -399]]
 
 
 @pytest.mark.parametrize("part", range(4))

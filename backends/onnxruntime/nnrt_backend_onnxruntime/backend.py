@@ -15,6 +15,7 @@ from nnrt_backend_onnxruntime.program import lower
 from nnrt_backend_onnxruntime.session import (
     PROVIDERS,
     Target,
+    load_libraries,
     open_session,
     present_providers,
     session_options,
@@ -52,7 +53,11 @@ class OnnxRuntimeBackend(Backend):
             vendor_name="nnrt",
             device_type=target.device_type,
             capabilities=Capabilities(
-                float16_precision=True, performance_mode=True, priority=True, dynamic_input=True, model_cache=True
+                float16_precision=True,
+                performance_mode=True,
+                priority=True,
+                dynamic_input=True,
+                model_cache=target.can_export,
             ),
             backend_name="onnxruntime",
             backend_version=f"{onnxruntime.__version__} ({', '.join(present_providers())})",
@@ -148,6 +153,7 @@ def _require_present(target: Target) -> None:
     target.require_device_index()
     if target.is_cpu:
         return
+    load_libraries(target)
     try:
         smallest_session(target)
     except NnrtError as error:

@@ -25,8 +25,9 @@ from nnrt_backend_onnxruntime import orders
 from nnrt_backend_onnxruntime.kernels import IR_VERSION, OPSET, AnyDType, Kernels, widened
 from nnrt_hdi.tensor import UNKNOWN_DIM, Shape
 
-# Constants of up to this many bytes stand in the model itself, larger ones beside it.
-EMBEDDED_BYTES = 1024
+# Constants of up to this many bytes stand in the model itself, larger ones beside it. ONNX Runtime infers shapes before
+# it has these, and must know the sizes of as many parts as SPLIT may have.
+EMBEDDED_BYTES = 2048
 # Where a model says that they are: no file, for the session is given them.
 WEIGHTS = "weights"
 

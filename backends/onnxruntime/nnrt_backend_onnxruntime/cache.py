@@ -23,7 +23,7 @@ from google.protobuf.message import DecodeError
 from onnx import helper
 
 from nnrt_backend_onnxruntime import processor
-from nnrt_backend_onnxruntime.builder import WEIGHTS, AnyArray
+from nnrt_backend_onnxruntime.builder import EMBEDDED_BYTES, WEIGHTS, AnyArray
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.kernels import names
 from nnrt_backend_onnxruntime.model import OnnxModel
@@ -39,9 +39,6 @@ from nnrt_hdi.tensor import TensorSpec
 
 KIND = "onnxruntime model"
 MODEL_FILE = "model.onnx"
-
-# Constants of more bytes stand beside the exported model.
-LEAST_EXTERNAL_BYTES = 1024
 
 # ONNX's own operators, and those that ONNX Runtime's optimizations make of them. All others could do anything, such as
 # to load an engine from a file.
@@ -102,7 +99,7 @@ def _optimized(
         options.optimized_model_filepath = str(Path(folder, MODEL_FILE))
         options.add_session_config_entry("session.optimized_model_external_initializers_file_name", WEIGHTS)
         options.add_session_config_entry(
-            "session.optimized_model_external_initializers_min_size_in_bytes", str(LEAST_EXTERNAL_BYTES)
+            "session.optimized_model_external_initializers_min_size_in_bytes", str(EMBEDDED_BYTES)
         )
         open_session(lowered.model.SerializeToString(), lowered.weights, options, target, config.extensions)
         weights = Path(folder, WEIGHTS)
