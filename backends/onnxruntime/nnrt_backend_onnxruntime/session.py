@@ -48,7 +48,7 @@ _DEVICE_OPTION = {
     "webgpu": "deviceId",
 }
 
-# What an extension "session.<name>" may say: that it is so, or not. Nothing that reads or writes files.
+# What an extension "session.<name>" may say: a number, mostly 0 or 1. Nothing that reads or writes files.
 SESSION_OPTIONS = frozenset(
     {
         "session.disable_prepacking",
@@ -64,7 +64,50 @@ SESSION_OPTIONS = frozenset(
     }
 )
 PROVIDER_PREFIX = "provider."
+# What an extension "provider.<name>" may say: how to compute. Providers have other options, which name files, load
+# libraries, choose a device or are addresses of memory and functions; those are not for whoever can reach the daemon.
+_ON_GPU = frozenset(
+    {
+        "arena_extend_strategy",
+        "cudnn_conv1d_pad_to_nc1d",
+        "cudnn_conv_algo_search",
+        "cudnn_conv_use_max_workspace",
+        "do_copy_in_default_stream",
+        "fuse_conv_bias",
+        "gpu_mem_limit",
+        "prefer_nhwc",
+        "use_tf32",
+    }
+)
+PROVIDER_OPTIONS = {
+    "cuda": _ON_GPU,
+    "rocm": _ON_GPU,
+    "tensorrt": frozenset(
+        {
+            "trt_auxiliary_streams",
+            "trt_bf16_enable",
+            "trt_builder_optimization_level",
+            "trt_context_memory_sharing_enable",
+            "trt_fp16_enable",
+            "trt_layer_norm_fp32_fallback",
+            "trt_max_partition_iterations",
+            "trt_max_workspace_size",
+            "trt_min_subgraph_size",
+            "trt_profile_max_shapes",
+            "trt_profile_min_shapes",
+            "trt_profile_opt_shapes",
+            "trt_sparsity_enable",
+        }
+    ),
+    "openvino": frozenset({"disable_dynamic_shapes", "model_priority", "num_streams", "precision"}),
+    "migraphx": frozenset({"migraphx_exhaustive_tune", "migraphx_fp16_enable"}),
+    "directml": frozenset({"disable_metacommands", "performance_preference"}),
+    "coreml": frozenset({"MLComputeUnits", "ModelFormat", "RequireStaticInputShapes", "SpecializationStrategy"}),
+    "qnn": frozenset({"enable_htp_fp16_precision", "htp_graph_finalization_optimization_mode", "htp_performance_mode"}),
+    "webgpu": frozenset({"preferredLayout"}),
+}
 _MOST_OPTION_BYTES = 256
+_MOST_DIGITS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +183,8 @@ def session_options(target: Target, config: ModelConfig, entries: Mapping[str, s
         "session.intra_op.allow_spinning": str(int(mode.spins)),
         "session.inter_op.allow_spinning": str(int(mode.spins)),
         "session.use_env_allocators": "1",
+        # Else bytes that were checked as ONNX could be read as another format.
+        "session.load_model_format": "ONNX",
         **{name: value for name, value in _texts(config.extensions).items() if not name.startswith(PROVIDER_PREFIX)},
     }
     for name, value in entries.items():
@@ -175,11 +220,13 @@ def open_session(
 
 
 def _provider_options(provider: str, extensions: Mapping[str, bytes]) -> dict[str, str]:
-    """What extensions say to the provider, which refuses what it doesn't know; the CPU has no options."""
+    """What extensions say to the provider, if it is something that they may say."""
     texts = _texts(extensions)
     options = {name[len(PROVIDER_PREFIX) :]: value for name, value in texts.items() if name.startswith(PROVIDER_PREFIX)}
-    if options and provider == "cpu":
-        raise InvalidParameter(f"the provider cpu has no option {next(iter(options))!r}; it has none")
+    known = PROVIDER_OPTIONS.get(provider, frozenset())
+    if unknown := sorted(options.keys() - known):
+        has = ", ".join(sorted(known)) or "none"
+        raise InvalidParameter(f"the provider {provider} has no option {unknown[0]!r} for clients; it has {has}")
     return options
 
 
@@ -193,7 +240,7 @@ def _texts(extensions: Mapping[str, bytes]) -> dict[str, str]:
         if len(value) > _MOST_OPTION_BYTES or not value.isascii():
             raise InvalidParameter(f"extension {name!r} has {len(value)} bytes; use at most 256 of ASCII")
         texts[name] = value.decode()
-        if is_option and not texts[name].isdigit():
+        if is_option and not (texts[name].isdigit() and len(value) <= _MOST_DIGITS):
             raise InvalidParameter(f"extension {name!r} is {texts[name]!r}; use 1 or 0")
     return texts
 
