@@ -1,6 +1,7 @@
 """What the ONNX Runtime backend makes of graphs: layouts, weights, quantization, precision."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import onnx
@@ -212,9 +213,10 @@ def test_same_padding_of_images_of_any_size(node_type: NodeType, kernel: int, st
 
 def test_what_pooling_and_transposed_convolutions_can_not_do() -> None:
     net = Net()
-    pooled = net.op(N.AVGPOOL_FUSION, net.input(1, -1, -1, 2, data_type=DataType.INT32), **{"global": True})
+    everywhere: dict[str, Any] = {"global": True}
+    pooled = net.op(N.AVGPOOL_FUSION, net.input(1, -1, -1, 2, data_type=DataType.INT32), **everywhere)
     operands = net.input(1, 4, 4, 2), net.weights(3, 2, 2, 2), net.weights(3)
-    attrs = {"pad_mode": PadMode.SAME, "stride": (3, 3), "output_paddings": (2,)}
+    attrs: dict[str, Any] = {"pad_mode": PadMode.SAME, "stride": (3, 3), "output_paddings": (2,)}
     larger = net.op(N.CONV2D_TRANSPOSE_FUSION, *operands, **attrs)
     first, second = backend().supported(net.graph(pooled, larger))
     assert "no INT32 kernel for windows of unknown size" in first.reason
