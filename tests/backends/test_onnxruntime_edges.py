@@ -14,7 +14,16 @@ from operators.single_node import Pair, graph_of, of, spec, without_dims
 from operators.tolerances import require_close
 
 from nnrt_hdi.backend import Cancellation, ModelConfig
-from nnrt_hdi.enums import CoordinateTransformMode, DataType, Format, NearestMode, NodeType, ResizeMethod
+from nnrt_hdi.enums import (
+    ActivationType,
+    CoordinateTransformMode,
+    DataType,
+    Format,
+    NearestMode,
+    NodeType,
+    ReduceMode,
+    ResizeMethod,
+)
 from nnrt_hdi.errors import NnrtError, OutOfMemory
 from nnrt_hdi.tensor import QuantParam, data_type_of
 
@@ -130,6 +139,26 @@ def test_equal_elements_come_in_their_order_when_the_largest_is_last() -> None:
     x = of(2, 1, 2, 3, 1, dtype="i4")
     values, indices = compute(N.TOPK_FUSION, [x, of(4, dtype="i4")], {"sorted": False}, 0)
     assert (values.tolist(), indices.tolist()) == ([1, 2, 2, 3], [1, 0, 2, 3])
+
+
+@pytest.mark.parametrize("values", [[3, 2**32 - 1], [-(2**31), -1], [2**62 + 1, 2**62 + 2**31], [0, 2**63 - 1]])
+def test_integers_of_64_bits_are_compared_whole(values: list[int]) -> None:
+    """Long vectors, for which ONNX Runtime compares several at a time."""
+    (low, high), count = values, 9
+    a, b = np.full(count, low), np.full(count, high)
+    for x, y in ((a, b), (b, a), (a, b[:1])):
+        np.testing.assert_array_equal(compute(N.MAXIMUM, [x, y], {}, 0, 1)[0], b)
+        np.testing.assert_array_equal(compute(N.MINIMUM, [x, y], {}, 0, 1)[0], a)
+    row, axis = np.where(np.arange(count) == 4, high, low), of(0, dtype="i4")
+    assert compute(N.REDUCE_FUSION, [row, axis], {"mode": ReduceMode.MAX}, 0)[0].item() == high
+    assert compute(N.REDUCE_FUSION, [-1 - row, axis], {"mode": ReduceMode.MIN}, 0)[0].item() == -1 - high
+    image = np.stack([row, a]).reshape(1, 3, 3, 2)
+    everywhere: dict[str, Any] = {"global": True}
+    assert compute(N.MAX_POOL_FUSION, [image], everywhere, 0)[0].max() == high
+    relu = {"activation_type": ActivationType.RELU}
+    np.testing.assert_array_equal(compute(N.ACTIVATION, [b], relu, 0)[0], np.maximum(b, 0))
+    relu6 = {"activation_type": ActivationType.RELU6}
+    np.testing.assert_array_equal(compute(N.ACTIVATION, [b], relu6, 0)[0], np.clip(b, 0, 6))
 
 
 @pytest.mark.parametrize("layout", [Format.NHWC, Format.NCHW])

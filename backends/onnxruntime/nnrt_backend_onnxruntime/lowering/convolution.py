@@ -8,6 +8,7 @@ from typing import Any
 from nnrt_backend_onnxruntime.builder import FLOAT32, Onnx, Value
 from nnrt_backend_onnxruntime.lowering.activation import fused
 from nnrt_backend_onnxruntime.lowering.lowering import Call, as_given, channels_first, lowering
+from nnrt_backend_onnxruntime.lowering.reduction import extreme
 from nnrt_hdi.enums import NodeType, PadMode, RoundMode
 from nnrt_hdi.errors import Unsupported
 from nnrt_hdi.ops.convolution import ImageShape, Window, output_padding_pair, pooling_window
@@ -73,7 +74,7 @@ def max_pool(op: Onnx, call: Call, x: Value) -> Value:
     """Maximum of each window."""
     image = channels_first(x, call.inputs[0])
     if call.attrs.global_:
-        return _finished(op, call, op.ReduceMax(image, op.ints([2, 3]), keepdims=1))
+        return _finished(op, call, extreme(op, image, op.ints([2, 3]), 1, "ReduceMax"))
     return _finished(op, call, op.MaxPool(image, **_pool(call)))
 
 
