@@ -38,7 +38,8 @@ def conv2d_transpose(op: Onnx, call: Call, x: Value, weight: Value, bias: Value)
         if UNKNOWN_DIM in (kernel.batch, kernel.channels):
             raise Unsupported("the channels of weight in groups are known only when the model runs; fix them")
         size = kernel.batch // group, kernel.channels, kernel.height, kernel.width
-        taps = op.reshape(op.reshape(taps, [group, *size]).transposed([0, 2, 1, 3, 4]), [-1, size[0], *size[2:]])
+        taps = op.reshape(taps, [group, *size]).transposed([0, 2, 1, 3, 4])
+        taps = op.reshape(taps, [group * kernel.channels, size[0], *size[2:]])
     else:
         taps = taps.transposed([1, 0, 2, 3])
     window, extra = _window(call), output_padding_pair(call.attrs.output_paddings)
