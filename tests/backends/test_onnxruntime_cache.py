@@ -179,14 +179,60 @@ def _unsound(model: onnx.ModelProto) -> None:
     model.graph.node[0].input[0] = "nothing"
 
 
+def _of_texts(model: onnx.ModelProto) -> None:
+    _of_other_elements(model, onnx.TensorProto.STRING, (4,), 32)
+
+
+def _of_type_that_is_not_known(model: onnx.ModelProto) -> None:
+    _of_other_elements(model, onnx.TensorProto.BFLOAT16, (2,), 4)
+
+
+def _of_too_many_dimensions(model: onnx.ModelProto) -> None:
+    _of_other_elements(model, onnx.TensorProto.FLOAT, (1,) * 100, 4)
+
+
+def _empty_and_too_large(model: onnx.ModelProto) -> None:
+    _of_other_elements(model, onnx.TensorProto.FLOAT, (0, 1 << 62, 1 << 62), 0)
+
+
+def _of_other_elements(model: onnx.ModelProto, data_type: int, dims: tuple[int, ...], length: int) -> None:
+    tensor = next(tensor for tensor in model.graph.initializer if tensor.external_data)
+    tensor.data_type, tensor.dims[:] = data_type, dims
+    del tensor.external_data[:]
+    for key, value in (("location", "weights"), ("offset", "0"), ("length", str(length))):
+        tensor.external_data.add(key=key, value=value)
+
+
 @pytest.mark.parametrize(
     "change",
-    [_outside, _in_a_file, _too_large, _negative, _engine, _foreign, _function, _subgraph, _attribute, _unsound],
+    [
+        _outside,
+        _in_a_file,
+        _too_large,
+        _negative,
+        _engine,
+        _foreign,
+        _function,
+        _subgraph,
+        _attribute,
+        _unsound,
+        _of_texts,
+        _of_type_that_is_not_known,
+        _of_too_many_dimensions,
+        _empty_and_too_large,
+    ],
     ids=lambda change: change.__name__,
 )
 def test_hostile_models_are_refused(change: Callable[[onnx.ModelProto], None]) -> None:
     with pytest.raises(InvalidFile):
         restore(with_model(change))
+
+
+def test_what_runs_is_what_was_checked() -> None:
+    """The bytes begin with fields that no ONNX model has, and look like ONNX Runtime's own format."""
+    disguise = bytes([9 << 3, 1, 9 << 3 | 2, 4]) + b"ORTM"
+    model = restore(repacked(PARTS[1], disguise + PARTS[2], PARTS[3]))
+    np.testing.assert_array_equal(*model.run([X], Cancellation()), *run(network(), X))
 
 
 def test_random_damage_behind_a_sound_header() -> None:

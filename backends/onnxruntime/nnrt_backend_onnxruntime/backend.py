@@ -21,7 +21,7 @@ from nnrt_backend_onnxruntime.session import (
     session_options,
     smallest_session,
 )
-from nnrt_backend_onnxruntime.single_node import Key, key_of, single_node
+from nnrt_backend_onnxruntime.single_node import key_of, single_node
 from nnrt_hdi.backend import Backend, BackendSkipped, Capabilities, DeviceInfo, ModelConfig, Support
 from nnrt_hdi.container import Part
 from nnrt_hdi.errors import InvalidParameter, NnrtError
@@ -45,7 +45,7 @@ class OnnxRuntimeBackend(Backend):
         if target.is_cpu:
             self.concurrent_runs = max(1, _processors() // target.threads)
         self._kernels = Kernels(target.providers())
-        self._answers: OrderedDict[Key, Support] = OrderedDict()
+        self._answers: OrderedDict[bytes, Support] = OrderedDict()
         self._deadlines = Deadlines()
         index = f"-{target.device_index}" if target.device_index else ""
         self._info = DeviceInfo(

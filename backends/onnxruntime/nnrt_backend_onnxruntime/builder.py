@@ -113,6 +113,14 @@ class Onnx:
             raise AttributeError(op_type)
         return partial(self._one, op_type)
 
+    def Max(self, a: Value, b: Given) -> Value:
+        """The larger ones. ONNX Runtime takes the lower half of INT64 for signed where the upper ones are equal."""
+        return self.Where(self.Less(a, b), b, a) if a.dtype == INT64 else self._one("Max", a, b)
+
+    def Min(self, a: Value, b: Given) -> Value:
+        """The lesser ones; as `Max`."""
+        return self.Where(self.Less(b, a), b, a) if a.dtype == INT64 else self._one("Min", a, b)
+
     def _one(self, op_type: str, *inputs: Given | None, **attrs: Any) -> Value:
         (value,) = self.several(op_type, 1, *inputs, **attrs)
         return value

@@ -56,7 +56,7 @@ _DEVICE_OPTION = {
     "webgpu": "deviceId",
 }
 
-# What an extension "session.<name>" may say: that it is so, or not. Nothing that reads or writes files.
+# What an extension "session.<name>" may say: a number, mostly 0 or 1. Nothing that reads or writes files.
 SESSION_OPTIONS = frozenset(
     {
         "session.disable_prepacking",
@@ -115,6 +115,7 @@ PROVIDER_OPTIONS = {
     "webgpu": frozenset({"preferredLayout"}),
 }
 _MOST_OPTION_BYTES = 256
+_MOST_DIGITS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +200,8 @@ def session_options(target: Target, config: ModelConfig, entries: Mapping[str, s
         "session.intra_op.allow_spinning": str(int(mode.spins)),
         "session.inter_op.allow_spinning": str(int(mode.spins)),
         "session.use_env_allocators": "1",
+        # Else bytes that were checked as ONNX could be read as another format.
+        "session.load_model_format": "ONNX",
         **{name: value for name, value in _texts(config.extensions).items() if not name.startswith(PROVIDER_PREFIX)},
     }
     for name, value in entries.items():
@@ -254,7 +257,7 @@ def _texts(extensions: Mapping[str, bytes]) -> dict[str, str]:
         if len(value) > _MOST_OPTION_BYTES or not value.isascii():
             raise InvalidParameter(f"extension {name!r} has {len(value)} bytes; use at most 256 of ASCII")
         texts[name] = value.decode()
-        if is_option and not texts[name].isdigit():
+        if is_option and not (texts[name].isdigit() and len(value) <= _MOST_DIGITS):
             raise InvalidParameter(f"extension {name!r} is {texts[name]!r}; use 1 or 0")
     return texts
 
