@@ -224,6 +224,7 @@ class RunStreams(LockOwner):
             if stream.is_of_this_line:
                 stream.send(run)
                 return
+            self._retire(stream)
         if self._connection.is_attached and len(self._open) < self._limit:
             self._opened().send(run)
         else:
@@ -250,11 +251,14 @@ class RunStreams(LockOwner):
 
     def _next(self, stream: "RunStream") -> None:
         if not stream.is_of_this_line:
-            return  # It is about to be closed.
-        if self._waiting:
+            self._retire(stream)
+        elif self._waiting:
             stream.send(self._waiting.take())
         else:
             self._idle.append(stream)
+
+    def _retire(self, stream: "RunStream") -> None:
+        """A stream whose line is lost carries no run any more: it is about to end by itself."""
 
     def _end_all(self, reason: NnrtError) -> None:
         """End the runs that wait.
@@ -265,7 +269,8 @@ class RunStreams(LockOwner):
         with self._changed:
             self._death = reason
             waiting = self._waiting.take_all()
-            self._idle.clear()
+            while self._idle:
+                self._retire(self._idle.pop())
             for stream in self._open:
                 stream.hang_up()
             self._cancelled.put(None)

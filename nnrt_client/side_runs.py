@@ -218,7 +218,15 @@ class SideRuns(RunStreams):
             stream.read()
             with self._changed:
                 self._unread_count -= 1
-            stream = None
+                if self._death is not None:
+                    return
+            stream = None  # It keeps no tensors alive.
+
+    def _retire(self, stream: RunStream) -> None:
+        """Nobody reads it, who would notice."""
+        assert isinstance(stream, _SideStream)
+        self._open.discard(stream)
+        stream.close()
 
     def _end_all(self, reason: NnrtError) -> None:
         super()._end_all(reason)
@@ -272,6 +280,10 @@ class _SideStream(RunStream):
 
     def hang_up(self) -> None:
         self._side.end()
+
+    def close(self) -> None:
+        """Give the connection back. Nobody may be reading it."""
+        self._side.close()
 
     def read_here(self) -> None:
         """`read` in a thread of the application."""

@@ -1,7 +1,5 @@
 """Inputs of a run: out of files, out of images, or random."""
 
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,15 +11,13 @@ import numpy as np
 from nnrt_client.cli.images import SUFFIX as IMAGE_SUFFIX
 from nnrt_client.cli.images import image_array
 from nnrt_client.session import distinct_names
-from nnrt_hdi.errors import InvalidFile, InvalidParameter
+from nnrt_hdi.errors import InvalidFile, InvalidParameter, InvalidPath
 from nnrt_hdi.tensor import Array, TensorSpec, format_shape
 
 Shape = tuple[int, ...]
 
 # Of .npy and .npz files.
 _BEGINNINGS = (b"\x93NUMPY", b"PK")
-# What a damaged or hostile array file makes numpy raise.
-_FILE_ERRORS = (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error)
 
 
 def gathered(
@@ -32,7 +28,8 @@ def gathered(
 ) -> dict[str, Array]:
     """An array for each input of a model: those of the options --input, and random ones if there is a seed.
 
-    Raises UsageError for options that don't fit the model, InvalidFile and InvalidParameter for files that don't.
+    Raises UsageError for options that don't fit the model, InvalidPath, InvalidFile and InvalidParameter for files
+    that don't.
     """
     names = distinct_names("input", [spec.name for spec in inputs])
     specs = {name: replace(spec, name=name) for name, spec in zip(names, inputs, strict=True)}
@@ -59,6 +56,8 @@ def _read(option: str, specs: Mapping[str, TensorSpec]) -> dict[str, Array]:
     """The arrays that one --input names."""
     name, separator, rest = option.partition("=")
     path = Path(rest if separator else option)
+    if path.exists() and not path.is_file():  # Of a pipe the other end may never come.
+        raise InvalidPath("it is no regular file", place=f"{path}")
     if path.suffix == ".npz":
         if separator:
             raise click.UsageError(f"--input {option}: an .npz file names its inputs itself; leave {name}= out")
@@ -89,12 +88,15 @@ def _loaded(path: Path) -> dict[str, Array]:
         )
     try:
         # Mapped, so that memory is taken only for what is really there.
-        loaded: Any = np.load(path, mmap_mode="r", allow_pickle=False)
+        with np.errstate(over="ignore"):
+            loaded: Any = np.load(path, mmap_mode="r", allow_pickle=False)
         if isinstance(loaded, np.ndarray):
             return {"": loaded}
         with loaded:
             return dict(loaded)
-    except _FILE_ERRORS as error:
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # Of what is in a header numpy has Python's own parser speak.
         raise InvalidFile(f"it is no array file, or damaged: {error}", place=f"{path}") from error
 
 

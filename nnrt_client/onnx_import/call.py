@@ -189,6 +189,30 @@ class Call:
         require_moderate(dims)
         return self.constant(np.full(shape_of(dims), value, dtype))
 
+    def filled(self, number: Operand, dtype: Dtype, shape: Value, dims: Dims | None = None) -> Value:
+        """The same number everywhere, in a shape that may be known only in a run; `dims` say what is known of it."""
+        if dims is None and shape.elements is not None:
+            dims = tuple(shape.elements.tolist())
+        output = None if dims is None else TensorDesc(data_type_of(dtype), shape_of(dims))
+        return self.apply(OperationType.FILL, number, shape, output=output, dims=dims)
+
+    def counted(self, count: Value) -> Value:
+        """0, 1, 2, ... as INT64: so many as a vector of one number says in a run."""
+        zeros = self.filled(self.number(0, np.dtype(np.float32)), np.dtype(np.float32), count)
+        # Of equal elements the one with the lower index comes first.
+        _, order = self.apply_to_several(OperationType.TOP_K, zeros, self.cast(count, np.dtype(np.int64)))
+        return self.cast(order, np.dtype(np.int64))
+
+    def places(self, x: Value, axis: int) -> Value:
+        """0, 1, 2, ... as INT64, as far as a dimension reaches."""
+        size = x.dims[axis]
+        if isinstance(size, int):
+            require_moderate((size,))
+            return self.constant(np.arange(size))
+        places = self.counted(self.reshape(self.size(x, axis), (1,)))
+        places.dims = (size,)
+        return places
+
 
 def require_moderate(dims: Dims) -> None:
     """Refuse to make a constant of dimensions that are not known, or far too large."""

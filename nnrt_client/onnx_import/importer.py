@@ -136,7 +136,8 @@ class Importer:
         """Import what a scope's outputs need. What can't be is added to the problems, and the others go on."""
         if depth > _DEEPEST:
             raise InvalidFile(f"its functions and branches go deeper than {_DEEPEST}", place=place)
-        for node in scope.nodes:
+        # Exporters put a constant right in front of its reader, which may be taken into a node before both.
+        for node in sorted(scope.nodes, key=lambda node: node.op_type != "Constant" or bool(node.input)):
             self._count += 1
             if self._count > MAX_NODES:
                 raise InvalidFile(f"it has more than {MAX_NODES} nodes, those of its functions included")

@@ -1,5 +1,6 @@
 """`nnrt run`: from files to files."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -182,13 +183,23 @@ def test_arrays_are_never_unpickled(shared_daemon: DaemonProcess, conv: Path, tm
         b"text",
         b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (4000000000000,), }".ljust(128)
         + b"\n",
+        b"\x93NUMPY\x02\x00" + (9000).to_bytes(4, "little") + b"(" * 9000,
     ],
+    ids=["empty", "text", "enormous", "nested"],
 )
 def test_damaged_arrays(shared_daemon: DaemonProcess, conv: Path, tmp_path: Path, content: bytes) -> None:
     """A size that the file does not have is not believed."""
     (tmp_path / "x.npy").write_bytes(content)
     message = refused(1, "run", conv, "--device", shared_daemon.address, "--input", tmp_path / "x.npy")
     assert "it is no array file, or damaged" in message
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz", "png"])
+def test_files_that_never_end(shared_daemon: DaemonProcess, conv: Path, tmp_path: Path, suffix: str) -> None:
+    """Nobody writes into the pipe."""
+    os.mkfifo(tmp_path / f"x.{suffix}")
+    message = refused(1, "run", conv, "--device", shared_daemon.address, "--input", f"{tmp_path}/x.{suffix}")
+    assert message == f"Error: {tmp_path}/x.{suffix}: it is no regular file"
 
 
 def test_arrays_that_do_not_fit(shared_daemon: DaemonProcess, conv: Path, tmp_path: Path) -> None:

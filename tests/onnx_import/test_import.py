@@ -51,7 +51,7 @@ def test_shapes_that_do_not_fit_are_refused(shapes: dict[str, tuple[int, ...]], 
 def test_one_error_lists_every_node_that_is_in_the_way() -> None:
     g = Graph()
     x = g.input("x", [2, 3])
-    a = g.op("GridSample", x, x, name="first")
+    a = g.op("Det", x, name="first")
     b = g.op("MaxPool", g.input("volume", [1, 1, 4, 4, 4]), kernel_shape=[2, 2, 2], name="second")
     c = g.op("Relu", a)
     d = g.op("NonZero", c, name="behind the first")
@@ -60,7 +60,7 @@ def test_one_error_lists_every_node_that_is_in_the_way() -> None:
     lines = str(caught.value).split("\n")
     assert lines[0] == "the ONNX model: 3 parts of it can't be imported:"
     assert [line.split(":")[0].strip() for line in lines[1:]] == [
-        "GridSample node 'first'",
+        "Det node 'first'",
         "MaxPool node 'second'",
         "NonZero node 'behind the first'",
     ]
@@ -82,24 +82,32 @@ def test_einsum_of_unknown_dimensions_is_a_matrix_product() -> None:
 @pytest.mark.parametrize(
     ("equation", "message"),
     [
-        ("ii->i", "takes a diagonal"),
-        ("ij,jk->ik", "is for 2 operands, and it has 1"),
-        ("ijk->i", "does not have a letter for each dimension"),
-        ("i1->i", "does not have a letter for each dimension"),
-        ("ij->ik", "has a letter twice, or one that no operand has"),
-        ("ij->ii", "has a letter twice, or one that no operand has"),
+        ("ij,jk->ik", "has 2 terms, but there are 1 inputs"),
+        ("ijk->ij", r"'ijk' in its equation 'ijk->ij' is no 2 labels"),
+        ("i1->i", "'i1' in its equation 'i1->i' is no 2 labels"),
+        ("ij->ik", "has labels twice, or that no input has"),
+        ("ij->ii", "has labels twice, or that no input has"),
+        ("...ijk->...", "is no 2 labels"),
     ],
 )
-def test_einsums_that_can_not_be(equation: str, message: str) -> None:
+def test_equations_that_say_nothing(equation: str, message: str) -> None:
     g = Graph()
     with pytest.raises(Unsupported, match=message):
-        imported(g, g.op("Einsum", g.input("x", [3, 3]), equation=equation))
+        imported(g, g.op("Einsum", g.input("x", [2, 3]), equation=equation))
+
+
+def test_recurrences_whose_steps_only_a_run_knows_are_refused() -> None:
+    g = Graph()
+    weights = (g.constant(np.ones((1, 9, size), "f4")) for size in (4, 3))
+    y, _ = g.op("GRU", g.input("x", ["steps", 2, 4]), *weights, outputs=2, hidden_size=3)
+    with pytest.raises(Unsupported, match=r"one by one, but x is float32\[\?, 2, 4\]; use a known number, at most 200"):
+        imported(g, y)
 
 
 def test_nodes_that_no_output_needs_are_not_in_the_way() -> None:
     g = Graph()
     x = g.input("x", [2, 3])
-    g.op("GridSample", x, x)
+    g.op("Det", x)
     assert imported(g, g.op("Relu", x)).operations == (OperationType.RELU,)
 
 
@@ -124,6 +132,14 @@ def test_activations_are_fused_into_what_only_they_read(
     assert model.outputs[0].desc.name == clipped
     feeds = {"x": np.array([-9, -1, 2, 9], "f4")}
     np.testing.assert_array_equal(run_imported(model, feeds), run_onnxruntime(g.model(clipped), feeds))
+
+
+def test_bounds_may_stand_between_the_operation_and_its_activation() -> None:
+    """As exporters write them: constants are nodes, each right in front of its reader."""
+    g = Graph()
+    total = g.op("Add", g.input("x", [4]), g.constant(np.float32(3)))
+    low, high = (g.op("Constant", value_float=bound) for bound in (0.0, 6.0))
+    assert imported(g, g.op("Clip", total, low, high)).operations == (OperationType.ADD,)
 
 
 def test_what_others_read_is_not_fused() -> None:

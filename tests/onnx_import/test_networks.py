@@ -8,12 +8,9 @@ import numpy as np
 import onnx
 import pytest
 from daemon_process import DaemonProcess
-from onnx_models import LIGHT, AnyArray, Graph, run_imported, run_onnxruntime, with_weights
+from onnx_models import LIGHT, AnyArray, Graph, run_onnxruntime, with_weights
 
 from nnrt_client import Compilation, Executor, Model, OperationType, Runtime, from_onnx
-
-# The others are too slow for a reference.
-QUICK = ["densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "squeezenet"]
 
 
 @pytest.mark.parametrize("path", sorted(LIGHT.glob("*.onnx")), ids=lambda path: path.stem)
@@ -28,24 +25,22 @@ def test_networks_of_onnx_are_imported(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(LIGHT.glob("*.onnx")), ids=lambda path: path.stem)
-def test_networks_of_onnx_give_what_onnx_runtime_gives(path: Path, onnxruntime_runtime: Runtime) -> None:
-    """The ONNX Runtime backend through a daemon, and where that is quick enough the reference."""
+def test_networks_of_onnx_give_what_onnx_runtime_gives(path: Path, both_runtimes: list[Runtime]) -> None:
     proto = with_weights(onnx.load(path))
     model = from_onnx(proto.SerializeToString())
     (given,) = model.inputs
     feeds = {given.desc.name: np.random.default_rng(2).normal(size=given.desc.shape or ()).astype("f4")}
     (expected,) = run_onnxruntime(proto, feeds)
     assert np.unique(expected).size > expected.size / 2
-    results = through_a_daemon(model, onnxruntime_runtime, feeds)
-    results += run_imported(model, feeds) if path.stem.removeprefix("light_") in QUICK else []
-    for y in results:
+    for runtime in both_runtimes:
+        (y,) = through_a_daemon(model, runtime, feeds)
         np.testing.assert_allclose(y, expected, rtol=1e-2, atol=1e-4 * np.abs(expected).max())
 
 
 @pytest.fixture
-def onnxruntime_runtime(onnxruntime_daemon: DaemonProcess) -> Iterator[Runtime]:
-    with Runtime([onnxruntime_daemon.address]) as runtime:
-        yield runtime
+def both_runtimes(shared_daemon: DaemonProcess, onnxruntime_daemon: DaemonProcess) -> Iterator[list[Runtime]]:
+    with Runtime([shared_daemon.address]) as reference, Runtime([onnxruntime_daemon.address]) as fast:
+        yield [reference, fast]
 
 
 def through_a_daemon(model: Model, runtime: Runtime, feeds: dict[str, AnyArray]) -> list[Any]:
