@@ -114,10 +114,14 @@ class _Places:
         self.arrays: list[Array | None] = []
         # From where to where outputs go, by buffer.
         self._spans: dict[int, tuple[int, int]] = {}
+        # Either all outputs go to their places or none does, so that none is written there before all are known.
+        is_sure = not any(
+            region is not None and spec.is_dynamic for spec, region in zip(specs, self.regions, strict=True)
+        )
         for index, (spec, region) in enumerate(zip(specs, self.regions, strict=True)):
             view = None if region is None else self._view(session, index, region)
             self._views.append(view)
-            self.arrays.append(None if view is None else _array_at(view, spec))
+            self.arrays.append(_array_at(view, spec) if view is not None and is_sure else None)
 
     def _view(self, session: Session, index: int, region: Any) -> memoryview:
         buffer_id, start, size_bytes = region.buffer_id, region.offset, region.data_size
@@ -136,19 +140,22 @@ class _Places:
         return start < end and first < start + region.data_size
 
     def take(self, outputs: Sequence[Array]) -> None:
-        """Put the outputs there that aren't yet; one that is larger than its place stays where it is."""
-        for index, (output, view) in enumerate(zip(outputs, self._views, strict=True)):
-            if view is None or output is self.arrays[index]:
-                continue
-            if output.nbytes > view.nbytes:
-                self.regions[index] = None
-            else:
-                view[: output.nbytes] = flat_bytes(output)
+        """Put the outputs there that aren't yet; if one is larger than its place, all stay where they are."""
+        to_copy = [
+            (view, output)
+            for view, output, array in zip(self._views, outputs, self.arrays, strict=True)
+            if view is not None and output is not array
+        ]
+        if any(output.nbytes > view.nbytes for view, output in to_copy):
+            self.regions = [None] * len(outputs)
+            return
+        for view, output in to_copy:
+            view[: output.nbytes] = flat_bytes(output)
 
 
 def _array_at(view: memoryview, spec: TensorSpec) -> Array | None:
     """The memory of an output that is known before the run, if a processor may be told to write it there."""
-    if spec.is_dynamic or 0 in spec.shape:
+    if 0 in spec.shape:
         return None
     array: Array = np.ndarray(spec.shape, spec.numpy_dtype, view)
     return array if array.flags.aligned else None

@@ -522,7 +522,7 @@ def test_an_exported_model_can_not_be_written(caching_daemon: DaemonProcess) -> 
             (lambda: write(client, (place.buffer_id, 0, b"x")), buffer),
             (lambda: client.call("PreparedModel.Run", run), f"output 0: {buffer}"),
         ):
-            with pytest.raises(InvalidParameter, match="it holds an exported model and can only be read") as refusal:
+            with pytest.raises(InvalidParameter, match="it can only be read, for it holds an exported") as refusal:
                 attempt()
             assert refusal.value.place == where
         assert [client.read(buffer.region) for buffer in exported] == PARTS
