@@ -2,7 +2,7 @@
 
     python benchmarks/resident.py
 
-A chain of models, run with round trips and with resident tensors in turns, against one daemon; the answers are compared.
+A chain of models, run with round trips and with resident tensors in turns, against one daemon. Answers are compared.
 """
 
 import statistics
@@ -35,8 +35,8 @@ ROUNDS = 20
 
 
 def link_model(first: bool, last: bool) -> Model:
-    """y = x + 1: as little work as a model can be. The first begins with a row, which it repeats; the last ends with the
-    greatest number of each."""
+    """y = x + 1: as little work as a model can be. The first begins with a row, which it repeats; the last ends with
+    the greatest number of each."""
     model = Model()
     x = model.input((1, SIDE) if first else (SIDE, SIDE), name="x")
     ones = np.ones((SIDE, 1) if first else (1, 1), np.float32)
@@ -84,8 +84,8 @@ def measure() -> list[Report]:
     report = Report(
         "Models whose results stay on the device",
         f"A chain of {MODELS} models that add one, 4 MB from each to the next, 4 KB in and out in the end; p50 of"
-        f" {ROUNDS} rounds taken in turns on the ONNX Runtime backend, and the median of their ratios with its quartiles."
-        " The answers are the same.",
+        f" {ROUNDS} rounds taken in turns on the ONNX Runtime backend, and the median of their ratios with its"
+        " quartiles; the answers are the same. In shared memory nothing travels in either case.",
         ("way", "round trips ms", "resident ms", "times faster", "quartiles"),
     )
     with tempfile.TemporaryDirectory() as folder:
