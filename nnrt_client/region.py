@@ -44,11 +44,14 @@ class Region:
         self._view: memoryview | None = memoryview(mapping)[skipped:]
 
     @classmethod
-    def allocate(cls, size_bytes: int) -> Self:
-        """New memory, all zero. Raises InvalidParameter for a size below 1, OutOfMemory for one beyond 1 GiB."""
+    def allocate(cls, size_bytes: int, name: str = "nnrt-tensor") -> Self:
+        """New memory, all zero, whose file shows that name to those who look.
+
+        Raises InvalidParameter for a size below 1, OutOfMemory for one beyond 1 GiB.
+        """
         size_bytes = checked_size(size_bytes)
         try:
-            return cls(_new_file(size_bytes), size_bytes)
+            return cls(_new_file(size_bytes, name), size_bytes)
         except OSError as error:
             raise OutOfMemory(f"{size_bytes} bytes could not be had: {error}") from error
 
@@ -131,11 +134,11 @@ def _whole(number: int, what: str) -> int:
         raise InvalidParameter(f"{what} is {number!r}; give a whole number") from error
 
 
-def _new_file(size_bytes: int) -> int:
+def _new_file(size_bytes: int, name: str) -> int:
     """Descriptor of a file without a name, of that many zeros."""
     is_sealable = hasattr(os, "memfd_create")
     if is_sealable:
-        fd = os.memfd_create("nnrt", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     else:
         with tempfile.TemporaryFile() as file:
             fd = os.dup(file.fileno())

@@ -115,10 +115,9 @@ class RunStreams(LockOwner):
     which fetch the replies when the connection is found again.
     """
 
-    def __init__(self, connection: Connection, limit: int | None = None) -> None:
-        """At most so many streams; without a limit, as many as the daemon allows beside uploads."""
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._limit = limit or max(connection.welcome.limits.session_streams - _RESERVED_STREAMS, 1)
+        self._limit = max(connection.welcome.limits.session_streams - _RESERVED_STREAMS, 1)
         self._idle: list[RunStream] = []
         self._open: set[RunStream] = set()
         self._readers: set[threading.Thread] = set()
@@ -352,7 +351,7 @@ class RunStream(LockOwner):
         self._outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._attachment = connection.attachment
         # The last run whose reply came on this stream.
-        self._answered = 0
+        self.answered = 0
         self._call: Any = None
         self._open()
         super().__init__()
@@ -393,7 +392,7 @@ class RunStream(LockOwner):
                 run = self._streams.finished(self)
                 if run is not None:
                     run.end(reply)
-                    self._answered = run.id
+                    self.answered = run.id
                 run = reply = None  # An idle stream keeps no tensors alive.
         except grpc.RpcError as error:
             self._streams.broken(self)
@@ -402,8 +401,8 @@ class RunStream(LockOwner):
             run = self._streams.lost(self)
             if run is not None:
                 run.fail(failure)
-            if self._answered:  # The next request would have told the daemon so.
-                self._streams.forget(self._answered)
+            if self.answered:  # The next request would have told the daemon so.
+                self._streams.forget(self.answered)
             self.hang_up()
             del run, failure  # gRPC's error knows this frame, and itself: in a cycle, tensors would stay in memory.
 

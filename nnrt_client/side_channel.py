@@ -31,6 +31,7 @@ _log = logging.getLogger(__name__)
 _LEAST_STAGED_BYTES = 1 << 16
 # What of it may lie idle.
 _MOST_IDLE_BYTES = 256 << 20
+_MOST_IDLE = 32
 # Results that stay in such memory, which makes it the application's as long as it keeps them; others are copied.
 _MOST_LENT = 32
 
@@ -39,7 +40,7 @@ class SideConnection:
     """One connection. One request at a time; `end` is for any thread."""
 
     def __init__(self, connection: Connection) -> None:
-        """Raises ConnectionFailed where nobody listens, and what the daemon refuses with."""
+        """Raises ConnectionFailed where nobody listens or knows the session, OutOfMemory for one more than allowed."""
         self._place = f"side channel of the {connection.place}"
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
@@ -49,7 +50,7 @@ class SideConnection:
             self._socket.settimeout(None)
         except BaseException as error:
             self._socket.close()
-            if isinstance(error, OSError):
+            if isinstance(error, OSError | NnrtError) and not isinstance(error, OutOfMemory):
                 raise ConnectionFailed(f"it can't be reached: {error}", place=self._place) from error
             raise
 
@@ -199,7 +200,8 @@ class Staging:
 
     def __init__(self) -> None:
         self._idle: defaultdict[int, deque[Region]] = defaultdict(deque)
-        self._idle_bytes = 0
+        # Of all threads, and so only about right.
+        self._idle_count = self._idle_bytes = 0
         # By their identities: a reference has the hash of what it refers to, and arrays have none.
         self._loans: dict[int, _Loan] = {}
 
@@ -211,13 +213,15 @@ class Staging:
         try:
             region = self._idle[staged_bytes].pop()
         except IndexError:
-            return Region.allocate(staged_bytes)
+            return Region.allocate(staged_bytes, "nnrt-staged")
+        self._idle_count -= 1
         self._idle_bytes -= staged_bytes
         return region
 
     def give_back(self, region: Region) -> None:
         """The memory has no user any more, here or in the daemon."""
-        if self._idle_bytes + region.size_bytes <= _MOST_IDLE_BYTES:
+        if self._idle_count < _MOST_IDLE and self._idle_bytes + region.size_bytes <= _MOST_IDLE_BYTES:
+            self._idle_count += 1
             self._idle_bytes += region.size_bytes
             self._idle[region.size_bytes].append(region)
 

@@ -142,8 +142,10 @@ class SidePendingRun(PendingRun):
 
     def read(self) -> None:
         """Wait for the reply, unless the run waits for its turn in the queue."""
-        if self.is_callers and isinstance(self.stream, _SideStream):
-            self.stream.read_here()
+        stream = self.stream
+        if self.is_callers and isinstance(stream, _SideStream):
+            del self  # Its error would know this frame: in a cycle, tensors would stay in memory.
+            stream.read_here()
 
     def results(self, reply: Any) -> list[Elements]:
         return self.parcel.results(reply)
@@ -160,7 +162,7 @@ class SideRuns(RunStreams):
         self._channel = channel
         self._unread: queue.SimpleQueue[_SideStream | None] = queue.SimpleQueue()
         self._unread_count = 0
-        super().__init__(connection, connection.welcome.limits.session_streams)
+        super().__init__(connection)
 
     def submit(
         self,
@@ -227,6 +229,8 @@ class SideRuns(RunStreams):
         assert isinstance(stream, _SideStream)
         self._open.discard(stream)
         stream.close()
+        if stream.answered:  # The next request would have told the daemon so.
+            self.forget(stream.answered)
 
     def _end_all(self, reason: NnrtError) -> None:
         super()._end_all(reason)
@@ -310,6 +314,10 @@ class _SideStream(RunStream):
             run = self._streams.finished(self)
             if run is not None:
                 run.end(reply.run)
+                self.answered = run.id
+            else:  # It was abandoned, and this connection with it.
+                self.close()
+            run = None  # Its error knows this frame, too.
 
     def _lose(self) -> None:
         """The connection is over; the reply may be had in another way."""

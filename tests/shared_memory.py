@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 DEADLINE_S = 20.0
-_NAME = "/memfd:nnrt"
+_NAME = "/memfd:nnrt-tensor"
 
 
 def held() -> tuple[int, int]:

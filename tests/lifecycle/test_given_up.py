@@ -14,7 +14,18 @@ from networks import identity_model
 from observer import Observer
 from proxy import Proxy
 
-from nnrt_client import Compilation, DataType, Device, Executor, Model, OperationType, Runtime, Tensor, TensorDesc
+from nnrt_client import (
+    Compilation,
+    DataType,
+    Device,
+    Executor,
+    Model,
+    OperationType,
+    Runtime,
+    Settings,
+    Tensor,
+    TensorDesc,
+)
 
 ONE = np.ones(1, np.float32)
 LONG_MS = 600_000
@@ -123,7 +134,7 @@ def test_replies_that_have_come_are_not_kept(start_daemon: StartDaemon) -> None:
     model.specify_inputs_and_outputs([x], [y])
     model.finish()
     with Proxy(daemon.address) as proxy, Observer(daemon.address) as observer, ExitStack() as closing:
-        runtime = closing.enter_context(Runtime([proxy.address]))
+        runtime = closing.enter_context(Runtime([proxy.address], settings=Settings(share_memory=False)))
         executor = executor_of(closing, runtime.device(), model)
         for _ in range(3):
             executor.run_sync([np.zeros(elements, np.float32)])
