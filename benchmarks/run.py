@@ -12,6 +12,7 @@ import carriers
 import fairness
 import kernels
 import onnx_networks
+import resident
 import small_run
 from report import machine
 
@@ -22,6 +23,7 @@ def main() -> None:
     reports = [
         *small_run.measure(),
         *carriers.measure(),
+        *resident.measure(),
         *fairness.measure(),
         *caches.measure(),
         *kernels.measure(),

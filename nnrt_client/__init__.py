@@ -34,6 +34,7 @@ from nnrt_client.model import Model, ModelTensor
 from nnrt_client.onnx_import import from_onnx
 from nnrt_client.process_runtime import connect, disconnect
 from nnrt_client.quant_param import QuantParam
+from nnrt_client.resident_tensor import ResidentTensor
 from nnrt_client.runtime import Runtime
 from nnrt_client.session import Session, load
 from nnrt_client.settings import Settings
@@ -90,6 +91,7 @@ __all__ = [
     "PerformanceMode",
     "Priority",
     "QuantParam",
+    "ResidentTensor",
     "ReturnCode",
     "Runtime",
     "SaveCacheFailed",

@@ -17,9 +17,9 @@ from nnrt_client.compilation import Compilation
 from nnrt_client.fork import LockOwner
 from nnrt_client.run_call import RunCall
 from nnrt_client.run_streams import PendingRun
+from nnrt_client.run_tensor import RunTensor
 from nnrt_client.run_tensors import RunTensors
 from nnrt_client.signature import Inputs, Signature, item_at
-from nnrt_client.tensor import Tensor
 from nnrt_client.tensor_desc import TensorDesc
 from nnrt_hdi.errors import (
     InvalidParameter,
@@ -133,11 +133,11 @@ class Executor(LockOwner):
     def run_sync(self, inputs: Inputs, outputs: None = None, *, timeout_ms: int | None = None) -> Outputs: ...
     @overload
     def run_sync(
-        self, inputs: Inputs, outputs: Sequence[Tensor], *, timeout_ms: int | None = None
-    ) -> Sequence[Tensor]: ...
+        self, inputs: Inputs, outputs: Sequence[RunTensor[Any]], *, timeout_ms: int | None = None
+    ) -> Sequence[RunTensor[Any]]: ...
     def run_sync(
-        self, inputs: Inputs, outputs: Sequence[Tensor] | None = None, *, timeout_ms: int | None = None
-    ) -> Outputs | Sequence[Tensor]:
+        self, inputs: Inputs, outputs: Sequence[RunTensor[Any]] | None = None, *, timeout_ms: int | None = None
+    ) -> Outputs | Sequence[RunTensor[Any]]:
         """Run and wait for the outputs: those given, or new arrays.
 
         Raises InvalidParameter for inputs and outputs that don't fit, NullPointer for a missing one, OperationFailed
@@ -161,10 +161,10 @@ class Executor(LockOwner):
     def submit(self, inputs: Inputs, outputs: None = None, *, timeout_ms: int | None = None) -> "Future[Outputs]": ...
     @overload
     def submit(
-        self, inputs: Inputs, outputs: Sequence[Tensor], *, timeout_ms: int | None = None
-    ) -> "Future[Sequence[Tensor]]": ...
+        self, inputs: Inputs, outputs: Sequence[RunTensor[Any]], *, timeout_ms: int | None = None
+    ) -> "Future[Sequence[RunTensor[Any]]]": ...
     def submit(
-        self, inputs: Inputs, outputs: Sequence[Tensor] | None = None, *, timeout_ms: int | None = None
+        self, inputs: Inputs, outputs: Sequence[RunTensor[Any]] | None = None, *, timeout_ms: int | None = None
     ) -> "Future[Any]":
         """Start a run; its outputs are the result of the future, errors as for `run_sync` its exception.
 
@@ -186,7 +186,7 @@ class Executor(LockOwner):
         self._on_service_died = callback
 
     def run_async(
-        self, inputs: Inputs, timeout_ms: int, user_data: Any, outputs: Sequence[Tensor] | None = None
+        self, inputs: Inputs, timeout_ms: int, user_data: Any, outputs: Sequence[RunTensor[Any]] | None = None
     ) -> None:
         """Start a run that ends in exactly one callback, on a thread of the runtime.
 
@@ -231,7 +231,11 @@ class Executor(LockOwner):
             self._prepared.release()
 
     def _submit(
-        self, inputs: Inputs, outputs: Sequence[Tensor] | None, timeout_ms: int | None, is_callers: bool = False
+        self,
+        inputs: Inputs,
+        outputs: Sequence[RunTensor[Any]] | None,
+        timeout_ms: int | None,
+        is_callers: bool = False,
     ) -> PendingRun:
         if timeout_ms is not None:
             _require_timeout(timeout_ms, "; without one there is no limit")
@@ -242,14 +246,14 @@ class Executor(LockOwner):
             run.future.add_done_callback(lambda future: tensors.release())
         return run
 
-    def _arranged(self, inputs: Inputs, outputs: Sequence[Tensor] | None) -> tuple[RunCall, RunTensors | None]:
+    def _arranged(self, inputs: Inputs, outputs: Sequence[RunTensor[Any]] | None) -> tuple[RunCall, RunTensors | None]:
         """The run to ask for and what holds its tensors, if there are any. Raises what `run_sync` raises."""
         signature = self._signature
         given = signature.in_order(inputs)
         if outputs is not None:
             signature.require_output_count(outputs)
         signature.require_alive()
-        if outputs is None and not any(isinstance(one, Tensor) for one in given):
+        if outputs is None and not any(isinstance(one, RunTensor) for one in given):
             return RunCall(signature, signature.fitting(given)), None
         tensors = RunTensors(signature, given, outputs)
         with _released_on_error(tensors):
@@ -274,7 +278,7 @@ class Executor(LockOwner):
     def _forget(self, future: "Future[Any]") -> None:
         self._in_flight.pop(future, None)
 
-    def _results(self, tensors: RunTensors | None, results: Outputs) -> Outputs | Sequence[Tensor]:
+    def _results(self, tensors: RunTensors | None, results: Outputs) -> Outputs | Sequence[RunTensor[Any]]:
         """What a run gives: arrays, or the tensors that were to hold them. Not called for one that is too late."""
         if tensors is None or tensors.outputs is None:
             self._output_shapes = [array.shape for array in results]

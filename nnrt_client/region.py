@@ -91,6 +91,11 @@ class Region:
             raise InvalidParameter("the memory has been given back")
         return view
 
+    @property
+    def room_bytes(self) -> int:
+        """How many bytes there are."""
+        return len(self.view)
+
     def array(self, dtype: np.dtype[np.generic], shape: Sequence[int]) -> Array:
         """The first bytes as an array of theirs. Raises InvalidParameter where there are too few."""
         try:

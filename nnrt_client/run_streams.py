@@ -18,6 +18,7 @@ from typing import Any
 
 import grpc
 
+from nnrt_client.buffer import Elements
 from nnrt_client.connection import Connection
 from nnrt_client.fork import LockOwner
 from nnrt_client.run_call import RunCall
@@ -25,7 +26,6 @@ from nnrt_client.waiting_runs import WaitingRuns
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import NnrtError, OperationFailed, TimedOut
 from nnrt_hdi.limits import MAX_RUN_IDS
-from nnrt_hdi.tensor import Array
 from nnrt_hdi.v2 import prepared_model_pb2
 
 _log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ _RESERVED_STREAMS = 2
 # RunRequest.timeout_ms is a uint32. Who asks for more than these 49 days gets them.
 _MAX_TIMEOUT_MS = 2**32 - 1
 
-Decode = Callable[[list[Array]], Any]
+Decode = Callable[[list[Elements]], Any]
 
 
 class PendingRun:
@@ -67,7 +67,7 @@ class PendingRun:
         if self.owner is not None:
             self.owner.abandon(self, error)
 
-    def results(self, reply: Any) -> list[Array]:
+    def results(self, reply: Any) -> list[Elements]:
         """The outputs in a RunReply. Raises the error that it carries instead."""
         return self.call.signature.results(reply)
 
@@ -369,7 +369,8 @@ class RunStream(LockOwner):
     def send(self, run: PendingRun) -> None:
         run.stream = self
         self.run = run
-        request = run.call.signature.request(run.call.inputs)
+        run.call.begin()
+        request = run.call.signature.request(run.call.inputs, run.call.targets)
         request.run_id = run.id
         if (remaining_ms := run.remaining_ms) is not None:
             request.timeout_ms = remaining_ms

@@ -4,14 +4,15 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from nnrt_client.buffer import Buffer, Elements, Stored
 from nnrt_client.enums import Format
 from nnrt_client.region import Region
+from nnrt_client.run_tensor import RunTensor
 from nnrt_client.signature import Signature
-from nnrt_client.tensor import Tensor
 from nnrt_client.tensor_desc import TensorDesc, hdi_data_type
 from nnrt_hdi.enums import Format as HdiFormat
 from nnrt_hdi.errors import InvalidParameter, NnrtError, NullPointer, OperationFailed
-from nnrt_hdi.tensor import UNKNOWN_DIM, Array, Shape, TensorSpec, data_type_of, format_shape
+from nnrt_hdi.tensor import UNKNOWN_DIM, Shape, TensorSpec, data_type_of, format_shape
 
 
 class RunTensors:
@@ -21,29 +22,30 @@ class RunTensors:
     `targets` is the memory of the outputs, if they are given.
     """
 
-    def __init__(self, signature: Signature, inputs: Sequence[Any], outputs: Sequence[Tensor] | None) -> None:
+    def __init__(self, signature: Signature, inputs: Sequence[Any], outputs: Sequence[RunTensor[Any]] | None) -> None:
         """Raises NullPointer or InvalidParameter for what is missing or not the model's, OperationFailed for a tensor
         whose memory is smaller than its desc says."""
         self.inputs: list[Any] = []
-        self.sources: list[Region | None] = []
-        self.targets: list[Region] | None = None
+        self.sources: list[Region | Buffer | None] = []
+        self.targets: list[Region | Buffer] | None = None
         self.outputs = outputs
         self._signature = signature
-        self._held: list[Tensor] = []
+        self._held: list[RunTensor[Any]] = []
         _require_inputs(signature, inputs)
         # A desc is its owner's to change at any time: what is checked is what is used.
-        reads = {at: (given, given.desc.copy()) for at, given in enumerate(inputs) if isinstance(given, Tensor)}
+        reads = {at: (given, given.desc.copy()) for at, given in enumerate(inputs) if isinstance(given, RunTensor)}
         for at, (_, desc) in reads.items():
             signature.require_in_range(at, _shape(signature.inputs[at], desc))
         for at, given in enumerate(outputs or ()):
-            if not isinstance(given, Tensor):
+            if not isinstance(given, RunTensor):
                 raise InvalidParameter(f"it is {given!r}; give a Tensor", place=signature.output_place(at))
-        writes = [(tensor, tensor.desc.copy()) for tensor in outputs or ()]
+        writes = [(tensor, tensor.target_desc) for tensor in outputs or ()]
         try:
             sources = {at: self._hold(*read, signature.input_place(at)) for at, read in reads.items()}
             targets = [self._hold(*write, signature.output_place(at)) for at, write in enumerate(writes)]
             for at, (_, desc) in reads.items():
                 _require_input(signature.inputs[at], desc, signature.input_place(at))
+                _require_written(sources[at], signature.input_place(at))
             for at, (_, desc) in enumerate(writes):
                 _require_output(signature.outputs[at], desc, targets[at], signature.output_place(at))
             self.inputs = list(inputs)
@@ -51,26 +53,29 @@ class RunTensors:
             self.targets = None if outputs is None else targets
             for at, (_, desc) in reads.items():
                 spec = signature.inputs[at]
-                self.inputs[at] = sources[at].array(spec.numpy_dtype, _shape(spec, desc))
+                self.inputs[at] = _elements(sources[at], spec.with_shape(_shape(spec, desc)))
         except BaseException:
             self.release()
             raise
 
-    def _hold(self, tensor: Tensor, desc: TensorDesc, place: str) -> Region:
+    def _hold(self, tensor: RunTensor[Any], desc: TensorDesc, place: str) -> Region | Buffer:
         try:
             tensor.retain()
         except NnrtError as error:
             raise error.at(place) from error
         self._held.append(tensor)
+        memory: Region | Buffer = tensor.memory
+        if isinstance(memory, Buffer):
+            self._signature.require_here(memory, place)
         shape = desc.shape or ()
         size_bytes = math.prod(shape) * desc.item_size
-        if min(shape, default=1) > 0 and size_bytes > len(tensor.region.view):
+        if min(shape, default=1) > 0 and size_bytes > memory.room_bytes:
             raise OperationFailed(
-                f"the tensor has {len(tensor.region.view)} bytes; its {desc} says {size_bytes}", place=place
+                f"the tensor has {memory.room_bytes} bytes; its {desc} says {size_bytes}", place=place
             )
-        return tensor.region
+        return memory
 
-    def require_types(self, results: Sequence[Array]) -> None:
+    def require_types(self, results: Sequence[Elements]) -> None:
         """Raise OperationFailed for results that are not of the data types of the model."""
         for at, (spec, array) in enumerate(zip(self._signature.outputs, results, strict=True)):
             if data_type_of(array.dtype) != spec.data_type:
@@ -78,18 +83,23 @@ class RunTensors:
                     f"the device gave {array.dtype.name}; the model says {spec}", place=self._signature.output_place(at)
                 )
 
-    def write(self, results: Sequence[Array]) -> None:
+    def write(self, results: Sequence[Elements]) -> None:
         """Put results into the memory of the outputs, and their shapes into the descs.
 
         Raises InvalidParameter unless all fit; then nothing has been written.
         """
         for at, (target, array) in enumerate(zip(self.targets or (), results, strict=True)):
             _require_room(target, array.nbytes, array.shape, self._signature.output_place(at))
+            if isinstance(target, Buffer) != isinstance(array, Stored):
+                raise OperationFailed("the device put it elsewhere", place=self._signature.output_place(at))
         for tensor, target, array in zip(self.outputs or (), self.targets or (), results, strict=True):
-            place = target.array(array.dtype, array.shape)
-            if place.ctypes.data != array.ctypes.data:  # Else the device has written it there.
-                place[...] = array
-            tensor.desc.take_shape(array.shape)
+            if isinstance(target, Buffer):
+                target.is_written = True
+            elif not isinstance(array, Stored):
+                place = target.array(array.dtype, array.shape)
+                if place.ctypes.data != array.ctypes.data:  # Else the device has written it there.
+                    place[...] = array
+            tensor.take_shape(array.shape)
 
     def release(self) -> None:
         """Let go of the tensors: the run has ended, or never begins."""
@@ -117,7 +127,7 @@ def _require_input(spec: TensorSpec, desc: TensorDesc, place: str) -> None:
         raise InvalidParameter(f"it is {desc}; the model takes {spec}", place=place)
 
 
-def _require_output(spec: TensorSpec, desc: TensorDesc, target: Region, place: str) -> None:
+def _require_output(spec: TensorSpec, desc: TensorDesc, target: Region | Buffer, place: str) -> None:
     """Whether an output may go there, as far as that is known: a desc may leave dimensions open, or be of a run before
     this one."""
     _require_type(spec, desc, place)
@@ -130,6 +140,20 @@ def _require_output(spec: TensorSpec, desc: TensorDesc, target: Region, place: s
         _require_room(target, spec.byte_size, spec.shape, place)
 
 
+def _require_written(source: Region | Buffer, place: str) -> None:
+    if isinstance(source, Buffer):
+        try:
+            source.require_written()
+        except NnrtError as error:
+            raise error.at(place) from error
+
+
+def _elements(source: Region | Buffer, spec: TensorSpec) -> Elements:
+    if isinstance(source, Buffer):
+        return Stored(spec.numpy_dtype, spec.shape, spec.byte_size, source.place)
+    return source.array(spec.numpy_dtype, spec.shape)
+
+
 def _require_type(spec: TensorSpec, desc: TensorDesc, place: str) -> None:
     wanted = Format[spec.format.name]
     if hdi_data_type(desc.data_type) != spec.data_type:
@@ -138,8 +162,8 @@ def _require_type(spec: TensorSpec, desc: TensorDesc, place: str) -> None:
         raise InvalidParameter(f"its format is {desc.format.name}; the model's is {wanted.name}", place=place)
 
 
-def _require_room(target: Region, size_bytes: int, shape: Shape, place: str) -> None:
-    if size_bytes > len(target.view):
+def _require_room(target: Region | Buffer, size_bytes: int, shape: Shape, place: str) -> None:
+    if size_bytes > target.room_bytes:
         raise InvalidParameter(
-            f"its memory has {len(target.view)} bytes; the result {format_shape(shape)} has {size_bytes}", place=place
+            f"its memory has {target.room_bytes} bytes; the result {format_shape(shape)} has {size_bytes}", place=place
         )

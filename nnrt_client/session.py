@@ -27,10 +27,10 @@ from nnrt_client.executor import Executor
 from nnrt_client.model import Model
 from nnrt_client.opened_model import OpenedModel, Shapes, Source, open_model, with_shapes
 from nnrt_client.options import Options
+from nnrt_client.run_tensor import RunTensor
 from nnrt_client.runtime import Runtime
 from nnrt_client.settings import Settings, addresses_to_ask_for
 from nnrt_client.signature import Inputs, listed
-from nnrt_client.tensor import Tensor
 from nnrt_client.tensor_desc import TensorDesc
 from nnrt_hdi.enums import PerformanceMode, Priority
 from nnrt_hdi.errors import (
@@ -313,8 +313,8 @@ def _named(what: str, descs: Sequence[TensorDesc]) -> dict[str, TensorDesc]:
     return {desc.name: desc for desc in descs}
 
 
-def _array(desc: TensorDesc | None, given: ArrayLike | Tensor) -> Any:
-    if desc is None or given is None or isinstance(given, Tensor | np.ndarray | np.generic):
+def _array(desc: TensorDesc | None, given: ArrayLike | RunTensor[Any]) -> Any:
+    if desc is None or given is None or isinstance(given, RunTensor | np.ndarray | np.generic):
         return given
     try:
         return np.asarray(given, NUMPY_DTYPES[desc.to_spec().data_type])

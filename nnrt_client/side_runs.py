@@ -3,10 +3,12 @@
 import queue
 import time
 from contextlib import suppress
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import grpc
 
+from nnrt_client.buffer import Buffer, Elements, Stored, received, sent_fields
 from nnrt_client.connection import Connection
 from nnrt_client.region import Region
 from nnrt_client.run_call import RunCall
@@ -15,7 +17,6 @@ from nnrt_client.side_channel import SideChannel, SideConnection
 from nnrt_hdi import wire
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import ConnectionFailed, InvalidParameter, NnrtError, OperationFailed
-from nnrt_hdi.tensor import Array
 from nnrt_hdi.v2 import model_pb2, side_channel_pb2
 
 # Tensors up to this size are part of a packet, as long as all of one direction together have no more than that.
@@ -23,10 +24,14 @@ _INLINE_BYTES = 16 << 10
 _PACKET_INLINE_BYTES = 40 << 10
 
 
-class _Target(NamedTuple):
-    """Where the daemon writes an output: a Tensor, or memory on loan."""
+MemoryT = TypeVar("MemoryT", Region, Buffer)
 
-    region: Region
+
+@dataclass(frozen=True, slots=True)
+class _Target(Generic[MemoryT]):
+    """Where the daemon writes an output: a tensor's memory, or some on loan."""
+
+    memory: MemoryT
     is_tensor: bool
 
 
@@ -38,7 +43,7 @@ class Parcel:
         self._channel = channel
         self._call = call
         self._staged: list[Region] = []
-        self._targets: list[_Target | None] = []
+        self._targets: list[_Target[Region] | _Target[Buffer] | None] = []
         self.message = side_channel_pb2.SideRequest()
         self.writes_tensors = call.targets is not None
         request = self.message.run
@@ -50,42 +55,50 @@ class Parcel:
         room = _PACKET_INLINE_BYTES
         call, staging = self._call, self._channel.staging
         for spec, array, source in zip(call.signature.inputs, call.inputs, call.sources, strict=True):
+            if isinstance(array, Stored):
+                messages.add(**sent_fields(spec, array))
+                continue
             if array.nbytes <= min(_INLINE_BYTES, room):
                 room -= array.nbytes
                 messages.add(**wire.io_tensor_fields(spec, array))
                 continue
-            if source is not None and source.is_sealed:
+            if isinstance(source, Region) and source.is_sealed:
                 region, offset = source, source.offset
             else:
                 region, offset = staging.take(array.nbytes), 0
                 self._staged.append(region)
                 region.array(array.dtype, array.shape)[...] = array
             place = model_pb2.BufferRegion(buffer_id=self._channel.buffer_of(region), offset=offset)
-            messages.append(wire.io_region_message(spec, array.shape, place))
+            messages.add(**wire.io_region_fields(spec, array.shape, array.nbytes, place))
 
     def _pack_outputs(self, messages: Any) -> None:
         room = _PACKET_INLINE_BYTES
         for at, spec in enumerate(self._call.signature.outputs):
             place = messages.add().data
+            given = self._call.targets[at] if self._call.targets is not None else None
+            if isinstance(given, Buffer):
+                place.region.CopyFrom(given.place)
+                self._targets.append(_Target(given, True))
+                continue
             size_bytes = self._call.signature.expected_bytes(at)
             if not spec.is_dynamic and size_bytes <= min(_INLINE_BYTES, room):
                 room -= size_bytes
                 target = None
             else:
-                target = self._target(at, size_bytes)
+                target = self._target(given, size_bytes)
             self._targets.append(target)
             if target is not None:
-                region = target.region
+                region = target.memory
                 place.region.buffer_id = self._channel.buffer_of(region)
                 place.region.offset, place.region.data_size = region.offset, len(region.view)
 
-    def _target(self, at: int, size_bytes: int) -> _Target | None:
+    def _target(self, given: Region | None, size_bytes: int) -> _Target[Region] | None:
         """Memory for an output, None where nothing is known of its size."""
-        if self._call.targets is not None and self._call.targets[at].is_sealed:
-            return _Target(self._call.targets[at], True)
+        if given is not None and given.is_sealed:
+            return _Target(given, True)
         return _Target(self._channel.staging.take(size_bytes), False) if size_bytes else None
 
-    def results(self, reply: Any) -> list[Array]:
+    def results(self, reply: Any) -> list[Elements]:
         """The outputs in the reply. Raises the error that it carries instead, InvalidParameter for one that makes no
         sense."""
         staging = self._channel.staging
@@ -97,7 +110,7 @@ class Parcel:
             raise wire.error_from_detail(reply.error)
         signature = self._call.signature
         signature.require_result_count(len(reply.outputs))
-        results = []
+        results: list[Elements] = []
         for at, (output, target) in enumerate(zip(reply.outputs, self._targets, strict=True)):
             spec = signature.result_spec(at, output)
             if spec is not signature.outputs[at]:
@@ -105,17 +118,19 @@ class Parcel:
             if not output.data.HasField("region"):
                 self._give_back(target)
                 results.append(wire.array_from_bytes(output.data.inline, spec))
-            elif target is None or spec.byte_size > len(target.region.view):
+            elif target is None or spec.byte_size > target.memory.room_bytes:
                 raise InvalidParameter(f"the reply says that {spec} is in memory that has no room for it")
+            elif isinstance(target.memory, Buffer):
+                results.append(received(spec, output))
             elif target.is_tensor:
-                results.append(target.region.array(spec.numpy_dtype, spec.shape))
+                results.append(target.memory.array(spec.numpy_dtype, spec.shape))
             else:
-                results.append(staging.result(target.region, spec.numpy_dtype, spec.shape))
+                results.append(staging.result(target.memory, spec.numpy_dtype, spec.shape))
         return results
 
-    def _give_back(self, target: _Target | None) -> None:
-        if target is not None and not target.is_tensor:
-            self._channel.staging.give_back(target.region)
+    def _give_back(self, target: _Target[Region] | _Target[Buffer] | None) -> None:
+        if target is not None and isinstance(target.memory, Region) and not target.is_tensor:
+            self._channel.staging.give_back(target.memory)
 
 
 class SidePendingRun(PendingRun):
@@ -132,7 +147,7 @@ class SidePendingRun(PendingRun):
             del self  # Its error would know this frame: in a cycle, tensors would stay in memory.
             stream.read_here()
 
-    def results(self, reply: Any) -> list[Array]:
+    def results(self, reply: Any) -> list[Elements]:
         return self.parcel.results(reply)
 
 
@@ -252,6 +267,7 @@ class _SideStream(RunStream):
         assert isinstance(run, SidePendingRun)
         run.stream = self
         self.run = run
+        run.call.begin()
         request = run.parcel.message.run
         request.run_id = run.id
         if (remaining_ms := run.remaining_ms) is not None:

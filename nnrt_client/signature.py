@@ -7,20 +7,22 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from nnrt_client.buffer import Buffer, Elements, Stored, received, sent_fields
 from nnrt_client.connection import Connection
-from nnrt_client.tensor import Tensor
+from nnrt_client.region import Region
+from nnrt_client.run_tensor import RunTensor
 from nnrt_hdi import wire
 from nnrt_hdi.backend import DimRange
-from nnrt_hdi.errors import InvalidParameter, OutOfMemory, UnavailableDevice, Unsupported
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OutOfMemory, UnavailableDevice, Unsupported
 from nnrt_hdi.tensor import Array, Shape, TensorSpec, data_type_of, format_shape
 from nnrt_hdi.v2 import prepared_model_pb2
 
 ItemT = TypeVar("ItemT")
 
-Inputs = Sequence[ArrayLike | Tensor] | Mapping[str, ArrayLike | Tensor]
+Inputs = Sequence[ArrayLike | RunTensor[Any]] | Mapping[str, ArrayLike | RunTensor[Any]]
 
 
-def listed(inputs: Iterable[ArrayLike | Tensor]) -> list[Any]:
+def listed(inputs: Iterable[ArrayLike | RunTensor[Any]]) -> list[Any]:
     """Inputs that are not given by name. Raises InvalidParameter for what is no sequence of them, as one array is."""
     if isinstance(inputs, np.ndarray):
         one = f"{inputs.dtype.name}{format_shape(inputs.shape)}"
@@ -44,6 +46,18 @@ class Signature:
         self._has_ranges = True
         self._expected_bytes = [0 if spec.is_dynamic else spec.byte_size for spec in outputs]
 
+    def require_here(self, buffer: Buffer, place: str) -> None:
+        """Raise UnavailableDevice for a buffer that is gone with its daemon, InvalidParameter for one of another."""
+        try:
+            buffer.connection.require_alive()
+        except NnrtError as error:
+            raise error.at(place) from error
+        if buffer.connection is not self._connection:
+            raise InvalidParameter(
+                f"it is on the {buffer.connection.place}, the model on the {self._connection.place}; copy it",
+                place=place,
+            )
+
     def require_alive(self) -> None:
         """Raise UnavailableDevice where the model is gone with its daemon."""
         self._connection.require_alive()
@@ -55,26 +69,28 @@ class Signature:
             raise InvalidParameter(f"{len(given)} inputs were given; the model takes {len(self.inputs)}")
         return given
 
-    def _by_name(self, inputs: Mapping[str, ArrayLike | Tensor]) -> list[Any]:
+    def _by_name(self, inputs: Mapping[str, ArrayLike | RunTensor[Any]]) -> list[Any]:
         names = [spec.name for spec in self.inputs]
         if set(inputs) != set(names):
             raise InvalidParameter(f"inputs are named {sorted(inputs)}; the model's are {sorted(names)}")
         return [inputs[name] for name in names]
 
-    def require_output_count(self, outputs: Sequence[Tensor]) -> None:
+    def require_output_count(self, outputs: Sequence[RunTensor[Any]]) -> None:
         """Raise InvalidParameter unless there are as many outputs as the model gives."""
         if not isinstance(outputs, Sequence):
             raise InvalidParameter(f"outputs are {outputs!r}; give a sequence of Tensors, or None for new arrays")
         if len(outputs) != len(self.outputs):
             raise InvalidParameter(f"{len(outputs)} outputs were given; the model has {len(self.outputs)}")
 
-    def fitting(self, arrays: Sequence[ArrayLike]) -> list[Array]:
+    def fitting(self, arrays: Sequence[ArrayLike | Stored]) -> list[Elements]:
         """The inputs as arrays. Raises InvalidParameter where one is not the model's, OutOfMemory where the daemon does
         not take that much at a time."""
         fitting = [
-            _fitting(spec, index, given) for index, (spec, given) in enumerate(zip(self.inputs, arrays, strict=True))
+            given if isinstance(given, Stored) else _fitting(spec, index, given)
+            for index, (spec, given) in enumerate(zip(self.inputs, arrays, strict=True))
         ]
-        size_bytes, limit = sum(array.nbytes for array in fitting), self._connection.welcome.limits.message_bytes
+        size_bytes = sum(given.nbytes for given in fitting if not isinstance(given, Stored))
+        limit = self._connection.welcome.limits.message_bytes
         if size_bytes > limit:
             raise OutOfMemory(
                 f"the inputs have {size_bytes} bytes, of which the daemon takes {limit} at a time;"
@@ -82,20 +98,22 @@ class Signature:
             )
         return fitting
 
-    def request(self, inputs: Sequence[Array]) -> Any:
-        """The RunRequest with these inputs inline."""
-        tensors = [wire.io_tensor_fields(spec, array) for spec, array in zip(self.inputs, inputs, strict=True)]
-        return prepared_model_pb2.RunRequest(model_id=self.model_id, inputs=tensors)
+    def request(self, inputs: Sequence[Elements], targets: Sequence[Region | Buffer] | None = None) -> Any:
+        """The RunRequest with these inputs inline, but for those in buffers; outputs that go to buffers stay there."""
+        tensors = [sent_fields(spec, array) for spec, array in zip(self.inputs, inputs, strict=True)]
+        request = prepared_model_pb2.RunRequest(model_id=self.model_id, inputs=tensors)
+        if any(isinstance(target, Buffer) for target in targets or ()):
+            for target in targets or ():
+                request.outputs.add(data={"region": target.place} if isinstance(target, Buffer) else None)
+        return request
 
-    def results(self, reply: Any) -> list[Array]:
-        """The outputs in a RunReply, which are read-only. Raises the error it carries instead."""
+    def results(self, reply: Any) -> list[Elements]:
+        """The outputs in a RunReply, which are read-only; of those left in buffers what is known of them. Raises the
+        error it carries instead."""
         if reply.HasField("error"):
             raise wire.error_from_detail(reply.error)
         self.require_result_count(len(reply.outputs))
-        return [
-            wire.array_from_bytes(output.data.inline, self.result_spec(at, output))
-            for at, output in enumerate(reply.outputs)
-        ]
+        return [received(self.result_spec(at, output), output) for at, output in enumerate(reply.outputs)]
 
     def result_spec(self, index: int, output: Any) -> TensorSpec:
         """What an output in a reply is said to be. Raises InvalidParameter where that makes no sense."""

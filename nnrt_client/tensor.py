@@ -1,20 +1,18 @@
 """Tensors of runs: a description, and memory that outlives the runs and the daemon."""
 
-import threading
-from types import TracebackType
 from typing import Any
 
 from numpy.typing import NDArray
 from typing_extensions import Self
 
 from nnrt_client.device import Device
-from nnrt_client.fork import LockOwner
 from nnrt_client.region import Region, checked_size
+from nnrt_client.run_tensor import RunTensor, require_device_and_desc
 from nnrt_client.tensor_desc import TensorDesc
 from nnrt_hdi.errors import DynamicShape, InvalidParameter, OperationFailed
 
 
-class Tensor(LockOwner):
+class Tensor(RunTensor[Region]):
     """What a run reads or writes: a desc of its own, and memory to hold the elements.
 
     The memory is this process's, reached through a descriptor that others may map too; it stays good when the daemon
@@ -31,7 +29,7 @@ class Tensor(LockOwner):
         Raises DynamicShape or InvalidParameter where the desc has no size, OutOfMemory beyond 1 GiB, and
         UnavailableDevice if the device is gone.
         """
-        _require(device, desc)
+        require_device_and_desc(device, desc)
         size_bytes = desc.byte_size()
         device.link()
         self._take(device, desc, Region.allocate(size_bytes))
@@ -39,7 +37,7 @@ class Tensor(LockOwner):
     @classmethod
     def with_size(cls, device: Device, desc: TensorDesc, size_bytes: int) -> Self:
         """A tensor with room for `size_bytes`: the desc's size at least, where that is known. Raises as above."""
-        _require(device, desc)
+        require_device_and_desc(device, desc)
         _require_room(desc, checked_size(size_bytes))
         device.link()
         return cls._over(device, desc, Region.allocate(size_bytes))
@@ -53,7 +51,7 @@ class Tensor(LockOwner):
         ends this process with SIGBUS: take descriptors only from those you trust, or sealed against it (F_SEAL_SHRINK),
         as those of tensors are.
         """
-        _require(device, desc)
+        require_device_and_desc(device, desc)
         region = Region.of_descriptor(fd, size_bytes, offset)
         try:
             _require_room(desc, len(region.view))
@@ -69,31 +67,8 @@ class Tensor(LockOwner):
         tensor._take(device, desc, region)
         return tensor
 
-    def _take(self, device: Device, desc: TensorDesc, region: Region) -> None:
-        self._device = device
-        self._desc = desc.copy()
-        self._region: Region | None = region
-        super().__init__()
-        self._is_open = True
-        self._users = 1
-
-    def make_locks(self) -> None:
-        self._lock = threading.Lock()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         return f"<Tensor {self._desc!r}>"
-
-    @property
-    def device(self) -> Device:
-        return self._device
 
     @property
     def desc(self) -> TensorDesc:
@@ -131,46 +106,15 @@ class Tensor(LockOwner):
             raise OperationFailed(f"the tensor has {len(region.view)} bytes; its desc {spec} says {spec.byte_size}")
         return region.array(spec.numpy_dtype, spec.shape)
 
-    def close(self) -> None:
-        """Give the memory back, when no run uses it any more. Idempotent."""
-        with self._lock:
-            was_open, self._is_open = self._is_open, False
-        if was_open:
-            self.release()
-
     # ---- for runs
 
     @property
     def region(self) -> Region:
         """Its memory. Raises InvalidParameter once that is given back."""
-        region = self._region
-        if region is None:
-            raise InvalidParameter("the tensor is closed; make a new one")
-        return region
+        return self.memory
 
-    def retain(self) -> None:
-        """Keep the memory until `release`. Raises InvalidParameter for a closed tensor."""
-        with self._lock:
-            if not self._is_open:
-                raise InvalidParameter("the tensor is closed; make a new one")
-            self._users += 1
-
-    def release(self) -> None:
-        """Give up one use."""
-        with self._lock:
-            self._users -= 1
-            if self._users:
-                return
-            region, self._region = self._region, None
-        assert region is not None
-        region.close()
-
-
-def _require(device: Device, desc: TensorDesc) -> None:
-    if not isinstance(desc, TensorDesc):
-        raise InvalidParameter(f"the desc is {desc!r}; give a TensorDesc")
-    if not isinstance(device, Device):
-        raise InvalidParameter(f"the device is {device!r}; give a Device")
+    def _give_back(self, memory: Region) -> None:
+        memory.close()
 
 
 def _require_room(desc: TensorDesc, size_bytes: int) -> None:

@@ -157,17 +157,25 @@ class Device:
             prepared = self._backend.restore(parts, config)
             return self._added(session, prepared, Origin.RESTORED, undo, config.priority)
 
-    def run(self, session: Session, model_id: int, inputs: Sequence[Array], cancellation: Cancellation) -> Ran:
-        """Run a model when its turn comes. Raises UnavailableDevice where the device fails."""
-        held = session.model(model_id)
-        with held.in_use() as prepared, session.running(cancellation):
+    def run(
+        self,
+        session: Session,
+        model_id: int,
+        inputs: Sequence[Array],
+        cancellation: Cancellation,
+        outputs: Sequence[Array | None] = (),
+    ) -> Ran:
+        """Run a model when its turn comes; `outputs` as for `PreparedModel.run`. Raises UnavailableDevice where the
+        device fails."""
+        with session.model(model_id) as held, session.running(cancellation):
+            prepared = held.prepared
             _check_inputs(prepared.inputs, inputs)
             asked = time.perf_counter_ns()
             with self.scheduler.turn(session.account, held.priority, cancellation):
                 began = time.perf_counter_ns()
-                outputs = _run(prepared, inputs, cancellation)
+                results = _run(prepared, inputs, cancellation, outputs)
                 ended = time.perf_counter_ns()
-            return Ran(prepared.outputs, outputs, began - asked, ended - began)
+            return Ran(prepared.outputs, results, began - asked, ended - began)
 
     def close(self, timeout_s: float) -> bool:
         """Let go of the accelerator when all work has ended; whether it did in time. If not, it is left as it is."""
@@ -309,9 +317,11 @@ class Device:
                 )
 
 
-def _run(prepared: PreparedModel, inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
+def _run(
+    prepared: PreparedModel, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None]
+) -> list[Array]:
     try:
-        return prepared.run(inputs, cancellation)
+        return prepared.run(inputs, cancellation, outputs)
     except (NnrtError, MemoryError):
         raise
     except Exception as error:
@@ -344,7 +354,7 @@ def require_output_places(specs: Sequence[TensorSpec], room_bytes: Sequence[int 
 def _check_inputs(specs: Sequence[TensorSpec], inputs: Sequence[Array]) -> None:
     require_input_count(specs, len(inputs))
     for index, (spec, array) in enumerate(zip(specs, inputs, strict=True)):
-        if array.dtype != spec.numpy_dtype or not spec.accepts(array.shape):
+        if array.dtype != spec.numpy_dtype or (array.shape != spec.shape and not spec.accepts(array.shape)):
             raise InvalidParameter(
                 f"it is {array.dtype.name}{list(array.shape)}; the model takes {spec}",
                 place=f"input {index}" + (f" {spec.name!r}" if spec.name else ""),

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from nnrt_hdi.errors import OutOfMemory
 
 # What anything held costs at least: a million empty things are not free.
 LEAST_BYTES = 1024
+_NOTHING: AbstractContextManager[None] = nullcontext()
 
 
 class MemoryBudget:
@@ -40,12 +41,12 @@ class MemoryBudget:
         with self._lock:
             self.used_bytes -= max(size_bytes, LEAST_BYTES)
 
-    @contextmanager
-    def lent(self, size_bytes: int) -> Iterator[None]:
+    def lent(self, size_bytes: int) -> AbstractContextManager[None]:
         """Hold bytes while the block lasts; none cost nothing. Raises OutOfMemory if they don't fit."""
-        if not size_bytes:
-            yield
-            return
+        return self._lent(size_bytes) if size_bytes else _NOTHING
+
+    @contextmanager
+    def _lent(self, size_bytes: int) -> Iterator[None]:
         self.take(size_bytes)
         try:
             yield

@@ -4,11 +4,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from nnrt_device_service.device import Device, require_input_count, require_output_places
 from nnrt_device_service.session import Session
 from nnrt_hdi import wire
-from nnrt_hdi.backend import Cancellation
-from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.backend import Cancellation, PreparedModel
+from nnrt_hdi.errors import InvalidParameter, NnrtError
 from nnrt_hdi.tensor import Array, TensorSpec, flat_bytes
 from nnrt_hdi.v2 import prepared_model_pb2
 
@@ -19,17 +21,22 @@ class Answer:
     __slots__ = ("_regions", "_times", "outputs", "specs")
 
     def __init__(
-        self, specs: Sequence[TensorSpec], outputs: Sequence[Array], regions: Mapping[int, Any], times: Any
+        self,
+        specs: Sequence[TensorSpec],
+        outputs: Sequence[Array],
+        regions: Sequence[Any],
+        times: tuple[int, int, int, int],
     ) -> None:
+        """`regions` has None for an output that is in none; it is empty where none is. `times` in RunTimes' order."""
         self.specs = specs
         self.outputs = outputs
-        self._regions = regions
+        self._regions = regions or (None,) * len(outputs)
         self._times = times
 
     @property
     def inline_bytes(self) -> int:
         """Length of the outputs that are in no region."""
-        return sum(array.nbytes for index, array in enumerate(self.outputs) if index not in self._regions)
+        return sum(array.nbytes for array, region in zip(self.outputs, self._regions, strict=True) if region is None)
 
     def message(self) -> Any:
         """The RunReply, with the outputs that are in no region inline."""
@@ -39,16 +46,21 @@ class Answer:
 
     def fill(self, reply: Any) -> None:
         """The same, into an empty RunReply."""
-        reply.times.CopyFrom(self._times)
-        for index, (spec, array) in enumerate(zip(self.specs, self.outputs, strict=True)):
-            if (region := self._regions.get(index)) is not None:
-                reply.outputs.append(wire.io_region_message(spec, array.shape, region))
-            else:
+        times = reply.times
+        times.queued_ns, times.copied_in_ns, times.computed_ns, times.copied_out_ns = self._times
+        for spec, array, region in zip(self.specs, self.outputs, self._regions, strict=True):
+            if region is None:
                 reply.outputs.add(**wire.io_tensor_fields(spec, array))
+            else:
+                reply.outputs.add(**wire.io_region_fields(spec, array.shape, array.nbytes, region))
 
 
 class RunRequests:
-    """Runs what RunRequests ask for."""
+    """Runs what RunRequests ask for.
+
+    Inputs in regions are read where they are if the model allows, outputs are written into their regions by the
+    backend if it can: then a run copies nothing.
+    """
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -61,45 +73,108 @@ class RunRequests:
         Raises what `Device.run` raises, and InvalidParameter or UnknownHandle for a request that makes no sense.
         """
         began = time.perf_counter_ns()
-        # Counted before they are made: a message holds millions of empty ones.
         prepared = session.model(request.model_id).prepared
-        require_input_count(prepared.inputs, len(request.inputs))
-        if request.outputs:
-            require_output_places(prepared.outputs, [_room(place.data) for place in request.outputs])
-        inputs, copied_bytes = [], 0
-        for index, tensor in enumerate(request.inputs):
+        sent = request.inputs
+        # Counted before they are made: a message holds millions of empty ones.
+        require_input_count(prepared.inputs, len(sent))
+        places = _Places(session, prepared.outputs, request.outputs) if request.outputs else None
+        inputs: list[Array] = []
+        copied: list[int] = []
+        for index, tensor in enumerate(sent):
             if arrived and index in arrived:
                 inputs.append(arrived[index])
                 continue
-            array = _input(session, index, tensor)
+            array = _input(session, index, tensor, prepared.inputs[index])
             inputs.append(array)
-            # Copied, because the client may go on writing. Each may name the same gigabyte, so the copies count.
-            copied_bytes += array.nbytes if tensor.data.HasField("region") else 0
-        with session.budget.lent(copied_bytes):
-            for index, tensor in enumerate(request.inputs):
-                if copied_bytes and tensor.data.HasField("region"):
-                    inputs[index] = _frozen_copy(inputs[index])
+            if tensor.data.HasField("region") and not _is_left(prepared, places, index, array, tensor.data.region):
+                copied.append(index)
+        # Each may name the same gigabyte, so the copies count.
+        with session.budget.lent(sum(inputs[index].nbytes for index in copied)):
+            for index in copied:
+                inputs[index] = _frozen_copy(inputs[index])
             ready = time.perf_counter_ns()
-            ran = self._device.run(session, request.model_id, inputs, cancellation)
+            ran = self._device.run(
+                session, request.model_id, inputs, cancellation, places.arrays if places is not None else ()
+            )
         done = time.perf_counter_ns()
-        regions = {
-            index: _into_region(session, place.data.region, ran.outputs[index])
-            for index, place in enumerate(request.outputs)
-            if place.data.HasField("region") and ran.outputs[index].nbytes <= place.data.region.data_size
-        }
-        times = prepared_model_pb2.RunTimes(
-            queued_ns=ran.queued_ns,
-            copied_in_ns=ready - began,
-            computed_ns=ran.computed_ns,
-            copied_out_ns=time.perf_counter_ns() - done,
+        if places is not None:
+            places.take(ran.outputs)
+        times = ran.queued_ns, ready - began, ran.computed_ns, time.perf_counter_ns() - done
+        return Answer(ran.specs, ran.outputs, places.regions if places is not None else (), times)
+
+
+class _Places:
+    """Where the outputs of a run are to go: checked, and as arrays where it is known what will be there."""
+
+    def __init__(self, session: Session, specs: Sequence[TensorSpec], outputs: Sequence[Any]) -> None:
+        """Raises InvalidParameter or UnknownHandle for places that there aren't, or that are too small."""
+        self.regions = [place.data.region if place.data.HasField("region") else None for place in outputs]
+        require_output_places(specs, [None if region is None else region.data_size for region in self.regions])
+        self._views: list[memoryview | None] = []
+        self.arrays: list[Array | None] = []
+        # From where to where outputs go, by buffer.
+        self._spans: dict[int, tuple[int, int]] = {}
+        # Either all outputs go to their places or none does, so that none is written there before all are known.
+        is_sure = not any(
+            region is not None and spec.is_dynamic for spec, region in zip(specs, self.regions, strict=True)
         )
-        return Answer(ran.specs, ran.outputs, regions, times)
+        for index, (spec, region) in enumerate(zip(specs, self.regions, strict=True)):
+            view = None if region is None else self._view(session, index, region)
+            self._views.append(view)
+            self.arrays.append(_array_at(view, spec) if view is not None and is_sure else None)
+
+    def _view(self, session: Session, index: int, region: Any) -> memoryview:
+        buffer_id, start, size_bytes = region.buffer_id, region.offset, region.data_size
+        try:
+            view = session.buffers.writable_region(buffer_id, start, size_bytes)
+        except NnrtError as error:
+            raise error.at(f"output {index}") from error
+        first, end = self._spans.get(buffer_id, (start, start))
+        self._spans[buffer_id] = min(first, start), max(end, start + size_bytes)
+        return view
+
+    def may_touch(self, region: Any) -> bool:
+        """Whether outputs may be written to where an input is: in any case where it lies between two of them."""
+        first, end = self._spans.get(region.buffer_id, (0, 0))
+        start: int = region.offset
+        return start < end and first < start + region.data_size
+
+    def take(self, outputs: Sequence[Array]) -> None:
+        """Put the outputs there that aren't yet; if one is larger than its place, all stay where they are."""
+        to_copy = [
+            (view, output)
+            for view, output, array in zip(self._views, outputs, self.arrays, strict=True)
+            if view is not None and output is not array
+        ]
+        if any(output.nbytes > view.nbytes for view, output in to_copy):
+            self.regions = [None] * len(outputs)
+            return
+        for view, output in to_copy:
+            view[: output.nbytes] = flat_bytes(output)
 
 
-def _input(session: Session, index: int, tensor: Any) -> Array:
-    return wire.at_place(
-        f"input {index}", lambda: wire.array_from_bytes(sent_bytes(session, tensor.data), wire.io_spec(tensor))
-    )
+def _array_at(view: memoryview, spec: TensorSpec) -> Array | None:
+    """The memory of an output that is known before the run, if a processor may be told to write it there."""
+    if 0 in spec.shape:
+        return None
+    array: Array = np.ndarray(spec.shape, spec.numpy_dtype, view)
+    return array if array.flags.aligned else None
+
+
+def _is_left(prepared: PreparedModel, places: _Places | None, index: int, array: Array, region: Any) -> bool:
+    """Whether an input can stay where the client may go on writing, and the run's own outputs don't go."""
+    if index not in prepared.reads_in_place or not array.flags.aligned:
+        return False
+    return places is None or not places.may_touch(region)
+
+
+def _input(session: Session, index: int, tensor: Any, spec: TensorSpec) -> Array:
+    try:
+        if not wire.says(tensor, spec):
+            spec = wire.io_spec(tensor)
+        return wire.array_from_bytes(sent_bytes(session, tensor.data), spec)
+    except NnrtError as error:
+        raise error.at(f"input {index}") from error
 
 
 def sent_bytes(session: Session, buffer: Any) -> bytes | memoryview:
@@ -122,14 +197,3 @@ def _frozen_copy(array: Array) -> Array:
     copy: Array = array.copy()
     copy.flags.writeable = False
     return copy
-
-
-def _room(place: Any) -> int | None:
-    """Bytes of the region for an output, None for one that is to come back inline."""
-    return place.region.data_size if place.HasField("region") else None
-
-
-def _into_region(session: Session, region: Any, output: Array) -> Any:
-    view = session.buffers.writable_region(region.buffer_id, region.offset, region.data_size)
-    view[: output.nbytes] = flat_bytes(output)
-    return region

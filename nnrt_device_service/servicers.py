@@ -335,8 +335,8 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
 
     def ExportModelCache(self, request: Any, context: Any) -> Any:
         session = session_of(self._device, context)
-        with session.model(request.model_id).in_use() as prepared:
-            exported = [part.data for part in prepared.export()]
+        with session.model(request.model_id) as held:
+            exported = [part.data for part in held.prepared.export()]
         reply = prepared_model_pb2.ExportModelCacheReply()
         for data, buffer_id in zip(exported, session.adopt_exported(request.model_id, exported), strict=True):
             region = model_pb2.BufferRegion(buffer_id=buffer_id, data_size=data.nbytes)
@@ -344,8 +344,8 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
         return reply
 
     def GetInputDimRanges(self, request: Any, context: Any) -> Any:
-        with session_of(self._device, context).model(request.model_id).in_use() as prepared:
-            return wire.dim_ranges_message(prepared.input_ranges())
+        with session_of(self._device, context).model(request.model_id) as held:
+            return wire.dim_ranges_message(held.prepared.input_ranges())
 
     def Release(self, request: Any, context: Any) -> Any:
         session = session_of(self._device, context)

@@ -11,7 +11,10 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import count
+from types import TracebackType
 from typing import NamedTuple
+
+from typing_extensions import Self
 
 from nnrt_device_service.buffers import BufferPool
 from nnrt_device_service.constants import ConstantPool
@@ -58,7 +61,12 @@ class Prepared:
 
 
 class HeldModel:
-    """A prepared model of a session. Closed when it has been released and its last run has ended."""
+    """A prepared model of a session. Closed when it has been released and its last run has ended.
+
+    A context manager that keeps it open for a block, any number of them at a time.
+    """
+
+    __slots__ = ("_lock", "_on_closed", "_users", "prepared", "priority")
 
     def __init__(
         self, prepared: PreparedModel, on_closed: Callable[[], None], priority: Priority = Priority.NONE
@@ -69,16 +77,17 @@ class HeldModel:
         self._lock = threading.Lock()
         self._users = 1
 
-    @contextmanager
-    def in_use(self) -> Iterator[PreparedModel]:
+    def __enter__(self) -> Self:
         with self._lock:
             if not self._users:
                 raise UnknownHandle("the model has been released")
             self._users += 1
-        try:
-            yield self.prepared
-        finally:
-            self.release()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
 
     def release(self) -> None:
         """Give up one use; the session itself is the first. A backend that can't close is logged: nobody can help."""
@@ -92,6 +101,27 @@ class HeldModel:
                 _log.exception("the backend failed to close a model")
             finally:
                 self._on_closed()
+
+
+class _Running:
+    """Has a run among those that end with their session. On the way of every run: no generator."""
+
+    __slots__ = ("_all", "_cancellation", "_session")
+
+    def __init__(self, everything: set[Cancellation], session: "Session", cancellation: Cancellation) -> None:
+        self._all = everything
+        self._session = session
+        self._cancellation = cancellation
+
+    def __enter__(self) -> None:
+        self._all.add(self._cancellation)
+        if not self._session.is_open:
+            self._cancellation.cancel()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._all.discard(self._cancellation)
 
 
 class Session:
@@ -113,7 +143,7 @@ class Session:
         self._settings = settings
         self._lock = threading.Lock()
         self._stream_ended = threading.Condition(self._lock)
-        self._is_open = True
+        self.is_open = True
         self._model_ids = count(1)
         self._models: dict[int, HeldModel] = {}
         self._prepared_by: dict[bytes, Prepared] = {}
@@ -205,16 +235,9 @@ class Session:
 
     # ---- what runs on behalf of the client
 
-    @contextmanager
-    def running(self, cancellation: Cancellation) -> Iterator[None]:
+    def running(self, cancellation: Cancellation) -> "_Running":
         """Cancel this if the session ends before the block does."""
-        self._running.add(cancellation)
-        try:
-            if not self._is_open:
-                cancellation.cancel()
-            yield
-        finally:
-            self._running.discard(cancellation)
+        return _Running(self._running, self, cancellation)
 
     def call(self, end: Callable[[], object]) -> AbstractContextManager[None]:
         """Count a call that is no stream, and call `end` if the session ends first. Raises OutOfMemory beyond the
@@ -288,9 +311,9 @@ class Session:
     def close(self) -> None:
         """Free everything. Runs in flight are cancelled; what they use is freed when they end. Idempotent."""
         with self._lock:
-            if not self._is_open:
+            if not self.is_open:
                 return
-            self._is_open = False
+            self.is_open = False
             models, self._models = self._models, {}
             endings, self._on_close = self._on_close, set()
         # The calls first: to its client a run cut off is a death, not a run that the device cancelled.
@@ -305,7 +328,7 @@ class Session:
         self.constants.clear()
 
     def _require_open(self) -> None:
-        if not self._is_open:
+        if not self.is_open:
             raise UnavailableDevice("the session has ended")
 
 

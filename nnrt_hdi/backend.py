@@ -144,11 +144,20 @@ class PreparedModel(ABC):
     # Inputs and outputs in the order of a run; -1 where a dimension is not known.
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    # Inputs that `run` may get in memory to which the client writes meanwhile, with no worse outcome than wrong numbers
+    # (`nnrt_hdi.ops.in_place` tells which). Of all others the daemon makes copies.
+    reads_in_place: frozenset[int] = frozenset()
 
     @abstractmethod
-    def run(self, inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
+    def run(
+        self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
+    ) -> list[Array]:
         """Run the model. Data types and shapes of `inputs` have been checked against `self.inputs`; the arrays are
         read-only and valid only until the return.
+
+        `outputs` is empty, or has for each output None, or memory of exactly its data type and shape: a result that is
+        written there, and returned as that very array, is not copied again. The client can write there too, so nothing
+        may be read back from it but values. Where no result has been returned, it may hold anything.
 
         Raises what `cancellation.check` raises, an NnrtError where the client can mend it, and anything else for a
         fault of the device, which the client is told as UnavailableDevice.

@@ -126,14 +126,25 @@ def io_spec(message: "model_pb2.IOTensor") -> TensorSpec:
     return spec
 
 
+def says(message: "model_pb2.IOTensor", spec: TensorSpec) -> bool:
+    """Whether the message describes a tensor just as this does, which needs no further look then."""
+    return (
+        int(message.data_type) == spec.data_type
+        and len(message.dimensions) == len(spec.shape)
+        and tuple(message.dimensions) == spec.shape
+        and not spec.is_dynamic
+        and (not message.HasField("format") or int(message.format) == spec.format)
+    )
+
+
 def array_from_bytes(data: bytes | memoryview, spec: TensorSpec) -> Array:
     """A read-only view of the bytes as the tensor they hold."""
     dtype = spec.numpy_dtype
     if len(data) != spec.byte_size:
         raise InvalidParameter(f"there are {len(data)} bytes of data; {spec} has {spec.byte_size}")
-    view = np.frombuffer(data, dtype) if len(data) else np.empty(0, dtype)
+    view: Array = np.ndarray(spec.shape, dtype, data) if len(data) else np.empty(spec.shape, dtype)
     view.flags.writeable = False
-    return view.reshape(spec.shape)
+    return view
 
 
 def io_tensor_fields(spec: TensorSpec, array: Array) -> dict[str, Any]:
@@ -155,15 +166,18 @@ def io_tensor_message(spec: TensorSpec, array: Array) -> "model_pb2.IOTensor":
     return model_pb2.IOTensor(**io_tensor_fields(spec, array))
 
 
-def io_region_message(spec: TensorSpec, shape: Sequence[int], region: "model_pb2.BufferRegion") -> "model_pb2.IOTensor":
-    """The tensor whose bytes are at the start of a region of a buffer."""
-    known = spec.with_shape(shape)
-    message = model_pb2.IOTensor(
-        name=spec.name, data_type=number(spec.data_type), dimensions=shape, format=_format_number(spec)
-    )
-    message.data.region.CopyFrom(region)
-    message.data.region.data_size = known.byte_size
-    return message
+def io_region_fields(
+    spec: TensorSpec, shape: Shape, size_bytes: int, region: "model_pb2.BufferRegion"
+) -> dict[str, Any]:
+    """What an IOTensor has whose bytes are at the start of a region of a buffer."""
+    place = {"buffer_id": region.buffer_id, "offset": region.offset, "data_size": size_bytes}
+    return {
+        "name": spec.name,
+        "data_type": number(spec.data_type),
+        "dimensions": shape,
+        "format": _format_number(spec),
+        "data": {"region": place},
+    }
 
 
 def io_array(message: "model_pb2.IOTensor") -> Array:

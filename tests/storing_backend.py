@@ -36,7 +36,9 @@ class StoringModel(PreparedModel):
         self._graph = graph
         self.inputs, self.outputs = graph.input_specs, graph.output_specs
 
-    def run(self, inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
+    def run(
+        self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
+    ) -> list[Array]:
         result = inputs[0]
         for constant in self._graph.constants.values():
             assert constant.data is not None

@@ -323,6 +323,38 @@ def test_runs_read_and_write_buffers(client: RawClient, offset: int) -> None:
         assert np.frombuffer(client.read(written), np.float32).tolist() == [11, 22, 33]
 
 
+@pytest.mark.parametrize("offset", [0, 16, 32])
+def test_outputs_over_the_inputs(client: RawClient, offset: int) -> None:
+    """However they overlap, the results are those of the inputs as they were when the run began."""
+    model_id = prepare(client, Draft.sum_of_input_and([1] * 8))
+    buffer_id = client.allocate(100)
+    numbers = np.arange(8, dtype=np.float32)
+    write(client, (buffer_id, 16, numbers.tobytes()))
+    x = model_pb2.IOTensor(data_type=wire.number(DataType.FLOAT32), dimensions=[8])
+    x.data.region.CopyFrom(region(buffer_id, 16, 32))
+    y = model_pb2.IOTensor(data=model_pb2.SharedBuffer(region=region(buffer_id, offset, 32)))
+    client.ask("PreparedModel.Run", prepared_model_pb2.RunRequest(model_id=model_id, inputs=[x], outputs=[y]))
+    written = np.frombuffer(client.read(region(buffer_id, offset, 32)), np.float32)
+    np.testing.assert_array_equal(written, numbers + 1)
+
+
+def test_what_is_read_in_place_needs_no_memory(client: RawClient) -> None:
+    """The session's is used up."""
+    model_id = prepare(client, Draft.sum_of_input_and([1] * 256))
+    buffer_id = client.allocate(SESSION_BYTES - 8 * 1024)
+    x = model_pb2.IOTensor(data_type=wire.number(DataType.FLOAT32), dimensions=[256])
+    x.data.region.CopyFrom(region(buffer_id, 0, 1024))
+    y = model_pb2.IOTensor(data=model_pb2.SharedBuffer(region=region(buffer_id, 1024, 1024)))
+    request = prepared_model_pb2.RunRequest(model_id=model_id, inputs=[x], outputs=[y])
+    with pytest.raises(OutOfMemory):
+        for _ in range(9):
+            client.allocate(1024)
+    client.ask("PreparedModel.Run", request)
+    request.inputs[0].data.region.offset = 1  # No processor reads this where it is.
+    with pytest.raises(OutOfMemory, match="pass this session's limit"):
+        client.call("PreparedModel.Run", request)
+
+
 def test_outputs_without_elements_and_without_dimensions(client: RawClient) -> None:
     draft = Draft()
     draft.node(NodeType.ADD_FUSION, [draft.input([]), draft.constant(np.float32(1))], [draft.output([])])
@@ -485,13 +517,14 @@ def test_an_exported_model_can_not_be_written(caching_daemon: DaemonProcess) -> 
             inputs=[io_tensor(np.zeros(3, np.float32))],
             outputs=[model_pb2.IOTensor(data=exported[1])],
         )
-        for attempt in (
-            lambda: write(client, (place.buffer_id, 0, b"x")),
-            lambda: client.call("PreparedModel.Run", run),
+        buffer = f"buffer {place.buffer_id}"
+        for attempt, where in (
+            (lambda: write(client, (place.buffer_id, 0, b"x")), buffer),
+            (lambda: client.call("PreparedModel.Run", run), f"output 0: {buffer}"),
         ):
-            with pytest.raises(InvalidParameter, match="it holds an exported model and can only be read") as refusal:
+            with pytest.raises(InvalidParameter, match="it can only be read, for it holds an exported") as refusal:
                 attempt()
-            assert refusal.value.place == f"buffer {place.buffer_id}"
+            assert refusal.value.place == where
         assert [client.read(buffer.region) for buffer in exported] == PARTS
         assert restored(client, *exported).HasField("prepared")
 

@@ -207,7 +207,8 @@ def test_only_small_constants_travel_inline(size: int, inline: bool) -> None:
 
 def test_output_regions() -> None:
     place = model_pb2.BufferRegion(buffer_id=7, offset=8, data_size=100)
-    message = wire.io_region_message(TensorSpec(DataType.FLOAT16, (-1, 3), name="y"), (2, 3), place)
+    spec = TensorSpec(DataType.FLOAT16, (-1, 3), name="y")
+    message = model_pb2.IOTensor(**wire.io_region_fields(spec, (2, 3), 12, place))
     assert (list(message.dimensions), message.name) == ([2, 3], "y")
     assert message.data.region == model_pb2.BufferRegion(buffer_id=7, offset=8, data_size=12)
     assert place.data_size == 100

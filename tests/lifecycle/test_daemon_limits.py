@@ -261,7 +261,9 @@ def test_a_daemon_that_stood_still_blames_no_client(start_daemon: StartDaemon) -
 class Unclosable(PreparedModel):
     inputs = outputs = ()
 
-    def run(self, inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
+    def run(
+        self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
+    ) -> list[Array]:
         return list(inputs)
 
     def close(self) -> None:

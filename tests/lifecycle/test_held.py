@@ -32,7 +32,9 @@ class Prepared(PreparedModel):
     def __init__(self) -> None:
         self.closed = 0
 
-    def run(self, inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
+    def run(
+        self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
+    ) -> list[Array]:
         assert not self.closed
         return list(inputs)
 
@@ -57,13 +59,13 @@ def test_model_is_closed_after_its_last_run() -> None:
     """Released during a run it lives on until that ends."""
     prepared, on_closed = Prepared(), Times()
     held = HeldModel(prepared, on_closed)
-    with held.in_use() as used:
-        assert used is prepared
-        with held.in_use():
+    with held as used:
+        assert used.prepared is prepared
+        with held:
             held.release()
         assert (prepared.closed, on_closed.count) == (0, 0)
     assert [prepared.closed, on_closed.count] == [1, 1]
-    with pytest.raises(UnknownHandle), held.in_use():
+    with pytest.raises(UnknownHandle), held:
         pytest.fail("it was closed")
 
 
@@ -76,7 +78,7 @@ def test_model_released_in_a_crowd_of_runs() -> None:
         def run(prepared: Prepared = prepared, held: HeldModel = held) -> None:
             with suppress(UnknownHandle):
                 for _ in range(20):
-                    with held.in_use():
+                    with held:
                         assert not prepared.closed
                         time.sleep(0)
                         assert not prepared.closed
@@ -93,7 +95,7 @@ def test_session_closed_under_a_run() -> None:
     """The run is cancelled and keeps its model until it has ended."""
     session, prepared, cancellation = Session(Settings(), "client"), Prepared(), Cancellation()
     model_id = session.add_model(prepared, lambda: None)
-    with session.model(model_id).in_use(), session.running(cancellation):
+    with session.model(model_id), session.running(cancellation):
         session.close()
         assert cancellation.is_cancelled
         assert prepared.closed < 1

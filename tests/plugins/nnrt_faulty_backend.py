@@ -29,7 +29,9 @@ class _Model(PreparedModel):
         self.outputs = outputs
         self._fault = fault
 
-    def run(self, inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
+    def run(
+        self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
+    ) -> list[Array]:
         if self._fault == b"run":
             raise RuntimeError("DMA fault")
         if self._fault == b"never ends":

@@ -42,7 +42,9 @@ class _Model(PreparedModel):
         self.outputs = outputs
         self._run = run
 
-    def run(self, inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
+    def run(
+        self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
+    ) -> list[Array]:
         _log.info("run started with %s", inputs[0].flat[0])
         return self._run(inputs, cancellation)
 

@@ -25,9 +25,12 @@ class _Model(PreparedModel):
         self._prepared = backend.reference.prepare(graph, ModelConfig(), lambda fraction: None)
         self.inputs = self._prepared.inputs
         self.outputs = self._prepared.outputs
+        self.reads_in_place = self._prepared.reads_in_place
 
-    def run(self, inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
-        return self._prepared.run(inputs, cancellation)
+    def run(
+        self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
+    ) -> list[Array]:
+        return self._prepared.run(inputs, cancellation, outputs)
 
     def export(self) -> list[Part]:
         self._backend.meet("exporting")

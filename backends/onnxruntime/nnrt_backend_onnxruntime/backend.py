@@ -27,6 +27,7 @@ from nnrt_hdi.container import Part
 from nnrt_hdi.errors import InvalidParameter, NnrtError
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.ops import infer_graph
+from nnrt_hdi.ops.in_place import in_place
 
 OPTIONS = ("provider", "device_index", "threads", "name")
 # Answers about nodes that are kept, the latest ones.
@@ -84,7 +85,8 @@ class OnnxRuntimeBackend(Backend):
         progress(1.0)
         count, light = len(graph.inputs), skeleton(graph)
         export = exporter(self._target, light, count, lowered, config, entries)
-        return OnnxModel(session, light, count, lowered.weights, config.max_tensor_bytes, self._deadlines, export)
+        most, shared = config.max_tensor_bytes, in_place(graph)
+        return OnnxModel(session, light, count, lowered.weights, most, self._deadlines, export, shared)
 
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> OnnxModel:
         return restored(parts, config, self._target, self._deadlines)

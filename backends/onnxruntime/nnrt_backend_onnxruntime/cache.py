@@ -25,6 +25,7 @@ from onnx import helper
 from nnrt_backend_onnxruntime import processor
 from nnrt_backend_onnxruntime.builder import EMBEDDED_BYTES, WEIGHTS, AnyArray
 from nnrt_backend_onnxruntime.deadlines import Deadlines
+from nnrt_backend_onnxruntime.in_place import in_place_of
 from nnrt_backend_onnxruntime.kernels import names
 from nnrt_backend_onnxruntime.model import OnnxModel
 from nnrt_backend_onnxruntime.program import Lowered, asserted
@@ -89,7 +90,8 @@ def restored(parts: Sequence[Part], config: ModelConfig, target: Target, deadlin
     except OperationFailed as error:
         raise InvalidFile(f"ONNX Runtime does not take it: {error.message}") from error
     _require_interface(session, graph, input_count)
-    return OnnxModel(session, graph, input_count, weights, config.max_tensor_bytes, deadlines, lambda: list(parts))
+    most, shared = config.max_tensor_bytes, in_place_of(model, graph, input_count)
+    return OnnxModel(session, graph, input_count, weights, most, deadlines, lambda: list(parts), shared)
 
 
 def _optimized(

@@ -1,39 +1,40 @@
 """Cancels runs whose time is over: ONNX Runtime ends one only when told."""
 
-import heapq
 import itertools
+import math
 import threading
 import time
 from collections.abc import Callable
 
 
 class Deadlines:
-    """One thread for all runs that have a deadline, as long as there are any."""
+    """One thread for all runs that have a deadline, once there are any.
+
+    It is woken only for a deadline before the one it waits for, which most runs don't have, and finds out by itself
+    which runs have ended meanwhile.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._waiting: list[tuple[float, int, Callable[[], None]]] = []
+        self._waiting: dict[int, tuple[float, Callable[[], None]]] = {}
         self._numbers = itertools.count()
+        self._wakes_at = math.inf
         self._thread: threading.Thread | None = None
         self._is_closed = False
 
-    def add(self, remaining_s: float, end: Callable[[], None]) -> int:
-        """Call `end` in so many seconds, unless the ticket that this returns is removed before."""
+    def add(self, deadline: float, end: Callable[[], None]) -> int:
+        """Call `end` at that time of time.monotonic, unless the ticket that this returns is removed before."""
+        ticket = next(self._numbers)
         with self._changed:
-            ticket = next(self._numbers)
-            heapq.heappush(self._waiting, (time.monotonic() + remaining_s, ticket, end))
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._watch, name="nnrt-onnxruntime-deadlines", daemon=True)
-                self._thread.start()
-            elif self._waiting[0][1] == ticket:
-                self._changed.notify()
-            return ticket
+            self._waiting[ticket] = deadline, end
+            if deadline < self._wakes_at:
+                self._wake_at(deadline)
+        return ticket
 
     def remove(self, ticket: int) -> None:
         """Forget a run that has ended."""
         with self._changed:
-            self._waiting = [entry for entry in self._waiting if entry[1] != ticket]
-            heapq.heapify(self._waiting)
+            self._waiting.pop(ticket, None)
 
     def close(self) -> None:
         """End the thread."""
@@ -44,13 +45,21 @@ class Deadlines:
         if thread:
             thread.join()
 
+    def _wake_at(self, deadline: float) -> None:
+        self._wakes_at = deadline
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._watch, name="nnrt-onnxruntime-deadlines", daemon=True)
+            self._thread.start()
+        else:
+            self._changed.notify()
+
     def _watch(self) -> None:
         with self._changed:
             while not self._is_closed:
-                if not self._waiting:
-                    self._changed.wait()
-                elif (left := self._waiting[0][0] - time.monotonic()) > 0:
-                    self._changed.wait(left)
-                else:
-                    _, _, end = heapq.heappop(self._waiting)
+                now = time.monotonic()
+                for ticket in [ticket for ticket, (deadline, _) in self._waiting.items() if deadline <= now]:
+                    _, end = self._waiting.pop(ticket)
                     end()
+                self._wakes_at = min((deadline for deadline, _ in self._waiting.values()), default=math.inf)
+                left = self._wakes_at - now
+                self._changed.wait(None if left == math.inf else min(left, threading.TIMEOUT_MAX))

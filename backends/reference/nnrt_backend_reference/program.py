@@ -17,6 +17,7 @@ from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfMemory
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.ops import OPERATORS, infer_node
+from nnrt_hdi.ops.in_place import in_place
 from nnrt_hdi.ops.inference import agreed
 from nnrt_hdi.tensor import MAX_DIM, UNKNOWN_DIM, Array, TensorSpec
 
@@ -38,7 +39,8 @@ class Program(PreparedModel):
     """Runs a graph node by node. A run keeps all it knows to itself, so any number may be under way at once.
 
     Kernels never write into their operands, and what a run returns is the caller's alone: no output shares
-    memory with an input, a constant or another output.
+    memory with an input, a constant or another output. Results are put into the places given for them in the end, and
+    never looked at there.
 
     With float16 every FLOAT32 tensor (input, constant, result of an operator) is rounded to FLOAT16, where overflow
     gives infinity. Kernels compute in FLOAT32 on the rounded values, and results are given back as FLOAT32. Tensors of
@@ -59,19 +61,23 @@ class Program(PreparedModel):
         self._steps = self._make_steps()
         self.inputs = graph.input_specs
         self.outputs = graph.output_specs
+        self.reads_in_place = in_place(graph).inputs
 
-    def run(self, inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
+    def run(
+        self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
+    ) -> list[Array]:
         values = self._constants.copy()
         specs = list(self._graph.tensors)
         for index, array in zip(self._graph.inputs, inputs, strict=True):
             values[index] = _read_only(self._rounded(index, array))
-            specs[index] = specs[index].with_shape(array.shape)
+            if specs[index].shape != array.shape:
+                specs[index] = specs[index].with_shape(array.shape)
         # Overflow and invalid operations have results, infinities and not-a-numbers, and need no warnings.
         with np.errstate(all="ignore"):
             for step in self._steps:
                 cancellation.check()
                 self._run_step(step, values, specs)
-        return self._own_outputs(values)
+        return self._own_outputs(values, outputs)
 
     def export(self) -> Sequence[Part]:
         return exported(self._graph, enable_float16=self._enable_float16)
@@ -130,13 +136,18 @@ class Program(PreparedModel):
             require_memory(call, spec.shape, spec.numpy_dtype)
         return call
 
-    def _own_outputs(self, values: Sequence[AnyArray | None]) -> list[Array]:
-        """The outputs, contiguous, each in memory of its own. Views of inputs and constants are read-only."""
+    def _own_outputs(self, values: Sequence[AnyArray | None], places: Sequence[Array | None]) -> list[Array]:
+        """The outputs, contiguous, each in its place or memory of its own. Views of inputs and constants are
+        read-only."""
         outputs: list[Array] = []
         given_away: set[int] = set()
-        for index in self._graph.outputs:
-            array = np.asarray(values[index], order="C")
-            if not array.flags.writeable or id(_owner(array)) in given_away:
+        for at, index in enumerate(self._graph.outputs):
+            array: AnyArray = np.asarray(values[index])
+            if (place := places[at] if places else None) is not None:
+                np.copyto(place, array)
+                outputs.append(place)
+                continue
+            if not (array.flags.c_contiguous and array.flags.writeable) or id(_owner(array)) in given_away:
                 array = array.copy()
             given_away.add(id(_owner(array)))
             outputs.append(array)

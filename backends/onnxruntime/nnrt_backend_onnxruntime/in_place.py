@@ -1,0 +1,51 @@
+"""What a compiled ONNX model may read and write where a client can write.
+
+The graph beside it says so too (`nnrt_hdi.ops.in_place`), but both come from anybody, and need not be of one model.
+"""
+
+import onnx
+
+from nnrt_backend_onnxruntime.kernels import names
+from nnrt_hdi.graph import Graph
+from nnrt_hdi.ops.in_place import InPlace, Step, in_place, traced
+
+# As in nnrt_hdi.ops.in_place. What isn't named is not shared.
+COMPUTE = names(
+    """
+    AveragePool BatchNormalization Conv ConvTranspose FusedConv FusedGemm FusedMatMul Gemm GlobalAveragePool
+    GlobalMaxPool InstanceNormalization LRN LSTM LayerNormalization LogSoftmax LpNormalization MatMul MatMulInteger
+    MatMulIntegerToFloat MaxPool NhwcFusedConv NhwcMaxPool QGemm QLinearAveragePool QLinearConv QLinearGlobalAveragePool
+    QLinearMatMul QLinearSoftmax Shape Softmax TransposeMatMul
+    """
+)
+PASS = names(
+    """
+    Abs Add And BiasGelu BitwiseAnd BitwiseXor Ceil Clip Concat Cos DequantizeLinear Div Elu Equal Erf Exp FastGelu
+    Flatten Floor Gelu Greater GreaterOrEqual HardSigmoid HardSwish Identity IsNaN LeakyRelu Less LessOrEqual Log Max
+    Min Mod Mul Neg Not Or PRelu Pow QLinearAdd QLinearConcat QLinearLeakyRelu QLinearMul QLinearSigmoid QLinearWhere
+    QuantizeLinear QuickGelu Reciprocal Relu Round Selu Sigmoid Sign Sin Softplus Softsign Sqrt Sub Sum Tanh Transpose
+    Where
+    """
+)
+PASS_FIRST = names(
+    """
+    Cast DepthToSpace Expand Gather Pad QLinearReduceMean ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd
+    ReduceSum ReduceSumSquare ReorderInput ReorderOutput Reshape Resize Slice SpaceToDepth Split Squeeze Tile Unsqueeze
+    """
+)
+
+
+def in_place_of(model: onnx.ModelProto, graph: Graph, input_count: int) -> InPlace:
+    """What of the model may be shared: what both it and the graph beside it allow."""
+    inputs, outputs = (
+        [entry.name for entry in entries][:count]
+        for entries, count in ((model.graph.input, input_count), (model.graph.output, len(graph.outputs)))
+    )
+    says, is_so = in_place(graph), traced(list(map(_step, model.graph.node)), inputs, outputs)
+    return InPlace(says.inputs & is_so.inputs, says.outputs & is_so.outputs)
+
+
+def _step(node: onnx.NodeProto) -> Step:
+    is_known, is_first = node.op_type in COMPUTE or node.op_type in PASS, node.op_type in PASS_FIRST
+    values = [is_known or (is_first and not at) for at in range(len(node.input))]
+    return Step(node.input, values, node.output, node.op_type in COMPUTE, not (is_known or is_first))

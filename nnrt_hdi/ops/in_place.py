@@ -1,0 +1,196 @@
+"""Which inputs and outputs of a graph may lie in memory that a client writes to while the graph is computed.
+
+Where operators only compute with the elements of a tensor, or move them, a change under way gives wrong numbers, to the
+client that made it. Where elements are indices, sizes, axes or keys to sort by, it can do worse: an index is checked,
+and then read again. So every operator is judged here, and what isn't named may not be shared.
+"""
+
+import itertools
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
+
+from nnrt_hdi.enums import NodeType
+from nnrt_hdi.graph import Graph, Node
+from nnrt_hdi.ops.operands import FLOATS
+from nnrt_hdi.ops.operator import OPERATORS
+
+# Compute with the elements of all operands; their results never lie in the memory of an operand.
+COMPUTE = frozenset(
+    {
+        NodeType.AVGPOOL_FUSION,
+        NodeType.CONV2D_FUSION,
+        NodeType.CONV2D_TRANSPOSE_FUSION,
+        NodeType.FULL_CONNECTION,
+        NodeType.FUSED_BATCH_NORM,
+        NodeType.INSTANCE_NORM,
+        NodeType.L2_NORMALIZE_FUSION,
+        NodeType.LAYER_NORM_FUSION,
+        NodeType.LOG_SOFTMAX,
+        NodeType.LRN,
+        NodeType.LSTM,
+        NodeType.MATMUL_FUSION,
+        NodeType.MAX_POOL_FUSION,
+        NodeType.RANGE,
+        NodeType.RANK,
+        NodeType.SHAPE,
+        NodeType.SOFTMAX,
+    }
+)
+# Compute with the elements of all operands, or move them. What has nothing to do may give an operand back as it is.
+PASS = frozenset(
+    {
+        NodeType.ABS,
+        NodeType.ACTIVATION,
+        NodeType.ADD_FUSION,
+        NodeType.BATCH_TO_SPACE_ND,
+        NodeType.BIAS_ADD,
+        NodeType.BROADCAST_TO,
+        NodeType.CEIL,
+        NodeType.CLIP,
+        NodeType.CONCAT,
+        NodeType.COS,
+        NodeType.DEPTH_TO_SPACE,
+        NodeType.DIV_FUSION,
+        NodeType.ELTWISE,
+        NodeType.EQUAL,
+        NodeType.ERF,
+        NodeType.EXPFUSION,
+        NodeType.FLATTEN,
+        NodeType.FLOOR,
+        NodeType.GREATER,
+        NodeType.GREATER_EQUAL,
+        NodeType.LEAKY_RELU,
+        NodeType.LESS,
+        NodeType.LESS_EQUAL,
+        NodeType.LOG,
+        NodeType.LOGICAL_AND,
+        NodeType.LOGICAL_NOT,
+        NodeType.LOGICAL_OR,
+        NodeType.MAXIMUM,
+        NodeType.MINIMUM,
+        NodeType.MOD,
+        NodeType.MUL_FUSION,
+        NodeType.NEG,
+        NodeType.NOT_EQUAL,
+        NodeType.POW_FUSION,
+        NodeType.PRELU_FUSION,
+        NodeType.QUANT_DTYPE_CAST,
+        NodeType.QUANT_DTYPE_CAST_V2,
+        NodeType.REAL_DIV,
+        NodeType.RECIPROCAL,
+        NodeType.RESIZE,
+        NodeType.ROUND,
+        NodeType.RSQRT,
+        NodeType.SCALE_FUSION,
+        NodeType.SELECT,
+        NodeType.SIN,
+        NodeType.SPACE_TO_BATCH_ND,
+        NodeType.SPACE_TO_DEPTH,
+        NodeType.SPLIT,
+        NodeType.SQRT,
+        NodeType.SQUARE,
+        NodeType.SQUARED_DIFFERENCE,
+        NodeType.SQUEEZE,
+        NodeType.STACK,
+        NodeType.SUB_FUSION,
+        NodeType.UNSQUEEZE,
+        NodeType.UNSTACK,
+        NodeType.WHERE,
+    }
+)
+# The same with the elements of their first operand. Those of the others say where to.
+PASS_FIRST = frozenset(
+    {
+        NodeType.ALL,
+        NodeType.CAST,
+        NodeType.CROP,
+        NodeType.EXPAND_DIMS,
+        NodeType.FILL,
+        NodeType.PAD_FUSION,
+        NodeType.REDUCE_FUSION,
+        NodeType.RESHAPE,
+        NodeType.SLICE_FUSION,
+        NodeType.STRIDED_SLICE,
+        NodeType.TILE_FUSION,
+        NodeType.TRANSPOSE,
+    }
+)
+# Look up, sort or count. Operands that are only moved are named; what else goes on inside is a backend's own affair, so
+# results are not shared either.
+STEERED: dict[NodeType, frozenset[str]] = {
+    NodeType.ARGMAX_FUSION: frozenset(),
+    NodeType.ASSERT: frozenset(),
+    NodeType.CONSTANT_OF_SHAPE: frozenset(),
+    NodeType.DETECTION_POST_PROCESS: frozenset(),
+    NodeType.GATHER: frozenset({"x"}),
+    NodeType.GATHER_ND: frozenset({"x"}),
+    NodeType.ONE_HOT: frozenset({"on_value", "off_value"}),
+    NodeType.SCATTER_ND: frozenset({"updates"}),
+    NodeType.SPARSE_TO_DENSE: frozenset({"values"}),
+    NodeType.TOPK_FUSION: frozenset(),
+}
+# Of integers, a divisor that becomes 0 behind the check ends the process; a negative exponent is an error.
+FLOATS_ONLY = frozenset({NodeType.DIV_FUSION, NodeType.MOD, NodeType.POW_FUSION, NodeType.REAL_DIV})
+
+
+class InPlace(NamedTuple):
+    """Positions in a graph's inputs that may be read, and in its outputs that may be written, where a client can
+    write."""
+
+    inputs: frozenset[int] = frozenset()
+    outputs: frozenset[int] = frozenset()
+
+
+class Step(NamedTuple):
+    """What one operator does with memory: `values` says of each tensor read whether only its values matter.
+
+    `makes_own` says that no result lies in the memory of an operand, `is_steered` that results are no client's business
+    before they are complete.
+    """
+
+    reads: Sequence[Hashable]
+    values: Sequence[bool]
+    writes: Sequence[Hashable]
+    makes_own: bool = False
+    is_steered: bool = False
+
+
+def in_place(graph: Graph) -> InPlace:
+    """What of a graph that has been inferred may be shared."""
+    return traced([_step(graph, graph.nodes[index]) for index in graph.order], graph.inputs, graph.outputs)
+
+
+def traced(steps: Sequence[Step], inputs: Sequence[Hashable], outputs: Sequence[Hashable]) -> InPlace:
+    """What may be shared where these steps are done, in this order."""
+    steering: set[Hashable] = set()  # Their memory, under whatever name, is read for more than its values.
+    for step in reversed(steps):
+        if not step.makes_own and not steering.isdisjoint(step.writes):
+            steering.update(step.reads)
+        steering.update(tensor for tensor, is_value in zip(step.reads, step.values, strict=True) if not is_value)
+    private, written = set(steering), set[Hashable]()
+    for step in steps:
+        written.update(step.writes)
+        # A result lies in the memory of an operand whose values it has, if in any.
+        passed = () if step.makes_own else itertools.compress(step.reads, step.values)
+        if step.is_steered or not private.isdisjoint(passed):
+            private.update(step.writes)
+    return InPlace(
+        frozenset(at for at, tensor in enumerate(inputs) if tensor not in steering),
+        frozenset(at for at, tensor in enumerate(outputs) if tensor in written and tensor not in private),
+    )
+
+
+def _step(graph: Graph, node: Node) -> Step:
+    values = [_is_value(graph, node, at) for at in range(len(node.inputs))]
+    return Step(node.inputs, values, node.outputs, node.type in COMPUTE, node.type in STEERED)
+
+
+def _is_value(graph: Graph, node: Node, at: int) -> bool:
+    if node.type in FLOATS_ONLY and graph.tensors[node.inputs[at]].data_type not in FLOATS:
+        return False
+    if node.type in COMPUTE or node.type in PASS:
+        return True
+    if node.type in PASS_FIRST:
+        return at == 0
+    rules = OPERATORS[node.type].operands
+    return rules[min(at, len(rules) - 1)].name in STEERED.get(node.type, ())
