@@ -98,6 +98,7 @@ class RunRequests:
             )
         done = time.perf_counter_ns()
         if places is not None:
+            cancellation.check()  # Nobody waits for it any more, and the memory may serve other runs.
             places.take(ran.outputs)
         times = ran.queued_ns, ready - began, ran.computed_ns, time.perf_counter_ns() - done
         return Answer(ran.specs, ran.outputs, places.regions if places is not None else (), times)
