@@ -1,23 +1,31 @@
 """A run as it is asked for, however it travels."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from nnrt_client.region import Region
+from nnrt_hdi.chunks import Assembly, beyond_inline, outline, pieces, room_for
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
+from nnrt_hdi.run_codec import Incoming, request_chunk
 from nnrt_hdi.tensor import Array
 
 if TYPE_CHECKING:  # Signatures know Tensors, and those the devices whose runs these are.
     from nnrt_client.signature import Signature
+
+Outputs = Callable[[], list[Array]]
 
 
 class RunCall:
     """Inputs that fit the model, and where its outputs are to go.
 
     Inputs are read where they are until the run has ended. `sources` has the memory of those that are Tensors, None for
-    arrays; `targets` that of the outputs, None where they are to come as new arrays.
+    arrays; `targets` that of the outputs, None where they are to come as new arrays. `require_fit` raises an NnrtError
+    for outputs that have no room in the targets; nothing is written there before it has been asked.
     """
 
-    __slots__ = ("inputs", "signature", "sources", "targets")
+    __slots__ = ("inputs", "require_fit", "signature", "sources", "targets")
 
     def __init__(
         self,
@@ -25,16 +33,80 @@ class RunCall:
         inputs: Sequence[Array],
         sources: Sequence[Region | None] = (),
         targets: Sequence[Region] | None = None,
+        require_fit: Callable[[Sequence[Array]], None] = lambda outputs: None,
     ) -> None:
         self.signature = signature
         self.inputs = inputs
         self.sources = sources or (None,) * len(inputs)
         self.targets = targets
+        self.require_fit = require_fit
 
-    def request(self) -> Any:
-        """The RunRequest with all of it inline."""
-        return self.signature.request(self.inputs)
+    def messages(self, message_bytes: int, **fields: Any) -> Iterator[Any]:
+        """The RunRequest with these fields, and the chunks of inputs that are too long for it, made as they are
+        asked for."""
+        chunked = beyond_inline((array.nbytes for array in self.inputs), message_bytes)
+        # What is not contiguous is copied once, and for its chunks only when their turn comes.
+        yield self.signature.request(self.inputs, chunked, takes_chunks=True, **fields)
+        arrays = (np.ascontiguousarray(self.inputs[index]) for index in sorted(chunked))
+        yield from map(request_chunk, pieces(arrays, message_bytes))
 
-    def results(self, reply: Any) -> list[Array]:
-        """The outputs in a RunReply that are inline. Raises the error that it carries instead."""
-        return self.signature.results(reply)
+    def results(self, reply: Any, arrived: Mapping[int, Array] | None = None) -> list[Array]:
+        """The outputs of a RunReply: those that came beside the message, and those in it. Raises the error that it
+        carries instead."""
+        return self.signature.results(reply, arrived or {})
+
+    def read(self, reply: Incoming, replies: Iterator[Incoming]) -> Outputs:
+        """What `results` gives when the chunks have been read that follow a reply: new arrays, or the targets' memory,
+        of which nothing is written unless all outputs fit.
+
+        Raises grpc.RpcError where the call breaks, and OperationFailed where something else comes than chunks.
+        """
+        message = reply.message
+        chunked = [index for index, output in enumerate(message.outputs) if output.data.HasField("chunked")]
+        if not chunked:
+            return lambda: self.results(message, reply.arrays(message.outputs, "output"))
+        try:
+            arrays = self._places(reply, chunked)
+        except NnrtError as error:
+            # It is not the daemon's fault, perhaps, and the stream goes on: behind what nobody wants.
+            _skip(sum(message.outputs[index].data.chunked for index in chunked), replies)
+            return _raising(error)
+        assembly = Assembly([arrays[index] for index in chunked])
+        while not assembly.is_complete:
+            try:
+                assembly.take(_chunk(replies))
+            except InvalidParameter as error:
+                raise OperationFailed(error.message) from error
+        for array in arrays.values():
+            array.flags.writeable = False
+        return lambda: self.results(message, arrays)
+
+    def _places(self, reply: Incoming, chunked: Sequence[int]) -> dict[int, Array]:
+        """Outputs that came in the message, and the memory of those that are to come."""
+        outputs, arrays = reply.message.outputs, reply.arrays(reply.message.outputs, "output")
+        specs = {index: self.signature.announced(outputs, index) for index in chunked}
+        if self.targets is None:
+            return arrays | {index: room_for(spec) for index, spec in specs.items()}
+        self.require_fit(self.results(reply.message, arrays | {index: outline(spec) for index, spec in specs.items()}))
+        return arrays | {
+            index: self.targets[index].array(spec.numpy_dtype, spec.shape) for index, spec in specs.items()
+        }
+
+
+def _chunk(replies: Iterator[Incoming]) -> memoryview | bytes:
+    reply = next(replies, None)
+    if reply is None or not reply.is_chunk:
+        raise OperationFailed("the daemon sent something else than the rest of an output")
+    return reply.chunk
+
+
+def _skip(size_bytes: int, replies: Iterator[Incoming]) -> None:
+    while size_bytes > 0:
+        size_bytes -= len(_chunk(replies))
+
+
+def _raising(error: NnrtError) -> Outputs:
+    def outputs() -> list[Array]:
+        raise error
+
+    return outputs

@@ -21,11 +21,12 @@ import grpc
 
 from nnrt_client.connection import Connection
 from nnrt_client.fork import LockOwner
-from nnrt_client.run_call import RunCall
+from nnrt_client.run_call import Outputs, RunCall
 from nnrt_client.waiting_runs import WaitingRuns
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import NnrtError, OperationFailed, TimedOut
 from nnrt_hdi.limits import MAX_RUN_IDS
+from nnrt_hdi.run_codec import Incoming
 from nnrt_hdi.tensor import Array
 from nnrt_hdi.v2 import prepared_model_pb2
 
@@ -55,16 +56,31 @@ class PendingRun:
         self.future: Future[Any] = Future()
         self.stream: _RunStream | None = None
         self._decode = decode
-        self._once = threading.Lock()
+        # Held by who ends it, or writes its outputs.
+        self._ending = threading.Lock()
+        self._has_ended = self._is_past_cancelling = False
 
-    def end(self, outputs: Callable[[], list[Array]]) -> None:
+    def read(self, reply: Incoming, replies: Iterator[Incoming]) -> Outputs:
+        """The outputs of the run's reply and of the chunks behind it; see `RunCall.read`. The run doesn't end before
+        this returns: where it has targets it may be writing them."""
+        if self.call.targets is None:
+            return self.call.read(reply, replies)
+        with self._ending:
+            if self._has_ended or not self._begins_to_end():
+                raise OperationFailed("the run has ended")
+            return self.call.read(reply, replies)
+
+    def end(self, outputs: Outputs) -> None:
         """Hand over the outputs, or why there are none, unless the run has already ended."""
         if self._is_ours_to_end():
             try:
                 result = self._decode(outputs())
             except Exception as error:
                 self.future.set_exception(error)
-                del self, outputs  # The error knows this frame: in a cycle, tensors would stay in memory until it is looked for.
+                del (
+                    self,
+                    outputs,
+                )  # The error knows this frame: in a cycle, tensors would stay in memory until it is looked for.
             else:
                 self.future.set_result(result)
 
@@ -75,7 +91,7 @@ class PendingRun:
 
     def fail_in_child(self, error: NnrtError) -> None:
         """The same after a fork, whoever held the future's lock before. Its callbacks are the parent's."""
-        self._once = threading.Lock()
+        self._ending = threading.Lock()
         self.future._condition = threading.Condition()
         self.future._done_callbacks = []  # type: ignore[attr-defined]
         if not self.future.done():
@@ -83,7 +99,16 @@ class PendingRun:
 
     def _is_ours_to_end(self) -> bool:
         """Whether it has not ended yet, by itself or by its future's `cancel`."""
-        return self._once.acquire(blocking=False) and self.future.set_running_or_notify_cancel()
+        with self._ending:
+            if self._has_ended:
+                return False
+            self._has_ended = True
+            return self._begins_to_end()
+
+    def _begins_to_end(self) -> bool:
+        """Whether its future has not been cancelled, and now never is."""
+        self._is_past_cancelling = self._is_past_cancelling or self.future.set_running_or_notify_cancel()
+        return self._is_past_cancelling
 
 
 class RunStreams(LockOwner):
@@ -318,7 +343,8 @@ class _RunStream(LockOwner):
         self._attachment = connection.attachment
         # The last run whose reply came on this stream.
         self._answered = 0
-        self._call = connection.start(connection.models.RunStream, iter(self._outbox.get, None))
+        self._message_bytes = connection.welcome.limits.message_bytes
+        self._call = connection.start(connection.models.RunStream, self._requests())
         super().__init__()
 
     @property
@@ -331,11 +357,21 @@ class _RunStream(LockOwner):
     def send(self, run: PendingRun) -> None:
         run.stream = self
         self.run = run
-        request = run.call.request()
-        request.run_id = run.id
+        fields = {"run_id": run.id}
         if run.timeout_ms is not None:
-            request.timeout_ms = max(int((run.deadline - time.monotonic()) * 1000), 1)
-        self._outbox.put(request)
+            fields["timeout_ms"] = max(int((run.deadline - time.monotonic()) * 1000), 1)
+        self._outbox.put((run, run.call.messages(self._message_bytes, **fields)))
+
+    def _requests(self) -> Iterator[Any]:
+        """What is sent, made when gRPC asks for it, in a thread of gRPC's."""
+        while (sent := self._outbox.get()) is not None:
+            run, messages = sent
+            for message in messages:
+                if self.run is not run:
+                    break  # It has ended; the daemon waits for no more of it.
+                yield message
+            del run, messages, sent  # An idle stream keeps no tensors alive.
+            message = None
 
     def cancel(self) -> None:
         self._call.cancel()
@@ -350,14 +386,19 @@ class _RunStream(LockOwner):
         failure: NnrtError = OperationFailed("the daemon ended the run stream", place=self._connection.place)
         try:
             for reply in self._call:
+                outputs = self._outputs(self.run, reply)
                 run = self._streams.finished(self)
                 if run is not None:
-                    run.end(partial(run.call.results, reply))
+                    run.end(outputs)
                     self._answered = run.id
-                run = reply = None  # An idle stream keeps no tensors alive.
+                del run, reply, outputs  # An idle stream keeps no tensors alive.
         except grpc.RpcError as error:
             self._streams.broken(self)
             failure = self._pursue(error) or failure
+        except NnrtError as error:
+            self._streams.broken(self)
+            self._call.cancel()
+            failure = error.copy()  # This one knows this frame.
         finally:
             run = self._streams.lost(self)
             if run is not None:
@@ -366,6 +407,10 @@ class _RunStream(LockOwner):
                 self._streams.forget(self._answered)
             self.hang_up()
             del run, failure  # gRPC's error knows this frame, and itself: in a cycle, tensors would stay in memory.
+
+    def _outputs(self, run: PendingRun | None, reply: Incoming) -> Outputs:
+        """See `PendingRun.read`."""
+        return run.read(reply, self._call) if run is not None else list  # Its call is being cancelled.
 
     def _pursue(self, broken: Any) -> NnrtError | None:
         """Fetch the reply of the run that was on its way when the stream broke; or why there is none."""
@@ -381,7 +426,7 @@ class _RunStream(LockOwner):
                 )
                 if self.run is not run:
                     self._call.cancel()  # It was abandoned meanwhile.
-                reply = next(self._call)
+                outputs = self._outputs(run, next(self._call))
             except grpc.RpcError as error:
                 error.__traceback__ = None  # The error is the call, which lives on and would keep this frame.
                 if is_second_failure:
@@ -391,6 +436,6 @@ class _RunStream(LockOwner):
                 return error.copy()  # This one knows this frame, and with it the run whose error it becomes.
             else:
                 self._streams.forget(run.id)
-                run.end(partial(run.call.results, reply))
+                run.end(outputs)
                 return None
         return None

@@ -78,13 +78,14 @@ class RunTensors:
                     f"the device gave {array.dtype.name}; the model says {spec}", place=self._signature.output_place(at)
                 )
 
-    def write(self, results: Sequence[Array]) -> None:
-        """Put results into the memory of the outputs, and their shapes into the descs.
-
-        Raises InvalidParameter unless all fit; then nothing has been written.
-        """
+    def require_room(self, results: Sequence[Array]) -> None:
+        """Raise InvalidParameter unless all results fit into the memory of the outputs."""
         for at, (target, array) in enumerate(zip(self.targets or (), results, strict=True)):
             _require_room(target, array.nbytes, array.shape, self._signature.output_place(at))
+
+    def write(self, results: Sequence[Array]) -> None:
+        """Put results that fit into the memory of the outputs, where they aren't there already, and their shapes into
+        the descs."""
         for tensor, target, array in zip(self.outputs or (), self.targets or (), results, strict=True):
             target.array(array.dtype, array.shape)[...] = array
             tensor.desc.take_shape(array.shape)

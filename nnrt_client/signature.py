@@ -1,7 +1,7 @@
 """What a compiled model takes and gives."""
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,7 +11,8 @@ from nnrt_client.connection import Connection
 from nnrt_client.tensor import Tensor
 from nnrt_hdi import wire
 from nnrt_hdi.backend import DimRange
-from nnrt_hdi.errors import InvalidParameter, OutOfMemory, UnavailableDevice, Unsupported
+from nnrt_hdi.errors import InvalidParameter, UnavailableDevice, Unsupported
+from nnrt_hdi.run_codec import VIEWED_BYTES, with_tensors
 from nnrt_hdi.tensor import Array, Shape, TensorSpec, data_type_of, format_shape
 from nnrt_hdi.v2 import prepared_model_pb2
 
@@ -62,33 +63,51 @@ class Signature:
             raise InvalidParameter(f"{len(outputs)} outputs were given; the model has {len(self.outputs)}")
 
     def fitting(self, arrays: Sequence[ArrayLike]) -> list[Array]:
-        """The inputs as arrays. Raises InvalidParameter where one is not the model's, OutOfMemory where the daemon does
-        not take that much at a time."""
-        fitting = [
+        """The inputs as arrays. Raises InvalidParameter where one is not the model's."""
+        return [
             _fitting(spec, index, given) for index, (spec, given) in enumerate(zip(self.inputs, arrays, strict=True))
         ]
-        size_bytes, limit = sum(array.nbytes for array in fitting), self._connection.welcome.limits.message_bytes
-        if size_bytes > limit:
-            raise OutOfMemory(
-                f"the inputs have {size_bytes} bytes, of which the daemon takes {limit} at a time;"
-                " run a smaller batch, or raise its --message-bytes"
-            )
-        return fitting
 
-    def request(self, inputs: Sequence[Array]) -> Any:
-        """The RunRequest with these inputs inline."""
-        tensors = [wire.io_tensor_fields(spec, array) for spec, array in zip(self.inputs, inputs, strict=True)]
-        return prepared_model_pb2.RunRequest(model_id=self.model_id, inputs=tensors)
+    def request(self, inputs: Sequence[Array], chunked: Collection[int] = (), **fields: Any) -> Any:
+        """The RunRequest with these inputs inline but those that are chunked, and with these fields."""
+        request = prepared_model_pb2.RunRequest(model_id=self.model_id, **fields)
+        if not chunked and sum(array.nbytes for array in inputs) < VIEWED_BYTES:
+            for spec, array in zip(self.inputs, inputs, strict=True):
+                request.inputs.add(**wire.io_tensor_fields(spec, array))
+            return request
+        return with_tensors(
+            request,
+            [
+                (wire.io_chunked_message(spec, array), None)
+                if index in chunked
+                else (wire.io_bare_message(spec, array), np.ascontiguousarray(array))
+                for index, (spec, array) in enumerate(zip(self.inputs, inputs, strict=True))
+            ],
+        )
 
-    def results(self, reply: Any) -> list[Array]:
-        """The outputs in a RunReply, which are read-only. Raises the error it carries instead."""
+    def results(self, reply: Any, arrived: Mapping[int, Array]) -> list[Array]:
+        """The outputs of a RunReply, which are read-only: those that came beside it, and those in it. Raises the error
+        it carries instead."""
         if reply.HasField("error"):
             raise wire.error_from_detail(reply.error)
-        outputs = [wire.io_array(output) for output in reply.outputs]
+        outputs = [
+            arrived[index] if index in arrived else wire.io_array(output) for index, output in enumerate(reply.outputs)
+        ]
         if len(outputs) != len(self.outputs):
             error = InvalidParameter if outputs else UnavailableDevice
             raise error(f"the reply has {len(outputs)} outputs; the model has {len(self.outputs)}")
         return outputs
+
+    def announced(self, outputs: Sequence[Any], index: int) -> TensorSpec:
+        """What an output is whose bytes follow in chunks. Raises InvalidParameter where it makes no sense."""
+        if len(outputs) != len(self.outputs):
+            raise InvalidParameter(f"the reply has {len(outputs)} outputs; the model has {len(self.outputs)}")
+        spec, size_bytes = wire.io_spec(outputs[index]), outputs[index].data.chunked
+        if spec.byte_size != size_bytes:
+            raise InvalidParameter(
+                f"{size_bytes} bytes are announced; {spec} has {spec.byte_size}", place=self.output_place(index)
+            )
+        return spec
 
     def input_ranges(self) -> list[DimRange] | None:
         """Smallest and largest shape of each input, asked once; None where the device does not say.

@@ -1,14 +1,20 @@
 """A run from its message to its answer, however the two travel."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
+from nnrt_device_service.arrivals import announced
 from nnrt_device_service.device import Device, require_input_count, require_output_places, require_room
 from nnrt_device_service.session import Session
 from nnrt_hdi import wire
 from nnrt_hdi.backend import Cancellation
-from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.chunks import beyond_inline, pieces
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OutOfMemory
+from nnrt_hdi.run_codec import VIEWED_BYTES, Incoming, reply_chunk, with_tensors
 from nnrt_hdi.tensor import Array, TensorSpec, flat_bytes
 from nnrt_hdi.v2 import prepared_model_pb2
 
@@ -16,7 +22,7 @@ from nnrt_hdi.v2 import prepared_model_pb2
 class Answer:
     """What a run gave: its outputs, of which some may be in their regions already, and where its time went."""
 
-    __slots__ = ("_regions", "_times", "outputs", "specs")
+    __slots__ = ("_chunked", "_message_bytes", "_regions", "_times", "outputs", "specs")
 
     def __init__(
         self, specs: Sequence[TensorSpec], outputs: Sequence[Array], regions: Mapping[int, Any], times: Any
@@ -25,21 +31,71 @@ class Answer:
         self.outputs = outputs
         self._regions = regions
         self._times = times
+        self._chunked: set[int] = set()
+        self._message_bytes = 0
 
     @property
-    def inline_bytes(self) -> int:
+    def size_bytes(self) -> int:
         """Length of the outputs that are in no region."""
-        return sum(array.nbytes for index, array in enumerate(self.outputs) if index not in self._regions)
+        return sum(self._sizes())
+
+    @property
+    def chunked_bytes(self) -> int:
+        """Length of those that follow the reply in chunks."""
+        return sum(self.outputs[index].nbytes for index in self._chunked)
+
+    def fit(self, message_bytes: int, *, in_chunks: bool) -> None:
+        """Have no message be longer than that. Raises OutOfMemory where chunks would be needed and aren't wanted."""
+        self._message_bytes = message_bytes
+        if in_chunks:
+            self._chunked = beyond_inline(self._sizes(), message_bytes)
+        elif (size_bytes := self.size_bytes) > message_bytes:
+            raise OutOfMemory(
+                f"the outputs have {size_bytes} bytes, a message at most {message_bytes};"
+                " take large outputs in chunks, or have them written to a buffer"
+            )
+
+    def messages(self) -> Iterator[Any]:
+        """The RunReply, with outputs inline that are in no region and not too long, and the chunks of the others."""
+        yield self.message()
+        outputs = (np.ascontiguousarray(self.outputs[index]) for index in sorted(self._chunked))
+        yield from map(reply_chunk, pieces(outputs, self._message_bytes))
 
     def message(self) -> Any:
-        """The RunReply, with the outputs that are in no region inline."""
+        """The RunReply."""
         reply = prepared_model_pb2.RunReply(times=self._times)
-        for index, (spec, array) in enumerate(zip(self.specs, self.outputs, strict=True)):
-            if (region := self._regions.get(index)) is not None:
-                reply.outputs.append(wire.io_region_message(spec, array.shape, region))
-            else:
-                reply.outputs.add(**wire.io_tensor_fields(spec, array))
-        return reply
+        if not self._chunked and self.size_bytes < VIEWED_BYTES:
+            for index, (spec, array) in enumerate(zip(self.specs, self.outputs, strict=True)):
+                if (region := self._regions.get(index)) is not None:
+                    reply.outputs.append(wire.io_region_message(spec, array.shape, region))
+                else:
+                    reply.outputs.add(**wire.io_tensor_fields(spec, array))
+            return reply
+        return with_tensors(reply, [self._tensor(*output) for output in enumerate(self.outputs)])
+
+    def _tensor(self, index: int, array: Array) -> tuple[Any, Array | None]:
+        spec = self.specs[index]
+        if (region := self._regions.get(index)) is not None:
+            return wire.io_region_message(spec, array.shape, region), None
+        if index in self._chunked:
+            return wire.io_chunked_message(spec, array), None
+        return wire.io_bare_message(spec, array), np.ascontiguousarray(array)
+
+    def _sizes(self) -> list[int]:
+        return [0 if index in self._regions else array.nbytes for index, array in enumerate(self.outputs)]
+
+
+class Refusal:
+    """Why a run gave nothing."""
+
+    __slots__ = ("_reply", "size_bytes")
+
+    def __init__(self, error: NnrtError) -> None:
+        self._reply = prepared_model_pb2.RunReply(error=wire.error_detail(error))
+        self.size_bytes: int = self._reply.ByteSize()
+
+    def messages(self) -> Iterator[Any]:
+        yield self._reply
 
 
 class RunRequests:
@@ -89,6 +145,39 @@ class RunRequests:
             copied_out_ns=time.perf_counter_ns() - done,
         )
         return Answer(ran.specs, ran.outputs, regions, times)
+
+    @contextmanager
+    def arrived(
+        self,
+        session: Session,
+        request: Incoming,
+        chunks: Iterator[memoryview | bytes],
+        cancellation: Cancellation,
+        hang_up: Callable[[], object],
+    ) -> Iterator[Mapping[int, Array]]:
+        """The inputs that come beside a message while the block lasts: those taken out of it, and those in chunks.
+
+        Raises as `Arrivals.received`, and InvalidParameter or UnknownHandle for what can't be inputs.
+        """
+        message = request.message
+        chunked = [index for index, tensor in enumerate(message.inputs) if tensor.data.HasField("chunked")]
+        inline = arrived_inline(request)
+        if not chunked:
+            yield inline
+            return
+        specs = session.model(message.model_id).prepared.inputs
+        require_input_count(specs, len(message.inputs))
+        wanted = {
+            index: announced(specs, index, wire.io_spec(message.inputs[index]), message.inputs[index].data.chunked)
+            for index in chunked
+        }
+        with session.arrivals.received(wanted, chunks, cancellation, hang_up) as arrays:
+            yield {**inline, **arrays}
+
+
+def arrived_inline(request: Incoming) -> dict[int, Array]:
+    """The large inputs that came in the message itself. Raises InvalidParameter."""
+    return request.arrays(request.message.inputs, "input")
 
 
 def _input(session: Session, index: int, tensor: Any) -> Array:

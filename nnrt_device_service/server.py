@@ -16,7 +16,7 @@ from grpc_reflection.v1alpha import reflection
 
 from nnrt_device_service.admission import STRANGERS, AdmissionInterceptor
 from nnrt_device_service.device import Device
-from nnrt_device_service.interceptor import ErrorInterceptor
+from nnrt_device_service.interceptor import CodecInterceptor, ErrorInterceptor
 from nnrt_device_service.servicers import DeviceSessionServicer, NnrtDeviceServicer, PreparedModelServicer
 from nnrt_device_service.settings import Settings
 from nnrt_hdi.errors import InvalidParameter
@@ -58,7 +58,7 @@ class Daemon:
         message_bytes = settings.message_bytes + _MESSAGE_OVERHEAD_BYTES
         self._server = grpc.server(
             ThreadPoolExecutor(workers, thread_name_prefix="rpc"),
-            interceptors=[ErrorInterceptor(), AdmissionInterceptor(device)],
+            interceptors=[ErrorInterceptor(), AdmissionInterceptor(device), CodecInterceptor()],
             maximum_concurrent_rpcs=2 * workers,  # A burst of calls waits a moment here to be refused for what it is.
             options=[
                 ("grpc.max_receive_message_length", message_bytes),

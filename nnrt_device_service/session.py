@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from itertools import count
 
+from nnrt_device_service.arrivals import Arrivals
 from nnrt_device_service.buffers import BufferPool
 from nnrt_device_service.constants import ConstantPool
 from nnrt_device_service.memory import MemoryBudget
@@ -99,6 +100,7 @@ class Session:
         self.budget = MemoryBudget(settings.session_bytes)
         self.constants = ConstantPool(self.budget)
         self.buffers = BufferPool(self.budget)
+        self.arrivals = Arrivals(self.budget)
         self.runs = Runs(self.budget)
         self._settings = settings
         self._lock = threading.Lock()
@@ -375,6 +377,11 @@ class Sessions:
         """Nobody could be heard: this process itself stood still."""
         for entry in list(self._sessions.values()):
             entry.session.touch()
+
+    def give_up_stalled(self) -> None:
+        """End the streams on which the rest of an input doesn't come."""
+        for entry in list(self._sessions.values()):
+            entry.session.arrivals.give_up_stalled(self._settings.heartbeat_timeout_s)
 
     def hang_up_silent(self) -> Sequence[Session]:
         """End the streams of sessions that have been silent for too long; which ones."""

@@ -141,13 +141,7 @@ def io_tensor_fields(spec: TensorSpec, array: Array) -> dict[str, Any]:
 
     A message that becomes part of another one is serialized and parsed for that: copies upon copies of the bytes.
     """
-    return {
-        "name": spec.name,
-        "data_type": number(spec.data_type),
-        "dimensions": array.shape,
-        "format": _format_number(spec),
-        "data": {"inline": array.tobytes()},
-    }
+    return {**_io_fields(spec, array.shape), "data": {"inline": array.tobytes()}}
 
 
 def io_tensor_message(spec: TensorSpec, array: Array) -> "model_pb2.IOTensor":
@@ -157,18 +151,34 @@ def io_tensor_message(spec: TensorSpec, array: Array) -> "model_pb2.IOTensor":
 
 def io_region_message(spec: TensorSpec, shape: Sequence[int], region: "model_pb2.BufferRegion") -> "model_pb2.IOTensor":
     """The tensor whose bytes are at the start of a region of a buffer."""
-    known = spec.with_shape(shape)
-    message = model_pb2.IOTensor(
-        name=spec.name, data_type=number(spec.data_type), dimensions=shape, format=_format_number(spec)
-    )
+    message = model_pb2.IOTensor(**_io_fields(spec, shape))
     message.data.region.CopyFrom(region)
-    message.data.region.data_size = known.byte_size
+    message.data.region.data_size = spec.with_shape(shape).byte_size
     return message
+
+
+def io_chunked_message(spec: TensorSpec, array: Array) -> "model_pb2.IOTensor":
+    """The tensor whose bytes follow in chunks."""
+    return model_pb2.IOTensor(**_io_fields(spec, array.shape), data={"chunked": array.nbytes})
+
+
+def io_bare_message(spec: TensorSpec, array: Array) -> "model_pb2.IOTensor":
+    """The tensor without its bytes."""
+    return model_pb2.IOTensor(**_io_fields(spec, array.shape))
 
 
 def io_array(message: "model_pb2.IOTensor") -> Array:
     """The tensor whose bytes are inline."""
     return array_from_bytes(message.data.inline, io_spec(message))
+
+
+def _io_fields(spec: TensorSpec, shape: Sequence[int]) -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "data_type": number(spec.data_type),
+        "dimensions": shape,
+        "format": _format_number(spec),
+    }
 
 
 def _format(message: "model_pb2.Tensor | model_pb2.IOTensor") -> Format:
