@@ -13,6 +13,7 @@ import fairness
 import kernels
 import onnx_networks
 import small_run
+import transfers
 from report import machine
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
@@ -26,6 +27,7 @@ def main() -> None:
         *caches.measure(),
         *kernels.measure(),
         *onnx_networks.measure(),
+        *transfers.measure(),
     ]
     for report in reports:
         report.show()
