@@ -48,7 +48,8 @@ class Executor(LockOwner):
 
     Inputs are arrays or Tensors in the model's order, or by the names of its inputs; they must have exactly the model's
     data types. Outputs are read-only arrays: copy one to change it. Or they are written into Tensors given for them,
-    unless the run fails; those must be big enough, which only the run may tell. Runs are independent of each other and
+    unless the run fails (only if the daemon goes while large ones come, part of them may have been written); those must
+    be big enough, which only the run may tell. Runs are independent of each other and
     may overlap, so each needs outputs of its own. An executor whose daemon died stays dead: build again.
     """
 

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -146,7 +145,6 @@ class RunRequests:
         )
         return Answer(ran.specs, ran.outputs, regions, times)
 
-    @contextmanager
     def arrived(
         self,
         session: Session,
@@ -154,25 +152,23 @@ class RunRequests:
         chunks: Iterator[memoryview | bytes],
         cancellation: Cancellation,
         hang_up: Callable[[], object],
-    ) -> Iterator[Mapping[int, Array]]:
-        """The inputs that come beside a message while the block lasts: those taken out of it, and those in chunks.
+    ) -> dict[int, Array]:
+        """The inputs that come beside a message: those taken out of it, and those in chunks.
 
         Raises as `Arrivals.received`, and InvalidParameter or UnknownHandle for what can't be inputs.
         """
         message = request.message
+        specs = session.model(message.model_id).prepared.inputs
+        require_input_count(specs, len(message.inputs))
         chunked = [index for index, tensor in enumerate(message.inputs) if tensor.data.HasField("chunked")]
         inline = arrived_inline(request)
         if not chunked:
-            yield inline
-            return
-        specs = session.model(message.model_id).prepared.inputs
-        require_input_count(specs, len(message.inputs))
+            return inline
         wanted = {
             index: announced(specs, index, wire.io_spec(message.inputs[index]), message.inputs[index].data.chunked)
             for index in chunked
         }
-        with session.arrivals.received(wanted, chunks, cancellation, hang_up) as arrays:
-            yield {**inline, **arrays}
+        return inline | session.arrivals.received(wanted, chunks, cancellation, hang_up)
 
 
 def arrived_inline(request: Incoming) -> dict[int, Array]:

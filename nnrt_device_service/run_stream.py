@@ -1,8 +1,8 @@
 """One RunStream call: the runs on it, one after another."""
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import grpc
@@ -15,7 +15,6 @@ from nnrt_device_service.session import Session
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.errors import ConnectionFailed, InvalidParameter
 from nnrt_hdi.run_codec import Incoming
-from nnrt_hdi.tensor import Array
 
 
 class RunStream:
@@ -46,12 +45,14 @@ class RunStream:
     def replies(self) -> Iterator[Any]:
         session, runs = self._session, self._session.runs
         run: Run | None = None
-        reply: Answer | Refusal
+        held = ExitStack()
         try:
             while (request := self._next_request()) is not None:
                 if run is not None:
                     runs.forget(run)
                     run = None
+                answer = None  # Its outputs may lie in the memory that the next inputs need.
+                held.close()
                 timeout_ms, run_id = request.message.timeout_ms, request.message.run_id
                 cancellation = Cancellation(time.monotonic() + timeout_ms / 1000 if timeout_ms else None)
                 # The stream outlives a run that fails, so this error is a reply, not a status.
@@ -63,33 +64,31 @@ class RunStream:
                         if not self._context.is_active():
                             return
                     with self._device.gate.passage():
-                        reply = self._answer(request, cancellation)
-                        request = None  # Nor its inputs, while the outputs are sent.
-                        with session.budget.lent(reply.chunked_bytes):
-                            if run is not None:
-                                runs.finish(run, reply)
-                            yield from reply.messages()
+                        answer = self._answer(request, cancellation)
+                        held.enter_context(session.budget.lent(answer.chunked_bytes))
+                        if run is not None:
+                            runs.finish(run, answer)
+                        yield from answer.messages()
                     self._skips_chunks = False
                 except Exception as error:
                     self._skips_chunks = True
-                    reply = Refusal(as_nnrt_error(error, "PreparedModel.RunStream"))
+                    refusal = Refusal(as_nnrt_error(error, "PreparedModel.RunStream"))
                     if run is not None:
-                        runs.finish(run, reply)
-                    yield from reply.messages()
+                        runs.finish(run, refusal)
+                    yield from refusal.messages()
         finally:
+            held.close()
             if run is not None:
                 runs.keep(run)
 
     def _answer(self, request: Incoming, cancellation: Cancellation) -> Answer:
         if request.chunk:
             raise InvalidParameter("a chunk came that belongs to no request; announce it in an input, as `chunked`")
-        with self._arrived(request, cancellation) as arrived:
-            answer = self._run_requests.answer(self._session, request.message, cancellation, arrived)
+        hang_up = self._context.cancel
+        arrived = self._run_requests.arrived(self._session, request, self._chunks(), cancellation, hang_up)
+        answer = self._run_requests.answer(self._session, request.message, cancellation, arrived)
         answer.fit(self._message_bytes, in_chunks=request.message.takes_chunks)
         return answer
-
-    def _arrived(self, request: Incoming, cancellation: Cancellation) -> AbstractContextManager[Mapping[int, Array]]:
-        return self._run_requests.arrived(self._session, request, self._chunks(), cancellation, self._context.cancel)
 
     def _next_request(self) -> Incoming | None:
         request, self._early = self._early, None

@@ -137,6 +137,7 @@ class Daemon:
             try:
                 if stood_still:
                     sessions.forgive_silence()
+                sessions.tend_arrivals()
                 for session in sessions.hang_up_silent():
                     _log.info("client %s has been silent for too long; its connection counts as lost", session.client)
                 for session in sessions.close_expired():

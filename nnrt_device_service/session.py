@@ -378,10 +378,10 @@ class Sessions:
         for entry in list(self._sessions.values()):
             entry.session.touch()
 
-    def give_up_stalled(self) -> None:
-        """End the streams on which the rest of an input doesn't come."""
+    def tend_arrivals(self) -> None:
+        """End the streams on which the rest of an input doesn't come, and free memory that was for others."""
         for entry in list(self._sessions.values()):
-            entry.session.arrivals.give_up_stalled(self._settings.heartbeat_timeout_s)
+            entry.session.arrivals.tend(self._settings.heartbeat_timeout_s)
 
     def hang_up_silent(self) -> Sequence[Session]:
         """End the streams of sessions that have been silent for too long; which ones."""

@@ -58,7 +58,9 @@ class Settings:
         8, "Open streams per client: of runs, of uploads, from and to buffers.", 2, _MANY
     )  # One for runs and one for uploads at least.
     session_calls: int = _setting(16, "Other calls per client at a time.", 1, _MANY)
-    session_bytes: int = _setting(8 * GIB, "Bytes of constants and buffers per client.", 0, _MOST_BYTES)
+    session_bytes: int = _setting(
+        8 * GIB, "Bytes of constants, buffers and large tensors of runs per client.", 0, _MOST_BYTES
+    )
     message_bytes: int = _setting(64 * MIB, "Longest message in bytes.", 64 * 1024, 2 * GIB - MIB)
     tensor_bytes: int = _setting(GIB, "Largest tensor in bytes that a run may make.", 1, _MOST_BYTES)
     store_dir: str = _setting("", "Directory of the model store; empty: none. Daemons may share it.")

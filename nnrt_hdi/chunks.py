@@ -8,7 +8,7 @@ from nnrt_hdi.errors import InvalidParameter, OutOfMemory
 from nnrt_hdi.tensor import Array, TensorSpec, flat_bytes
 
 # Measured: docs/performance.md, "Large tensors over TCP".
-CHUNK_BYTES = 512 * 1024
+CHUNK_BYTES = 1 << 20
 # What travels inside a message, of all its tensors together; what is beyond that follows in chunks.
 INLINE_BYTES = 1 << 20
 
