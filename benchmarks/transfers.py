@@ -22,7 +22,7 @@ from small_run import device_daemon
 
 from nnrt_client import Compilation, Executor, Model, OperationType, Runtime
 from nnrt_hdi.chunks import CHUNK_BYTES
-from nnrt_hdi.tensor import Array
+from nnrt_hdi.tensor import Array, flat_bytes
 
 SIZE = 64 << 20
 CHUNKS = tuple(kib << 10 for kib in (64, 256, 512, 1024, 2048, 8192))
@@ -41,7 +41,7 @@ def serve_sink(pipe: Connection) -> None:
     """A server that copies what comes into place, and says so whenever the place is full."""
 
     def filled(requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
-        place = memoryview(np.zeros(SIZE, np.uint8))
+        place = np.zeros(SIZE, np.uint8).data
         at = 0
         for data in requests:
             place[at : at + len(data)] = data
@@ -133,7 +133,7 @@ def seconds(run: Callable[[], Any]) -> float:
 
 def measure() -> list[Report]:
     with ExitStack() as stack:
-        address, pid = stack.enter_context(device_daemon("127.0.0.1:0"))
+        address, pid = stack.enter_context(device_daemon("127.0.0.1:0", "--no-shared-memory"))
         runtime = stack.enter_context(Runtime([address]))
         return [_bandwidth(runtime), _in_flight(runtime), _peaks(runtime, pid)]
 
@@ -151,7 +151,7 @@ def _bandwidth(runtime: Runtime) -> Report:
     with ExitStack() as stack:
         sink = stack.enter_context(sink_server())
         executor = stack.enter_context(executor_of(runtime, first_of(data.size)))
-        raw = memoryview(data).cast("B")
+        raw = flat_bytes(data)
         ways: dict[str, Callable[[], Any]] = {
             f"by hand, {size >> 10} KiB": stack.enter_context(sender(sink, raw, size)) for size in CHUNKS
         }

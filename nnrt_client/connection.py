@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from typing import Any, TypeVar
 
 import grpc
@@ -80,6 +81,7 @@ class Connection(fork.LockOwner):
         self._on_death: list[Callable[[NnrtError], None]] = []
         self._on_attached: list[Callable[[], None]] = []
         self._interval_s = settings.connect_timeout_s
+        self._run_ids = count(1)
         super().__init__()
         self._line = Line(address, settings)
         # The line that is listened to, and until when something must have been heard on it.
@@ -103,6 +105,10 @@ class Connection(fork.LockOwner):
     @property
     def is_alive(self) -> bool:
         return not self._over.is_set()
+
+    def next_run_id(self) -> int:
+        """A number that no other run of the session has."""
+        return next(self._run_ids)
 
     def call(self, method: Callable[..., ReplyT], request: Any, timeout_s: float, what: str) -> ReplyT:
         """One RPC with one reply. Made again if the connection was lost and the RPC may be repeated."""
@@ -167,6 +173,9 @@ class Connection(fork.LockOwner):
         try:
             yield
         except grpc.RpcError as error:
+            error.__traceback__ = (
+                None  # The error is the call: in a cycle, it would keep all frames up to the caller's.
+            )
             raise self.verdict(error, what, timeout_s, since) from error
         except (grpc.FutureCancelledError, ValueError) as error:  # The call, or its channel, was closed with the line.
             if death := self._sentence(since):

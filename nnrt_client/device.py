@@ -1,17 +1,23 @@
 """A device as an application sees it."""
 
 import hashlib
+import logging
 import threading
 from concurrent.futures import Executor as ThreadPool
 
 from nnrt_client.connection import Connection
 from nnrt_client.fork import LockOwner
-from nnrt_client.run_streams import RunStreams
+from nnrt_client.run_call import RunCall
+from nnrt_client.run_streams import Decode, PendingRun, RunStreams
+from nnrt_client.side_channel import SideChannel
+from nnrt_client.side_runs import SideRuns
 from nnrt_hdi import wire
 from nnrt_hdi.backend import Capabilities, DeviceInfo, DeviceState
-from nnrt_hdi.enums import DeviceStatus, DeviceType
-from nnrt_hdi.errors import ConnectionFailed, OperationForbidden, UnavailableDevice
+from nnrt_hdi.enums import DeviceStatus, DeviceType, Priority
+from nnrt_hdi.errors import ConnectionFailed, OperationForbidden, OutOfMemory, UnavailableDevice
 from nnrt_hdi.v2 import device_pb2
+
+_log = logging.getLogger(__name__)
 
 
 class Link:
@@ -19,13 +25,27 @@ class Link:
 
     def __init__(self, connection: Connection, callbacks: ThreadPool) -> None:
         self.connection = connection
-        self.streams = RunStreams(connection)
+        self._streams = RunStreams(connection)
+        channel = SideChannel.of(connection)
+        self._side_runs = None if channel is None else SideRuns(connection, channel)
         self.callbacks = callbacks
+
+    def submit(
+        self, call: RunCall, decode: Decode, timeout_ms: int | None, priority: Priority, is_callers: bool = False
+    ) -> PendingRun:
+        """Start a run, on the side channel where there is one. See `SideRuns.submit`."""
+        if self._side_runs is not None:
+            try:
+                return self._side_runs.submit(call, decode, timeout_ms, priority, is_callers)
+            except (ConnectionFailed, OutOfMemory) as error:
+                _log.debug("a run goes over gRPC: %s", error)
+        return self._streams.submit(call, decode, timeout_ms, priority)
 
     def close(self) -> None:
         """End the session; when this returns, its runs have ended."""
         self.connection.close()
-        self.streams.wait_ended(self.connection.settings.verdict_timeout_s)
+        for streams in filter(None, (self._side_runs, self._streams)):
+            streams.wait_ended(self.connection.settings.verdict_timeout_s)
 
 
 class Device(LockOwner):

@@ -1,5 +1,6 @@
 """Where a daemon listens, as plain sockets see it."""
 
+import ipaddress
 import socket
 from typing import Any
 
@@ -20,6 +21,13 @@ class Endpoint:
             except OSError:
                 return  # An address that only gRPC understands.
             self._targets = [(family, target) for family, _, _, _, target in found]
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is on this host for sure."""
+        return bool(self._targets) and all(
+            family == socket.AF_UNIX or ipaddress.ip_address(target[0]).is_loopback for family, target in self._targets
+        )
 
     def refuses(self, timeout_s: float) -> bool:
         """Whether it is certain that no process listens there: the host says so, or the Unix socket is gone."""

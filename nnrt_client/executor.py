@@ -145,15 +145,17 @@ class Executor(LockOwner):
         for a Tensor smaller than its desc says, TimedOut, UnavailableDevice if the daemon dies, and whatever the device
         refuses with. Without a timeout a run may take as long as it likes; a dead daemon ends it all the same.
         """
-        future: Future[Outputs | Sequence[Tensor]] = self._submit(inputs, outputs, timeout_ms)
+        run = self._submit(inputs, outputs, timeout_ms, is_callers=True)
         try:
-            return future.result()
+            run.read()
+            return run.future.result()  # type: ignore[no-any-return]
         except BaseException:
-            if not future.cancel():  # Nobody waits for it any more, so it must not write any more.
-                wait((future,), _WRITE_S)
+            if not run.future.done():  # Nobody waits for it any more, so it must not write any more.
+                run.abandon(OperationFailed("the run was given up"))
+                wait((run.future,), _WRITE_S)
             raise
         finally:
-            del future  # Its error knows this frame: in a cycle, tensors would stay in memory until it is looked for.
+            del run  # Its error knows this frame: in a cycle, tensors would stay in memory until it is looked for.
 
     @overload
     def submit(self, inputs: Inputs, outputs: None = None, *, timeout_ms: int | None = None) -> "Future[Outputs]": ...
@@ -170,7 +172,7 @@ class Executor(LockOwner):
         asyncio awaits it through `asyncio.wrap_future`. Callbacks added to the future must return at once: they run on
         the thread that reads replies.
         """
-        return self._submit(inputs, outputs, timeout_ms)
+        return self._submit(inputs, outputs, timeout_ms).future
 
     def set_on_run_done(self, callback: OnRunDone) -> None:
         """What later runs of `run_async` call when they end: callback(user_data, outputs, error).
@@ -205,7 +207,7 @@ class Executor(LockOwner):
             with self._lock:
                 self._undelivered += 1
             try:
-                future = self._start(call, tensors, timeout_ms)
+                future = self._start(call, tensors, timeout_ms).future
             except BaseException:
                 self._delivered()
                 raise
@@ -221,22 +223,24 @@ class Executor(LockOwner):
             is_first, self._is_open = self._is_open, False
             in_flight = list(self._in_flight.values())
         for run in in_flight:
-            self._prepared.link.streams.abandon(run, OperationFailed("the executor was closed"))
+            run.abandon(OperationFailed("the executor was closed"))
         if not getattr(_callback_thread, "inside", False):
             self._settle()
         if is_first:
             self._bindings.close()
             self._prepared.release()
 
-    def _submit(self, inputs: Inputs, outputs: Sequence[Tensor] | None, timeout_ms: int | None) -> "Future[Any]":
+    def _submit(
+        self, inputs: Inputs, outputs: Sequence[Tensor] | None, timeout_ms: int | None, is_callers: bool = False
+    ) -> PendingRun:
         if timeout_ms is not None:
             _require_timeout(timeout_ms, "; without one there is no limit")
         call, tensors = self._arranged(inputs, outputs)
         with _released_on_error(tensors):
-            future = self._start(call, tensors, timeout_ms)
+            run = self._start(call, tensors, timeout_ms, is_callers)
         if tensors is not None:
-            future.add_done_callback(lambda future: tensors.release())
-        return future
+            run.future.add_done_callback(lambda future: tensors.release())
+        return run
 
     def _arranged(self, inputs: Inputs, outputs: Sequence[Tensor] | None) -> tuple[RunCall, RunTensors | None]:
         """The run to ask for and what holds its tensors, if there are any. Raises what `run_sync` raises."""
@@ -252,16 +256,21 @@ class Executor(LockOwner):
             inputs, require_fit = signature.fitting(tensors.inputs), partial(self._require_fit, tensors)
             return RunCall(signature, inputs, tensors.sources, tensors.targets, require_fit), tensors
 
-    def _start(self, call: RunCall, tensors: RunTensors | None, timeout_ms: int | None) -> "Future[Any]":
-        with self._lock:
-            if not self._is_open:
-                raise OperationForbidden("the executor is closed; make a new one")
-            run = self._prepared.link.streams.submit(
-                call, partial(self._results, tensors), timeout_ms, self._prepared.priority
-            )
-            self._in_flight[run.future] = run
+    def _start(
+        self, call: RunCall, tensors: RunTensors | None, timeout_ms: int | None, is_callers: bool = False
+    ) -> PendingRun:
+        self._require_open()
+        prepared = self._prepared
+        run = prepared.link.submit(call, partial(self._results, tensors), timeout_ms, prepared.priority, is_callers)
+        self._in_flight[run.future] = run
+        if not self._is_open:  # `close` may have looked before.
+            run.abandon(OperationFailed("the executor was closed"))
         run.future.add_done_callback(self._forget)
-        return run.future
+        return run
+
+    def _require_open(self) -> None:
+        if not self._is_open:
+            raise OperationForbidden("the executor is closed; make a new one")
 
     def _forget(self, future: "Future[Any]") -> None:
         self._in_flight.pop(future, None)

@@ -68,26 +68,31 @@ class OpenedModel:
         return self.compiled
 
 
-def open_model(source: Source, shapes: Shapes | None = None) -> OpenedModel:
+def open_model(source: Source, shapes: Shapes | None = None, *, is_offline_shaped: bool = False) -> OpenedModel:
     """The model in a file, or in its bytes, of whichever kind it is; `shapes` settle unknown dimensions of inputs.
 
+    An offline model has its shapes, so that giving it some is refused, unless `is_offline_shaped` has them ignored.
     Raises InvalidPath where the file is missing or not accessible, InvalidFile where it is of no such kind, or damaged,
     InvalidParameter for shapes that don't fit, Unsupported for what can't be imported.
     """
     if not isinstance(source, str | os.PathLike):
-        view = memoryview(source)
-        return _opened(view, view[:_HEAD_BYTES].tobytes(), view.nbytes, shapes)
+        try:
+            view = memoryview(source)
+        except TypeError as error:
+            raise InvalidParameter(f"the model is {source!r:.80}; give a path, or the bytes of a file") from error
+        if _is_onnx(view[:_HEAD_BYTES].tobytes()):
+            return _imported(source if isinstance(source, bytes) else view.tobytes(), view.nbytes, shapes)
+        return _of_container(view, view.nbytes, shapes, is_offline_shaped)
     path = Path(source)
     with model_file.named(path):
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):  # A pipe would keep a reader waiting for ever.
-            raise InvalidFile("it is no regular file")
-        with path.open("rb") as file:
-            head = file.read(_HEAD_BYTES)
-        try:
-            return _opened(path, head, status.st_size, shapes)
-        except MemoryError as error:
-            raise OutOfMemory("there is no memory for it") from error
+        head, size_bytes = _beginning(path)
+        if not _is_onnx(head, path):
+            try:
+                return _of_container(container.read(path), size_bytes, shapes, is_offline_shaped)
+            except MemoryError as error:
+                raise OutOfMemory("there is no memory for it") from error
+    # It reads the file itself, for weights may lie beside it, and says which it is.
+    return _imported(path, size_bytes, shapes)
 
 
 def with_shapes(graph: Graph, shapes: Shapes) -> Graph:
@@ -106,28 +111,40 @@ def with_shapes(graph: Graph, shapes: Shapes) -> Graph:
     return inference.graph
 
 
-def _opened(source: Path | memoryview, head: bytes, size_bytes: int, shapes: Shapes | None) -> OpenedModel:
-    if container.is_packed(head):
-        return _of_container(container.read(source) if isinstance(source, Path) else source, size_bytes, shapes)
-    if head.startswith(_ONNX_BEGINNING) or (isinstance(source, Path) and source.suffix == ONNX_SUFFIX):
-        # Not at the top: who has no ONNX models needs nothing of this. It reads a file itself, for weights may lie
-        # beside it.
-        from nnrt_client.onnx_import import from_onnx
+def _beginning(path: Path) -> tuple[bytes, int]:
+    """How a file begins, and its size. Raises OSError, InvalidFile where it is no regular file."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):  # A pipe would keep a reader waiting for ever.
+        raise InvalidFile("it is no regular file")
+    with path.open("rb") as file:
+        return file.read(_HEAD_BYTES), status.st_size
 
-        given = source if isinstance(source, Path) else source.tobytes()
-        return OpenedModel(Kind.ONNX, size_bytes, from_onnx(given, shapes=shapes))
+
+def _is_onnx(head: bytes, path: Path | None = None) -> bool:
+    """Whether what begins so is read as an ONNX model. Raises InvalidFile where it is none of ours either."""
+    if container.is_packed(head):
+        return False
+    if head.startswith(_ONNX_BEGINNING) or (path is not None and path.suffix == ONNX_SUFFIX):
+        return True
     raise InvalidFile(
         f"it does not begin with {container.MAGIC!r}, as saved and offline models do, and is no ONNX model"
     )
 
 
-def _of_container(data: Buffer, size_bytes: int, shapes: Shapes | None) -> OpenedModel:
+def _imported(source: Path | bytes, size_bytes: int, shapes: Shapes | None) -> OpenedModel:
+    # Not at the top: who has no ONNX models needs nothing of this.
+    from nnrt_client.onnx_import import from_onnx
+
+    return OpenedModel(Kind.ONNX, size_bytes, from_onnx(source, shapes=shapes))
+
+
+def _of_container(data: Buffer, size_bytes: int, shapes: Shapes | None, is_offline_shaped: bool) -> OpenedModel:
     kind = container.kind_of(data)
     if kind == graph_file.KIND:
         graph = unpacked_graph(data)
         return OpenedModel(Kind.SAVED, size_bytes, Model.from_graph(with_shapes(graph, shapes) if shapes else graph))
     if kind == compiled.KIND:
-        if shapes:
+        if shapes and not is_offline_shaped:
             raise InvalidParameter("an offline model has the shapes it was compiled for; give none")
         return OpenedModel(Kind.OFFLINE, size_bytes, None, CompiledModel.unpacked(data), data)
     raise InvalidFile(f"it is of kind {reprlib.repr(kind)}, which is no model")

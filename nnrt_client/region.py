@@ -32,6 +32,7 @@ class Region:
         self.fd = fd
         self.size_bytes = size_bytes
         self.offset = offset
+        self._is_sealed: bool | None = None
         self._close_fd = weakref.finalize(self, os.close, fd)
         # A mapping begins at a page, a region anywhere.
         skipped = offset % mmap.ALLOCATIONGRANULARITY
@@ -73,6 +74,13 @@ class Region:
             raise InvalidParameter(f"descriptor {fd} can't be mapped for writing: {error}") from error
 
     @property
+    def is_sealed(self) -> bool:
+        """Whether nobody can shorten the file, so that a daemon may map it, too."""
+        if self._is_sealed is None:
+            self._is_sealed = _is_sealed(self.fd)
+        return self._is_sealed
+
+    @property
     def view(self) -> memoryview:
         """The bytes, writable. Raises InvalidParameter after `close`."""
         view = self._view
@@ -102,6 +110,13 @@ def checked_size(size_bytes: int) -> int:
     if size_bytes > MAX_BUFFER_BYTES:
         raise OutOfMemory(f"the size is {size_bytes}; use 1..{MAX_BUFFER_BYTES} bytes")
     return size_bytes
+
+
+def _is_sealed(fd: int) -> bool:
+    try:
+        return bool(fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK)
+    except (OSError, AttributeError):  # Of a file that has no seals, or a host that knows none.
+        return False
 
 
 def _whole(number: int, what: str) -> int:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:  # Signatures know Tensors, and those the devices whose runs t
     from nnrt_client.signature import Signature
 
 Outputs = Callable[[], list[Array]]
+# Makes outputs of a RunReply and of those that came beside it, by index.
+Results = Callable[[Any, Mapping[int, Array]], list[Array]]
 
 
 class RunCall:
@@ -50,23 +52,20 @@ class RunCall:
         arrays = (np.ascontiguousarray(self.inputs[index]) for index in sorted(chunked))
         yield from map(request_chunk, pieces(arrays, message_bytes))
 
-    def results(self, reply: Any, arrived: Mapping[int, Array] | None = None) -> list[Array]:
-        """The outputs of a RunReply: those that came beside the message, and those in it. Raises the error that it
-        carries instead."""
-        return self.signature.results(reply, arrived or {})
-
-    def read(self, reply: Incoming, replies: Iterator[Incoming]) -> Outputs:
-        """What `results` gives when the chunks have been read that follow a reply: new arrays, or the targets' memory,
-        of which nothing is written unless all outputs fit.
+    def read(
+        self, reply: Incoming, replies: Iterator[Incoming], results: Results, targets: Sequence[Region] | None
+    ) -> Outputs:
+        """What `results` makes of a reply when the chunks have been read that follow it: into new arrays, or into
+        targets, of which nothing is written unless all outputs fit.
 
         Raises grpc.RpcError where the call breaks, and OperationFailed where something else comes than chunks.
         """
         message = reply.message
         chunked = [index for index, output in enumerate(message.outputs) if output.data.HasField("chunked")]
         if not chunked:
-            return lambda: self.results(message, reply.arrays(message.outputs, "output"))
+            return lambda: results(message, reply.arrays(message.outputs, "output"))
         try:
-            arrays = self._places(reply, chunked)
+            arrays = self._places(reply, chunked, targets)
         except NnrtError as error:
             # It is not the daemon's fault, perhaps, and the stream goes on: behind what nobody wants.
             _skip(sum(message.outputs[index].data.chunked for index in chunked), replies)
@@ -79,18 +78,18 @@ class RunCall:
                 raise OperationFailed(error.message) from error
         for array in arrays.values():
             array.flags.writeable = False
-        return lambda: self.results(message, arrays)
+        return lambda: results(message, arrays)
 
-    def _places(self, reply: Incoming, chunked: Sequence[int]) -> dict[int, Array]:
+    def _places(self, reply: Incoming, chunked: Sequence[int], targets: Sequence[Region] | None) -> dict[int, Array]:
         """Outputs that came in the message, and the memory of those that are to come."""
         outputs, arrays = reply.message.outputs, reply.arrays(reply.message.outputs, "output")
         specs = {index: self.signature.announced(outputs, index) for index in chunked}
-        if self.targets is None:
+        if targets is None:
             return arrays | {index: room_for(spec) for index, spec in specs.items()}
-        self.require_fit(self.results(reply.message, arrays | {index: outline(spec) for index, spec in specs.items()}))
-        return arrays | {
-            index: self.targets[index].array(spec.numpy_dtype, spec.shape) for index, spec in specs.items()
-        }
+        self.require_fit(
+            self.signature.results(reply.message, arrays | {index: outline(spec) for index, spec in specs.items()})
+        )
+        return arrays | {index: targets[index].array(spec.numpy_dtype, spec.shape) for index, spec in specs.items()}
 
 
 def _chunk(replies: Iterator[Incoming]) -> memoryview | bytes:

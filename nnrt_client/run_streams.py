@@ -14,7 +14,6 @@ import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import partial
-from itertools import count
 from typing import Any
 
 import grpc
@@ -54,33 +53,45 @@ class PendingRun:
         self.timeout_ms = timeout_ms
         self.deadline = math.inf if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         self.future: Future[Any] = Future()
-        self.stream: _RunStream | None = None
+        self.owner: RunStreams | None = None
+        self.stream: RunStream | None = None
+        # Why it ends, once nobody wants its outputs any more, though it has not ended yet.
+        self.given_up: NnrtError | None = None
         self._decode = decode
         # Held by who ends it, or writes its outputs.
         self._ending = threading.Lock()
         self._has_ended = self._is_past_cancelling = False
 
-    def read(self, reply: Incoming, replies: Iterator[Incoming]) -> Outputs:
+    def read(self) -> None:
+        """Let the calling thread do what it can for the run, which it waits for."""
+
+    def abandon(self, error: NnrtError) -> None:
+        """End it, see `RunStreams.abandon`."""
+        if self.owner is not None:
+            self.owner.abandon(self, error)
+
+    def received(self, reply: Incoming, replies: Iterator[Incoming]) -> Outputs:
         """The outputs of the run's reply and of the chunks behind it; see `RunCall.read`. The run doesn't end before
         this returns: where it has targets it may be writing them."""
-        if self.call.targets is None:
-            return self.call.read(reply, replies)
+        call = self.call
+        if call.targets is None:
+            return call.read(reply, replies, call.signature.results, None)
         with self._ending:
             if self._has_ended or not self._begins_to_end():
                 raise OperationFailed("the run has ended")
-            return self.call.read(reply, replies)
+            return call.read(reply, replies, call.signature.results, call.targets)
 
     def end(self, outputs: Outputs) -> None:
         """Hand over the outputs, or why there are none, unless the run has already ended."""
-        if self._is_ours_to_end():
+        if self.given_up is not None:
+            self.fail(self.given_up)
+        elif self._is_ours_to_end():
             try:
                 result = self._decode(outputs())
             except Exception as error:
                 self.future.set_exception(error)
-                del (
-                    self,
-                    outputs,
-                )  # The error knows this frame: in a cycle, tensors would stay in memory until it is looked for.
+                # The error knows this frame: in a cycle, tensors would stay in memory until it is looked for.
+                del self, outputs
             else:
                 self.future.set_result(result)
 
@@ -88,6 +99,11 @@ class PendingRun:
         """Hand over the error, unless the run has already ended."""
         if self._is_ours_to_end():
             self.future.set_exception(error)
+
+    @property
+    def remaining_ms(self) -> int | None:
+        """What is left of its time, for the daemon; None without a limit."""
+        return None if self.timeout_ms is None else max(int((self.deadline - time.monotonic()) * 1000), 1)
 
     def fail_in_child(self, error: NnrtError) -> None:
         """The same after a fork, whoever held the future's lock before. Its callbacks are the parent's."""
@@ -118,12 +134,12 @@ class RunStreams(LockOwner):
     which fetch the replies when the connection is found again.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, limit: int | None = None) -> None:
+        """At most so many streams; without a limit, as many as the daemon allows beside uploads."""
         self._connection = connection
-        self._limit = max(connection.welcome.limits.session_streams - _RESERVED_STREAMS, 1)
-        self._run_ids = count(1)
-        self._idle: list[_RunStream] = []
-        self._open: set[_RunStream] = set()
+        self._limit = limit or max(connection.welcome.limits.session_streams - _RESERVED_STREAMS, 1)
+        self._idle: list[RunStream] = []
+        self._open: set[RunStream] = set()
         self._readers: set[threading.Thread] = set()
         self._waiting: WaitingRuns[PendingRun] = WaitingRuns()
         self._death: NnrtError | None = None
@@ -152,16 +168,19 @@ class RunStreams(LockOwner):
         self, call: RunCall, decode: Decode, timeout_ms: int | None = None, priority: Priority = Priority.NONE
     ) -> PendingRun:
         """Start a run, or queue it until a stream is free. Raises the error of a session that is over."""
-        run = PendingRun(next(self._run_ids), call, decode, timeout_ms, priority)
+        run = PendingRun(self._connection.next_run_id(), call, decode, timeout_ms, priority)
+        self._begin(run)
+        return run
+
+    def _begin(self, run: PendingRun) -> None:
+        run.owner = self
         with self._changed:
             if self._death is not None:
                 raise self._death.copy()
             self._place(run)
-            if run.deadline < self._watch_wakes_at:
-                self._wake_watch(run.deadline)
+            self._watch_until(run.deadline)
         # Not the run itself: in a cycle of run and future, results would stay in memory until they are looked for.
         run.future.add_done_callback(partial(self._abandon_cancelled, weakref.ref(run)))
-        return run
 
     def abandon(self, run: PendingRun, error: NnrtError) -> None:
         """End a run now, wherever it is. The daemon stops it too, and a late result goes nowhere."""
@@ -181,7 +200,7 @@ class RunStreams(LockOwner):
         if run is not None and future.cancelled():
             self.abandon(run, OperationFailed("the run was cancelled"))
 
-    def finished(self, stream: "_RunStream") -> PendingRun | None:
+    def finished(self, stream: "RunStream") -> PendingRun | None:
         """The stream's run has its reply: which run that was, while the stream goes on with the next one."""
         with self._changed:
             run, stream.run = stream.run, None
@@ -189,13 +208,13 @@ class RunStreams(LockOwner):
                 self._next(stream)
         return run
 
-    def broken(self, stream: "_RunStream") -> None:
+    def broken(self, stream: "RunStream") -> None:
         """The stream carries no further run. Its place is taken until it is `lost`."""
         with self._changed:
             if stream in self._idle:
                 self._idle.remove(stream)
 
-    def lost(self, stream: "_RunStream") -> PendingRun | None:
+    def lost(self, stream: "RunStream") -> PendingRun | None:
         """The stream is over: the run it leaves behind. Those that wait get another stream."""
         self.broken(stream)
         with self._changed:
@@ -224,34 +243,41 @@ class RunStreams(LockOwner):
             if stream.is_of_this_line:
                 stream.send(run)
                 return
+            self._retire(stream)
         if self._connection.is_attached and len(self._open) < self._limit:
             self._opened().send(run)
         else:
             self._waiting.append(run)
 
-    def _opened(self) -> "_RunStream":
-        stream = _RunStream(self, self._connection)
+    def _opened(self) -> "RunStream":
+        stream = RunStream(self, self._connection)
         self._open.add(stream)
-        reader = threading.Thread(target=self._read, args=(stream,), name=f"nnrt-runs {self._connection.address}")
-        reader.daemon = True
-        self._readers.add(reader)
-        reader.start()
+        self._start_reader(stream.read)
         return stream
 
-    def _read(self, stream: "_RunStream") -> None:
+    def _start_reader(self, read: Callable[[], None]) -> None:
+        name = f"nnrt-runs {self._connection.address}"
+        reader = threading.Thread(target=self._read, args=(read,), name=name, daemon=True)
+        self._readers.add(reader)
+        reader.start()
+
+    def _read(self, read: Callable[[], None]) -> None:
         try:
-            stream.read()
+            read()
         finally:
             with self._changed:
                 self._readers.discard(threading.current_thread())
 
-    def _next(self, stream: "_RunStream") -> None:
+    def _next(self, stream: "RunStream") -> None:
         if not stream.is_of_this_line:
-            return  # It is about to be closed.
-        if self._waiting:
+            self._retire(stream)
+        elif self._waiting:
             stream.send(self._waiting.take())
         else:
             self._idle.append(stream)
+
+    def _retire(self, stream: "RunStream") -> None:
+        """A stream whose line is lost carries no run any more: it is about to end by itself."""
 
     def _end_all(self, reason: NnrtError) -> None:
         """End the runs that wait.
@@ -262,7 +288,8 @@ class RunStreams(LockOwner):
         with self._changed:
             self._death = reason
             waiting = self._waiting.take_all()
-            self._idle.clear()
+            while self._idle:
+                self._retire(self._idle.pop())
             for stream in self._open:
                 stream.hang_up()
             self._cancelled.put(None)
@@ -310,7 +337,9 @@ class RunStreams(LockOwner):
 
     # ---- timeouts: the daemon keeps them too, but it may be the one that is stuck
 
-    def _wake_watch(self, deadline: float) -> None:
+    def _watch_until(self, deadline: float) -> None:
+        if deadline >= self._watch_wakes_at:
+            return
         self._watch_wakes_at = deadline
         if self._watch is None:
             self._watch = threading.Thread(target=self._watch_deadlines, name="nnrt-deadlines", daemon=True)
@@ -332,7 +361,7 @@ class RunStreams(LockOwner):
                 self.abandon(run, TimedOut(f"the run took longer than {run.timeout_ms} ms"))
 
 
-class _RunStream(LockOwner):
+class RunStream(LockOwner):
     """One PreparedModel.RunStream call. Its state is its owner's to change."""
 
     def __init__(self, streams: RunStreams, connection: Connection) -> None:
@@ -344,8 +373,12 @@ class _RunStream(LockOwner):
         # The last run whose reply came on this stream.
         self._answered = 0
         self._message_bytes = connection.welcome.limits.message_bytes
-        self._call = connection.start(connection.models.RunStream, self._requests())
+        self._call: Any = None
+        self._open()
         super().__init__()
+
+    def _open(self) -> None:
+        self._call = self._connection.start(self._connection.models.RunStream, self._requests())
 
     @property
     def is_of_this_line(self) -> bool:
@@ -358,8 +391,8 @@ class _RunStream(LockOwner):
         run.stream = self
         self.run = run
         fields = {"run_id": run.id}
-        if run.timeout_ms is not None:
-            fields["timeout_ms"] = max(int((run.deadline - time.monotonic()) * 1000), 1)
+        if (remaining_ms := run.remaining_ms) is not None:
+            fields["timeout_ms"] = remaining_ms
         self._outbox.put((run, run.call.messages(self._message_bytes, **fields)))
 
     def _requests(self) -> Iterator[Any]:
@@ -409,17 +442,19 @@ class _RunStream(LockOwner):
             del run, failure  # gRPC's error knows this frame, and itself: in a cycle, tensors would stay in memory.
 
     def _outputs(self, run: PendingRun | None, reply: Incoming) -> Outputs:
-        """See `PendingRun.read`."""
-        return run.read(reply, self._call) if run is not None else list  # Its call is being cancelled.
+        """See `PendingRun.received`."""
+        return run.received(reply, self._call) if run is not None else list  # Its call is being cancelled.
 
     def _pursue(self, broken: Any) -> NnrtError | None:
-        """Fetch the reply of the run that was on its way when the stream broke; or why there is none."""
+        """Fetch the reply of the run that was on its way when the stream broke (None: that is kept for us); or why
+        there is none."""
         connection = self._connection
         while (run := self.run) is not None:
-            failure = connection.verdict(broken, "PreparedModel.RunStream", since=self._attachment)
-            if not connection.is_alive or not connection.was_cut_off(broken):
+            failure = broken and connection.verdict(broken, "PreparedModel.RunStream", since=self._attachment)
+            if failure and (not connection.is_alive or not connection.was_cut_off(broken)):
                 return failure
-            is_second_failure, self._attachment = self._attachment == connection.attachment, connection.attachment
+            is_second_failure = failure and self._attachment == connection.attachment
+            self._attachment = connection.attachment
             try:
                 self._call = connection.start(
                     connection.models.AwaitRun, prepared_model_pb2.AwaitRunRequest(run_id=run.id)

@@ -87,7 +87,9 @@ class RunTensors:
         """Put results that fit into the memory of the outputs, where they aren't there already, and their shapes into
         the descs."""
         for tensor, target, array in zip(self.outputs or (), self.targets or (), results, strict=True):
-            target.array(array.dtype, array.shape)[...] = array
+            place = target.array(array.dtype, array.shape)
+            if place.ctypes.data != array.ctypes.data:  # Else the device has written it there.
+                place[...] = array
             tensor.desc.take_shape(array.shape)
 
     def release(self) -> None:

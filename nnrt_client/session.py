@@ -29,7 +29,7 @@ from nnrt_client.opened_model import OpenedModel, Shapes, Source, open_model, wi
 from nnrt_client.options import Options
 from nnrt_client.runtime import Runtime
 from nnrt_client.settings import Settings, addresses_to_ask_for
-from nnrt_client.signature import Inputs
+from nnrt_client.signature import Inputs, listed
 from nnrt_client.tensor import Tensor
 from nnrt_client.tensor_desc import TensorDesc
 from nnrt_hdi.enums import PerformanceMode, Priority
@@ -170,7 +170,7 @@ class Session:
     def _in_order(self, inputs: Inputs) -> list[Any]:
         """The inputs in the model's order. Numbers that are no arrays yet get its data types."""
         if not isinstance(inputs, Mapping):
-            given = list(inputs)
+            given = listed(inputs)
         elif set(inputs) == set(self._inputs):
             given = [inputs[name] for name in self._inputs]
         else:
@@ -293,18 +293,24 @@ def _made(directory: Path) -> Path | None:
 # ---- names
 
 
+def distinct_names(what: str, names: Sequence[str]) -> list[str]:
+    """Names by which inputs or outputs go: one that has none, or that of an earlier one, is given one."""
+    taken = set(names)
+    distinct: dict[str, None] = {}
+    for index, name in enumerate(names):
+        if not name or name in distinct:
+            name = f"{name}#{index}" if name else f"{what}{index}"
+            while name in taken:
+                name += "#"
+            taken.add(name)
+        distinct[name] = None
+    return list(distinct)
+
+
 def _named(what: str, descs: Sequence[TensorDesc]) -> dict[str, TensorDesc]:
-    """Descs by their names; one that has none, or that of an earlier one, is given one."""
-    taken = {desc.name for desc in descs}
-    named: dict[str, TensorDesc] = {}
-    for index, desc in enumerate(descs):
-        if not desc.name or desc.name in named:
-            desc.name = f"{desc.name}#{index}" if desc.name else f"{what}{index}"
-            while desc.name in taken:
-                desc.name += "#"
-            taken.add(desc.name)
-        named[desc.name] = desc
-    return named
+    for desc, name in zip(descs, distinct_names(what, [desc.name for desc in descs]), strict=True):
+        desc.name = name
+    return {desc.name: desc for desc in descs}
 
 
 def _array(desc: TensorDesc | None, given: ArrayLike | Tensor) -> Any:

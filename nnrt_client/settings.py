@@ -41,6 +41,8 @@ class Settings:
     look_again_s: float = 1.0
     # After a call breaks off: how long the session may take to notice that the connection is lost.
     verdict_timeout_s: float = 1.0
+    # Whether a daemon on this host gets tensors in shared memory, and runs without gRPC.
+    share_memory: bool = True
     # gRPC channel options that come on top of ours.
     channel_options: tuple[tuple[str, str | int], ...] = field(default=())
 

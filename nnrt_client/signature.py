@@ -21,6 +21,16 @@ ItemT = TypeVar("ItemT")
 Inputs = Sequence[ArrayLike | Tensor] | Mapping[str, ArrayLike | Tensor]
 
 
+def listed(inputs: Iterable[ArrayLike | Tensor]) -> list[Any]:
+    """Inputs that are not given by name. Raises InvalidParameter for what is no sequence of them, as one array is."""
+    if isinstance(inputs, np.ndarray):
+        one = f"{inputs.dtype.name}{format_shape(inputs.shape)}"
+        raise InvalidParameter(f"inputs are one array, {one}; give a sequence of arrays, or a mapping by name")
+    if not isinstance(inputs, Iterable):
+        raise InvalidParameter(f"inputs are {inputs!r}; give a sequence of arrays, or a mapping by name")
+    return list(inputs)
+
+
 class Signature:
     """The inputs and outputs of a compiled model, as runs are checked against them and travel."""
 
@@ -33,6 +43,7 @@ class Signature:
         self.model_id = model_id
         self._ranges: list[DimRange] | None = None
         self._has_ranges = True
+        self._expected_bytes = [0 if spec.is_dynamic else spec.byte_size for spec in outputs]
 
     def require_alive(self) -> None:
         """Raise UnavailableDevice where the model is gone with its daemon."""
@@ -40,11 +51,7 @@ class Signature:
 
     def in_order(self, inputs: Inputs) -> list[Any]:
         """As many inputs as the model takes, in its order. Raises InvalidParameter."""
-        if inputs is None:
-            raise InvalidParameter("inputs are None; give a sequence of arrays, or a mapping by name")
-        if not isinstance(inputs, Iterable):
-            raise InvalidParameter(f"inputs are {inputs!r}; give a sequence of them, or a mapping by name")
-        given = self._by_name(inputs) if isinstance(inputs, Mapping) else list(inputs)
+        given = self._by_name(inputs) if isinstance(inputs, Mapping) else listed(inputs)
         if len(given) != len(self.inputs):
             raise InvalidParameter(f"{len(given)} inputs were given; the model takes {len(self.inputs)}")
         return given
@@ -90,19 +97,36 @@ class Signature:
         it carries instead."""
         if reply.HasField("error"):
             raise wire.error_from_detail(reply.error)
-        outputs = [
-            arrived[index] if index in arrived else wire.io_array(output) for index, output in enumerate(reply.outputs)
+        self.require_result_count(len(reply.outputs))
+        return [
+            arrived[at] if at in arrived else wire.array_from_bytes(output.data.inline, self.result_spec(at, output))
+            for at, output in enumerate(reply.outputs)
         ]
-        if len(outputs) != len(self.outputs):
-            error = InvalidParameter if outputs else UnavailableDevice
-            raise error(f"the reply has {len(outputs)} outputs; the model has {len(self.outputs)}")
-        return outputs
+
+    def result_spec(self, index: int, output: Any) -> TensorSpec:
+        """What an output in a reply is said to be. Raises InvalidParameter where that makes no sense."""
+        declared = self.outputs[index]
+        is_as_declared = output.data_type == declared.data_type and tuple(output.dimensions) == declared.shape
+        return declared if is_as_declared and not declared.is_dynamic else wire.io_spec(output)
+
+    def require_result_count(self, count: int) -> None:
+        """Raise unless a reply has as many outputs as the model gives: UnavailableDevice where it has none."""
+        if count != len(self.outputs):
+            error = InvalidParameter if count else UnavailableDevice
+            raise error(f"the reply has {count} outputs; the model has {len(self.outputs)}")
+
+    def expected_bytes(self, index: int) -> int:
+        """Size of an output, of one that varies the latest that it had; 0 before the first."""
+        return self._expected_bytes[index]
+
+    def expect(self, index: int, size_bytes: int) -> None:
+        """An output has that size now."""
+        self._expected_bytes[index] = size_bytes
 
     def announced(self, outputs: Sequence[Any], index: int) -> TensorSpec:
         """What an output is whose bytes follow in chunks. Raises InvalidParameter where it makes no sense."""
-        if len(outputs) != len(self.outputs):
-            raise InvalidParameter(f"the reply has {len(outputs)} outputs; the model has {len(self.outputs)}")
-        spec, size_bytes = wire.io_spec(outputs[index]), outputs[index].data.chunked
+        self.require_result_count(len(outputs))
+        spec, size_bytes = self.result_spec(index, outputs[index]), outputs[index].data.chunked
         if spec.byte_size != size_bytes:
             raise InvalidParameter(
                 f"{size_bytes} bytes are announced; {spec} has {spec.byte_size}", place=self.output_place(index)
@@ -182,6 +206,8 @@ def _place(what: str, index: int, spec: TensorSpec) -> str:
 
 
 def _fitting(spec: TensorSpec, index: int, given: ArrayLike) -> Array:
+    if type(given) is np.ndarray and given.shape == spec.shape and given.dtype == spec.numpy_dtype:
+        return given
     try:
         array = np.asarray(given)
         data_type = data_type_of(array.dtype)

@@ -1,32 +1,92 @@
 """Memory of a session that runs can read and write."""
 
+import os
 import threading
 from collections.abc import Iterable, Iterator
 from itertools import count
+from typing import NamedTuple
 
 from typing_extensions import Buffer
 
+from nnrt_device_service import shared_memory
 from nnrt_device_service.memory import MemoryBudget
-from nnrt_hdi.errors import InvalidParameter, UnknownHandle
+from nnrt_hdi.errors import InvalidParameter, OutOfMemory, UnknownHandle
 from nnrt_hdi.limits import MAX_BUFFER_BYTES
 from nnrt_hdi.tensor import flat_bytes
+
+
+class _Buffer(NamedTuple):
+    view: memoryview
+    # What it goes with, if anything.
+    owner: object = None
+    # Of its memory, where others may have that.
+    fd: int | None = None
+    is_shared: bool = False
+
+
+_NONE = _Buffer(memoryview(b""))
 
 
 class BufferPool:
     """The buffers of one session, by id. Regions are checked on every use."""
 
-    def __init__(self, budget: MemoryBudget) -> None:
+    def __init__(self, budget: MemoryBudget, most_shared: int = 0) -> None:
+        """At most so many buffers are of memory that the client has too: each takes descriptors of this process."""
         self._budget = budget
+        self._most_shared = most_shared
+        self._shared = 0
         self._lock = threading.Lock()
         self._ids = count(1)
-        # Each with its owner, if it has one.
-        self._buffers: dict[int, tuple[memoryview, object]] = {}
+        self._buffers: dict[int, _Buffer] = {}
 
-    def allocate(self, length: int) -> int:
-        """A new buffer of that many zero bytes. Raises InvalidParameter or OutOfMemory."""
-        if not 1 <= length <= MAX_BUFFER_BYTES:
-            raise InvalidParameter(f"length is {length}; use 1..{MAX_BUFFER_BYTES}", place="AllocateBuffer")
-        return self._added(self._budget.allocate(length).data)
+    def allocate(self, length: int, to_share: bool = False) -> int:
+        """A new buffer of that many zero bytes, of memory that `descriptor` gives to others if that is wanted.
+
+        Raises InvalidParameter or OutOfMemory.
+        """
+        _require_length(length, "AllocateBuffer")
+        if not to_share or self._shared >= self._most_shared:
+            return self._added(_Buffer(self._budget.allocate(length).data))
+        self._budget.take(length)
+        try:
+            fd, view = shared_memory.allocated(length)
+        except BaseException:
+            self._budget.give_back(length)
+            raise
+        return self._added(_Buffer(view, None, fd, True))
+
+    def adopt(self, fd: int, length: int) -> int:
+        """A buffer of the client's own memory: the first bytes of what the descriptor, the caller's, leads to.
+
+        Raises InvalidParameter or OutOfMemory.
+        """
+        _require_length(length, "ShareBuffer")
+        if self._shared >= self._most_shared:
+            raise OutOfMemory(
+                f"this session shares {self._shared} buffers, its limit; release one, or raise the daemon's"
+                " --session-buffers"
+            )
+        self._budget.take(length)
+        try:
+            view = shared_memory.mapped(fd, length)
+        except BaseException:
+            self._budget.give_back(length)
+            raise
+        return self._added(_Buffer(view, is_shared=True))
+
+    def descriptor(self, buffer_id: int) -> tuple[int, int]:
+        """A descriptor of the memory of a buffer, the caller's to close, and its length.
+
+        Raises UnknownHandle, InvalidParameter for a buffer that has none.
+        """
+        with self._lock:
+            buffer = self._buffer(buffer_id)
+            if buffer.fd is None:
+                raise InvalidParameter(
+                    "it has no descriptor; allocate it when the session is attached to the side channel",
+                    place=f"buffer {buffer_id}",
+                )
+            return os.dup(buffer.fd), buffer.view.nbytes
 
     def adopt_all(self, parts: Iterable[Buffer], owner: object) -> list[int]:
         """Buffers that hold these bytes, or none of them, until `release_all_of` their owner at the latest. Nobody may
@@ -36,7 +96,7 @@ class BufferPool:
             for part in parts:
                 view = flat_bytes(part)
                 self._budget.take(view.nbytes)
-                made.append(self._added(view.toreadonly(), owner))
+                made.append(self._added(_Buffer(view.toreadonly(), owner)))
         except BaseException:
             for buffer_id in made:
                 self.release(buffer_id)
@@ -46,33 +106,34 @@ class BufferPool:
     def release(self, buffer_id: int) -> None:
         """Forget a buffer, if it exists; a run that uses it keeps its memory until it ends."""
         with self._lock:
-            buffer, _ = self._buffers.pop(buffer_id, (None, None))
-        if buffer is not None:
-            self._budget.give_back(buffer.nbytes)
+            buffer = self._buffers.pop(buffer_id, _NONE)
+            self._shared -= buffer.is_shared
+            if buffer.fd is not None:
+                os.close(buffer.fd)
+        if buffer is not _NONE:
+            self._budget.give_back(buffer.view.nbytes)
 
     def release_all_of(self, owner: object) -> None:
-        for buffer_id, (_, owner_of_it) in list(self._buffers.items()):
-            if owner_of_it == owner:
+        for buffer_id, buffer in list(self._buffers.items()):
+            if buffer.owner == owner:
                 self.release(buffer_id)
 
     def region(self, buffer_id: int, offset: int, size_bytes: int) -> memoryview:
         """A view of part of a buffer, to be read. Raises UnknownHandle or InvalidParameter."""
-        buffer, _ = self._buffers.get(buffer_id, (None, None))
-        if buffer is None:
-            raise UnknownHandle(f"this session has no buffer {buffer_id}")
-        if offset + size_bytes > buffer.nbytes:
+        view = self._buffer(buffer_id).view
+        if offset + size_bytes > view.nbytes:
             raise InvalidParameter(
-                f"{size_bytes} bytes at {offset} pass the end; it has {buffer.nbytes} bytes",
-                place=f"buffer {buffer_id}",
+                f"{size_bytes} bytes at {offset} pass the end; it has {view.nbytes} bytes", place=f"buffer {buffer_id}"
             )
-        return buffer[offset : offset + size_bytes]
+        return view[offset : offset + size_bytes]
 
     def writable_region(self, buffer_id: int, offset: int, size_bytes: int) -> memoryview:
         """A view of part of a buffer, to be written. Raises UnknownHandle or InvalidParameter."""
         view = self.region(buffer_id, offset, size_bytes)
         if view.readonly:
             raise InvalidParameter(
-                "it holds an exported model and can only be read; allocate another", place=f"buffer {buffer_id}"
+                "it can only be read, for it holds an exported model or is sealed against writing; use another",
+                place=f"buffer {buffer_id}",
             )
         return view
 
@@ -80,11 +141,23 @@ class BufferPool:
         for buffer_id in list(self._buffers):
             self.release(buffer_id)
 
-    def _added(self, buffer: memoryview, owner: object = None) -> int:
+    def _buffer(self, buffer_id: int) -> _Buffer:
+        try:
+            return self._buffers[buffer_id]
+        except KeyError:
+            raise UnknownHandle(f"this session has no buffer {buffer_id}") from None
+
+    def _added(self, buffer: _Buffer) -> int:
         with self._lock:
             buffer_id = next(self._ids)
-            self._buffers[buffer_id] = buffer, owner
+            self._buffers[buffer_id] = buffer
+            self._shared += buffer.is_shared
         return buffer_id
+
+
+def _require_length(length: int, place: str) -> None:
+    if not 1 <= length <= MAX_BUFFER_BYTES:
+        raise InvalidParameter(f"length is {length}; use 1..{MAX_BUFFER_BYTES}", place=place)
 
 
 def chunks(view: memoryview, size_bytes: int) -> Iterator[tuple[int, memoryview]]:

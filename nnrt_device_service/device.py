@@ -81,7 +81,8 @@ class Device:
         self._store = self._opened_store()
         self.instance_id = secrets.token_bytes(16)
         self.sessions = Sessions(settings)
-        self.scheduler = Scheduler(settings.concurrent_runs, settings.queued_runs, settings.priority_ageing_s)
+        slots = settings.concurrent_runs or backend.concurrent_runs
+        self.scheduler = Scheduler(slots, settings.queued_runs, settings.priority_ageing_s)
         self.gate = Gate()
 
     @property
@@ -334,16 +335,10 @@ def require_output_places(specs: Sequence[TensorSpec], room_bytes: Sequence[int 
     if len(specs) != len(room_bytes):
         raise InvalidParameter(f"{len(room_bytes)} places for outputs were given; the model has {len(specs)}")
     for index, (spec, room) in enumerate(zip(specs, room_bytes, strict=True)):
-        if room is not None and not spec.is_dynamic:
-            require_room(index, spec.byte_size, room)
-
-
-def require_room(index: int, size_bytes: int, room_bytes: int) -> None:
-    """Refuse a place that is too small for an output."""
-    if size_bytes > room_bytes:
-        raise InvalidParameter(
-            f"it has {size_bytes} bytes, its region {room_bytes}; give it more", place=f"output {index}"
-        )
+        if room is not None and not spec.is_dynamic and spec.byte_size > room:
+            raise InvalidParameter(
+                f"it has {spec.byte_size} bytes, its region {room}; give it more", place=f"output {index}"
+            )
 
 
 def _check_inputs(specs: Sequence[TensorSpec], inputs: Sequence[Array]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from nnrt_device_service.arrivals import announced
-from nnrt_device_service.device import Device, require_input_count, require_output_places, require_room
+from nnrt_device_service.device import Device, require_input_count, require_output_places
 from nnrt_device_service.session import Session
 from nnrt_hdi import wire
 from nnrt_hdi.backend import Cancellation
@@ -24,14 +24,19 @@ class Answer:
     __slots__ = ("_chunked", "_message_bytes", "_regions", "_times", "outputs", "specs")
 
     def __init__(
-        self, specs: Sequence[TensorSpec], outputs: Sequence[Array], regions: Mapping[int, Any], times: Any
+        self,
+        specs: Sequence[TensorSpec],
+        outputs: Sequence[Array],
+        regions: Mapping[int, Any],
+        times: Any,
+        message_bytes: int,
     ) -> None:
         self.specs = specs
         self.outputs = outputs
         self._regions = regions
         self._times = times
         self._chunked: set[int] = set()
-        self._message_bytes = 0
+        self._message_bytes = message_bytes
 
     @property
     def size_bytes(self) -> int:
@@ -43,14 +48,13 @@ class Answer:
         """Length of those that follow the reply in chunks."""
         return sum(self.outputs[index].nbytes for index in self._chunked)
 
-    def fit(self, message_bytes: int, *, in_chunks: bool) -> None:
-        """Have no message be longer than that. Raises OutOfMemory where chunks would be needed and aren't wanted."""
-        self._message_bytes = message_bytes
+    def fit(self, *, in_chunks: bool) -> None:
+        """Have no message be too long. Raises OutOfMemory where that takes chunks and they aren't wanted."""
         if in_chunks:
-            self._chunked = beyond_inline(self._sizes(), message_bytes)
-        elif (size_bytes := self.size_bytes) > message_bytes:
+            self._chunked = beyond_inline(self._sizes(), self._message_bytes)
+        elif (size_bytes := self.size_bytes) > self._message_bytes:
             raise OutOfMemory(
-                f"the outputs have {size_bytes} bytes, a message at most {message_bytes};"
+                f"the outputs have {size_bytes} bytes, a message at most {self._message_bytes};"
                 " take large outputs in chunks, or have them written to a buffer"
             )
 
@@ -62,15 +66,21 @@ class Answer:
 
     def message(self) -> Any:
         """The RunReply."""
-        reply = prepared_model_pb2.RunReply(times=self._times)
+        reply = prepared_model_pb2.RunReply()
         if not self._chunked and self.size_bytes < VIEWED_BYTES:
-            for index, (spec, array) in enumerate(zip(self.specs, self.outputs, strict=True)):
-                if (region := self._regions.get(index)) is not None:
-                    reply.outputs.append(wire.io_region_message(spec, array.shape, region))
-                else:
-                    reply.outputs.add(**wire.io_tensor_fields(spec, array))
+            self.fill(reply)
             return reply
+        reply.times.CopyFrom(self._times)
         return with_tensors(reply, [self._tensor(*output) for output in enumerate(self.outputs)])
+
+    def fill(self, reply: Any) -> None:
+        """The same, into an empty RunReply, with all outputs inline that are in no region."""
+        reply.times.CopyFrom(self._times)
+        for index, (spec, array) in enumerate(zip(self.specs, self.outputs, strict=True)):
+            if (region := self._regions.get(index)) is not None:
+                reply.outputs.append(wire.io_region_message(spec, array.shape, region))
+            else:
+                reply.outputs.add(**wire.io_tensor_fields(spec, array))
 
     def _tensor(self, index: int, array: Array) -> tuple[Any, Array | None]:
         spec = self.specs[index]
@@ -84,24 +94,33 @@ class Answer:
         return [0 if index in self._regions else array.nbytes for index, array in enumerate(self.outputs)]
 
 
-class Refusal:
-    """Why a run gave nothing."""
+class Said:
+    """A reply that is a message already."""
 
-    __slots__ = ("_reply", "size_bytes")
+    __slots__ = ("_reply",)
 
-    def __init__(self, error: NnrtError) -> None:
-        self._reply = prepared_model_pb2.RunReply(error=wire.error_detail(error))
-        self.size_bytes: int = self._reply.ByteSize()
+    def __init__(self, reply: Any) -> None:
+        self._reply = reply
+
+    @property
+    def size_bytes(self) -> int:
+        return self._reply.ByteSize()  # type: ignore[no-any-return]
 
     def messages(self) -> Iterator[Any]:
         yield self._reply
 
 
+def refusal(error: NnrtError) -> Said:
+    """The reply of a run that gave nothing."""
+    return Said(prepared_model_pb2.RunReply(error=wire.error_detail(error)))
+
+
 class RunRequests:
     """Runs what RunRequests ask for."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, message_bytes: int) -> None:
         self._device = device
+        self._message_bytes = message_bytes
 
     def answer(
         self, session: Session, request: Any, cancellation: Cancellation, arrived: Mapping[int, Array] | None = None
@@ -133,9 +152,9 @@ class RunRequests:
             ran = self._device.run(session, request.model_id, inputs, cancellation)
         done = time.perf_counter_ns()
         regions = {
-            index: _into_region(session, place.data.region, ran.outputs[index], index)
+            index: _into_region(session, place.data.region, ran.outputs[index])
             for index, place in enumerate(request.outputs)
-            if place.data.HasField("region")
+            if place.data.HasField("region") and ran.outputs[index].nbytes <= place.data.region.data_size
         }
         times = prepared_model_pb2.RunTimes(
             queued_ns=ran.queued_ns,
@@ -143,7 +162,7 @@ class RunRequests:
             computed_ns=ran.computed_ns,
             copied_out_ns=time.perf_counter_ns() - done,
         )
-        return Answer(ran.specs, ran.outputs, regions, times)
+        return Answer(ran.specs, ran.outputs, regions, times, self._message_bytes)
 
     def arrived(
         self,
@@ -209,8 +228,7 @@ def _room(place: Any) -> int | None:
     return place.region.data_size if place.HasField("region") else None
 
 
-def _into_region(session: Session, region: Any, output: Array, index: int) -> Any:
-    require_room(index, output.nbytes, region.data_size)
-    view = session.buffers.writable_region(region.buffer_id, region.offset, output.nbytes)
-    view[:] = flat_bytes(output)
+def _into_region(session: Session, region: Any, output: Array) -> Any:
+    view = session.buffers.writable_region(region.buffer_id, region.offset, region.data_size)
+    view[: output.nbytes] = flat_bytes(output)
     return region

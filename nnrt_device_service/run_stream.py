@@ -9,7 +9,7 @@ import grpc
 
 from nnrt_device_service.device import Device
 from nnrt_device_service.interceptor import as_nnrt_error
-from nnrt_device_service.run_requests import Answer, Refusal, RunRequests
+from nnrt_device_service.run_requests import Answer, RunRequests, refusal
 from nnrt_device_service.runs import Run
 from nnrt_device_service.session import Session
 from nnrt_hdi.backend import Cancellation
@@ -24,14 +24,12 @@ class RunStream:
         self,
         device: Device,
         run_requests: RunRequests,
-        message_bytes: int,
         session: Session,
         requests: Iterator[Incoming],
         context: Any,
     ) -> None:
         self._device = device
         self._run_requests = run_requests
-        self._message_bytes = message_bytes
         self._session = session
         self._requests = requests
         self._context = context
@@ -72,10 +70,10 @@ class RunStream:
                     self._skips_chunks = False
                 except Exception as error:
                     self._skips_chunks = True
-                    refusal = Refusal(as_nnrt_error(error, "PreparedModel.RunStream"))
+                    refused = refusal(as_nnrt_error(error, "PreparedModel.RunStream"))
                     if run is not None:
-                        runs.finish(run, refusal)
-                    yield from refusal.messages()
+                        runs.finish(run, refused)
+                    yield from refused.messages()
         finally:
             held.close()
             if run is not None:
@@ -87,7 +85,7 @@ class RunStream:
         hang_up = self._context.cancel
         arrived = self._run_requests.arrived(self._session, request, self._chunks(), cancellation, hang_up)
         answer = self._run_requests.answer(self._session, request.message, cancellation, arrived)
-        answer.fit(self._message_bytes, in_chunks=request.message.takes_chunks)
+        answer.fit(in_chunks=request.message.takes_chunks)
         return answer
 
     def _next_request(self) -> Incoming | None:

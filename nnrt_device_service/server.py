@@ -19,6 +19,7 @@ from nnrt_device_service.device import Device
 from nnrt_device_service.interceptor import CodecInterceptor, ErrorInterceptor
 from nnrt_device_service.servicers import DeviceSessionServicer, NnrtDeviceServicer, PreparedModelServicer
 from nnrt_device_service.settings import Settings
+from nnrt_device_service.side_channel import IS_POSSIBLE, SideChannel
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.v2 import (
     device_pb2,
@@ -50,6 +51,7 @@ class Daemon:
         self._device = device
         self._settings = settings
         self._stopped = threading.Event()
+        self._side_channel = None if settings.no_shared_memory else _side_channel(device, settings)
         self._health = health.HealthServicer(experimental_non_blocking=False)
         # Sessions at all their limits still fit. A session's own stream has two threads: of the stream that resumes it
         # and of the one it takes over from. Another has three: open, waiting for one to end, and for AwaitRun.
@@ -68,7 +70,10 @@ class Daemon:
                 ("grpc.keepalive_permit_without_calls", 1),
             ],
         )
-        session_pb2_grpc.add_DeviceSessionServicer_to_server(DeviceSessionServicer(device, settings), self._server)
+        session_pb2_grpc.add_DeviceSessionServicer_to_server(
+            DeviceSessionServicer(device, settings, self._side_channel.name if self._side_channel else b""),
+            self._server,
+        )
         device_pb2_grpc.add_NnrtDeviceServicer_to_server(NnrtDeviceServicer(device, settings), self._server)
         prepared_model_pb2_grpc.add_PreparedModelServicer_to_server(
             PreparedModelServicer(device, settings), self._server
@@ -88,6 +93,8 @@ class Daemon:
     def start(self, addresses: Sequence[str]) -> list[str]:
         """Listen; the addresses really bound. Raises InvalidParameter for one that can't be."""
         bound = [self._listen(address) for address in addresses]
+        if self._side_channel is not None:
+            self._side_channel.start()
         self._server.start()
         self._set_health(health_pb2.HealthCheckResponse.SERVING)
         threading.Thread(target=self._watch_sessions, name="session-watch", daemon=True).start()
@@ -105,6 +112,8 @@ class Daemon:
     def stop(self) -> bool:
         """Stop now; work under way is cut off. Whether all of it has ended."""
         self._stopped.set()
+        if self._side_channel is not None:
+            self._side_channel.stop()
         self._device.sessions.hang_up_all()
         self._server.stop(_STOP_GRACE_S).wait()
         return self._device.close(_STOP_GRACE_S)
@@ -144,6 +153,16 @@ class Daemon:
                     _log.info("client %s has not come back; its session is over", session.client)
             except Exception:  # The other sessions are watched all the same.
                 _log.exception("a silent or lost session could not be ended")
+
+
+def _side_channel(device: Device, settings: Settings) -> SideChannel | None:
+    if not IS_POSSIBLE:
+        return None
+    try:
+        return SideChannel(device, settings)
+    except OSError as error:
+        _log.warning("clients on this host get no shared memory: %s", error.strerror)
+        return None
 
 
 def _require_free_path(path: str) -> None:

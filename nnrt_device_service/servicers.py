@@ -38,9 +38,10 @@ _MAX_REASON_BYTES = 512
 
 
 class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
-    def __init__(self, device: Device, settings: Settings) -> None:
+    def __init__(self, device: Device, settings: Settings, side_channel: bytes = b"") -> None:
         self._device = device
         self._settings = settings
+        self._side_channel = side_channel
 
     def Open(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
         sessions, hang_up = self._device.sessions, context.cancel
@@ -108,6 +109,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
             ),
             heartbeat_timeout_ms=int(settings.heartbeat_timeout_s * 1000),
             lease_ms=int(settings.lease_s * 1000),
+            side_channel=self._side_channel,
         )
 
     def _state(self) -> Any:
@@ -195,7 +197,8 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
         return device_pb2.UploadConstantsReply(completed=completed)
 
     def AllocateBuffer(self, request: Any, context: Any) -> Any:
-        buffer_id = session_of(self._device, context).buffers.allocate(request.length)
+        session = session_of(self._device, context)
+        buffer_id = session.buffers.allocate(request.length, to_share=session.side_peer is not None)
         region = model_pb2.BufferRegion(buffer_id=buffer_id, data_size=request.length)
         return device_pb2.AllocateBufferReply(buffer=model_pb2.SharedBuffer(region=region))
 
@@ -271,7 +274,7 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
 class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
     def __init__(self, device: Device, settings: Settings) -> None:
         self._device = device
-        self._requests = RunRequests(device)
+        self._requests = RunRequests(device, settings.message_bytes)
         self._settings = settings
 
     def Run(self, request: Any, context: Any) -> Any:
@@ -280,12 +283,12 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
         cancellation = Cancellation(None if remaining is None else time.monotonic() + remaining)
         context.add_callback(cancellation.cancel)
         answer = self._requests.answer(session, request.message, cancellation, arrived_inline(request))
-        answer.fit(self._settings.message_bytes, in_chunks=False)
+        answer.fit(in_chunks=False)
         return answer.message()
 
     def RunStream(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
         session = session_of(self._device, context)
-        stream = RunStream(self._device, self._requests, self._settings.message_bytes, session, requests, context)
+        stream = RunStream(self._device, self._requests, session, requests, context)
         yield from stream.replies()
 
     def AwaitRun(self, request: Any, context: Any) -> Iterator[Any]:

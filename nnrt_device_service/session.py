@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import count
+from typing import NamedTuple
 
 from nnrt_device_service.arrivals import Arrivals
 from nnrt_device_service.buffers import BufferPool
@@ -21,7 +22,7 @@ from nnrt_device_service.scheduler import Account
 from nnrt_device_service.settings import Settings
 from nnrt_hdi.backend import Cancellation, PreparedModel
 from nnrt_hdi.enums import Priority
-from nnrt_hdi.errors import OutOfMemory, UnavailableDevice, UnknownHandle
+from nnrt_hdi.errors import OperationForbidden, OutOfMemory, UnavailableDevice, UnknownHandle
 from nnrt_hdi.tensor import TensorSpec
 
 _log = logging.getLogger(__name__)
@@ -38,6 +39,13 @@ class Origin(IntEnum):
     COMPILED = 0
     RESTORED = 1
     STORED = 2
+
+
+class Peer(NamedTuple):
+    """A process on this host, as the kernel names it."""
+
+    pid: int
+    user_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +104,12 @@ class Session:
     def __init__(self, settings: Settings, client: str) -> None:
         self.id = secrets.token_bytes(16)
         self.client = client
+        # The process at the other end of the side channel, once it has attached itself.
+        self.side_peer: Peer | None = None
         self.last_heard = time.monotonic()
         self.budget = MemoryBudget(settings.session_bytes)
         self.constants = ConstantPool(self.budget)
-        self.buffers = BufferPool(self.budget)
+        self.buffers = BufferPool(self.budget, settings.session_buffers)
         self.arrivals = Arrivals(self.budget)
         self.runs = Runs(self.budget)
         self._settings = settings
@@ -115,6 +125,13 @@ class Session:
         self._under_way: Counter[str] = Counter()
         self._streams = 0
         self._streams_waiting = 0
+
+    def attach(self, peer: Peer) -> None:
+        """The process that the session's side channel leads to. Raises OperationForbidden for another one later."""
+        with self._lock:
+            if self.side_peer not in (None, peer):
+                raise OperationForbidden("another process is attached to this session's side channel")
+            self.side_peer = peer
 
     def touch(self) -> None:
         """The client has given a sign of life."""
@@ -210,6 +227,11 @@ class Session:
         """The same for a call that looks after runs. There are places for as many as there can be runs on streams, so
         that they depend on no other call."""
         return self._counted("calls for runs", self._settings.session_streams, "--session-streams", end)
+
+    def side_connection(self, end: Callable[[], object]) -> AbstractContextManager[None]:
+        """The same for a connection of the side channel: one for each stream, and one to share memory on."""
+        limit = self._settings.session_streams + 1
+        return self._counted("connections to the side channel", limit, "--session-streams", end)
 
     @contextmanager
     def _counted(self, what: str, limit: int, flag: str, end: Callable[[], object]) -> Iterator[None]:

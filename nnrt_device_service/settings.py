@@ -47,7 +47,9 @@ class Settings:
         3.0, "Seconds that a client's things outlive its lost connection; 0: not at all.", 0.0, _DAY_S
     )
     drain_timeout_s: float = _setting(30.0, "Seconds that runs in flight get to finish after SIGTERM.", 0.0, _DAY_S)
-    concurrent_runs: int = _setting(1, "Runs on the device at a time; others wait their turn.", 1, _MANY)
+    concurrent_runs: int = _setting(
+        0, "Runs on the device at a time, others wait their turn; 0: as many as the backend makes use of.", 0, _MANY
+    )
     queued_runs: int = _setting(1024, "Runs that wait for the device; one more is refused.", 0, _MANY)
     priority_ageing_s: float = _setting(
         1.0, "Seconds without a turn after which a user's runs of one priority rise by one.", 0.001, _DAY_S
@@ -58,9 +60,11 @@ class Settings:
         8, "Open streams per client: of runs, of uploads, from and to buffers.", 2, _MANY
     )  # One for runs and one for uploads at least.
     session_calls: int = _setting(16, "Other calls per client at a time.", 1, _MANY)
+    session_buffers: int = _setting(256, "Buffers per client that are shared memory.", 0, _MANY)
     session_bytes: int = _setting(
         8 * GIB, "Bytes of constants, buffers and large tensors of runs per client.", 0, _MOST_BYTES
     )
+    no_shared_memory: bool = _setting(False, "Offer clients on this host no side channel, and so no shared memory.")
     message_bytes: int = _setting(64 * MIB, "Longest message in bytes.", 64 * 1024, 2 * GIB - MIB)
     tensor_bytes: int = _setting(GIB, "Largest tensor in bytes that a run may make.", 1, _MOST_BYTES)
     store_dir: str = _setting("", "Directory of the model store; empty: none. Daemons may share it.")

@@ -173,6 +173,9 @@ class PreparedModel(ABC):
 class Backend(ABC):
     """One accelerator."""
 
+    # As many runs at a time as make full use of it, where the operator of the daemon doesn't say.
+    concurrent_runs = 1
+
     @abstractmethod
     def describe(self) -> DeviceInfo:
         """Who the device is and what it can. Never changes."""

@@ -6,3 +6,5 @@ MAX_BUFFER_BYTES = 1 << 30
 REQUEST_ID_BYTES = 16
 # Of one CancelRuns.
 MAX_RUN_IDS = 1024
+# Of one packet on the side channel.
+SIDE_PACKET_BYTES = 64 * 1024

@@ -14,15 +14,18 @@ from nnrt_client.cli.closed_loop import WINDOWS, ClosedLoop, Measurement, Rule
 from nnrt_client.cli.inputs import gathered
 from nnrt_client.cli.options import (
     POSITIVE,
+    Building,
+    Number,
     Shapes,
     build_timeout_option,
+    building_options,
     cache_option,
     device_option,
-    float16_option,
     input_option,
     json_option,
     model_argument,
     opened,
+    run_timeout_option,
     runtime_for,
     seed_option,
     shape_option,
@@ -64,7 +67,7 @@ class _Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # Generi
 )
 @click.option(
     "--percentile",
-    type=click.FloatRange(min=0, max=100, min_open=True),
+    type=Number(min=0, max=100, min_open=True),
     help="Have this percentile of the latency be stable instead of its mean, and show it.",
 )
 @click.option("--window", type=POSITIVE, default=1.0, show_default=True, help="Seconds of a measurement window.")
@@ -76,12 +79,10 @@ class _Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # Generi
     help="Windows after which it counts as unstable.",
 )
 @click.option("--stability", type=POSITIVE, default=10.0, show_default=True, help="Percent that windows may differ.")
-@click.option(
-    "--run-timeout", type=POSITIVE, default=60.0, show_default=True, help="Seconds after which a run has failed."
-)
+@run_timeout_option(60.0)
 @click.option("--csv", "csv_file", type=click.Path(path_type=Path), help="Write the table as CSV.")
 @click.option("--html", "html_file", type=click.Path(path_type=Path), help="Write a page with plots.")
-@float16_option
+@building_options
 @cache_option
 @build_timeout_option
 @json_option
@@ -96,10 +97,10 @@ def bench(
     window: float,
     max_windows: int,
     stability: float,
-    run_timeout: float,
+    run_timeout_ms: int,
     csv_file: Path | None,
     html_file: Path | None,
-    float16: bool,
+    building: Building,
     cache: bool,
     timeout: float,
     as_json: bool,
@@ -111,18 +112,18 @@ def bench(
     """
     rule = Rule(window, max_windows, stability / 100, percentile)
     with runtime_for(device, Settings(build_timeout_s=timeout)) as runtime:
+        for file in filter(None, (csv_file, html_file)):
+            container.require_place(file)
         found = opened(model, shapes)
+        inputs = gathered(found.inputs, given, dict(shapes), seed)
         with build_bar() as progress:
-            session = load(found, device, runtime=runtime, cache=cache, progress=progress, float16=float16)
+            session = load(found, device, runtime=runtime, cache=cache, progress=progress, **building)
         with session:
-            inputs = gathered(session, given, dict(shapes), seed)
             with step_bar(max_windows * len(concurrency)) as steps:
                 measured = []
                 for runs in concurrency:
                     steps.begin(f"{runs} in flight")
-                    measured.append(
-                        ClosedLoop(session, inputs, runs, int(run_timeout * 1e3) or 1).measure(rule, steps.end)
-                    )
+                    measured.append(ClosedLoop(session, inputs, runs, run_timeout_ms).measure(rule, steps.end))
             asked = session.device.name
     percentiles = sorted({*_PERCENTILES, *([percentile] if percentile else [])})
     rows = [_row(one, percentiles) for one in measured]

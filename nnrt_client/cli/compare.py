@@ -11,26 +11,30 @@ import click
 from nnrt_client.cli.difference import Difference, Tolerance, difference, first_difference
 from nnrt_client.cli.inputs import gathered
 from nnrt_client.cli.options import (
+    Building,
+    Number,
     Shapes,
     build_timeout_option,
+    building_options,
     device_option,
-    float16_option,
     input_option,
     json_option,
     model_argument,
     opened,
+    run_timeout_option,
     runtime_for,
     seed_option,
     shape_option,
 )
 from nnrt_client.cli.printing import build_bar, print_json, print_line, print_table
 from nnrt_client.device import Device
+from nnrt_client.model import Model
 from nnrt_client.opened_model import OpenedModel
 from nnrt_client.session import load
 from nnrt_client.settings import Settings
 from nnrt_hdi.tensor import Array
 
-_NOT_NEGATIVE = click.FloatRange(min=0)
+_NOT_NEGATIVE = Number(min=0)
 
 
 @click.command()
@@ -41,8 +45,9 @@ _NOT_NEGATIVE = click.FloatRange(min=0)
 @seed_option
 @click.option("--rtol", type=_NOT_NEGATIVE, default=1e-3, show_default=True, help="Relative tolerance.")
 @click.option("--atol", type=_NOT_NEGATIVE, default=1e-5, show_default=True, help="Absolute tolerance.")
-@float16_option
+@building_options
 @build_timeout_option
+@run_timeout_option(600.0)
 @json_option
 def compare(
     model: Path,
@@ -52,8 +57,9 @@ def compare(
     seed: int,
     rtol: float,
     atol: float,
-    float16: bool,
+    building: Building,
     timeout: float,
+    run_timeout_ms: int,
     as_json: bool,
 ) -> None:
     """Run MODEL on two devices with the same inputs, and name the first operator whose result differs.
@@ -67,15 +73,16 @@ def compare(
     with ExitStack() as stack:
         runtimes = [stack.enter_context(runtime_for(device, settings)) for device in devices]
         found = opened(model, shapes)
+        arrays = gathered(found.inputs, given, dict(shapes), seed)
         asked = [runtime.device(device) for runtime, device in zip(runtimes, devices, strict=True)]
-        outputs, arrays = _outputs(found, asked, given, dict(shapes), seed, float16)
+        outputs = [_outputs(found, device, arrays, building, run_timeout_ms) for device in asked]
         tolerance = Tolerance(rtol, atol)
         compared = {name: difference(outputs[0][name], outputs[1][name], tolerance) for name in outputs[0]}
         differs = any(one.count for one in compared.values())
         first = None
         if differs and found.graph is not None:
             with build_bar("looking for the operator:") as progress:
-                run = [partial(_run, device, float16) for device in asked]
+                run = [partial(_run, device, building, run_timeout_ms) for device in asked]
                 first = first_difference(found.graph, run, _limit(asked), list(arrays.values()), tolerance, progress)
     if as_json:
         _print_json(asked, compared, first)
@@ -86,28 +93,18 @@ def compare(
 
 
 def _outputs(
-    found: OpenedModel,
-    asked: list[Device],
-    given: tuple[str, ...],
-    shapes: Mapping[str, tuple[int, ...]],
-    seed: int,
-    float16: bool,
-) -> tuple[list[dict[str, Array]], dict[str, Array]]:
-    """What the devices make of the same inputs, and those."""
-    outputs: list[dict[str, Array]] = []
-    arrays: dict[str, Array] = {}
-    for device in asked:
-        with build_bar(f"{device.name}:") as progress:
-            session = load(found, device, cache=False, progress=progress, float16=float16)
-        with session:
-            arrays = arrays or gathered(session, given, shapes, seed)
-            outputs.append(session.run(arrays))
-    return outputs, arrays
+    found: OpenedModel, device: Device, arrays: Mapping[str, Array], building: Building, timeout_ms: int
+) -> Mapping[str, Array]:
+    """What a device makes of these inputs."""
+    with build_bar(f"{device.name}:") as progress:
+        session = load(found, device, cache=False, progress=progress, **building)
+    with session:
+        return session.run(arrays, timeout_ms=timeout_ms)
 
 
-def _run(device: Device, float16: bool, model: Any, arrays: list[Array]) -> list[Array]:
-    with load(model, device, cache=False, float16=float16) as session:
-        return list(session.run(arrays).values())
+def _run(device: Device, building: Building, timeout_ms: int, model: Model, arrays: list[Array]) -> list[Array]:
+    with load(model, device, cache=False, **building) as session:
+        return list(session.run(arrays, timeout_ms=timeout_ms).values())
 
 
 def _limit(asked: list[Device]) -> int:

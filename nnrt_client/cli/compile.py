@@ -6,11 +6,11 @@ from pathlib import Path
 import click
 
 from nnrt_client.cli.options import (
-    Extension,
+    Building,
     Shapes,
     build_timeout_option,
+    building_options,
     device_option,
-    float16_option,
     json_option,
     model_argument,
     opened,
@@ -22,7 +22,6 @@ from nnrt_client.compilation import Compilation
 from nnrt_client.settings import Settings
 from nnrt_hdi import container
 from nnrt_hdi.compiled import Target
-from nnrt_hdi.enums import PerformanceMode
 from nnrt_hdi.errors import InvalidFile, Unsupported
 
 
@@ -31,14 +30,7 @@ from nnrt_hdi.errors import InvalidFile, Unsupported
 @device_option(required=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The offline model to write.")
 @shape_option
-@float16_option
-@click.option(
-    "--performance-mode",
-    "mode",
-    type=click.Choice([mode.name for mode in PerformanceMode], case_sensitive=False),
-    help="What to trade speed against.",
-)
-@click.option("--extension", "extensions", type=Extension(), multiple=True, help="For the backend. May be repeated.")
+@building_options
 @build_timeout_option
 @json_option
 def compile_model(
@@ -46,9 +38,7 @@ def compile_model(
     device: str,
     output: Path,
     shapes: Shapes,
-    float16: bool,
-    mode: str | None,
-    extensions: tuple[tuple[str, bytes], ...],
+    building: Building,
     timeout: float,
     as_json: bool,
 ) -> None:
@@ -66,11 +56,10 @@ def compile_model(
         if source is None:
             raise InvalidFile("it is compiled already; give the model that it was made of", place=f"{model}")
         with Compilation(source, found) as compilation:
-            if mode:
-                compilation.set_performance_mode(PerformanceMode[mode])
-            if float16:
+            if building["float16"]:
                 compilation.enable_float16()
-            for extension in extensions:
+            compilation.set_performance_mode(building["performance_mode"])
+            for extension in building["extensions"].items():
                 compilation.add_extension_config(*extension)
             with build_bar() as progress:
                 compilation.build(progress)

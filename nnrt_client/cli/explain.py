@@ -59,7 +59,6 @@ def explain(model: Path, device: str | None, shapes: Shapes, as_json: bool) -> N
             ],
             right=("",),
         )
-        told = f"does not run {refused} of them" if refused else "runs all of them"
-        print_line(f"{len(operators)} operators; {asked.name} {told}")
+        print_line(f"{asked.name} runs {len(operators) - refused} of {len(operators)} operators")
     if refused:
         raise SystemExit(1)

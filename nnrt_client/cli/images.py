@@ -6,7 +6,6 @@ import click
 import numpy as np
 
 from nnrt_client.enums import Format
-from nnrt_client.tensor_desc import TensorDesc
 from nnrt_hdi.errors import InvalidFile, InvalidParameter
 from nnrt_hdi.tensor import UNKNOWN_DIM, Array, TensorSpec, format_shape
 
@@ -17,7 +16,7 @@ EXTRA = "nnrt[images]"
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
 
-def image_array(path: Path, desc: TensorDesc) -> Array:
+def image_array(path: Path, spec: TensorSpec) -> Array:
     """A PNG as an input: grey, RGB or RGBA as the model's channels are, UINT8 0..255 or real numbers 0..1.
 
     Nothing is scaled or cropped. Raises UsageError without Pillow, InvalidParameter where the model takes no such
@@ -27,8 +26,7 @@ def image_array(path: Path, desc: TensorDesc) -> Array:
         from PIL import Image
     except ImportError as error:
         raise click.UsageError(f"{path}: images need Pillow; install {EXTRA}, or give an .npy file") from error
-    spec = desc.to_spec()
-    place = f"input {desc.name!r}"
+    place = f"input {spec.name!r}"
     axis = channel_axis(spec, place)
     channels = 1 if axis is None else spec.shape[axis]
     with path.open("rb") as file:
@@ -48,7 +46,8 @@ def channel_axis(spec: TensorSpec, place: str) -> int | None:
         if spec.rank == 2:
             return None
         last, first = spec.rank - 1, spec.rank - 3
-        candidates = {Format.NCHW.name: [first], Format.NHWC.name: [last]}.get(spec.format.name, [first, last])
+        # What ONNX files call nothing is imported as NCHW, with the channels last too.
+        candidates = [last] if spec.format.name == Format.NHWC.name else [first, last]
         for axis in candidates if spec.rank in (3, 4) else ():
             if spec.shape[axis] in _MODES:
                 return axis

@@ -1,8 +1,7 @@
 """Inputs of a run: out of files, out of images, or random."""
 
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,89 +10,104 @@ import numpy as np
 
 from nnrt_client.cli.images import SUFFIX as IMAGE_SUFFIX
 from nnrt_client.cli.images import image_array
-from nnrt_client.session import Session
-from nnrt_client.tensor_desc import TensorDesc
-from nnrt_hdi.errors import InvalidFile, InvalidParameter
+from nnrt_client.session import distinct_names
+from nnrt_hdi.errors import InvalidFile, InvalidParameter, InvalidPath
 from nnrt_hdi.tensor import Array, TensorSpec, format_shape
 
 Shape = tuple[int, ...]
 
-# What a damaged or hostile array file makes numpy raise.
-_FILE_ERRORS = (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error)
+# Of .npy and .npz files.
+_BEGINNINGS = (b"\x93NUMPY", b"PK")
 
 
 def gathered(
-    session: Session, given: Sequence[str], shapes: Mapping[str, Shape] | None = None, seed: int | None = None
+    inputs: Sequence[TensorSpec],
+    given: Sequence[str],
+    shapes: Mapping[str, Shape] | None = None,
+    seed: int | None = None,
 ) -> dict[str, Array]:
-    """An array for each input of a session: those of the options --input, and random ones if there is a seed.
+    """An array for each input of a model: those of the options --input, and random ones if there is a seed.
 
-    Raises UsageError for options that don't fit the model, InvalidFile and InvalidParameter for files that don't.
+    Raises UsageError for options that don't fit the model, InvalidPath, InvalidFile and InvalidParameter for files
+    that don't.
     """
-    descs = {desc.name: desc for desc in session.inputs}
+    names = distinct_names("input", [spec.name for spec in inputs])
+    specs = {name: replace(spec, name=name) for name, spec in zip(names, inputs, strict=True)}
     arrays: dict[str, Array] = {}
     for option in given:
-        for name, array in _read(option, descs).items():
-            _require_known(option, name, descs)
+        for name, array in _read(option, specs).items():
+            _require_known(option, name, specs)
             if name in arrays:
                 raise click.UsageError(f"--input {option}: there is an array for {name!r} already")
             arrays[name] = array
-    missing = [name for name in descs if name not in arrays]
+    missing = [name for name in specs if name not in arrays]
     if missing and seed is None:
         raise click.UsageError(f"inputs without an array: {', '.join(missing)}; give each by --input NAME=FILE")
-    unknown = set(shapes or ()) - set(descs)
+    unknown = set(shapes or ()) - set(specs)
     if unknown:
-        raise click.UsageError(f"--shape names {', '.join(sorted(unknown))}; the inputs are {', '.join(descs)}")
+        raise click.UsageError(f"--shape names {', '.join(sorted(unknown))}; the inputs are {', '.join(specs)}")
     random = np.random.default_rng(seed)
     for name in missing:
-        arrays[name] = _random(descs[name], (shapes or {}).get(name), random)
-    return {name: arrays[name] for name in descs}
+        arrays[name] = _random(specs[name], (shapes or {}).get(name), random)
+    return {name: arrays[name] for name in specs}
 
 
-def _read(option: str, descs: Mapping[str, TensorDesc]) -> dict[str, Array]:
+def _read(option: str, specs: Mapping[str, TensorSpec]) -> dict[str, Array]:
     """The arrays that one --input names."""
     name, separator, rest = option.partition("=")
     path = Path(rest if separator else option)
+    if path.exists() and not path.is_file():  # Of a pipe the other end may never come.
+        raise InvalidPath("it is no regular file", place=f"{path}")
     if path.suffix == ".npz":
         if separator:
             raise click.UsageError(f"--input {option}: an .npz file names its inputs itself; leave {name}= out")
         return _loaded(path)
     if not separator:
-        if len(descs) != 1:
-            raise click.UsageError(f"--input {option}: say for which input, NAME={option}: {', '.join(descs)}")
-        (name,) = descs
-    _require_known(option, name, descs)
+        if len(specs) != 1:
+            raise click.UsageError(f"--input {option}: say for which input, NAME={option}: {', '.join(specs)}")
+        (name,) = specs
+    _require_known(option, name, specs)
     if path.suffix == IMAGE_SUFFIX:
-        return {name: image_array(path, descs[name])}
+        return {name: image_array(path, specs[name])}
     return {name: next(iter(_loaded(path).values()))}
 
 
-def _require_known(option: str, name: str, descs: Mapping[str, TensorDesc]) -> None:
-    if name not in descs:
-        raise click.UsageError(f"--input {option}: there is no input {name!r}; there are {', '.join(descs)}")
+def _require_known(option: str, name: str, specs: Mapping[str, TensorSpec]) -> None:
+    if name not in specs:
+        raise click.UsageError(f"--input {option}: there is no input {name!r}; there are {', '.join(specs)}")
 
 
 def _loaded(path: Path) -> dict[str, Array]:
     """The arrays of an .npz file, or the one of an .npy file. Files are never unpickled."""
+    with path.open("rb") as file:
+        head = file.read(len(_BEGINNINGS[0]))
+    if not head.startswith(_BEGINNINGS):  # numpy would speak of pickles.
+        raise InvalidFile(
+            f"it is no array file, or damaged: it begins with {head!r}; give an .npy, .npz or .png file",
+            place=f"{path}",
+        )
     try:
         # Mapped, so that memory is taken only for what is really there.
-        loaded: Any = np.load(path, mmap_mode="r", allow_pickle=False)
+        with np.errstate(over="ignore"):
+            loaded: Any = np.load(path, mmap_mode="r", allow_pickle=False)
         if isinstance(loaded, np.ndarray):
             return {"": loaded}
         with loaded:
             return dict(loaded)
-    except _FILE_ERRORS as error:
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # Of what is in a header numpy has Python's own parser speak.
         raise InvalidFile(f"it is no array file, or damaged: {error}", place=f"{path}") from error
 
 
-def _random(desc: TensorDesc, shape: Shape | None, random: np.random.Generator) -> Array:
+def _random(spec: TensorSpec, shape: Shape | None, random: np.random.Generator) -> Array:
     """Random elements: 0..1 for real numbers, any of 8 bits, and else 0 or 1, which are indices of anything."""
-    spec: TensorSpec = desc.to_spec()
     if shape is None and spec.is_dynamic:
         raise click.UsageError(
-            f"input {desc.name!r} is {spec}; give its array by --input, or its shape by --shape {desc.name}=..."
+            f"input {spec.name!r} is {spec}; give its array by --input, or its shape by --shape {spec.name}=..."
         )
     if shape is not None and not spec.accepts(shape):
-        raise InvalidParameter(f"{format_shape(shape)} is given for input {desc.name!r}, which is {spec}")
+        raise InvalidParameter(f"{format_shape(shape)} is given for input {spec.name!r}, which is {spec}")
     dtype, dims = spec.numpy_dtype, spec.shape if shape is None else shape
     if dtype.kind == "f":
         return random.random(dims, np.float32).astype(dtype, copy=False)

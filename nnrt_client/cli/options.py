@@ -1,20 +1,33 @@
 """Arguments and options that several commands have."""
 
+import math
 import re
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 import click
 
-from nnrt_client.opened_model import Kind, OpenedModel, open_model
+from nnrt_client.opened_model import OpenedModel, open_model
 from nnrt_client.runtime import Runtime
 from nnrt_client.settings import DEVICES_VARIABLE, Settings, addresses_to_ask_for
+from nnrt_hdi.enums import PerformanceMode
 
 _SHAPE = re.compile(r"\d+(,\d+)*")
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+class Number(click.FloatRange):
+    """A number in a range: neither `nan`, which is in every one, nor `inf`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is no finite number.", param, ctx)
+        return number
 
 
 class Named(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # Generic from click 8.4 on.
@@ -53,7 +66,7 @@ class Shape(Named):
         return name, tuple(int(dim) for dim in given.split(","))
 
 
-POSITIVE = click.FloatRange(min=0, min_open=True)
+POSITIVE = Number(min=0, min_open=True)
 
 model_argument = click.argument("model", type=click.Path(path_type=Path))
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -70,11 +83,57 @@ input_option = click.option(
 build_timeout_option = click.option(
     "--timeout", type=POSITIVE, default=600.0, show_default=True, help="Seconds that compiling may take."
 )
-float16_option = click.option("--float16", is_flag=True, help="Compute in half precision.")
 cache_option = click.option(
     "--cache/--no-cache", default=True, show_default=True, help="Keep the compiled model for the next time."
 )
 seed_option = click.option("--seed", default=0, show_default=True, help="Seed of the random numbers in other inputs.")
+
+
+def run_timeout_option(seconds: float) -> Callable[[CommandT], CommandT]:
+    """How long a run may take, as `run_timeout_ms`."""
+    return click.option(
+        "--run-timeout",
+        "run_timeout_ms",
+        type=POSITIVE,
+        default=seconds,
+        show_default=True,
+        callback=lambda _, __, given: int(given * 1e3) or 1,
+        help="Seconds after which a run has failed.",
+    )
+
+
+class Building(TypedDict):
+    """How a model is compiled, as `load` takes it."""
+
+    float16: bool
+    performance_mode: PerformanceMode
+    extensions: dict[str, bytes]
+
+
+def building_options(command: Callable[..., None]) -> Callable[..., None]:
+    """How a model is compiled; the command gets all of that as `building`."""
+
+    @click.option("--float16", is_flag=True, help="Compute in half precision.")
+    @click.option(
+        "--performance-mode",
+        "mode",
+        type=click.Choice([mode.name for mode in PerformanceMode], case_sensitive=False),
+        help="What to trade speed against.",
+    )
+    @click.option("--extension", "pairs", type=Extension(), multiple=True, help="For the backend. May be repeated.")
+    @wraps(command)
+    def bundled(*, float16: bool, mode: str | None, pairs: tuple[tuple[str, bytes], ...], **others: Any) -> None:
+        extensions = dict(pairs)
+        if len(extensions) < len(pairs):
+            raise click.UsageError(f"--extension names {', '.join(name for name, _ in pairs)}; give each once")
+        building = Building(
+            float16=float16,
+            performance_mode=PerformanceMode[mode] if mode else PerformanceMode.NONE,
+            extensions=extensions,
+        )
+        command(building=building, **others)
+
+    return bundled
 
 
 def device_option(*, required: bool = False, multiple: bool = False) -> Callable[[CommandT], CommandT]:
@@ -96,8 +155,5 @@ def runtime_for(device: str | None, settings: Settings) -> Runtime:
 
 
 def opened(model: Path, shapes: Shapes = ()) -> OpenedModel:
-    """The model of a command. The shapes of an offline one are settled; they count for its inputs all the same."""
-    if shapes:
-        found = open_model(model)
-        return found if found.kind is Kind.OFFLINE else open_model(model, dict(shapes))
-    return open_model(model)
+    """The model of a command. An offline one has its shapes; those given count for its inputs all the same."""
+    return open_model(model, dict(shapes), is_offline_shaped=True)

@@ -13,15 +13,17 @@ from typing_extensions import Buffer
 
 from nnrt_client.cli.inputs import gathered
 from nnrt_client.cli.options import (
+    Building,
     Shapes,
     build_timeout_option,
+    building_options,
     cache_option,
     device_option,
-    float16_option,
     input_option,
     json_option,
     model_argument,
     opened,
+    run_timeout_option,
     runtime_for,
     shape_option,
 )
@@ -41,9 +43,10 @@ _LONGEST_FILE_NAME = 100
 @input_option
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Directory for one .npy file per output.")
 @shape_option
-@float16_option
+@building_options
 @cache_option
 @build_timeout_option
+@run_timeout_option(600.0)
 @json_option
 def run(
     model: Path,
@@ -51,9 +54,10 @@ def run(
     given: tuple[str, ...],
     output: Path | None,
     shapes: Shapes,
-    float16: bool,
+    building: Building,
     cache: bool,
     timeout: float,
+    run_timeout_ms: int,
     as_json: bool,
 ) -> None:
     """Run MODEL once, and say what comes out; with --output keep it.
@@ -61,13 +65,15 @@ def run(
     A PNG becomes UINT8 0..255 or real numbers 0..1, in the layout of the input; its size must be that of the input.
     """
     with runtime_for(device, Settings(build_timeout_s=timeout)) as runtime:
+        if output:
+            container.require_place(output / "array.npy" if output.exists() else output)
         found = opened(model, shapes)
+        arrays = gathered(found.inputs, given)
         with build_bar() as progress:
-            session = load(found, device, runtime=runtime, cache=cache, progress=progress, float16=float16)
+            session = load(found, device, runtime=runtime, cache=cache, progress=progress, **building)
         with session:
-            arrays = gathered(session, given)
             started = time.monotonic()
-            outputs = session.run(arrays)
+            outputs = session.run(arrays, timeout_ms=run_timeout_ms)
             seconds = time.monotonic() - started
             files = _written(output, outputs) if output else {}
             rows = [_summary(name, array, files.get(name)) for name, array in outputs.items()]

@@ -1,10 +1,10 @@
 """ONNX models as models: `nnrt_client.from_onnx`. The only place that knows onnx, which is an extra."""
 
 from collections.abc import Mapping, Sequence
-from os import PathLike
+from os import PathLike, fspath
 from typing import TYPE_CHECKING
 
-from nnrt_hdi.errors import OutOfMemory, Unsupported
+from nnrt_hdi.errors import NnrtError, OutOfMemory, Unsupported
 
 if TYPE_CHECKING:
     from nnrt_client.model import Model
@@ -30,7 +30,10 @@ def from_onnx(model: str | PathLike[str] | bytes, *, shapes: Mapping[str, Sequen
     from nnrt_client.onnx_import.file import OnnxFile
     from nnrt_client.onnx_import.importer import Importer
 
+    place = repr(fspath(model)) if isinstance(model, str | PathLike) else "the ONNX model"
     try:
         return Importer(OnnxFile(model), shapes or {}).run()
+    except NnrtError as error:
+        raise error.at(place) from error
     except MemoryError as error:
-        raise OutOfMemory("there is no memory for the ONNX model") from error
+        raise OutOfMemory("there is no memory for it", place=place) from error

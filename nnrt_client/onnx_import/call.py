@@ -87,6 +87,9 @@ class Call:
     def cast(self, x: Value, dtype: Dtype) -> Value:
         if x.dtype == dtype:
             return x
+        if x.is_constant and np.can_cast(x.dtype, dtype):
+            assert x.array is not None
+            return self.constant(x.array.astype(dtype))
         number = np.array(data_type_of(dtype).value, np.int32)
         return self.apply(OperationType.CAST, x, number, dims=x.dims)
 
@@ -95,8 +98,13 @@ class Call:
         target = tuple(target)
         if 0 in target:
             refuse(f"its output would have the shape {list(shape_of(target))}; tensors without elements have no place")
+        if target == x.dims:
+            return x
+        if x.is_constant and x.quantized is None and -1 not in shape_of(target):
+            assert x.array is not None
+            return self.constant(x.array.reshape(shape_of(target)))
         if not target:
-            return self.squeeze(self.reshape(x, (1,)) if x.rank else self.unsqueeze(x, [0]), [0])
+            return self.squeeze(self.reshape(x, (1,)), [0])
         if not x.rank:
             x = self.unsqueeze(x, [0])
         given = dict(enumerate(x.dims))
@@ -180,6 +188,30 @@ class Call:
         """A constant that is the same everywhere."""
         require_moderate(dims)
         return self.constant(np.full(shape_of(dims), value, dtype))
+
+    def filled(self, number: Operand, dtype: Dtype, shape: Value, dims: Dims | None = None) -> Value:
+        """The same number everywhere, in a shape that may be known only in a run; `dims` say what is known of it."""
+        if dims is None and shape.elements is not None:
+            dims = tuple(shape.elements.tolist())
+        output = None if dims is None else TensorDesc(data_type_of(dtype), shape_of(dims))
+        return self.apply(OperationType.FILL, number, shape, output=output, dims=dims)
+
+    def counted(self, count: Value) -> Value:
+        """0, 1, 2, ... as INT64: so many as a vector of one number says in a run."""
+        zeros = self.filled(self.number(0, np.dtype(np.float32)), np.dtype(np.float32), count)
+        # Of equal elements the one with the lower index comes first.
+        _, order = self.apply_to_several(OperationType.TOP_K, zeros, self.cast(count, np.dtype(np.int64)))
+        return self.cast(order, np.dtype(np.int64))
+
+    def places(self, x: Value, axis: int) -> Value:
+        """0, 1, 2, ... as INT64, as far as a dimension reaches."""
+        size = x.dims[axis]
+        if isinstance(size, int):
+            require_moderate((size,))
+            return self.constant(np.arange(size))
+        places = self.counted(self.reshape(self.size(x, axis), (1,)))
+        places.dims = (size,)
+        return places
 
 
 def require_moderate(dims: Dims) -> None:

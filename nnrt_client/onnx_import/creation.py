@@ -37,10 +37,7 @@ def constant_of_shape(call: Call, shape: Value, *, value: Array | None = None) -
         refuse(f"its value has {number.size} elements; give one")
     if shape.shape == (0,):
         return call.constant(number.reshape(()))
-    filled = call.apply(OperationType.FILL, number.reshape(()), shape)
-    if shape.elements is not None:
-        filled.dims = tuple(shape.elements.tolist())
-    return filled
+    return call.filled(number.reshape(()), number.dtype, shape)
 
 
 @onnx_operator("Range", since=11)
@@ -49,9 +46,7 @@ def range_(call: Call, start: Value, limit: Value, delta: Value, *, stash_type: 
     if start.dtype.kind not in "iu" or delta.ints != [1]:
         refuse("how many numbers it gives is known only in a run; NNRt counts integers, one by one")
     count = call.apply(OperationType.SUB, limit, start)
-    zeros = call.apply(OperationType.FILL, call.number(0, np.dtype(np.float32)), call.reshape(count, (1,)))
-    # Of equal elements the one with the lower index comes first.
-    _, order = call.apply_to_several(OperationType.TOP_K, zeros, call.cast(count, np.dtype(np.int64)))
+    order = call.counted(call.reshape(count, (1,)))
     numbers = call.apply(OperationType.ADD, call.cast(order, start.dtype), start)
     if limit.elements is not None and start.elements is not None:
         numbers.dims = (limit.elements.item() - start.elements.item(),)

@@ -35,19 +35,20 @@ class OnnxFile:
         self.proto = onnx.ModelProto()
         self.directory: Path | None = None
         if isinstance(source, bytes):
-            data, self.name = source, "the ONNX model"
+            data = source
         elif not isinstance(source, str | PathLike):
             raise InvalidParameter(f"the model is {type(source).__name__}; give a path, or the bytes of a file")
         else:
             path = Path(source)
-            self.directory, self.name = path.parent, repr(os.fspath(source))
-            data = _read(path, self.name, 0, None)
+            self.directory = path.parent
+            data = _read(path, "", 0, None)
+        self.size_bytes = len(data)
         try:
             self.proto.ParseFromString(data)
         except DecodeError as error:
-            raise InvalidFile("it is no ONNX file, or damaged", place=self.name) from error
+            raise InvalidFile("it is no ONNX file, or damaged") from error
         if not self.proto.HasField("graph") or not self.proto.opset_import:
-            raise InvalidFile("it holds no graph; give an ONNX model", place=self.name)
+            raise InvalidFile("it holds no graph; give an ONNX model")
 
     def value(self, model: Model, tensor: TensorProto) -> Value:
         """A constant, whose elements are read when they are needed. Refuses data types that NNRt doesn't have."""
@@ -61,9 +62,7 @@ class OnnxFile:
         size_bytes = math.prod(shape) * dtype.itemsize
         if tensor.data_location == TensorProto.EXTERNAL:
             return constant_value(model, lambda: self._external(tensor, dtype, size_bytes), (dtype, shape))
-        if tensor.HasField("raw_data") and len(tensor.raw_data) != size_bytes:
-            raise InvalidFile(f"it has {len(tensor.raw_data)} bytes; {size_bytes} make up its shape", place=place)
-        return constant_value(model, lambda: _elements(tensor, dtype, place), (dtype, shape))
+        return constant_value(model, lambda: _elements(tensor, dtype, size_bytes, place), (dtype, shape))
 
     def array(self, model: Model, tensor: TensorProto) -> Array:
         """The elements of a tensor that is an attribute."""
@@ -100,7 +99,7 @@ class OnnxFile:
             raise InvalidPath(f"{location!r} is no path", place=place) from error
         if not location or path == directory or not path.is_relative_to(directory):
             raise InvalidPath(f"{location!r} is not a file in the directory of the model", place=place)
-        data = _read(path, place, offset, size_bytes)
+        data = _read(path, f"{place}, {location!r}", offset, size_bytes)
         if len(data) != size_bytes:
             raise InvalidFile(f"{location!r} ends before the {size_bytes} bytes from {offset} on", place=place)
         return _viewed(data, dtype).reshape(tuple(tensor.dims))
@@ -152,10 +151,13 @@ def _read(path: Path, place: str, offset: int, size_bytes: int | None) -> bytes:
         raise kind(error.strerror or str(error), place=place) from error
 
 
-def _elements(tensor: TensorProto, dtype: np.dtype[Any], place: str) -> Array:
+def _elements(tensor: TensorProto, dtype: np.dtype[Any], size_bytes: int, place: str) -> Array:
     """The elements: a view of the bytes, which nobody else has, or decoded from protobuf's numbers."""
     if tensor.HasField("raw_data"):
-        return _viewed(tensor.raw_data, dtype).reshape(tuple(tensor.dims))
+        data = tensor.raw_data  # Each time that it is asked for it is copied.
+        if len(data) != size_bytes:
+            raise InvalidFile(f"it has {len(data)} bytes; {size_bytes} make up its shape", place=place)
+        return _viewed(data, dtype).reshape(tuple(tensor.dims))
     try:
         array = np.asarray(numpy_helper.to_array(tensor), dtype)
     except (ValueError, TypeError, OverflowError) as error:

@@ -46,7 +46,7 @@ class Importer:
         self.functions = local_functions(file.proto)
         self._declared = {info.name: info for info in file.proto.graph.value_info}
         self._count = 0
-        self._room = _FREE_BYTES + _TIMES * file.proto.ByteSize()
+        self._room = _FREE_BYTES + _TIMES * file.size_bytes
 
     def run(self) -> Model:
         """The finished model. Raises Unsupported, which lists every node that can't be imported."""
@@ -64,7 +64,7 @@ class Importer:
         if self._problems:
             parts = "1 part of it" if len(self._problems) == 1 else f"{len(self._problems)} parts of it"
             listed = "".join(f"\n  {problem}" for problem in self._problems)
-            raise Unsupported(f"{parts} can't be imported:{listed}", place=self.file.name)
+            raise Unsupported(f"{parts} can't be imported:{listed}")
         self.model.specify_inputs_and_outputs([value.tensor for value in given], outputs)
         _drop_unused(self.model)
         self.model.finish()
@@ -136,7 +136,8 @@ class Importer:
         """Import what a scope's outputs need. What can't be is added to the problems, and the others go on."""
         if depth > _DEEPEST:
             raise InvalidFile(f"its functions and branches go deeper than {_DEEPEST}", place=place)
-        for node in scope.nodes:
+        # Exporters put a constant right in front of its reader, which may be taken into a node before both.
+        for node in sorted(scope.nodes, key=lambda node: node.op_type != "Constant" or bool(node.input)):
             self._count += 1
             if self._count > MAX_NODES:
                 raise InvalidFile(f"it has more than {MAX_NODES} nodes, those of its functions included")
@@ -213,10 +214,11 @@ def _opsets(file: OnnxFile) -> dict[str, int]:
     opsets = {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in file.proto.opset_import}
     version, newest = opsets.get("", FIRST_OPSET), onnx.defs.onnx_opset_version()
     if version < FIRST_OPSET:
-        raise Unsupported(f"it uses operator set {version}; use {FIRST_OPSET} or later", place=file.name)
+        raise Unsupported(f"it uses operator set {version}; use {FIRST_OPSET} or later")
     if version > newest:
-        message = f"it uses operator set {version}, but onnx {onnx.__version__} knows {newest}; install a newer onnx"
-        raise Unsupported(message, place=file.name)
+        raise Unsupported(
+            f"it uses operator set {version}, but onnx {onnx.__version__} knows {newest}; install a newer onnx"
+        )
     return opsets
 
 

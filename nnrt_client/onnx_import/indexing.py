@@ -31,7 +31,7 @@ def gather_nd(call: Call, x: Value, indices: Value, *, batch_dims: int = 0) -> V
 
 @onnx_operator("GatherElements", since=11)
 def gather_elements(call: Call, x: Value, indices: Value, *, axis: int = 0) -> Value:
-    """GATHER_ND, the other positions constants: the shape of the indices must be known."""
+    """GATHER_ND, the other positions constants, or counted in a run."""
     return call.apply(OperationType.GATHER_ND, x, _positions(call, x, indices, axis))
 
 
@@ -45,7 +45,7 @@ def scatter_nd(call: Call, x: Value, indices: Value, updates: Value, *, reductio
 def scatter_elements(
     call: Call, x: Value, indices: Value, updates: Value, *, axis: int = 0, reduction: str = "none"
 ) -> Value:
-    """SCATTER_ND, the other positions constants, and WHERE or ADD: the shape of the indices must be known."""
+    """SCATTER_ND, the other positions constants, or counted in a run, and WHERE or ADD."""
     return _scattered(call, x, _positions(call, x, indices, axis), updates, reduction)
 
 
@@ -81,7 +81,14 @@ def top_k_by_attribute(call: Call, x: Value, *, k: int, axis: int = -1) -> tuple
 @onnx_operator("TopK", since=10)
 def top_k(call: Call, x: Value, k: Value, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Value, ...]:
     """TOP_K, and CAST of the indices; between NEG for the smallest."""
-    return _top_k(call, x, call.reshape(k, ()), axis, is_largest=bool(largest), is_sorted=bool(sorted))
+    return _top_k(
+        call,
+        x,
+        call.number(k.ints[0], _INT64) if k.ints else call.reshape(k, ()),
+        axis,
+        is_largest=bool(largest),
+        is_sorted=bool(sorted),
+    )
 
 
 def _top_k(call: Call, x: Value, k: Value, axis: int, *, is_largest: bool, is_sorted: bool) -> tuple[Value, ...]:
@@ -151,24 +158,38 @@ def _tuples_from_front(call: Call, x: Value, indices: Value) -> Value:
     if indices.array is not None and (indices.array >= 0).all():
         return indices
     depth = indices.dims[-1]
-    sizes = x.shape[:depth] if isinstance(depth, int) else (-1,)
+    if not isinstance(depth, int):
+        refuse(f"how many dimensions of {x} its indices {indices} are for is known only in a run")
+    sizes = x.shape[:depth]
     if -1 in sizes:
-        refuse(f"the dimensions of {x} decide what its indices are; fix them")
-    lengths = call.constant(np.array(sizes, indices.dtype))
+        first = call.apply(OperationType.GATHER, call.shape(x), np.arange(depth), np.array(0))
+        lengths = call.cast(first, indices.dtype)
+    else:
+        lengths = call.constant(np.array(sizes, indices.dtype))
     return call.apply(OperationType.MOD, call.apply(OperationType.ADD, indices, lengths), lengths)
 
 
 def _positions(call: Call, x: Value, indices: Value, axis: int) -> Value:
     """For each index along an axis the whole position: the others are its own place."""
     shape = indices.shape
-    if -1 in shape or math.prod(shape) * len(shape) > _MOST_POSITIONS:
-        refuse(f"the positions of its indices {indices} are constants; use a known shape, and not too large a one")
     own = call.unsqueeze(call.cast(_from_front(call, x, indices, axis), _INT64), [-1])
+    if -1 in shape:
+        none = call.apply(OperationType.MUL, own, call.number(0, _INT64), dims=own.dims)
+        places = [own if at == axis % x.rank else _places(call, indices, at, none) for at in range(x.rank)]
+        return own if x.rank == 1 else call.apply(OperationType.CONCAT, *places, axis=-1)
+    if math.prod(shape) * len(shape) > _MOST_POSITIONS:
+        refuse(f"the positions of its indices {indices} are constants; use fewer of them")
     grid = np.moveaxis(np.indices(shape, np.int64), 0, -1)
     at = axis % len(shape)
     parts: list[Value | Array] = [grid[..., :at], own, grid[..., at + 1 :]]
     given = [part for part in parts if isinstance(part, Value) or part.size]
     return own if len(given) == 1 else call.apply(OperationType.CONCAT, *given, axis=-1)
+
+
+def _places(call: Call, indices: Value, axis: int, none: Value) -> Value:
+    """For each index its own place in a dimension; `none` is a zero for each."""
+    row = call.unsqueeze(call.places(indices, axis), [at for at in range(none.rank) if at != axis])
+    return call.apply(OperationType.ADD, none, row, dims=none.dims)
 
 
 def _scattered(call: Call, x: Value, positions: Value, updates: Value, reduction: str) -> Value:
@@ -178,9 +199,11 @@ def _scattered(call: Call, x: Value, positions: Value, updates: Value, reduction
     placed = call.apply(OperationType.SCATTER_ND, positions, updates, shape, dims=x.dims)
     if reduction == "add":
         return call.apply(OperationType.ADD, x, placed)
+    number = np.dtype(np.int32)
     if -1 in updates.shape:
-        refuse(f"the shape of its updates {updates} is known only in a run; fix it")
-    marks = call.full(updates.dims, 1, np.dtype(np.int32))
+        marks = call.filled(call.number(1, number), number, call.shape(updates), updates.dims)
+    else:
+        marks = call.full(updates.dims, 1, number)
     marked = call.apply(OperationType.SCATTER_ND, positions, marks, shape, dims=x.dims)
-    is_new = call.apply(OperationType.NOT_EQUAL, marked, call.number(0, np.dtype(np.int32)))
+    is_new = call.apply(OperationType.NOT_EQUAL, marked, call.number(0, number))
     return call.apply(OperationType.WHERE, is_new, placed, x)

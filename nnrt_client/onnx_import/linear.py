@@ -1,11 +1,14 @@
-"""Matrix products, and the recurrence made of them."""
+"""Matrix products, and the recurrences made of them."""
 
 import numpy as np
 
 from nnrt_client.enums import OperationType
 from nnrt_client.onnx_import.call import Call
+from nnrt_client.onnx_import.einsum import sum_of_products
 from nnrt_client.onnx_import.operator import onnx_operator, refuse
+from nnrt_client.onnx_import.recurrence import Step, activation, are_full, first_states, unrolled, weights
 from nnrt_client.onnx_import.value import Value
+from nnrt_hdi.tensor import Array
 
 
 @onnx_operator("MatMul", is_quantizable=True, fuses=True)
@@ -66,6 +69,12 @@ def _turned(call: Call, weight: Value) -> Value:
     )
 
 
+@onnx_operator("Einsum", since=12)
+def einsum(call: Call, *operands: Value, equation: str) -> Value:
+    """MATMUL, or MUL where nothing is summed up, between TRANSPOSE, RESHAPE and REDUCE_SUM as the equation asks."""
+    return sum_of_products(call, operands, equation)
+
+
 @onnx_operator("LSTM")
 def lstm(
     call: Call,
@@ -93,8 +102,7 @@ def lstm(
     """
     directions = 2 if direction == "bidirectional" else 1
     usual = ("sigmoid", "tanh", "tanh") * directions
-    if sequence_lens is not None and not _are_full(sequence_lens, x.dims[1 if layout else 0]):
-        refuse("it has sequence_lens; NNRt has one length for all")
+    _require_one_length(x, sequence_lens, layout)
     if p is not None or clip is not None or input_forget:
         refuse("it has peepholes, clip or input_forget, which NNRt's LSTM doesn't")
     if activations and tuple(map(str.lower, activations)) != usual:
@@ -108,9 +116,7 @@ def lstm(
     states = []
     for state in (initial_h, initial_c):
         if state is None:
-            if not isinstance(batch, int):
-                refuse("its batch is known only in a run, and no initial state is given; fix the batch")
-            state = call.full((directions, batch, hidden), 0, x.dtype)
+            state = first_states(call, x, (directions, batch, hidden))
         elif layout:
             state = call.transpose(state, [1, 0, 2])
         states.append(state)
@@ -127,6 +133,7 @@ def lstm(
         has_bias=b is not None,
         bidirectional=directions == 2,
     )
+    y.dims = (steps, batch, directions * hidden)
     if direction == "reverse":
         y = _reversed(call, y)
     # NNRt has the directions side by side, ONNX one behind the other.
@@ -137,8 +144,100 @@ def lstm(
     return y, last_h, last_c
 
 
-def _are_full(lengths: Value, steps: object) -> bool:
-    return lengths.ints is not None and set(lengths.ints) == {steps}
+@onnx_operator("GRU")
+def gru(
+    call: Call,
+    x: Value,
+    w: Value,
+    r: Value,
+    b: Value | None = None,
+    sequence_lens: Value | None = None,
+    initial_h: Value | None = None,
+    *,
+    activations: tuple[str, ...] = (),
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    layout: int = 0,
+    linear_before_reset: int = 0,
+) -> tuple[Value, ...]:
+    """MATMUL, SIGMOID, TANH and others for each step: their number must be known."""
+    _require_one_length(x, sequence_lens, layout)
+    w_rows, r_rows, w_bias, r_bias = weights(w, r, b, 3)
+    hidden = r_rows.shape[2]
+    names = activations or ("Sigmoid", "Tanh") * len(r_rows)
+
+    def make_step(number: int, x: Value) -> tuple[Value, Step]:
+        gate, new = (activation(name) for name in names[2 * number : 2 * number + 2])
+        gates, rest = r_rows[number, : 2 * hidden].T.copy(), r_rows[number, 2 * hidden :].T.copy()
+        bias = w_bias[number] + r_bias[number]
+        # What is reset includes this bias or not.
+        reset_bias = r_bias[number, 2 * hidden :]
+        if linear_before_reset:
+            bias = np.concatenate([bias[: 2 * hidden], w_bias[number, 2 * hidden :]])
+        parts = [2 * hidden, hidden]
+
+        def step(row: Value, state: Value) -> Value:
+            read, read_new = call.apply_to_several(OperationType.SPLIT, row, axis=1, output_num=2, size_splits=parts)
+            both = call.apply(OperationType.ADD, read, call.apply(OperationType.MATMUL, state, gates))
+            both = call.apply(gate, both)
+            update, reset = call.apply_to_several(
+                OperationType.SPLIT, both, axis=1, output_num=2, size_splits=[hidden] * 2
+            )
+            if linear_before_reset:
+                known = call.apply(OperationType.ADD, call.apply(OperationType.MATMUL, state, rest), reset_bias)
+                known = call.apply(OperationType.MUL, reset, known)
+            else:
+                known = call.apply(OperationType.MATMUL, call.apply(OperationType.MUL, reset, state), rest)
+            made = call.apply(new, call.apply(OperationType.ADD, read_new, known))
+            kept = call.apply(OperationType.MUL, update, call.apply(OperationType.SUB, state, made))
+            return call.apply(OperationType.ADD, made, kept, dims=state.dims)
+
+        return _projected(call, x, w_rows[number], bias), step
+
+    return unrolled(call, x, initial_h, hidden, direction, layout, make_step)
+
+
+@onnx_operator("RNN")
+def rnn(
+    call: Call,
+    x: Value,
+    w: Value,
+    r: Value,
+    b: Value | None = None,
+    sequence_lens: Value | None = None,
+    initial_h: Value | None = None,
+    *,
+    activations: tuple[str, ...] = ("Tanh", "Tanh"),
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    layout: int = 0,
+) -> tuple[Value, ...]:
+    """MATMUL, ADD and TANH, RELU or SIGMOID for each step: their number must be known."""
+    _require_one_length(x, sequence_lens, layout)
+    w_rows, r_rows, w_bias, r_bias = weights(w, r, b, 1)
+
+    def make_step(number: int, x: Value) -> tuple[Value, Step]:
+        function = activation(activations[number])
+        recurrent = r_rows[number].T.copy()
+
+        def step(row: Value, state: Value) -> Value:
+            total = call.apply(OperationType.ADD, row, call.apply(OperationType.MATMUL, state, recurrent))
+            return call.apply(function, total, dims=state.dims)
+
+        return _projected(call, x, w_rows[number], w_bias[number] + r_bias[number]), step
+
+    return unrolled(call, x, initial_h, r_rows.shape[2], direction, layout, make_step)
+
+
+def _projected(call: Call, x: Value, weight: Array, bias: Array) -> Value:
+    """What all steps read of x, at once."""
+    y = call.apply(OperationType.MATMUL, x, weight.T.copy())
+    return call.apply(OperationType.ADD, y, bias)
+
+
+def _require_one_length(x: Value, lengths: Value | None, layout: int) -> None:
+    if not are_full(lengths, x.dims[1 if layout else 0]):
+        refuse("it has sequence_lens; NNRt has one length for all")
 
 
 def _reversed(call: Call, x: Value) -> Value:

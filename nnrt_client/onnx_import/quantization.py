@@ -1,5 +1,6 @@
 """Quantized tensors: real numbers as integers with a scale and a zero point."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,13 @@ from nnrt_client.onnx_import.operator import onnx_operator, refuse
 from nnrt_client.onnx_import.quantized import marked
 from nnrt_client.onnx_import.value import Quantized, Value
 from nnrt_client.quant_param import QuantParam
+from nnrt_hdi.tensor import Array
 
 Ints = tuple[int, ...]
 
 _INT32, _FLOAT32, _FLOAT64 = np.dtype(np.int32), np.dtype(np.float32), np.dtype(np.float64)
+# What 4 bits hold; how far 8-bit integers are from their zero point; up to where FLOAT32 has all integers.
+_HALF_OF_8_BITS, _FARTHEST, _LARGEST_EXACT = 16, 255, 1 << 24
 _EIGHT_BITS = (np.dtype(np.int8), np.dtype(np.uint8))
 
 
@@ -230,21 +234,50 @@ def conv_integer(
     pads: Ints = (),
     strides: Ints = (),
 ) -> Value:
-    """CAST to FLOAT64, which holds all these integers, SUB of the zero points, CONV2D, and CAST to INT32."""
+    """SUB of the zero points, CONV2D, ROUND and CAST to INT32: of FLOAT32, where it holds the sums exactly, perhaps of
+    two halves of the weight's bits; else of FLOAT64."""
     if weight_zero_point is not None and weight_zero_point.rank == 1:
-        weight_zero_point = call.unsqueeze(weight_zero_point, list(range(1, weight.rank)))
-    y = conv(
-        call,
-        _centered(call, x, x_zero_point, _FLOAT64),
-        _centered(call, weight, weight_zero_point, _FLOAT64),
-        auto_pad=auto_pad,
-        dilations=dilations,
-        group=group,
-        kernel_shape=kernel_shape,
-        pads=pads,
-        strides=strides,
-    )
-    return call.cast(y, _INT32)
+        weight_zero_point = call.reshape(weight_zero_point, (*weight_zero_point.dims, *[1] * (weight.rank - 1)))
+    digits, dtype = _exact_digits(weight, weight_zero_point)
+    centered = _centered(call, x, x_zero_point, dtype)
+    total: Value | None = None
+    for factor, digit in digits:
+        taps = _centered(call, weight, weight_zero_point, dtype) if digit is None else call.constant(digit)
+        y = conv(
+            call,
+            centered,
+            taps,
+            auto_pad=auto_pad,
+            dilations=dilations,
+            group=group,
+            kernel_shape=kernel_shape,
+            pads=pads,
+            strides=strides,
+        )
+        # However a device multiplies and adds, the sum is next to it.
+        y = call.cast(call.apply(OperationType.ROUND, y), _INT32)
+        y = y if factor == 1 else call.apply(OperationType.MUL, y, call.number(factor, _INT32))
+        total = y if total is None else call.apply(OperationType.ADD, total, y)
+    assert total is not None
+    return total
+
+
+def _exact_digits(weight: Value, zero_point: Value | None) -> tuple[list[tuple[int, Array | None]], Dtype]:
+    """Parts of a weight whose products with 8-bit integers have sums that a type holds, and the type.
+
+    The weight is the sum of the parts times their factors; None is the weight itself.
+    """
+    point = np.zeros((), np.int32) if zero_point is None else zero_point.array
+    if weight.array is None or point is None:
+        return [(1, None)], _FLOAT64
+    taps = weight.array.astype(np.int32) - point.astype(np.int32)
+    count = math.prod(weight.shape[1:])
+    for factor in (1, _HALF_OF_8_BITS):
+        high, low = np.divmod(taps, factor)
+        parts = [(factor, high)] if factor == 1 else [(factor, high), (1, low)]
+        if all(count * _FARTHEST * int(np.abs(part).max(initial=0)) < _LARGEST_EXACT for _, part in parts):
+            return [(by, part.astype(np.float32)) for by, part in parts], _FLOAT32
+    return [(1, None)], _FLOAT64
 
 
 def _centered(call: Call, x: Value, zero_point: Value | None, dtype: Dtype) -> Value:

@@ -239,7 +239,7 @@ def expand(call: Call, x: Value, shape: Value) -> Value:
         if all(isinstance(dim, int) or dim == mine for dim, mine in zip(target, own, strict=True)):
             numbers = [dim if isinstance(dim, int) else -1 for dim in target]
             return call.apply(OperationType.BROADCAST_TO, x, shape=numbers, dims=target)
-    filled = call.apply(OperationType.FILL, call.number(1, x.dtype), shape)
+    filled = call.filled(call.number(1, x.dtype), x.dtype, shape)
     y = call.apply(OperationType.MUL, x, filled)
     if wanted is not None:
         y.dims = tuple(mine if isinstance(mine, int) else dim for mine, dim in zip(y.dims, target, strict=True))
@@ -324,10 +324,18 @@ def _repeated(call: Call, x: Value, pairs: Array, mode: str) -> Value:
 
 @onnx_operator("Trilu", since=14)
 def trilu(call: Call, x: Value, k: Value | None = None, *, upper: int = 1) -> Value:
-    """WHERE by a constant mask: the last two dimensions must be known."""
+    """WHERE by a constant mask; by GREATER_EQUAL or LESS_EQUAL of places counted in a run where sizes are not known."""
     rows, columns = x.shape[-2:]
-    require_moderate(x.dims[-2:])
     (shift,) = [0] if k is None else call.ints("k", k)
+    zero = call.number(0, x.dtype)
+    if -1 in (rows, columns):
+        row = call.apply(
+            OperationType.ADD, call.unsqueeze(call.places(x, -2), [1]), call.number(shift, np.dtype(np.int64))
+        )
+        type_ = OperationType.GREATER_EQUAL if upper else OperationType.LESS_EQUAL
+        is_kept = call.apply(type_, call.places(x, -1), row, dims=x.dims[-2:])
+        return call.apply(OperationType.WHERE, is_kept, x, zero, dims=x.dims)
+    require_moderate(x.dims[-2:])
     ones = np.ones((rows, columns), np.bool_)
     mask = np.triu(ones, shift) if upper else np.tril(ones, shift)
-    return call.apply(OperationType.WHERE, mask, x, call.number(0, x.dtype))
+    return call.apply(OperationType.WHERE, mask, x, zero)

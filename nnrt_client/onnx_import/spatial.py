@@ -19,6 +19,8 @@ from nnrt_hdi.tensor import Array
 # Weights that onnx's reference is asked for, one by one.
 _MOST_WEIGHTS = 1 << 14
 _LONGEST = 1 << 15
+# What becomes of a pixel, on either side.
+_MOST_PIXELS = 16
 # The opset whose Resize has every attribute of the earlier ones.
 _RESIZE_OPSET = 19
 
@@ -86,9 +88,8 @@ def resize(
     mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
 ) -> Value:
-    """RESIZE_BILINEAR where it is one; else GATHER (nearest) or MATMUL with the weights, dimension by dimension.
-
-    The dimensions that change must be known.
+    """RESIZE_BILINEAR where it is one; TILE and DEPTH_TO_SPACE where the pixels of an image of any size become squares;
+    else GATHER (nearest) or MATMUL with the weights, dimension by dimension, which must be known.
     """
     if coordinate_transformation_mode == "tf_crop_and_resize":
         refuse("it crops; use Slice before it")
@@ -109,8 +110,10 @@ def resize(
     if sizes is None:
         refuse("it has neither scales nor sizes")
     wanted: list[Any] = list(x.shape)
-    for axis, size in zip(along, call.ints("sizes", sizes), strict=True):
-        wanted[axis] = size
+    numbers = call.ints("sizes", sizes) if sizes.elements is None else sizes.elements.tolist()
+    for axis, size in zip(along, numbers, strict=True):
+        if size != x.dims[axis]:
+            wanted[axis] = size if isinstance(size, int) else call.ints("sizes", sizes)[axis]
     if keep_aspect_ratio_policy != "stretch":
         ratios = [wanted[axis] / x.shape[axis] for axis in along]
         ratio = min(ratios) if keep_aspect_ratio_policy == "not_larger" else max(ratios)
@@ -126,12 +129,14 @@ def _resized(
     """The image with each dimension scaled, or brought to a size."""
     if x.dtype.kind != "f" and how["mode"] != "nearest":
         refuse(f"it interpolates {x}; use a floating-point type")
+    if (pixels := _pixels(x, scales, sizes, how)) is not None:
+        return _enlarged(call, x, pixels)
     changed = []
     for axis, size in enumerate(x.shape):
         scale = scales[axis] if scales is not None else 1.0
         if scale == 1 and (sizes is None or sizes[axis] == size):
             continue
-        if size == -1:
+        if size == -1 and (sizes is None or scales is not None):
             refuse(f"dimension {axis} of {x}, which it changes, is known only in a run; fix it")
         target = sizes[axis] if sizes is not None else math.floor(size * scale)
         changed.append((axis, size, target, scale if scales is not None else None))
@@ -146,8 +151,29 @@ def _resized(
             coordinate_transform_mode=transform,
         )
     for axis, size, target, factor in changed:
+        if size == -1:
+            refuse(f"dimension {axis} of {x}, which it changes, is known only in a run; fix it")
         x = _resized_along(call, x, axis, size, target, factor, how)
     return x
+
+
+def _pixels(x: Value, scales: Sequence[float] | None, sizes: Sequence[int] | None, how: dict[str, Any]) -> int | None:
+    """How wide the square is that each pixel of an image of unknown size becomes; None where it doesn't."""
+    if x.rank != 4 or -1 not in x.shape[2:] or scales is None or sizes is not None or how["mode"] != "nearest":
+        return None
+    count, is_square = int(scales[2]), list(scales) == [1, 1, int(scales[2]), int(scales[2])]
+    if not is_square or not 1 < count <= _MOST_PIXELS:
+        return None
+    some = np.arange(8, dtype=np.float64)
+    is_repeated = np.array_equal(_reference(some, len(some) * count, float(count), how), np.repeat(some, count))
+    return count if is_repeated else None
+
+
+def _enlarged(call: Call, x: Value, pixels: int) -> Value:
+    """An image of which each pixel is a square of so many."""
+    repeated = call.apply(OperationType.TILE, call.nchw(x), np.array([1, pixels**2, 1, 1]))
+    dims = (*x.dims[:2], *(dim * pixels for dim in x.dims[2:]))
+    return call.apply(OperationType.DEPTH_TO_SPACE, repeated, block_size=pixels, mode=DepthToSpaceMode.DCR, dims=dims)
 
 
 def _is_bilinear(x: Value, changed: Sequence[tuple[int, int, int, float | None]], how: dict[str, Any]) -> bool:

@@ -144,7 +144,7 @@ class Operation:
         least, most = allowed
         if least <= count <= most:
             return
-        wanted = f"{least}" if least == most else f"at least {least}" if most == MANY else f"{least} to {most}"
+        wanted = f"{least}" if least == most else f"{least} to {most}"
         raise InvalidParameter(f"it has {count} {what}; give {wanted}{names}", place=self.type.name)
 
     def _parameter_of(self, tensor: Tensor) -> Parameter:

@@ -60,16 +60,8 @@ class Welcome(_message.Message):
     limits: Limits
     heartbeat_timeout_ms: int
     lease_ms: int
-    side_channel: SideChannel
-    def __init__(self, session_id: _Optional[bytes] = ..., instance_id: _Optional[bytes] = ..., protocol_minor: _Optional[int] = ..., features: _Optional[_Iterable[str]] = ..., hdi_major: _Optional[int] = ..., hdi_minor: _Optional[int] = ..., device: _Optional[_Union[DeviceInfo, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., heartbeat_timeout_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., side_channel: _Optional[_Union[SideChannel, _Mapping]] = ...) -> None: ...
-
-class SideChannel(_message.Message):
-    __slots__ = ("name", "token")
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    TOKEN_FIELD_NUMBER: _ClassVar[int]
-    name: bytes
-    token: bytes
-    def __init__(self, name: _Optional[bytes] = ..., token: _Optional[bytes] = ...) -> None: ...
+    side_channel: bytes
+    def __init__(self, session_id: _Optional[bytes] = ..., instance_id: _Optional[bytes] = ..., protocol_minor: _Optional[int] = ..., features: _Optional[_Iterable[str]] = ..., hdi_major: _Optional[int] = ..., hdi_minor: _Optional[int] = ..., device: _Optional[_Union[DeviceInfo, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., heartbeat_timeout_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., side_channel: _Optional[bytes] = ...) -> None: ...
 
 class DeviceInfo(_message.Message):
     __slots__ = ("device_name", "vendor_name", "device_type", "capabilities", "backend_name", "backend_version")

@@ -23,22 +23,24 @@ class SideRequest(_message.Message):
     def __init__(self, released_buffers: _Optional[_Iterable[int]] = ..., attach: _Optional[_Union[Attach, _Mapping]] = ..., share: _Optional[_Union[ShareBuffer, _Mapping]] = ..., map: _Optional[_Union[MapBuffer, _Mapping]] = ..., run: _Optional[_Union[_prepared_model_pb2.RunRequest, _Mapping]] = ...) -> None: ...
 
 class SideReply(_message.Message):
-    __slots__ = ("error", "run", "buffer_id", "length")
+    __slots__ = ("error", "run", "buffer_id", "length", "done")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     BUFFER_ID_FIELD_NUMBER: _ClassVar[int]
     LENGTH_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
     error: _error_pb2.ErrorDetail
     run: _prepared_model_pb2.RunReply
     buffer_id: int
     length: int
-    def __init__(self, error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ..., run: _Optional[_Union[_prepared_model_pb2.RunReply, _Mapping]] = ..., buffer_id: _Optional[int] = ..., length: _Optional[int] = ...) -> None: ...
+    done: bool
+    def __init__(self, error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ..., run: _Optional[_Union[_prepared_model_pb2.RunReply, _Mapping]] = ..., buffer_id: _Optional[int] = ..., length: _Optional[int] = ..., done: bool = ...) -> None: ...
 
 class Attach(_message.Message):
-    __slots__ = ("token",)
-    TOKEN_FIELD_NUMBER: _ClassVar[int]
-    token: bytes
-    def __init__(self, token: _Optional[bytes] = ...) -> None: ...
+    __slots__ = ("session_id",)
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    session_id: bytes
+    def __init__(self, session_id: _Optional[bytes] = ...) -> None: ...
 
 class ShareBuffer(_message.Message):
     __slots__ = ("length",)

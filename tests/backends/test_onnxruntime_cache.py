@@ -16,7 +16,7 @@ from onnxruntime_graphs import Net, backend, op_types, prepare, run
 
 from nnrt_hdi.backend import Cancellation, ModelConfig
 from nnrt_hdi.container import Part, packed, unpacked
-from nnrt_hdi.enums import ActivationType, NodeType
+from nnrt_hdi.enums import ActivationType, DataType, NodeType
 from nnrt_hdi.errors import InvalidFile, OutOfMemory
 from nnrt_hdi.graph import Graph
 
@@ -83,6 +83,17 @@ def test_quantized_and_asserting_models_are_restored() -> None:
     assert model.run([np.array([1, 2], np.float32)], Cancellation())[0].tolist() == [True, True]
     with pytest.raises(Exception, match="begins with -1"):
         model.run([np.array([-1, 2], np.float32)], Cancellation())
+
+
+def test_as_many_parts_as_there_may_be() -> None:
+    """Their sizes are more numbers than those that decide other shapes."""
+    net = Net()
+    parts = [net.spec((1, 2), DataType.FLOAT32)] * 200
+    first = net.op(N.SPLIT, net.input(200, 2), outputs=parts, output_num=200, size_splits=(1,) * 200, axis=0)
+    graph = net.graph(net.op(N.NEG, first + 199))
+    x = np.arange(400, dtype=np.float32).reshape(200, 2)
+    for model in (prepared := prepare(graph), restore(exported(prepared))):
+        assert model.run([x], Cancellation())[0].tolist() == [[-398, -399]]
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -168,14 +179,60 @@ def _unsound(model: onnx.ModelProto) -> None:
     model.graph.node[0].input[0] = "nothing"
 
 
+def _of_texts(model: onnx.ModelProto) -> None:
+    _of_other_elements(model, onnx.TensorProto.STRING, (4,), 32)
+
+
+def _of_type_that_is_not_known(model: onnx.ModelProto) -> None:
+    _of_other_elements(model, onnx.TensorProto.BFLOAT16, (2,), 4)
+
+
+def _of_too_many_dimensions(model: onnx.ModelProto) -> None:
+    _of_other_elements(model, onnx.TensorProto.FLOAT, (1,) * 100, 4)
+
+
+def _empty_and_too_large(model: onnx.ModelProto) -> None:
+    _of_other_elements(model, onnx.TensorProto.FLOAT, (0, 1 << 62, 1 << 62), 0)
+
+
+def _of_other_elements(model: onnx.ModelProto, data_type: int, dims: tuple[int, ...], length: int) -> None:
+    tensor = next(tensor for tensor in model.graph.initializer if tensor.external_data)
+    tensor.data_type, tensor.dims[:] = data_type, dims
+    del tensor.external_data[:]
+    for key, value in (("location", "weights"), ("offset", "0"), ("length", str(length))):
+        tensor.external_data.add(key=key, value=value)
+
+
 @pytest.mark.parametrize(
     "change",
-    [_outside, _in_a_file, _too_large, _negative, _engine, _foreign, _function, _subgraph, _attribute, _unsound],
+    [
+        _outside,
+        _in_a_file,
+        _too_large,
+        _negative,
+        _engine,
+        _foreign,
+        _function,
+        _subgraph,
+        _attribute,
+        _unsound,
+        _of_texts,
+        _of_type_that_is_not_known,
+        _of_too_many_dimensions,
+        _empty_and_too_large,
+    ],
     ids=lambda change: change.__name__,
 )
 def test_hostile_models_are_refused(change: Callable[[onnx.ModelProto], None]) -> None:
     with pytest.raises(InvalidFile):
         restore(with_model(change))
+
+
+def test_what_runs_is_what_was_checked() -> None:
+    """The bytes begin with fields that no ONNX model has, and look like ONNX Runtime's own format."""
+    disguise = bytes([9 << 3, 1, 9 << 3 | 2, 4]) + b"ORTM"
+    model = restore(repacked(PARTS[1], disguise + PARTS[2], PARTS[3]))
+    np.testing.assert_array_equal(*model.run([X], Cancellation()), *run(network(), X))
 
 
 def test_random_damage_behind_a_sound_header() -> None:

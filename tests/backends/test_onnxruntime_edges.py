@@ -10,11 +10,21 @@ import pytest
 from nnrt_backend_onnxruntime.backend import OnnxRuntimeBackend
 from nnrt_backend_onnxruntime.session import Target
 from numpy.typing import NDArray
+from onnxruntime_graphs import Net
 from operators.single_node import Pair, graph_of, of, spec, without_dims
 from operators.tolerances import require_close
 
 from nnrt_hdi.backend import Cancellation, ModelConfig
-from nnrt_hdi.enums import CoordinateTransformMode, DataType, Format, NearestMode, NodeType, ResizeMethod
+from nnrt_hdi.enums import (
+    ActivationType,
+    CoordinateTransformMode,
+    DataType,
+    Format,
+    NearestMode,
+    NodeType,
+    ReduceMode,
+    ResizeMethod,
+)
 from nnrt_hdi.errors import NnrtError, OutOfMemory
 from nnrt_hdi.tensor import QuantParam, data_type_of
 
@@ -132,6 +142,26 @@ def test_equal_elements_come_in_their_order_when_the_largest_is_last() -> None:
     assert (values.tolist(), indices.tolist()) == ([1, 2, 2, 3], [1, 0, 2, 3])
 
 
+@pytest.mark.parametrize("values", [[3, 2**32 - 1], [-(2**31), -1], [2**62 + 1, 2**62 + 2**31], [0, 2**63 - 1]])
+def test_integers_of_64_bits_are_compared_whole(values: list[int]) -> None:
+    """Long vectors, for which ONNX Runtime compares several at a time."""
+    (low, high), count = values, 9
+    a, b = np.full(count, low), np.full(count, high)
+    for x, y in ((a, b), (b, a), (a, b[:1])):
+        np.testing.assert_array_equal(compute(N.MAXIMUM, [x, y], {}, 0, 1)[0], b)
+        np.testing.assert_array_equal(compute(N.MINIMUM, [x, y], {}, 0, 1)[0], a)
+    row, axis = np.where(np.arange(count) == 4, high, low), of(0, dtype="i4")
+    assert compute(N.REDUCE_FUSION, [row, axis], {"mode": ReduceMode.MAX}, 0)[0].item() == high
+    assert compute(N.REDUCE_FUSION, [-1 - row, axis], {"mode": ReduceMode.MIN}, 0)[0].item() == -1 - high
+    image = np.stack([row, a]).reshape(1, 3, 3, 2)
+    everywhere: dict[str, Any] = {"global": True}
+    assert compute(N.MAX_POOL_FUSION, [image], everywhere, 0)[0].max() == high
+    relu = {"activation_type": ActivationType.RELU}
+    np.testing.assert_array_equal(compute(N.ACTIVATION, [b], relu, 0)[0], np.maximum(b, 0))
+    relu6 = {"activation_type": ActivationType.RELU6}
+    np.testing.assert_array_equal(compute(N.ACTIVATION, [b], relu6, 0)[0], np.clip(b, 0, 6))
+
+
 @pytest.mark.parametrize("layout", [Format.NHWC, Format.NCHW])
 @pytest.mark.parametrize(
     ("dtype", "attrs", "wanted"),
@@ -149,6 +179,36 @@ def test_windows_that_onnx_has_no_kernel_for(
     graph = graph_of(N.LRN, [(spec(x.shape, data_type_of(x.dtype), layout), None)], {"depth_radius": 1, **attrs})
     (y,) = BACKEND.prepare(graph, ModelConfig(), lambda _: None).run([x], Cancellation())
     require_close(y, np.array(wanted, dtype).reshape(x.shape))
+
+
+@pytest.mark.parametrize("layout", [Format.NHWC, Format.NCHW])
+def test_standardized_images_of_any_size(layout: Format) -> None:
+    """Also of none, which ONNX Runtime would read beyond its memory; somebody asks for the sum of it."""
+    net, pixels = Net(layout), (1, 2) if layout is Format.NHWC else (2, 3)
+    shape = [2, 3, 3, 3]
+    for axis in pixels:
+        shape[axis] = -1
+    ones, zeros = (net.constant(np.full(3, number, np.float32)) for number in (1, 0))
+    y = net.op(N.INSTANCE_NORM, net.input(*shape), ones, zeros)
+    total = net.op(N.REDUCE_FUSION, net.op(N.ABS, y), net.constant(of(*pixels, dtype="i4")), mode=ReduceMode.SUM)
+    model = BACKEND.prepare(net.graph(y, total), ModelConfig(), lambda _: None)
+    x = np.random.default_rng(0).standard_normal((2, 3, 3, 3)).astype(np.float32)
+    wanted = (x - x.mean(pixels, keepdims=True)) / x.std(pixels, keepdims=True)
+    require_close(np.asarray(model.run([x], Cancellation())[0]), wanted)
+    empty = np.zeros([0 if dim == -1 else dim for dim in shape], np.float32)
+    with pytest.raises(NnrtError):
+        model.run([empty], Cancellation())
+
+
+def test_no_channels_in_groups() -> None:
+    """Of a transposed convolution, to the number of which nothing is known of the image."""
+    net = Net()
+    x = net.input(1, -1, -1, 4)
+    y = net.op(N.CONV2D_TRANSPOSE_FUSION, x, net.weights(0, 2, 2, 2), net.weights(0), group=2)
+    (result,) = BACKEND.prepare(net.graph(y), ModelConfig(), lambda _: None).run(
+        [np.ones((1, 3, 3, 4), "f4")], Cancellation()
+    )
+    assert result.shape == (1, 4, 4, 0)
 
 
 def test_a_window_beyond_all_channels() -> None:

@@ -1,15 +1,17 @@
 """What the ONNX Runtime backend makes of graphs: layouts, weights, quantization, precision."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from nnrt_backend_onnxruntime.lowering import LOWERINGS
 from nnrt_backend_onnxruntime.processor import integer_kernels
+from nnrt_backend_onnxruntime.single_node import key_of
 from onnxruntime_graphs import AnyArray, Net, backend, lowered, op_types, prepare, reference, require_close, run
 
-from nnrt_hdi.backend import ModelConfig
+from nnrt_hdi.backend import Cancellation, ModelConfig
 from nnrt_hdi.enums import ActivationType, DataType, Format, NodeType, PadMode
 from nnrt_hdi.errors import Unsupported
 from nnrt_hdi.graph import Graph
@@ -181,3 +183,60 @@ def test_answers_are_kept() -> None:
     graph = residual_network(Format.NHWC)
     assert device.supported(graph) == device.supported(graph)
     assert device.prepare(graph, ModelConfig(), lambda _: None).outputs == (graph.output_specs)
+
+
+@pytest.mark.parametrize(
+    "node_type", [N.CONV2D_FUSION, N.MAX_POOL_FUSION, N.AVGPOOL_FUSION], ids=lambda kind: kind.name
+)
+@pytest.mark.parametrize(
+    ("kernel", "stride", "dilation"), [(1, 2, 1), (1, 3, 1), (2, 1, 1), (3, 2, 1), (3, 1, 2), (2, 3, 1), (2, 5, 2)]
+)
+def test_same_padding_of_images_of_any_size(node_type: NodeType, kernel: int, stride: int, dilation: int) -> None:
+    """Whatever the size turns out to be: as in the reference backend, or refused before there is one."""
+    net = Net()
+    x = net.input(1, -1, 6, 2)
+    if node_type is N.CONV2D_FUSION:
+        y = net.conv(x, 3, kernel, stride=(stride, stride), dilation=(dilation, dilation))
+    else:
+        y = net.op(node_type, x, kernel_size=(kernel, kernel), strides=(stride, stride), pad_mode=PadMode.SAME)
+    graph = net.graph(y)
+    if not backend().supported(graph)[0].supported:
+        assert kernel > 1 and stride > 1 and (dilation > 1 or stride > kernel)
+        with pytest.raises(Unsupported, match="whose height and width are known"):
+            prepare(graph)
+        return
+    model = prepare(graph)
+    for height in range(1, 10):
+        given = net.random.standard_normal((1, height, 6, 2)).astype(np.float32)
+        require_close(model.run([given], Cancellation()), reference(graph, given))
+
+
+def test_what_pooling_and_transposed_convolutions_can_not_do() -> None:
+    net = Net()
+    everywhere: dict[str, Any] = {"global": True}
+    pooled = net.op(N.AVGPOOL_FUSION, net.input(1, -1, -1, 2, data_type=DataType.INT32), **everywhere)
+    operands = net.input(1, 4, 4, 2), net.weights(3, 2, 2, 2), net.weights(3)
+    attrs: dict[str, Any] = {"pad_mode": PadMode.SAME, "stride": (3, 3), "output_paddings": (2,)}
+    larger = net.op(N.CONV2D_TRANSPOSE_FUSION, *operands, **attrs)
+    first, second = backend().supported(net.graph(pooled, larger))
+    assert "no INT32 kernel for windows of unknown size" in first.reason
+    assert "reduce output_paddings" in second.reason
+
+
+def test_a_shape_of_rank_0() -> None:
+    net = Net()
+    graph = net.graph(net.op(N.RESHAPE, net.input(-1, 2), net.constant(np.array(-1))))
+    assert run(graph, np.ones((3, 2), np.float32))[0].shape == (6,)
+
+
+def test_answers_are_kept_under_short_names() -> None:
+    """However long a question is; and each under its own."""
+    spec = Net().spec((1, 4), DataType.INT8)
+    graphs = []
+    for axis in (3, 4):
+        net = Net()
+        params = tuple(QuantParam(0.5 + at, 0) for at in range(1000))
+        x = net.input(1, 1000, data_type=DataType.INT8, quant=params)
+        graphs.append(net.graph(net.op(N.SQUEEZE, x, outputs=[spec], axis=(axis,) * 1000)))
+    keys = {key_of(graph, 0) for graph in (*graphs, *graphs)}
+    assert [len(key) for key in keys] == [32, 32]

@@ -15,7 +15,7 @@ import pytest
 from daemon_process import DaemonProcess
 from networks import convolution_model
 from nnrt_backend_onnxruntime.backend import OPTIONS
-from nnrt_backend_onnxruntime.session import MODES, SESSION_OPTIONS
+from nnrt_backend_onnxruntime.session import MODES, PROVIDER_OPTIONS, SESSION_OPTIONS, Target
 from onnxruntime_graphs import Net, backend, prepare, reference, require_close, run
 
 from nnrt_client import Compilation, Executor, Runtime, Settings
@@ -227,9 +227,34 @@ def test_extensions_reach_the_session_by_name() -> None:
     assert model.session.get_session_options().get_session_config_entry("session.disable_prepacking") == "1"
 
 
+@pytest.mark.parametrize(
+    ("provider", "option"),
+    [
+        ("cuda", "gpu_external_alloc"),
+        ("cuda", "user_compute_stream"),
+        ("cuda", "device_id"),
+        ("tensorrt", "trt_engine_cache_path"),
+        ("tensorrt", "trt_extra_plugin_lib_paths"),
+        ("openvino", "load_config"),
+        ("qnn", "backend_path"),
+        ("cann", "dump_om_model"),
+    ],
+)
+def test_options_of_providers_that_are_not_for_clients(provider: str, option: str) -> None:
+    """They are addresses that are called, libraries that are loaded, files that are written."""
+    with pytest.raises(InvalidParameter, match=f"has no option '{option}'"):
+        Target(provider, 0, 1).providers({f"provider.{option}": b"1"})
+
+
+def test_options_of_providers() -> None:
+    ((_, options), _) = Target("cuda", 1, 1).providers({"provider.use_tf32": b"0"})
+    assert options == {"use_tf32": "0", "device_id": "1"}
+
+
 def test_the_page_names_every_extension_and_provider_option() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs/onnxruntime.md").read_text()
     assert [name for name in SESSION_OPTIONS if f"`{name.removeprefix('session.')}`" not in page] == []
+    assert [name for names in PROVIDER_OPTIONS.values() for name in names if f"`{name}`" not in page] == []
     assert [name for name in OPTIONS if f"| `{name}`" not in page] == []
     assert [mode.name for mode in MODES if mode.name not in page] == []
 
@@ -241,6 +266,7 @@ def test_the_page_names_every_extension_and_provider_option() -> None:
         ("other", b"1", "there is no extension 'other'"),
         ("provider.device_id", b"1", "the provider cpu has no option 'device_id'"),
         ("session.disable_prepacking", b"/etc/passwd", "use 1 or 0"),
+        ("session.dynamic_block_base", b"9" * 20, "use 1 or 0"),
         ("session.disable_prepacking", b"\xff", "use at most 256 of ASCII"),
     ],
 )

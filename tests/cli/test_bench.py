@@ -12,7 +12,7 @@ from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from networks import convolution_model, identity_model
 
-from cli.command import nnrt, refused, saved, told
+from cli.command import NOBODY, nnrt, refused, saved, told
 from nnrt_client import DataType, Model, OperationType, load
 from nnrt_client.cli.closed_loop import ClosedLoop, Rule, Window
 from nnrt_client.cli.inputs import gathered
@@ -115,6 +115,14 @@ def test_unknown_dimensions_need_a_shape(shared_daemon: DaemonProcess, tmp_path:
     assert nnrt(*command, "--input", tmp_path / "x.npy").exit_code == 0
 
 
+@pytest.mark.parametrize("option", ["--csv", "--html"])
+def test_a_file_that_can_not_be_written(tmp_path: Path, option: str) -> None:
+    """Nothing is measured before that is known, and no device is asked."""
+    path = saved(identity_model(elements=4), tmp_path / "identity")
+    message = refused(1, "bench", path, "--device", NOBODY, option, tmp_path / "no" / "file")
+    assert "there is no such directory" in message
+
+
 def test_shapes_of_an_offline_model(restoring_daemon: DaemonProcess, tmp_path: Path) -> None:
     """They are those of the inputs that are made."""
     path = saved(convolution_model(), tmp_path / "conv")
@@ -125,14 +133,13 @@ def test_shapes_of_an_offline_model(restoring_daemon: DaemonProcess, tmp_path: P
 
 
 @pytest.mark.parametrize("data_type", [one for one in DataType if one is not DataType.UNKNOWN])
-def test_random_inputs(shared_daemon: DaemonProcess, data_type: DataType) -> None:
+def test_random_inputs(data_type: DataType) -> None:
     """Of any data type, the same for the same seed, and none that could be no index."""
     model = Model()
     x = model.input((1000,), data_type, name="x")
     model.specify_inputs_and_outputs([x], [model.apply(OperationType.RESHAPE, x, [1000])])
     model.finish()
-    with load(model, shared_daemon.address, cache=False) as session:
-        first, again, other = (gathered(session, (), {}, seed)["x"] for seed in (1, 1, 2))
+    first, again, other = (gathered(model.graph.input_specs, (), {}, seed)["x"] for seed in (1, 1, 2))
     np.testing.assert_array_equal(first, again)
     assert (first != other).any()
     assert len(np.unique(first)) > 1

@@ -76,8 +76,18 @@ def test_what_can_not_be_imported(path: Path) -> None:
     model.opset_import.append(helper.make_opsetid("far.away", 1))
     path.write_bytes(model.SerializeToString())
     message = refused(1, "inspect", path)
+    assert message.count("rows.onnx") == 1
     assert "strange0" in message
     assert "strange1" in message
+
+
+def test_shapes_without_which_it_can_not_be_imported(path: Path) -> None:
+    """It is imported with them only, and once."""
+    model = load_model(path)
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+    path.write_bytes(model.SerializeToString())
+    assert "its rank is not known; give its shape" in refused(1, "inspect", path)
+    assert told("inspect", path, "--shape", "x=4,3")["outputs"][0]["shape"] == [4, 2]
 
 
 def test_a_damaged_file(path: Path) -> None:

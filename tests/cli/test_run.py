@@ -1,14 +1,16 @@
 """`nnrt run`: from files to files."""
 
+import os
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from networks import convolution_model, identity_model
 
-from cli.command import nnrt, refused, saved, told
+from cli.command import NOBODY, nnrt, refused, saved, told
 from nnrt_client import DataType, Format, Model, OperationType, load
 
 IMAGES = np.random.default_rng(3).standard_normal((2, 8, 8, 1), np.float32)
@@ -124,11 +126,35 @@ def test_numbers_that_json_has_not(shared_daemon: DaemonProcess, tmp_path: Path)
         (["a=x.npz"], "an .npz file names its inputs itself"),
     ],
 )
-def test_wrong_use(shared_daemon: DaemonProcess, tmp_path: Path, inputs: list[str], message: str) -> None:
+def test_wrong_use(tmp_path: Path, inputs: list[str], message: str) -> None:
+    """It is told without asking any device."""
     path = saved(two_inputs(), tmp_path / "two.nnrt")
     np.save(tmp_path / "x.npy", np.ones(4, np.float32))
     given = [part for one in inputs for part in ("--input", one.replace("x.", f"{tmp_path}/x."))]
-    assert message in refused(2, "run", path, "--device", shared_daemon.address, *given)
+    assert message in refused(2, "run", path, "--device", NOBODY, *given)
+
+
+def test_how_it_is_compiled(shared_daemon: DaemonProcess, conv: Path, images: Path) -> None:
+    """As with `nnrt compile`; what a device does not offer is refused."""
+    command = ("run", conv, "--device", shared_daemon.address, "--input", images)
+    assert "does not have the capability performance_mode" in refused(1, *command, "--performance-mode", "extreme")
+    assert "--extension names x, x; give each once" in refused(2, *command, "--extension", "x=1", "--extension", "x=2")
+    assert nnrt(*command, "--float16").exit_code == 0
+
+
+def test_a_run_that_takes_too_long(start_daemon: StartDaemon, tmp_path: Path) -> None:
+    path = saved(identity_model(), tmp_path / "identity")
+    np.save(tmp_path / "x.npy", np.ones(1, np.float32))
+    command = ("run", path, "--device", start_daemon("--backend", "slow").address, "--input", tmp_path / "x.npy")
+    assert "the run took longer than" in refused(1, *command, "--run-timeout", "0.1")
+    assert "'nan' is no finite number" in refused(2, *command, "--run-timeout", "nan")
+
+
+def test_an_output_that_can_not_be_written(conv: Path, images: Path, tmp_path: Path) -> None:
+    """No device is asked before that is known."""
+    command = ("run", conv, "--device", NOBODY, "--input", images, "-o")
+    assert "there is no such directory" in refused(1, *command, tmp_path / "no" / "out")
+    assert "there is no such directory" in refused(1, *command, images)
 
 
 class Exit:
@@ -157,13 +183,23 @@ def test_arrays_are_never_unpickled(shared_daemon: DaemonProcess, conv: Path, tm
         b"text",
         b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (4000000000000,), }".ljust(128)
         + b"\n",
+        b"\x93NUMPY\x02\x00" + (9000).to_bytes(4, "little") + b"(" * 9000,
     ],
+    ids=["empty", "text", "enormous", "nested"],
 )
 def test_damaged_arrays(shared_daemon: DaemonProcess, conv: Path, tmp_path: Path, content: bytes) -> None:
     """A size that the file does not have is not believed."""
     (tmp_path / "x.npy").write_bytes(content)
     message = refused(1, "run", conv, "--device", shared_daemon.address, "--input", tmp_path / "x.npy")
     assert "it is no array file, or damaged" in message
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz", "png"])
+def test_files_that_never_end(shared_daemon: DaemonProcess, conv: Path, tmp_path: Path, suffix: str) -> None:
+    """Nobody writes into the pipe."""
+    os.mkfifo(tmp_path / f"x.{suffix}")
+    message = refused(1, "run", conv, "--device", shared_daemon.address, "--input", f"{tmp_path}/x.{suffix}")
+    assert message == f"Error: {tmp_path}/x.{suffix}: it is no regular file"
 
 
 def test_arrays_that_do_not_fit(shared_daemon: DaemonProcess, conv: Path, tmp_path: Path) -> None:
@@ -181,6 +217,7 @@ def test_arrays_that_do_not_fit(shared_daemon: DaemonProcess, conv: Path, tmp_pa
     ("shape", "data_type", "format", "mode"),
     [
         ((1, 2, 3, 3), DataType.UINT8, Format.NHWC, "RGB"),
+        ((1, 2, 3, 3), DataType.UINT8, Format.NCHW, "RGB"),
         ((1, 3, 2, 3), DataType.FLOAT32, Format.NCHW, "RGB"),
         ((2, 3, 1), DataType.FLOAT16, Format.NONE, "L"),
         ((2, 3), DataType.UINT8, Format.NONE, "L"),
@@ -194,12 +231,15 @@ def test_images(
     format: Format,
     mode: str,
 ) -> None:
-    """Two rows of three pixels, in the layout and the data type of the input; real numbers are 0..1."""
+    """Two rows of three pixels, in the layout and the data type of the input; real numbers are 0..1.
+
+    ONNX models with the channels last are imported as NCHW as well.
+    """
     images = pytest.importorskip("PIL.Image", reason="the extra nnrt[images] is not installed")
     pixels = np.arange(18, dtype=np.uint8).reshape(2, 3, 3) * 14
     expected = pixels if mode == "RGB" else pixels[:, :, 0]
     images.fromarray(expected).save(tmp_path / "image.png")
-    if format is Format.NCHW:
+    if shape == (1, 3, 2, 3):
         expected = expected.transpose(2, 0, 1)
     path = saved(image_model(shape, data_type, format), tmp_path / "image.nnrt")
     command = ("run", path, "--device", shared_daemon.address, "-o", tmp_path / "out")

@@ -86,3 +86,8 @@ def test_no_file(tmp_path: Path) -> None:
             open_model(path)
     with pytest.raises(InvalidPath, match="No such file"):
         open_model(tmp_path / "missing")
+
+
+def test_what_is_no_source() -> None:
+    with pytest.raises(InvalidParameter, match="the model is None; give a path, or the bytes of a file"):
+        open_model(None)  # type: ignore[arg-type]

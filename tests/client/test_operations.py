@@ -491,7 +491,7 @@ def refused(name: str, shapes: tuple[Any, ...], keywords: dict[str, Any], *value
             "FULL_CONNECTION: axis is 1 but use_axis is False; leave one of them out",
         ),
         ("FULL_CONNECTION", ((2, 3),), {}, "FULL_CONNECTION: it has 1 inputs; give 2 to 3 (x, weight, bias)"),
-        ("CONCAT", ((2, 3),), {}, "CONCAT: it has 1 inputs; give at least 2 (parts)"),
+        ("CONCAT", ((2, 3),), {}, "CONCAT: it has 1 inputs; give 2 to 200 (parts)"),
         (
             "SPLIT",
             ((6, 2),),

@@ -104,6 +104,10 @@ def test_numbers_become_what_the_model_takes(shared_daemon: DaemonProcess) -> No
             session.run({"y": [1]})
         with pytest.raises(InvalidParameter, match="2 inputs were given; the model takes 1"):
             session.run([[1], [2]])
+        with pytest.raises(InvalidParameter, match=r"inputs are one array, int16\[1\]; give a sequence of arrays"):
+            session.run(np.array([1], np.int16))  # type: ignore[arg-type]
+        with pytest.raises(InvalidParameter, match="inputs are None; give a sequence of arrays"):
+            session.submit(None)  # type: ignore[arg-type]
         with Tensor(session.device, TensorDesc(DataType.INT16, [2])) as tensor:
             np.frombuffer(tensor.data_buffer, np.int16)[:] = 7
             assert session.run([tensor])[name].tolist() == [7, 7]

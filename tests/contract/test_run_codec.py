@@ -27,9 +27,9 @@ def looks_at_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_codec, "VIEWED_BYTES", 4)
 
 
-def whole(incoming: Incoming) -> Message:
+def whole(incoming: Incoming) -> Any:
     """The message with what is beside it back in its places."""
-    message = type(incoming.message)()
+    message: Any = type(incoming.message)()
     message.CopyFrom(incoming.message)
     tensors = message.inputs if isinstance(message, RunRequest) else message.outputs
     for index, view in incoming._inline.items():

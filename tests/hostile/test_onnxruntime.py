@@ -4,6 +4,7 @@ Whatever is given, nothing but an error of NNRt may come of it: ONNX Runtime run
 """
 
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -14,14 +15,15 @@ from operators.tolerances import relative_error
 from test_every_operator import CHANGES, MAX_TENSOR_BYTES, STARTS, Case, declaration, forget_dimensions
 
 from nnrt_hdi.backend import Backend, Cancellation, ModelConfig, PreparedModel, load_backend
-from nnrt_hdi.enums import NodeType, ReduceMode
+from nnrt_hdi.enums import DataType, NodeType, ReduceMode
 from nnrt_hdi.errors import NnrtError
-from nnrt_hdi.graph import Graph
+from nnrt_hdi.graph import Graph, Node
 from nnrt_hdi.ops import OPERATORS
-from nnrt_hdi.tensor import TensorSpec
+from nnrt_hdi.tensor import UNKNOWN_DIM, TensorSpec
 
 CASES = 25
 LEAST_RUN = CASES // 6
+EMPTY_CASES = 5
 CONFIG = ModelConfig(max_tensor_bytes=MAX_TENSOR_BYTES)
 # Of sums in another order, and in a lower precision than those of the reference kernels.
 TOLERANCES = {2: 2.0**-8, 4: 1e-4, 8: 1e-10}
@@ -50,6 +52,48 @@ def test_agrees_with_the_reference(reference: Backend, onnxruntime: Backend, nod
         except Exception as error:
             raise AssertionError(f"seed {seed}: {case}") from error
     assert outcomes["agreed"] >= LEAST_RUN, outcomes
+
+
+@pytest.mark.parametrize("node_type", sorted(OPERATORS), ids=lambda node_type: node_type.name)
+def test_of_images_without_pixels(onnxruntime: Backend, node_type: NodeType) -> None:
+    """And of other tensors that turn out to have no elements: they are computed, for somebody asks for the shape."""
+    for seed in range(EMPTY_CASES):
+        rng = Random(f"empty {node_type.name} {seed}")  # noqa: S311
+        case = rng.choice(STARTS[node_type])()
+        empty_length(rng, case)
+        try:
+            graph = with_shapes(graph_of(case.node_type, case.operands, case.attrs, *declaration(rng, case)))
+            model = onnxruntime.prepare(graph, CONFIG, lambda _: None)
+            inputs = [array for array, constant in zip(case.arrays, case.is_constant, strict=True) if not constant]
+            shapes = model.run(inputs, Cancellation())
+        except NnrtError:
+            continue
+        assert [shape.shape for shape in shapes] == [spec.shape for spec in graph.output_specs]
+
+
+def empty_length(rng: Random, case: Case) -> None:
+    """No entries along one dimension of an input and others of the same length, most of which are not known before."""
+    places = [(at, axis) for at, spec in enumerate(case.specs) for axis in range(spec.rank) if not case.is_constant[at]]
+    if not places:
+        return
+    chosen = rng.choice(places)
+    old, everywhere = case.specs[chosen[0]].shape[chosen[1]], rng.random() < 0.6
+    for at, spec in enumerate(case.specs):
+        if not case.is_constant[at]:
+            lengths = [
+                0 if (at, axis) == chosen or (everywhere and dim == old) else dim for axis, dim in enumerate(spec.shape)
+            ]
+            case.fill(rng, at, lengths)
+            case.specs[at] = case.specs[at].with_shape([UNKNOWN_DIM if rng.random() < 0.8 else dim for dim in lengths])
+
+
+def with_shapes(graph: Graph) -> Graph:
+    """The graph with the shapes of its outputs in their place."""
+    count, outputs = len(graph.tensors), graph.outputs
+    shapes = tuple(TensorSpec(DataType.INT32, (graph.tensors[at].rank,)) for at in outputs)
+    made = tuple(range(count, count + len(outputs)))
+    nodes = tuple(Node(NodeType.SHAPE, (of,), (at,)) for of, at in zip(outputs, made, strict=True))
+    return replace(graph, tensors=(*graph.tensors, *shapes), nodes=(*graph.nodes, *nodes), outputs=made)
 
 
 def outcome(reference: Backend, onnxruntime: Backend, rng: Random, case: Case) -> str:

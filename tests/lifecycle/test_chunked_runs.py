@@ -1,6 +1,6 @@
 """Runs whose tensors are too large for a message: they give what small ones give, also when something goes wrong.
 
-A message of these daemons holds 64 KiB, so that little tensors are large.
+A message of these daemons holds 64 KiB, so that little tensors are large, and they don't share memory.
 """
 
 import threading
@@ -34,7 +34,7 @@ from nnrt_client import (
     UnavailableDevice,
 )
 
-MESSAGE = ("--message-bytes", "65536")
+MESSAGE = ("--message-bytes", "65536", "--no-shared-memory")
 # Elements of float32 that fill a message.
 FULL = 65536 // 4
 LARGE = 1 << 20
@@ -46,6 +46,13 @@ rng = np.random.default_rng(0)
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[DaemonProcess]:
     daemon = DaemonProcess(*MESSAGE)
+    yield daemon
+    daemon.kill()
+
+
+@pytest.fixture(scope="module", params=["reference", "onnxruntime"])
+def remote_daemon(request: pytest.FixtureRequest) -> Iterator[DaemonProcess]:
+    daemon = DaemonProcess("--backend", request.param, "--no-shared-memory")
     yield daemon
     daemon.kill()
 
@@ -79,13 +86,11 @@ def test_sizes_around_the_thresholds(identity: tuple[Device, Executor], tensor: 
 
 
 @pytest.mark.parametrize("count", [(1 << 15) - 1, 1 << 15, 1 << 18, (1 << 18) + 1, 5 << 18])
-def test_sizes_around_those_of_every_daemon(each_runtime: Runtime, count: int) -> None:
+def test_sizes_around_those_of_every_daemon(closing: ExitStack, remote_daemon: DaemonProcess, count: int) -> None:
     """Where messages are as long as they are by default."""
-    with Compilation(identity_model(), each_runtime.device()) as compilation:
-        compilation.build()
-        with Executor(compilation) as executor:
-            x = random(count)
-            np.testing.assert_array_equal(executor.run_sync([x])[0], x)
+    _, executor = compiled(closing, remote_daemon.address)
+    x = random(count)
+    np.testing.assert_array_equal(executor.run_sync([x])[0], x)
 
 
 @pytest.mark.parametrize("count", [FULL, 40_000])
@@ -114,8 +119,8 @@ def test_several_at_a_time(identity: tuple[Device, Executor]) -> None:
     """Each gets its own, though some are large and some small, on the same streams, with memory used again."""
     _, executor = identity
     arrays = [np.full(count, at, np.float32) for at, count in enumerate([10, 60_000, 60_000, 3, 90_000, 60_000] * 8)]
-    for x, run in [(x, executor.submit([x])) for x in arrays]:
-        np.testing.assert_array_equal(run.result(DEADLINE_S)[0], x)
+    for array, run in [(array, executor.submit([array])) for array in arrays]:
+        np.testing.assert_array_equal(run.result(DEADLINE_S)[0], array)
 
 
 def test_outputs_that_are_inputs(closing: ExitStack, start_daemon: StartDaemon) -> None:
@@ -127,8 +132,8 @@ def test_outputs_that_are_inputs(closing: ExitStack, start_daemon: StartDaemon) 
     model.finish()
     _, executor = compiled(closing, daemon.address, model)
     arrays = [np.full(60_000, at, np.float32) for at in range(30)]
-    for x, run in [(x, executor.submit([x])) for x in arrays]:
-        np.testing.assert_array_equal(run.result(DEADLINE_S)[0], x)
+    for array, run in [(array, executor.submit([array])) for array in arrays]:
+        np.testing.assert_array_equal(run.result(DEADLINE_S)[0], array)
 
 
 def test_a_result_too_large_for_its_tensor(identity: tuple[Device, Executor], tensor: MakeTensor) -> None:

@@ -58,6 +58,9 @@ _TRUTH = np.array([[True, False, True]])
 _BITS = _real(2, 3) > 0
 _QUANT = (np.float32(0.05), np.uint8(7))
 
+_GRU = _real(1, 9, 4), _real(1, 9, 3), _real(1, 18)
+_GRU_BOTH = _real(2, 9, 4), _real(2, 9, 3), _real(2, 18), None, _real(2, 3, 3)
+_RNN = _real(2, 3, 4), _real(2, 3, 3), _real(2, 6)
 _WEIGHTS = _real(1, 12, 4), _real(1, 12, 3), _real(1, 24)
 _MATRICES = _ints(2, 3, dtype="u1"), _ints(3, 2, dtype="u1")
 _IMAGES = _ints(1, 1, 4, 4, dtype="u1"), _ints(1, 1, 2, 2, dtype="u1")
@@ -111,6 +114,14 @@ SAMPLES = [
     _sample("Where", 16, _BITS, _real(2, 3), _real(3)),
     _sample("MatMul", 13, _X, _real(4, 5)),
     _sample("MatMul", 13, _real(4), _real(2, 4, 3)),
+    _sample("Einsum", 12, _X, equation="ijk -> kij"),
+    _sample("Einsum", 12, _real(2, 3, 4), equation="...i"),
+    _sample("Einsum", 12, _real(2, 3, 4, 5), _real(2, 6, 4, 5), equation="bihd,bjhd->bhij"),
+    _sample("Einsum", 12, _real(2, 3, 4, 5), _real(4, 5, 6), equation="bihd,hde->bie"),
+    _sample("Einsum", 12, _real(2, 3, 4), _real(3, 4, 5, 6), equation="...ij,ijkl->...kl"),
+    _sample("Einsum", 12, _real(3), _real(4), equation="i,j"),
+    _sample("Einsum", 12, _real(3, 4), _real(3, 5), equation="ij,ik->i"),
+    _sample("Einsum", 12, _real(2, 3), _real(3, 4), _real(4, 2), equation="ij,jk,ki->"),
     _sample("Gemm", 13, _real(3, 4), _real(4, 5), _real(5), constant=(1, 2)),
     _sample("Gemm", 13, _real(4, 3), _real(5, 4), _real(3, 5), transA=1, transB=1, alpha=0.5, beta=2.0),
     _sample(
@@ -189,6 +200,38 @@ SAMPLES = [
     _sample("Pad", 13, _X, _i64(0, 1, 1, 0, 1, 1)),
     _sample("Trilu", 14, _X, upper=0),
     _sample("Gather", 13, _X, _i64(0, -1), axis=1),
+    _sample("Einsum", 12, _real(2, 3, 4), _real(2, 4, 5), equation="bij,bjk->bik"),
+    _sample("Einsum", 12, _real(2, 3, 4), _real(4, 3), equation="hij,ji"),
+    _sample("Einsum", 12, _real(2, 3), _real(4), equation="i j, k -> k i j"),
+    _sample("Einsum", 12, _real(2, 1, 3, 4), _real(2, 5, 4, 6), equation="...ij,...jk->...ik"),
+    _sample("Einsum", 12, _real(2, 3, 4), _real(4, 2, 5), equation="abc,cae->be"),
+    _sample("Einsum", 12, _real(2, 3), _real(3, 4), _real(4, 2), equation="ij,jk,kl->il"),
+    _sample("Einsum", 12, _real(3, 3, 2), equation="iij->j"),
+    _sample("Einsum", 12, _real(3), _real(3), equation="i,i"),
+    _sample("GRU", 14, _real(5, 3, 4), *_GRU, constant=(1, 2, 3), outputs=2, hidden_size=3),
+    _sample(
+        "GRU",
+        14,
+        _real(5, 3, 4),
+        *_GRU_BOTH,
+        constant=(1, 2, 3),
+        outputs=2,
+        hidden_size=3,
+        direction="bidirectional",
+        linear_before_reset=1,
+    ),
+    _sample("RNN", 14, _real(5, 3, 4), *(part[:1] for part in _RNN), constant=(1, 2, 3), outputs=2, hidden_size=3),
+    _sample(
+        "RNN",
+        14,
+        _real(5, 3, 4),
+        *_RNN,
+        constant=(1, 2, 3),
+        outputs=2,
+        hidden_size=3,
+        direction="bidirectional",
+        activations=["Relu", "Sigmoid"],
+    ),
     _sample("GatherND", 13, _X, _i64(0, 2, 1, -1).reshape(2, 2)),
     _sample("GatherElements", 13, _X, _ints(2, 1, 4, low=-3, high=3), axis=1),
     _sample("ScatterND", 16, _X, _i64(0, 2, 1, -1).reshape(2, 2), _real(2, 4)),
@@ -219,6 +262,15 @@ SAMPLES = [
     _sample("DequantizeLinear", 13, _ints(2, 3, dtype="u1"), *_QUANT, constant=(1, 2)),
     _sample("MatMulInteger", 10, *_MATRICES, np.uint8(9), constant=(2,)),
     _sample("ConvInteger", 10, *_IMAGES, np.uint8(3), constant=(2,)),
+    _sample("ConvInteger", 10, *_IMAGES, np.uint8(3), constant=(1, 2)),
+    # Of so many channels that FLOAT32 does not hold the sums.
+    _sample(
+        "ConvInteger",
+        10,
+        _ints(1, 64, 4, 4, high=256, dtype="u1"),
+        _ints(2, 64, 3, 3, high=256, dtype="u1"),
+        constant=(1,),
+    ),
     _sample(
         "QLinearMatMul",
         10,
@@ -239,4 +291,31 @@ SAMPLES = [
         *_QUANT,
         constant=(1, 2, 3, 4, 5, 6, 7),
     ),
+]
+
+# Of inputs whose sizes only a run knows.
+OF_ANY_SIZE = [
+    _sample("Einsum", 12, _real(2, 3, 4, 5), _real(2, 3, 6, 5), equation="bhid,bhjd->bhij"),
+    _sample("GatherElements", 13, _X, _ints(2, 1, 4, low=-3, high=3), axis=1),
+    _sample("GatherElements", 13, _real(7), _ints(4, low=-3, high=3)),
+    _sample("ScatterElements", 16, _X, _ints(1, 3, 4, high=2), _real(1, 3, 4)),
+    _sample("ScatterElements", 16, _X, _ints(1, 3, 4, high=2), _real(1, 3, 4), reduction="add"),
+    _sample("ScatterND", 16, _X, _i64(0, 2, 1, -1).reshape(2, 2), _real(2, 4), constant=(1,)),
+    _sample("Resize", 13, _IMAGE, None, np.array([1, 1, 2, 2], "f4"), constant=(2,), mode="nearest"),
+    _sample(
+        "Resize",
+        13,
+        _IMAGE,
+        None,
+        np.array([1, 1, 3, 3], "f4"),
+        constant=(2,),
+        mode="nearest",
+        nearest_mode="floor",
+        coordinate_transformation_mode="asymmetric",
+    ),
+    _sample("Resize", 18, _IMAGE, None, None, _i64(9, 7), constant=(3,), mode="linear", axes=[2, 3]),
+    _sample("Trilu", 14, _X, _i64(-1), constant=(1,), upper=0),
+    _sample("Trilu", 14, _X),
+    _sample("LSTM", 14, _real(5, 3, 4), *_WEIGHTS, constant=(1, 2, 3), outputs=3, hidden_size=3),
+    _sample("TopK", 13, _X, _i64(2), constant=(1,), outputs=2),
 ]

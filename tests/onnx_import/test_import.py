@@ -51,7 +51,7 @@ def test_shapes_that_do_not_fit_are_refused(shapes: dict[str, tuple[int, ...]], 
 def test_one_error_lists_every_node_that_is_in_the_way() -> None:
     g = Graph()
     x = g.input("x", [2, 3])
-    a = g.op("Einsum", x, equation="ij->ji", name="first")
+    a = g.op("Det", x, name="first")
     b = g.op("MaxPool", g.input("volume", [1, 1, 4, 4, 4]), kernel_shape=[2, 2, 2], name="second")
     c = g.op("Relu", a)
     d = g.op("NonZero", c, name="behind the first")
@@ -60,17 +60,54 @@ def test_one_error_lists_every_node_that_is_in_the_way() -> None:
     lines = str(caught.value).split("\n")
     assert lines[0] == "the ONNX model: 3 parts of it can't be imported:"
     assert [line.split(":")[0].strip() for line in lines[1:]] == [
-        "Einsum node 'first'",
+        "Det node 'first'",
         "MaxPool node 'second'",
         "NonZero node 'behind the first'",
     ]
     assert "3 dimensions" in lines[2]
 
 
+def test_einsum_of_unknown_dimensions_is_a_matrix_product() -> None:
+    """Of one letter on each side, so that nothing has to be reshaped."""
+    g = Graph()
+    q, k = (g.input(name, ["batch", name, 2, 3]) for name in "qk")
+    model = imported(g, g.op("Einsum", q, k, equation="bihd,bjhd->bhij"))
+    assert model.operations == (OperationType.TRANSPOSE, OperationType.TRANSPOSE, OperationType.MATMUL)
+    rng = np.random.default_rng(5)
+    a, b = rng.normal(size=(2, 4, 2, 3)).astype("f4"), rng.normal(size=(2, 5, 2, 3)).astype("f4")
+    (y,) = run_imported(model, {"q": a, "k": b})
+    np.testing.assert_allclose(y, np.einsum("bihd,bjhd->bhij", a, b), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("equation", "message"),
+    [
+        ("ij,jk->ik", "has 2 terms, but there are 1 inputs"),
+        ("ijk->ij", r"'ijk' in its equation 'ijk->ij' is no 2 labels"),
+        ("i1->i", "'i1' in its equation 'i1->i' is no 2 labels"),
+        ("ij->ik", "has labels twice, or that no input has"),
+        ("ij->ii", "has labels twice, or that no input has"),
+        ("...ijk->...", "is no 2 labels"),
+    ],
+)
+def test_equations_that_say_nothing(equation: str, message: str) -> None:
+    g = Graph()
+    with pytest.raises(Unsupported, match=message):
+        imported(g, g.op("Einsum", g.input("x", [2, 3]), equation=equation))
+
+
+def test_recurrences_whose_steps_only_a_run_knows_are_refused() -> None:
+    g = Graph()
+    weights = (g.constant(np.ones((1, 9, size), "f4")) for size in (4, 3))
+    y, _ = g.op("GRU", g.input("x", ["steps", 2, 4]), *weights, outputs=2, hidden_size=3)
+    with pytest.raises(Unsupported, match=r"one by one, but x is float32\[\?, 2, 4\]; use a known number, at most 200"):
+        imported(g, y)
+
+
 def test_nodes_that_no_output_needs_are_not_in_the_way() -> None:
     g = Graph()
     x = g.input("x", [2, 3])
-    g.op("Einsum", x, equation="ij->ji")
+    g.op("Det", x)
     assert imported(g, g.op("Relu", x)).operations == (OperationType.RELU,)
 
 
@@ -95,6 +132,14 @@ def test_activations_are_fused_into_what_only_they_read(
     assert model.outputs[0].desc.name == clipped
     feeds = {"x": np.array([-9, -1, 2, 9], "f4")}
     np.testing.assert_array_equal(run_imported(model, feeds), run_onnxruntime(g.model(clipped), feeds))
+
+
+def test_bounds_may_stand_between_the_operation_and_its_activation() -> None:
+    """As exporters write them: constants are nodes, each right in front of its reader."""
+    g = Graph()
+    total = g.op("Add", g.input("x", [4]), g.constant(np.float32(3)))
+    low, high = (g.op("Constant", value_float=bound) for bound in (0.0, 6.0))
+    assert imported(g, g.op("Clip", total, low, high)).operations == (OperationType.ADD,)
 
 
 def test_what_others_read_is_not_fused() -> None:

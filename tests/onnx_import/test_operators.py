@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 from onnx_models import AnyArray, Graph, run_onnxruntime
-from samples import SAMPLES, Sample
+from samples import OF_ANY_SIZE, SAMPLES, Sample
 
 from nnrt_client import Compilation, Executor, OperationFailed, Runtime, from_onnx
 from nnrt_client.onnx_import import families  # noqa: F401  (they declare the operators)
@@ -20,7 +20,7 @@ _REFUSED = {
 }
 
 
-def graph_of(sample: Sample) -> tuple[onnx.ModelProto, dict[str, AnyArray]]:
+def graph_of(sample: Sample, *, are_sizes_known: bool = True) -> tuple[onnx.ModelProto, dict[str, AnyArray]]:
     """The model of a sample, which also has an input that it may not need, and what it is fed."""
     g = Graph(sample.opset)
     feeds: dict[str, AnyArray] = {"unused": np.ones(1, "f4")}
@@ -32,7 +32,8 @@ def graph_of(sample: Sample) -> tuple[onnx.ModelProto, dict[str, AnyArray]]:
         elif at in sample.constant:
             names.append(g.constant(value))
         else:
-            names.append(g.input(f"x{at}", np.shape(value), np.asarray(value).dtype))
+            shape = np.shape(value) if are_sizes_known else [None] * np.ndim(value)
+            names.append(g.input(f"x{at}", shape, np.asarray(value).dtype))
             feeds[f"x{at}"] = np.asarray(value)
     y = g.op(sample.op_type, *names, outputs=sample.outputs, **sample.attributes)
     used = g.op("Neg", "unused")
@@ -63,6 +64,19 @@ def test_operator_gives_what_onnx_runtime_gives(sample: Sample, each_runtime: Ru
         # A quantized result may be a step beside it, where a half is rounded the other way.
         step = 1 if sample.op_type.startswith("QLinear") else 0
         np.testing.assert_allclose(mine.astype("f8"), theirs.astype("f8"), rtol=1e-4, atol=1e-5 + step)
+
+
+@pytest.mark.parametrize("sample", OF_ANY_SIZE, ids=str)
+def test_sizes_that_only_a_run_knows(sample: Sample, each_runtime: Runtime) -> None:
+    proto, feeds = graph_of(sample, are_sizes_known=False)
+    model = from_onnx(proto.SerializeToString())
+    with Compilation(model, each_runtime.device()) as compilation:
+        compilation.build()
+        with Executor(compilation) as executor:
+            given = executor.run_sync([feeds[tensor.desc.name] for tensor in model.inputs])
+    for mine, theirs in zip(given, run_onnxruntime(proto, feeds), strict=True):
+        assert (mine.shape, mine.dtype) == (theirs.shape, theirs.dtype)
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
 
 
 def test_every_form_of_every_operator_has_a_sample() -> None:

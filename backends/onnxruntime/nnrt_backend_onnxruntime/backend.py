@@ -15,12 +15,13 @@ from nnrt_backend_onnxruntime.program import lower
 from nnrt_backend_onnxruntime.session import (
     PROVIDERS,
     Target,
+    load_libraries,
     open_session,
     present_providers,
     session_options,
     smallest_session,
 )
-from nnrt_backend_onnxruntime.single_node import Key, key_of, single_node
+from nnrt_backend_onnxruntime.single_node import key_of, single_node
 from nnrt_hdi.backend import Backend, BackendSkipped, Capabilities, DeviceInfo, ModelConfig, Support
 from nnrt_hdi.container import Part
 from nnrt_hdi.errors import InvalidParameter, NnrtError
@@ -41,8 +42,10 @@ class OnnxRuntimeBackend(Backend):
         """Raises InvalidParameter or BackendSkipped for a device that is not here."""
         _require_present(target)
         self._target = target
+        if target.is_cpu:
+            self.concurrent_runs = max(1, _processors() // target.threads)
         self._kernels = Kernels(target.providers())
-        self._answers: OrderedDict[Key, Support] = OrderedDict()
+        self._answers: OrderedDict[bytes, Support] = OrderedDict()
         self._deadlines = Deadlines()
         index = f"-{target.device_index}" if target.device_index else ""
         self._info = DeviceInfo(
@@ -50,7 +53,11 @@ class OnnxRuntimeBackend(Backend):
             vendor_name="nnrt",
             device_type=target.device_type,
             capabilities=Capabilities(
-                float16_precision=True, performance_mode=True, priority=True, dynamic_input=True, model_cache=True
+                float16_precision=True,
+                performance_mode=True,
+                priority=True,
+                dynamic_input=True,
+                model_cache=target.can_export,
             ),
             backend_name="onnxruntime",
             backend_version=f"{onnxruntime.__version__} ({', '.join(present_providers())})",
@@ -146,6 +153,7 @@ def _require_present(target: Target) -> None:
     target.require_device_index()
     if target.is_cpu:
         return
+    load_libraries(target)
     try:
         smallest_session(target)
     except NnrtError as error:

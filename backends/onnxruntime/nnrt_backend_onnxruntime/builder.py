@@ -25,8 +25,9 @@ from nnrt_backend_onnxruntime import orders
 from nnrt_backend_onnxruntime.kernels import IR_VERSION, OPSET, AnyDType, Kernels, widened
 from nnrt_hdi.tensor import UNKNOWN_DIM, Shape
 
-# Constants of up to this many bytes stand in the model itself, larger ones beside it.
-EMBEDDED_BYTES = 1024
+# Constants of up to this many bytes stand in the model itself, larger ones beside it. ONNX Runtime infers shapes before
+# it has these, and must know the sizes of as many parts as SPLIT may have.
+EMBEDDED_BYTES = 2048
 # Where a model says that they are: no file, for the session is given them.
 WEIGHTS = "weights"
 
@@ -111,6 +112,14 @@ class Onnx:
         if not op_type[:1].isupper():
             raise AttributeError(op_type)
         return partial(self._one, op_type)
+
+    def Max(self, a: Value, b: Given) -> Value:
+        """The larger ones. ONNX Runtime takes the lower half of INT64 for signed where the upper ones are equal."""
+        return self.Where(self.Less(a, b), b, a) if a.dtype == INT64 else self._one("Max", a, b)
+
+    def Min(self, a: Value, b: Given) -> Value:
+        """The lesser ones; as `Max`."""
+        return self.Where(self.Less(b, a), b, a) if a.dtype == INT64 else self._one("Min", a, b)
 
     def _one(self, op_type: str, *inputs: Given | None, **attrs: Any) -> Value:
         (value,) = self.several(op_type, 1, *inputs, **attrs)

@@ -23,7 +23,7 @@ from google.protobuf.message import DecodeError
 from onnx import helper
 
 from nnrt_backend_onnxruntime import processor
-from nnrt_backend_onnxruntime.builder import WEIGHTS, AnyArray
+from nnrt_backend_onnxruntime.builder import EMBEDDED_BYTES, WEIGHTS, AnyArray
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.kernels import names
 from nnrt_backend_onnxruntime.model import OnnxModel
@@ -35,13 +35,10 @@ from nnrt_hdi.errors import InvalidFile, NnrtError, OperationFailed
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.graph_file import packed_graph, unpacked_graph
 from nnrt_hdi.ops import infer_graph
-from nnrt_hdi.tensor import TensorSpec
+from nnrt_hdi.tensor import NUMPY_DTYPES, TensorSpec
 
 KIND = "onnxruntime model"
 MODEL_FILE = "model.onnx"
-
-# Constants of more bytes stand beside the exported model.
-LEAST_EXTERNAL_BYTES = 1024
 
 # ONNX's own operators, and those that ONNX Runtime's optimizations make of them. All others could do anything, such as
 # to load an engine from a file.
@@ -82,11 +79,13 @@ def restored(parts: Sequence[Part], config: ModelConfig, target: Target, deadlin
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     about = _about(parts, target)
     graph, input_count = _graph(about, parts[1].data)
-    optimized, constants = bytes(parts[2].data), parts[3].data
-    model = _checked_model(optimized, constants.nbytes)
+    constants = parts[3].data
+    model = _checked_model(bytes(parts[2].data), constants.nbytes)
     weights = dict(_weights(model, constants))
+    # What was checked, and nothing that another parser might see in the bytes.
+    model.DiscardUnknownFields()
     try:
-        session = open_session(optimized, weights, options, target, config.extensions)
+        session = open_session(model.SerializeToString(), weights, options, target, config.extensions)
     except OperationFailed as error:
         raise InvalidFile(f"ONNX Runtime does not take it: {error.message}") from error
     _require_interface(session, graph, input_count)
@@ -102,7 +101,7 @@ def _optimized(
         options.optimized_model_filepath = str(Path(folder, MODEL_FILE))
         options.add_session_config_entry("session.optimized_model_external_initializers_file_name", WEIGHTS)
         options.add_session_config_entry(
-            "session.optimized_model_external_initializers_min_size_in_bytes", str(LEAST_EXTERNAL_BYTES)
+            "session.optimized_model_external_initializers_min_size_in_bytes", str(EMBEDDED_BYTES)
         )
         open_session(lowered.model.SerializeToString(), lowered.weights, options, target, config.extensions)
         weights = Path(folder, WEIGHTS)
@@ -193,7 +192,10 @@ def _weights(model: onnx.ModelProto, data: memoryview) -> Iterator[tuple[str, An
         place = _place(tensor, len(data))
         if place is not None:
             dtype, count, offset = place
-            yield tensor.name, np.frombuffer(data, dtype, count, offset).reshape(tuple(tensor.dims))
+            try:
+                yield tensor.name, np.frombuffer(data, dtype, count, offset).reshape(tuple(tensor.dims))
+            except ValueError as error:
+                raise InvalidFile(f"its tensor {tensor.name!r} has no possible shape: {error}") from error
 
 
 def _place(tensor: onnx.TensorProto, weights_bytes: int) -> tuple[np.dtype[Any], int, int] | None:
@@ -208,8 +210,10 @@ def _place(tensor: onnx.TensorProto, weights_bytes: int) -> tuple[np.dtype[Any],
     try:
         dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
         offset, length = int(entries.get("offset", "0")), int(entries["length"])
-    except (KeyError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise InvalidFile(f"its tensor {tensor.name!r} doesn't say where its elements are") from error
+    if dtype not in NUMPY_DTYPES.values():
+        raise InvalidFile(f"its tensor {tensor.name!r} has the data type {tensor.data_type}, which NNRt doesn't have")
     count = math.prod(tensor.dims)
     if min((*tensor.dims, 0)) < 0 or length != count * dtype.itemsize:
         raise InvalidFile(f"its tensor {tensor.name!r} {list(tensor.dims)} has {length} bytes")

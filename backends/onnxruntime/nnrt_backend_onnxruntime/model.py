@@ -194,7 +194,7 @@ def skeleton(graph: Graph) -> Graph:
 def _translated(error: Exception) -> NnrtError:
     """The error of NNRt for one of ONNX Runtime, which has no classes for what matters."""
     text = str(error).replace("\n", " ").strip()
-    if any(sign in text for sign in ("Available memory of", "Failed to allocate", "bad_alloc", "CUDA out of memory")):
+    if any(sign in text for sign in ("Available memory of", "Failed to allocate", "bad_alloc", "out of memory")):
         return OutOfMemory(text)
     kind = type(error).__name__
     return InvalidParameter(text) if kind == "InvalidArgument" else OperationFailed(text)

@@ -2,8 +2,10 @@
 
 import logging
 import os
+import sys
 import threading
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -42,13 +44,19 @@ PROVIDERS = {
     "armnn": "ArmNNExecutionProvider",
 }
 _GPUS = frozenset({"cuda", "tensorrt", "nv_tensorrt_rtx", "rocm", "migraphx", "directml", "webgpu"})
+# What a provider leaves, ONNX Runtime may compute on these before it does on the CPU.
+_NEXT = {"tensorrt": "cuda"}
+# Providers that make programs of their own of a model, which ONNX Runtime can't write down.
+_COMPILING = frozenset(
+    {"tensorrt", "nv_tensorrt_rtx", "migraphx", "openvino", "dnnl", "coreml", "qnn", "cann", "vitisai", "xnnpack"}
+)
 # Providers with more than one device, which they call so.
 _DEVICE_OPTION = {
     **dict.fromkeys(("cuda", "tensorrt", "nv_tensorrt_rtx", "rocm", "migraphx", "directml", "cann"), "device_id"),
     "webgpu": "deviceId",
 }
 
-# What an extension "session.<name>" may say: that it is so, or not. Nothing that reads or writes files.
+# What an extension "session.<name>" may say: a number, mostly 0 or 1. Nothing that reads or writes files.
 SESSION_OPTIONS = frozenset(
     {
         "session.disable_prepacking",
@@ -64,7 +72,50 @@ SESSION_OPTIONS = frozenset(
     }
 )
 PROVIDER_PREFIX = "provider."
+# What an extension "provider.<name>" may say: how to compute. Providers have other options, which name files, load
+# libraries, choose a device or are addresses of memory and functions; those are not for whoever can reach the daemon.
+_ON_GPU = frozenset(
+    {
+        "arena_extend_strategy",
+        "cudnn_conv1d_pad_to_nc1d",
+        "cudnn_conv_algo_search",
+        "cudnn_conv_use_max_workspace",
+        "do_copy_in_default_stream",
+        "fuse_conv_bias",
+        "gpu_mem_limit",
+        "prefer_nhwc",
+        "use_tf32",
+    }
+)
+PROVIDER_OPTIONS = {
+    "cuda": _ON_GPU,
+    "rocm": _ON_GPU,
+    "tensorrt": frozenset(
+        {
+            "trt_auxiliary_streams",
+            "trt_bf16_enable",
+            "trt_builder_optimization_level",
+            "trt_context_memory_sharing_enable",
+            "trt_fp16_enable",
+            "trt_layer_norm_fp32_fallback",
+            "trt_max_partition_iterations",
+            "trt_max_workspace_size",
+            "trt_min_subgraph_size",
+            "trt_profile_max_shapes",
+            "trt_profile_min_shapes",
+            "trt_profile_opt_shapes",
+            "trt_sparsity_enable",
+        }
+    ),
+    "openvino": frozenset({"disable_dynamic_shapes", "model_priority", "num_streams", "precision"}),
+    "migraphx": frozenset({"migraphx_exhaustive_tune", "migraphx_fp16_enable"}),
+    "directml": frozenset({"disable_metacommands", "performance_preference"}),
+    "coreml": frozenset({"MLComputeUnits", "ModelFormat", "RequireStaticInputShapes", "SpecializationStrategy"}),
+    "qnn": frozenset({"enable_htp_fp16_precision", "htp_graph_finalization_optimization_mode", "htp_performance_mode"}),
+    "webgpu": frozenset({"preferredLayout"}),
+}
 _MOST_OPTION_BYTES = 256
+_MOST_DIGITS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +160,22 @@ class Target:
     def is_cpu(self) -> bool:
         return self.provider == "cpu"
 
+    @property
+    def can_export(self) -> bool:
+        """Whether ONNX Runtime can write down what it makes of a model."""
+        return self.provider not in _COMPILING
+
     def providers(self, extensions: Mapping[str, bytes] | None = None) -> Providers:
         """As ONNX Runtime takes them. It computes on the CPU what the provider leaves, as all of them need."""
-        options = _provider_options(self.provider, extensions or {})
-        if device_option := _DEVICE_OPTION.get(self.provider):
-            options[device_option] = str(self.device_index)
-        chosen = [(PROVIDERS[self.provider], options)]
-        return chosen if self.is_cpu else [*chosen, (PROVIDERS["cpu"], {})]
+        chosen = [(self.provider, _provider_options(self.provider, extensions or {}))]
+        if next_one := _NEXT.get(self.provider):
+            chosen.append((next_one, {}))
+        for name, options in chosen:
+            if device_option := _DEVICE_OPTION.get(name):
+                options[device_option] = str(self.device_index)
+        if not self.is_cpu:
+            chosen.append(("cpu", {}))
+        return [(PROVIDERS[name], options) for name, options in chosen]
 
     def require_device_index(self) -> None:
         """Refuse a device that the provider can't have."""
@@ -140,6 +200,8 @@ def session_options(target: Target, config: ModelConfig, entries: Mapping[str, s
         "session.intra_op.allow_spinning": str(int(mode.spins)),
         "session.inter_op.allow_spinning": str(int(mode.spins)),
         "session.use_env_allocators": "1",
+        # Else bytes that were checked as ONNX could be read as another format.
+        "session.load_model_format": "ONNX",
         **{name: value for name, value in _texts(config.extensions).items() if not name.startswith(PROVIDER_PREFIX)},
     }
     for name, value in entries.items():
@@ -175,11 +237,13 @@ def open_session(
 
 
 def _provider_options(provider: str, extensions: Mapping[str, bytes]) -> dict[str, str]:
-    """What extensions say to the provider, which refuses what it doesn't know; the CPU has no options."""
+    """What extensions say to the provider, if it is something that they may say."""
     texts = _texts(extensions)
     options = {name[len(PROVIDER_PREFIX) :]: value for name, value in texts.items() if name.startswith(PROVIDER_PREFIX)}
-    if options and provider == "cpu":
-        raise InvalidParameter(f"the provider cpu has no option {next(iter(options))!r}; it has none")
+    known = PROVIDER_OPTIONS.get(provider, frozenset())
+    if unknown := sorted(options.keys() - known):
+        has = ", ".join(sorted(known)) or "none"
+        raise InvalidParameter(f"the provider {provider} has no option {unknown[0]!r} for clients; it has {has}")
     return options
 
 
@@ -193,9 +257,16 @@ def _texts(extensions: Mapping[str, bytes]) -> dict[str, str]:
         if len(value) > _MOST_OPTION_BYTES or not value.isascii():
             raise InvalidParameter(f"extension {name!r} has {len(value)} bytes; use at most 256 of ASCII")
         texts[name] = value.decode()
-        if is_option and not texts[name].isdigit():
+        if is_option and not (texts[name].isdigit() and len(value) <= _MOST_DIGITS):
             raise InvalidParameter(f"extension {name!r} is {texts[name]!r}; use 1 or 0")
     return texts
+
+
+def load_libraries(target: Target) -> None:
+    """Load CUDA from where pip installs it; ONNX Runtime itself looks where the system has its libraries."""
+    if target.provider in ("cuda", "tensorrt"):
+        with redirect_stdout(sys.stderr):  # It prints what it doesn't find.
+            onnxruntime.preload_dlls()
 
 
 _arena_lock = threading.Lock()

@@ -1,21 +1,20 @@
 """A node of a graph as a graph of its own, to ask about it."""
 
-from nnrt_hdi.enums import DataType, Format, NodeType
-from nnrt_hdi.graph import AttrValue, Graph
-from nnrt_hdi.tensor import QuantParam, Shape
+import hashlib
+from typing import Any
 
-TensorKey = tuple[DataType, Shape, Format, tuple[QuantParam, ...], bytes]
-Key = tuple[NodeType, tuple[tuple[str, AttrValue], ...], tuple[TensorKey, ...], int]
+from nnrt_hdi.graph import Graph
 
 
-def key_of(graph: Graph, index: int) -> Key:
-    """What the answer about a node depends on."""
+def key_of(graph: Graph, index: int) -> bytes:
+    """A digest of what the answer about a node depends on, which may be long: a client says it."""
     node = graph.nodes[index]
-    tensors = tuple(_tensor_key(graph, at) for at in (*node.inputs, *node.outputs))
-    return node.type, tuple(sorted(node.attrs.items())), tensors, len(node.inputs)
+    tensors = [_tensor_key(graph, at) for at in (*node.inputs, *node.outputs)]
+    decides = node.type, sorted(node.attrs.items()), tensors, len(node.inputs)
+    return hashlib.sha256(repr(decides).encode(errors="surrogatepass")).digest()
 
 
-def _tensor_key(graph: Graph, at: int) -> TensorKey:
+def _tensor_key(graph: Graph, at: int) -> tuple[Any, ...]:
     spec, constant = graph.tensors[at], graph.constants.get(at)
     digest = constant.sha256 if constant and constant.shape_value is not None else b""
     return spec.data_type, spec.shape, spec.format, spec.quant, digest
@@ -26,9 +25,9 @@ def single_node(graph: Graph, index: int) -> Graph:
     node = graph.nodes[index]
     used = {at: number for number, at in enumerate(dict.fromkeys((*node.inputs, *node.outputs)))}
     constants = {
-        used[at]: constant
-        for at, constant in graph.constants.items()
-        if at in used and constant.shape_value is not None
+        number: constant
+        for at, number in used.items()
+        if (constant := graph.constants.get(at)) and constant.shape_value is not None
     }
     return Graph(
         tensors=tuple(graph.tensors[at] for at in used),

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from nnrt_backend_onnxruntime.builder import Onnx, Value
+from nnrt_backend_onnxruntime.builder import INT64, Onnx, Value
 from nnrt_backend_onnxruntime.lowering.lowering import Call, lowering, per_channel
 from nnrt_hdi.enums import ActivationType, NodeType
 
@@ -46,8 +46,10 @@ def fused(op: Onnx, x: Value, activation_type: ActivationType) -> Value:
 
 def clip(op: Onnx, x: Value, low: float | None, high: float | None) -> Value:
     """min(max(x, low), high); None for no bound."""
-    bounds = [None if bound is None else op.scalar(bound, x.dtype) for bound in (low, high)]
-    return op.Clip(x, *bounds)
+    if x.dtype != INT64:
+        return op.Clip(x, *(None if bound is None else op.scalar(bound, x.dtype) for bound in (low, high)))
+    x = x if low is None else op.Max(x, low)
+    return x if high is None else op.Min(x, high)
 
 
 def leaky_relu(op: Onnx, x: Value, slope: float) -> Value:

@@ -8,6 +8,7 @@ from typing import Any
 from nnrt_backend_onnxruntime.builder import FLOAT32, Onnx, Value
 from nnrt_backend_onnxruntime.lowering.activation import fused
 from nnrt_backend_onnxruntime.lowering.lowering import Call, as_given, channels_first, lowering
+from nnrt_backend_onnxruntime.lowering.reduction import extreme
 from nnrt_hdi.enums import NodeType, PadMode, RoundMode
 from nnrt_hdi.errors import Unsupported
 from nnrt_hdi.ops.convolution import ImageShape, Window, output_padding_pair, pooling_window
@@ -37,11 +38,14 @@ def conv2d_transpose(op: Onnx, call: Call, x: Value, weight: Value, bias: Value)
         if UNKNOWN_DIM in (kernel.batch, kernel.channels):
             raise Unsupported("the channels of weight in groups are known only when the model runs; fix them")
         size = kernel.batch // group, kernel.channels, kernel.height, kernel.width
-        taps = op.reshape(op.reshape(taps, [group, *size]).transposed([0, 2, 1, 3, 4]), [-1, size[0], *size[2:]])
+        taps = op.reshape(taps, [group, *size]).transposed([0, 2, 1, 3, 4])
+        taps = op.reshape(taps, [group * kernel.channels, size[0], *size[2:]])
     else:
         taps = taps.transposed([1, 0, 2, 3])
     window, extra = _window(call), output_padding_pair(call.attrs.output_paddings)
     ends = [_transposed_ends(window, axis, extra[axis]) for axis in range(2)]
+    if any(-end >= max(window.stride[axis], window.dilation[axis]) for axis, (_, end) in enumerate(ends)):
+        raise Unsupported("ONNX's ConvTranspose adds fewer rows and columns than the stride; reduce output_paddings")
     y = op.ConvTranspose(
         channels_first(x, call.inputs[0]),
         taps,
@@ -71,7 +75,7 @@ def max_pool(op: Onnx, call: Call, x: Value) -> Value:
     """Maximum of each window."""
     image = channels_first(x, call.inputs[0])
     if call.attrs.global_:
-        return _finished(op, call, op.ReduceMax(image, op.ints([2, 3]), keepdims=1))
+        return _finished(op, call, extreme(op, image, op.ints([2, 3]), 1, "ReduceMax"))
     return _finished(op, call, op.MaxPool(image, **_pool(call)))
 
 
@@ -81,24 +85,40 @@ def _window(call: Call) -> Window:
 
 
 def _pool(call: Call) -> dict[str, Any]:
-    """A pooling window in ONNX's attributes. Of a global one, the size of the image must be known."""
+    """A pooling window in ONNX's attributes."""
     a = call.attrs
     window = pooling_window(call.inputs[0], a.kernel_size, a.strides, a.pad, a.pad_mode, a.round_mode, a.global_)
-    assert window is not None
-    return {"kernel_shape": window.kernel, "strides": window.stride, **_pads(window, call.inputs[0])}
+    if window is None:
+        raise Unsupported(f"ONNX Runtime has no {call.inputs[0].data_type.name} kernel for windows of unknown size")
+    pads = _pads(window, call.inputs[0])
+    if "auto_pad" in pads and any(map(int.__lt__, window.kernel, window.stride)):  # It would pad by less than nothing.
+        raise Unsupported("with strides above the kernel size, SAME asks for an image whose height and width are known")
+    return {"kernel_shape": window.kernel, "strides": window.stride, **pads}
 
 
 def _pads(window: Window, spec: TensorSpec) -> dict[str, Any]:
-    """The padding; where the size of the image is not known, by the rule that makes it."""
+    """The padding; where it depends on the size of the image, which is not known, by the rule that makes it."""
     image = ImageShape.of(spec)
-    if UNKNOWN_DIM not in (image.height, image.width):
-        (top, bottom), (left, right) = window.padding(0, image.height), window.padding(1, image.width)
+    ends = [_ends(window, axis, size) for axis, size in enumerate((image.height, image.width))]
+    if None not in ends:
+        (top, bottom), (left, right) = (pair for pair in ends if pair is not None)
         return {"pads": [top, left, bottom, right]}
     if window.pad_mode is PadMode.SAME:
+        if window.dilation != (1, 1):
+            raise Unsupported("with a dilation and strides, SAME asks for an image whose height and width are known")
         return {"auto_pad": "SAME_UPPER"}
     top, bottom, left, right = window.pad_list
     is_rounded_up = window.round_mode is RoundMode.CEIL and window.pad_mode is PadMode.PAD
     return {"pads": [top, left, bottom, right], **({"ceil_mode": 1} if is_rounded_up else {})}
+
+
+def _ends(window: Window, axis: int, size: int) -> tuple[int, int] | None:
+    """What is put before and after an axis; None where that depends on a size that is not known."""
+    if size != UNKNOWN_DIM:
+        return window.padding(axis, size)
+    if window.pad_mode is PadMode.SAME and (window.extent[axis] == 1 or window.stride[axis] == 1):
+        return window.padding(axis, 1)
+    return None
 
 
 def _transposed_ends(window: Window, axis: int, extra: int) -> tuple[int, int]:

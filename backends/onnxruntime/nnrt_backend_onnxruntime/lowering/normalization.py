@@ -10,7 +10,7 @@ import numpy as np
 
 from nnrt_backend_onnxruntime.builder import FLOAT32, Onnx, Value
 from nnrt_backend_onnxruntime.lowering.activation import fused
-from nnrt_backend_onnxruntime.lowering.lowering import Call, as_given, channels_first, lowering, per_channel
+from nnrt_backend_onnxruntime.lowering.lowering import Call, as_given, channels_first, lowering, per_channel, product
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import Unsupported
 from nnrt_hdi.ops.normalization import instance_channel_axis
@@ -63,11 +63,18 @@ def instance_norm(op: Onnx, call: Call, x: Value, scale: Value, bias: Value) -> 
         raise Unsupported(
             "the number of channels is known only when the model runs; fix it, for it says where they are"
         )
-    if x.dtype == FLOAT32:
-        front = [0, channel, *(axis for axis in range(1, spec.rank) if axis != channel)]
-        y = op.InstanceNormalization(x.transposed(front), scale, bias, epsilon=call.attrs.epsilon)
-        return y.transposed([front.index(axis) for axis in range(spec.rank)])
     others = [axis for axis in range(1, spec.rank) if axis != channel]
+    if x.dtype == FLOAT32:
+        front = [0, channel, *others]
+        planes = x.transposed(front)
+        sizes = [op.size(planes, axis) for axis in range(spec.rank)]
+        may_be_empty = any(isinstance(size, Value) or not size for size in sizes[2:])
+        if may_be_empty:  # ONNX Runtime reads the first pixel of any image: this reshapes none without pixels.
+            area = product(sizes[2:])
+            planes = op.reshape(planes, [*sizes[:2], op.Max(area, 1) if isinstance(area, Value) else 1])
+        y = op.InstanceNormalization(planes, scale, bias, epsilon=call.attrs.epsilon)
+        y = op.reshape(y, sizes) if may_be_empty else y
+        return y.transposed([front.index(axis) for axis in range(spec.rank)])
     scale, bias = (op.unsqueeze(vector, range(1, spec.rank - channel)) for vector in (scale, bias))
     return standardized(op, x, others, call.attrs.epsilon) * scale + bias
 

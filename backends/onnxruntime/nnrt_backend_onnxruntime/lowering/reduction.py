@@ -14,6 +14,8 @@ from nnrt_hdi.enums import NodeType, ReduceMode
 from nnrt_hdi.ops.reduction import reduced_axes, reduction_factor
 from nnrt_hdi.tensor import UNKNOWN_DIM
 
+UINT32 = np.dtype(np.uint32)
+
 # Folds the dimensions in the last operand, keeping them with length 1 or not.
 Fold = Callable[[Onnx, Value, Value, int], Value]
 
@@ -53,13 +55,32 @@ def total(op: Onnx, x: Value, axes: Value, keep_dims: int) -> Value:
     """The sum. That of integers is a matrix product, for ONNX Runtime adds them in FLOAT64, where they don't wrap."""
     if x.dtype.kind == "f":
         return op.ReduceSum(x, axes, keepdims=keep_dims)
+    rows, kept = _rows(op, x, axes)
+    ones = op.Expand(op.scalar(1, x.dtype), op.reshape(_count(op, x, axes), [1]))
+    return _with_dims(op, replace(op.MatMul(rows, ones), rank=kept), axes, keep_dims)
+
+
+def extreme(op: Onnx, x: Value, axes: Value, keep_dims: int, op_type: str) -> Value:
+    """The largest or least element. INT64 is sorted for it: the reductions compare as `Onnx.Max` says."""
+    if x.dtype not in (INT64, UINT32):  # For which there is a kernel of INT64 only.
+        result: Value = getattr(op, op_type)(x, axes, keepdims=keep_dims)
+        return result
+    rows, kept = _rows(op, x, axes)
+    best, _ = op.several("TopK", 2, rows, op.ints([1]), axis=kept, largest=int(op_type == "ReduceMax"))
+    return _with_dims(op, op.squeeze(best, [kept]), axes, keep_dims)
+
+
+def _rows(op: Onnx, x: Value, axes: Value) -> tuple[Value, int]:
+    """x with what is folded together as its last dimension, and the number of those before it."""
     assert x.rank is not None and axes.data is not None
     folded_axes = axes.data.tolist()
     kept = [axis for axis in range(x.rank) if axis not in folded_axes]
-    rows = op.reshape(x.transposed([*kept, *folded_axes]), [*(op.size(x, axis) for axis in kept), -1])
-    ones = op.Expand(op.scalar(1, x.dtype), op.reshape(_count(op, x, axes), [1]))
-    y = replace(op.MatMul(rows, ones), rank=len(kept))
-    return op.unsqueeze(y, sorted(folded_axes)) if keep_dims else y
+    return op.reshape(x.transposed([*kept, *folded_axes]), [*(op.size(x, axis) for axis in kept), -1]), len(kept)
+
+
+def _with_dims(op: Onnx, y: Value, axes: Value, keep_dims: int) -> Value:
+    assert axes.data is not None
+    return op.unsqueeze(y, sorted(axes.data.tolist())) if keep_dims else y
 
 
 def _count(op: Onnx, x: Value, axes: Value) -> Value:
@@ -96,8 +117,8 @@ def truth(op: Onnx, x: Value, axes: Value, keep_dims: int) -> Value:
 
 FOLDS: dict[ReduceMode, Fold] = {
     ReduceMode.MEAN: mean,
-    ReduceMode.MAX: lambda op, x, axes, keep: op.ReduceMax(x, axes, keepdims=keep),
-    ReduceMode.MIN: lambda op, x, axes, keep: op.ReduceMin(x, axes, keepdims=keep),
+    ReduceMode.MAX: lambda op, x, axes, keep: extreme(op, x, axes, keep, "ReduceMax"),
+    ReduceMode.MIN: lambda op, x, axes, keep: extreme(op, x, axes, keep, "ReduceMin"),
     ReduceMode.PROD: lambda op, x, axes, keep: op.ReduceProd(x, axes, keepdims=keep),
     ReduceMode.SUM: total,
     ReduceMode.SUM_SQUARE: sum_of_squares,

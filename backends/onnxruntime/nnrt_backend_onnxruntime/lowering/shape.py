@@ -18,7 +18,9 @@ FAR = int(np.iinfo(np.int64).max)
 def reshape(op: Onnx, call: Call, x: Value, shape: Value) -> Value:
     """The elements of x, in their order, in another shape. 0 and -1 mean to ONNX what they mean to NNRt."""
     spec = call.outputs[0]
-    return op.Reshape(x, shape.cast(INT64)) if spec.is_dynamic else op.reshape(x, spec.shape)
+    if not spec.is_dynamic:
+        return op.reshape(x, spec.shape)
+    return op.Reshape(x, op.reshape(shape.cast(INT64), [spec.rank]))
 
 
 @lowering(NodeType.FLATTEN, moves=True)

@@ -1,0 +1,240 @@
+"""The side channel to a daemon on this host: short packets, and shared memory (side_channel.proto)."""
+
+import array
+import logging
+import queue
+import socket
+import sys
+import threading
+import weakref
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from nnrt_client.connection import Connection
+from nnrt_client.endpoint import Endpoint
+from nnrt_client.fork import LockOwner
+from nnrt_client.region import Region
+from nnrt_hdi import wire
+from nnrt_hdi.errors import ConnectionFailed, NnrtError, OutOfMemory
+from nnrt_hdi.limits import MAX_BUFFER_BYTES, SIDE_PACKET_BYTES
+from nnrt_hdi.tensor import Array, Shape
+from nnrt_hdi.v2 import side_channel_pb2
+
+_log = logging.getLogger(__name__)
+
+# Memory for arrays on their way comes in powers of two, from this one on.
+_LEAST_STAGED_BYTES = 1 << 16
+# What of it may lie idle.
+_MOST_IDLE_BYTES = 256 << 20
+# Results that stay in such memory, which makes it the application's as long as it keeps them; others are copied.
+_MOST_LENT = 32
+
+
+class SideConnection:
+    """One connection. One request at a time; `end` is for any thread."""
+
+    def __init__(self, connection: Connection) -> None:
+        """Raises ConnectionFailed where nobody listens, and what the daemon refuses with."""
+        self._place = f"side channel of the {connection.place}"
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            self._socket.settimeout(connection.settings.verdict_timeout_s)
+            self._socket.connect(b"\0" + connection.welcome.side_channel)
+            self.ask(side_channel_pb2.SideRequest(attach={"session_id": connection.welcome.session_id}))
+            self._socket.settimeout(None)
+        except BaseException as error:
+            self._socket.close()
+            if isinstance(error, OSError):
+                raise ConnectionFailed(f"it can't be reached: {error}", place=self._place) from error
+            raise
+
+    def send(self, request: Any, descriptors: Sequence[int] = ()) -> None:
+        """Raises OSError where the daemon is gone."""
+        data = request.SerializeToString()
+        if descriptors:
+            rights = array.array("i", descriptors)
+            self._socket.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+        else:
+            self._socket.send(data)
+
+    def receive(self) -> Any:
+        """The reply, None at the end of the connection. Raises OSError where it was reset."""
+        data = self._socket.recv(SIDE_PACKET_BYTES)
+        return self._decoded(data) if data else None
+
+    def ask(self, request: Any, descriptors: Sequence[int] = ()) -> Any:
+        """Send and receive. Raises what the daemon refuses with, ConnectionFailed at the end of the connection."""
+        try:
+            self.send(request, descriptors)
+            reply = self.receive()
+        except OSError as error:
+            raise ConnectionFailed(f"the connection broke: {error}", place=self._place) from error
+        if reply is None:
+            raise ConnectionFailed("the connection has ended", place=self._place)
+        if reply.HasField("error"):
+            raise wire.error_from_detail(reply.error)
+        return reply
+
+    def end(self) -> None:
+        """End the connection; who waits for a reply wakes up."""
+        with suppress(OSError):  # It has ended.
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _decoded(self, data: bytes) -> Any:
+        try:
+            return side_channel_pb2.SideReply.FromString(data)
+        except DecodeError as error:
+            raise ConnectionFailed(f"a reply can't be decoded: {error}", place=self._place) from error
+
+
+class SideChannel(LockOwner):
+    """What a session shares with a daemon on this host."""
+
+    def __init__(self, connection: Connection) -> None:
+        """Raises ConnectionFailed where the daemon is not here after all."""
+        self._connection = connection
+        self._buffers: weakref.WeakKeyDictionary[Region, int] = weakref.WeakKeyDictionary()
+        self._unused: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self._releaser: threading.Thread | None = None
+        self.staging = Staging()
+        self._control: SideConnection | None = None
+        super().__init__()
+        self._control = SideConnection(connection)
+        connection.on_death(self._close)
+
+    @classmethod
+    def of(cls, connection: Connection) -> "SideChannel | None":
+        """The side channel of a session, if it has one that can be reached from here."""
+        if not connection.settings.share_memory or not connection.welcome.side_channel or sys.platform != "linux":
+            return None
+        if not Endpoint(connection.address).is_local:
+            return None
+        try:
+            return cls(connection)
+        except NnrtError as error:  # Such as a container that has the address, but not the host's sockets.
+            _log.info("%s; tensors travel over gRPC", error)
+            return None
+
+    def make_locks(self) -> None:
+        self._lock = threading.Lock()
+
+    def opened(self) -> SideConnection:
+        """A further connection."""
+        return SideConnection(self._connection)
+
+    def buffer_of(self, region: Region) -> int:
+        """The session's buffer that is the memory of a region. Raises what the daemon refuses with."""
+        buffer_id = self._buffers.get(region)
+        if buffer_id is None:
+            buffer_id = self._shared(region)
+        return buffer_id
+
+    def _shared(self, region: Region) -> int:
+        with self._lock:
+            if (buffer_id := self._buffers.get(region)) is not None:  # Another thread was first.
+                return buffer_id
+            request = side_channel_pb2.SideRequest(share={"length": region.size_bytes})
+            buffer_id = int(self._asked(request, (region.fd,)).buffer_id)
+            self._buffers[region] = buffer_id
+        weakref.finalize(region, self._unused.put, buffer_id).atexit = False
+        if self._releaser is None:
+            self._releaser = threading.Thread(target=self._release, name="nnrt-release", daemon=True)
+            self._releaser.start()
+        return buffer_id
+
+    def _asked(self, request: Any, descriptors: Sequence[int] = ()) -> Any:
+        """Ask on the connection that is for this; on a new one where it ended with the session's line."""
+        if self._control is not None:
+            try:
+                return self._control.ask(request, descriptors)
+            except ConnectionFailed:
+                self._control.close()
+                self._control = None
+        self._connection.require_alive()
+        self._control = self.opened()
+        return self._control.ask(request, descriptors)
+
+    def _release(self) -> None:
+        """Let the daemon forget the buffers of regions that are gone. In a thread of its own: regions go anywhere."""
+        while (buffer_id := self._unused.get()) is not None:
+            request = side_channel_pb2.SideRequest(released_buffers=[buffer_id])
+            while not self._unused.empty():
+                if (buffer_id := self._unused.get()) is None:
+                    return
+                request.released_buffers.append(buffer_id)
+            try:
+                with self._lock:
+                    self._asked(request)
+            except NnrtError as error:
+                _log.debug("buffers may be held to the end of the session: %s", error)
+
+    def _close(self, reason: NnrtError) -> None:
+        self._unused.put(None)
+        with self._lock:
+            if self._control is not None:
+                self._control.close()
+                self._control = None
+
+
+class _Lent(np.ndarray[Any, Any]):
+    """Elements in staged memory. It is given back when the last array over it is gone."""
+
+
+class _Loan(weakref.ref[_Lent]):
+    """Watches over lent memory."""
+
+    region: Region
+
+
+class Staging:
+    """Shared memory that arrays pass through, used again and again."""
+
+    def __init__(self) -> None:
+        self._idle: defaultdict[int, deque[Region]] = defaultdict(deque)
+        self._idle_bytes = 0
+        # By their identities: a reference has the hash of what it refers to, and arrays have none.
+        self._loans: dict[int, _Loan] = {}
+
+    def take(self, size_bytes: int) -> Region:
+        """Memory of at least that size. Raises OutOfMemory."""
+        if size_bytes > MAX_BUFFER_BYTES:
+            raise OutOfMemory(f"{size_bytes} bytes are more than a buffer can have")
+        staged_bytes = max(1 << (size_bytes - 1).bit_length(), _LEAST_STAGED_BYTES)
+        try:
+            region = self._idle[staged_bytes].pop()
+        except IndexError:
+            return Region.allocate(staged_bytes)
+        self._idle_bytes -= staged_bytes
+        return region
+
+    def give_back(self, region: Region) -> None:
+        """The memory has no user any more, here or in the daemon."""
+        if self._idle_bytes + region.size_bytes <= _MOST_IDLE_BYTES:
+            self._idle_bytes += region.size_bytes
+            self._idle[region.size_bytes].append(region)
+
+    def result(self, region: Region, dtype: np.dtype[np.generic], shape: Shape) -> Array:
+        """The first elements of the memory, read-only; it is given back when nobody has them any more."""
+        if len(self._loans) >= _MOST_LENT:
+            copy: Array = region.array(dtype, shape).copy()
+            self.give_back(region)
+            copy.flags.writeable = False
+            return copy
+        lent = _Lent(shape, dtype, region.view)
+        lent.flags.writeable = False
+        loan = _Loan(lent, self._returned)
+        loan.region = region
+        self._loans[id(loan)] = loan
+        plain: Array = lent.view(np.ndarray)
+        return plain
+
+    def _returned(self, loan: "weakref.ref[_Lent]") -> None:
+        self.give_back(self._loans.pop(id(loan)).region)

@@ -1,0 +1,277 @@
+"""The side channel: runs and shared memory for clients on this host (protos/nnrt_hdi/v2/side_channel.proto)."""
+
+import array
+import logging
+import os
+import secrets
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from nnrt_device_service.device import Device
+from nnrt_device_service.interceptor import as_nnrt_error
+from nnrt_device_service.run_requests import Answer, RunRequests, Said
+from nnrt_device_service.runs import Run
+from nnrt_device_service.session import Peer, Session
+from nnrt_device_service.settings import Settings
+from nnrt_hdi import wire
+from nnrt_hdi.backend import Cancellation
+from nnrt_hdi.errors import InvalidParameter, OperationForbidden, OutOfMemory
+from nnrt_hdi.limits import SIDE_PACKET_BYTES
+from nnrt_hdi.v2 import prepared_model_pb2, side_channel_pb2
+
+_log = logging.getLogger(__name__)
+
+IS_POSSIBLE = sys.platform == "linux"
+
+_DESCRIPTOR_BYTES = array.array("i").itemsize
+# Exactly one descriptor fits. The kernel closes any others that come with it.
+_ANCILLARY_BYTES = socket.CMSG_LEN(_DESCRIPTOR_BYTES) if IS_POSSIBLE else 0
+_CREDENTIALS = struct.Struct("3i")
+# What a connection gets to say whose it is.
+_ATTACH_S = 2.0
+# Connections that have not yet said so.
+_STRANGERS = 64
+# Outputs that a packet has room for, besides what describes them.
+_INLINE_BYTES = SIDE_PACKET_BYTES - 16 * 1024
+# Between attempts to accept when the process has no descriptor left.
+_PAUSE_S = 0.1
+
+
+class SideChannel:
+    """Listens for clients on this host, and serves each connection in a thread of its own."""
+
+    def __init__(self, device: Device, settings: Settings) -> None:
+        """Raises OSError where the host has no such sockets."""
+        self._device = device
+        self._requests = RunRequests(device, settings.message_bytes)
+        self._stopped = threading.Event()
+        self._strangers = threading.Semaphore(_STRANGERS)
+        self.name = b"nnrt-" + secrets.token_hex(16).encode()
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.bind(b"\0" + self.name)
+
+    def start(self) -> None:
+        self._listener.listen()
+        threading.Thread(target=self._accept, name="side-channel", daemon=True).start()
+
+    def stop(self) -> None:
+        """Take no more connections. Those that there are end with their sessions."""
+        self._stopped.set()
+        with suppress(OSError):  # It was not started.
+            self._listener.shutdown(socket.SHUT_RDWR)  # Closing it would not wake the thread that waits.
+
+    def _accept(self) -> None:
+        with self._listener:
+            while not self._stopped.is_set():
+                try:
+                    connection, _ = self._listener.accept()
+                except OSError as error:
+                    if not self._stopped.wait(_PAUSE_S):
+                        _log.warning("the side channel takes no connection: %s", error.strerror)
+                    continue
+                if not self._strangers.acquire(blocking=False):
+                    connection.close()
+                    continue
+                threading.Thread(target=self._serve, args=(connection,), name="side", daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection:
+            packets = _Packets(connection)
+            try:
+                try:
+                    session = self._attached(packets)
+                finally:
+                    self._strangers.release()
+                if session is not None:
+                    with session.side_connection(packets.end):
+                        packets.send(side_channel_pb2.SideReply(done=True))
+                        _Conversation(self._device, self._requests, session, packets).hold()
+            except OSError:
+                pass  # The client is gone.
+            except Exception as error:
+                packets.refuse(error)
+
+    def _attached(self, packets: "_Packets") -> Session | None:
+        """The session that a new connection says it belongs to; None if it says nothing."""
+        received = packets.receive(_ATTACH_S)
+        if received is None:
+            return None
+        request, _ = received
+        if request.WhichOneof("request") != "attach":
+            raise InvalidParameter("the first request on the side channel must be Attach")
+        session = self._device.sessions.of(request.attach.session_id)
+        session.attach(packets.peer)
+        return session
+
+
+class _Packets:
+    """A connection as requests and replies."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        pid, user_id, _ = _CREDENTIALS.unpack(credentials)
+        self.peer = Peer(pid, user_id)
+
+    def receive(self, timeout_s: float | None = None) -> tuple[Any, int | None] | None:
+        """The next request and the descriptor with it, which is the caller's to close; None at the end.
+
+        Raises InvalidParameter for what is no request, OSError where the client is gone or too slow.
+        """
+        self._connection.settimeout(timeout_s)
+        data, ancillary, flags, _ = self._connection.recvmsg(
+            SIDE_PACKET_BYTES, _ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC
+        )
+        fd = array.array("i", ancillary[0][2][:_DESCRIPTOR_BYTES])[0] if ancillary else None
+        try:
+            if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+                raise InvalidParameter(
+                    f"a packet has over {SIDE_PACKET_BYTES} bytes or more than one descriptor; send less"
+                )
+            if not data:
+                return None
+            request = side_channel_pb2.SideRequest.FromString(data)
+        except DecodeError as error:
+            _close(fd)
+            raise InvalidParameter(f"the packet can't be decoded: {error}") from error
+        except BaseException:
+            _close(fd)
+            raise
+        return request, fd
+
+    def send(self, reply: Any, descriptors: Sequence[int] = ()) -> None:
+        """Raises OSError where the client is gone."""
+        data = reply.SerializeToString()
+        if descriptors:
+            rights = array.array("i", descriptors)
+            self._connection.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+        else:
+            self._connection.send(data)
+
+    def refuse(self, error: Exception) -> None:
+        """Say why the connection ends, if anybody listens."""
+        with suppress(OSError):
+            self.send(side_channel_pb2.SideReply(error=_detail(error)))
+
+    def end(self) -> None:
+        """End the connection, from any thread."""
+        with suppress(OSError):  # It has ended.
+            self._connection.shutdown(socket.SHUT_RDWR)
+
+
+class _Conversation:
+    """What a session's client asks on one connection."""
+
+    def __init__(self, device: Device, requests: RunRequests, session: Session, packets: _Packets) -> None:
+        self._device = device
+        self._requests = requests
+        self._session = session
+        self._packets = packets
+        # The latest run: known until the next request, which says that its reply has come.
+        self._run: Run | None = None
+
+    def hold(self) -> None:
+        """Answer requests to the end of the connection."""
+        try:
+            while received := self._packets.receive():
+                request, fd = received
+                try:
+                    self._answer(request, fd)
+                finally:
+                    _close(fd)
+        finally:
+            if self._run is not None:
+                self._session.runs.keep(self._run)
+
+    def _answer(self, request: Any, fd: int | None) -> None:
+        if self._run is not None:
+            self._session.runs.forget(self._run)
+            self._run = None
+        for buffer_id in request.released_buffers:
+            self._session.buffers.release(buffer_id)
+        if request.HasField("run"):
+            self._answer_run(request.run)
+            return
+        reply, descriptors = side_channel_pb2.SideReply(), []
+        try:
+            match request.WhichOneof("request"):
+                case "share":
+                    if fd is None:
+                        raise InvalidParameter("no descriptor came with it; send one", place="ShareBuffer")
+                    reply.buffer_id = self._session.buffers.adopt(fd, request.share.length)
+                case "map":
+                    mapped, reply.length = self._session.buffers.descriptor(request.map.buffer_id)
+                    descriptors.append(mapped)
+                case "attach":
+                    raise OperationForbidden("the connection is attached already")
+                case _:
+                    if not request.released_buffers:
+                        raise InvalidParameter("the packet has no request that is known; send one")
+                    reply.done = True
+        except Exception as error:
+            reply = side_channel_pb2.SideReply(error=_detail(error))
+        try:
+            self._packets.send(reply, descriptors)
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def _answer_run(self, request: Any) -> None:
+        side_reply = side_channel_pb2.SideReply()
+        reply, runs = side_reply.run, self._session.runs
+        timeout_ms = request.timeout_ms
+        cancellation = Cancellation(time.monotonic() + timeout_ms / 1000 if timeout_ms else None)
+        gate = self._device.gate
+        try:
+            if not request.run_id:
+                raise InvalidParameter("a run on the side channel needs a run_id")
+            run = self._run = runs.begin(request.run_id, cancellation)
+            gate.enter()
+        except Exception as error:
+            reply.error.CopyFrom(_detail(error))
+            self._packets.send(side_reply)
+            return
+        try:
+            try:
+                answer = self._requests.answer(self._session, request, cancellation)
+                if answer.size_bytes > _INLINE_BYTES:
+                    side_reply = self._kept(run, answer, request.takes_chunks)
+                else:
+                    answer.fill(reply)
+            except Exception as error:
+                reply.error.CopyFrom(_detail(error))
+            if self._run is run:
+                runs.finish(run, Said(reply))
+            self._packets.send(side_reply)
+        finally:
+            gate.leave()
+
+    def _kept(self, run: Run, answer: Answer, in_chunks: bool) -> Any:
+        """Keep a reply that is too long for AwaitRun to fetch; what is said instead. Raises OutOfMemory."""
+        answer.fit(in_chunks=in_chunks)
+        self._session.runs.finish(run, answer)
+        self._session.runs.keep(run)
+        self._run = None
+        if run.held_bytes is None:
+            raise OutOfMemory(
+                f"the outputs have {answer.size_bytes} bytes, which the session has no room to keep; have them"
+                " written to a buffer"
+            )
+        return side_channel_pb2.SideReply(run=prepared_model_pb2.RunReply(kept=True))
+
+
+def _detail(error: Exception) -> Any:
+    return wire.error_detail(as_nnrt_error(error, "the side channel"))
+
+
+def _close(fd: int | None) -> None:
+    if fd is not None:
+        os.close(fd)
