@@ -67,6 +67,11 @@ class PendingRun:
         if self.owner is not None:
             self.owner.abandon(self, error)
 
+    def end_when_cancelled(self) -> None:
+        """Abandon it when its future is cancelled, which is about to be somebody else's."""
+        # Not the run itself: in a cycle of run and future, results would stay in memory until they are looked for.
+        self.future.add_done_callback(partial(_abandon_cancelled, weakref.ref(self)))
+
     def results(self, reply: Any) -> list[Elements]:
         """The outputs in a RunReply. Raises the error that it carries instead."""
         return self.call.signature.results(reply)
@@ -106,6 +111,12 @@ class PendingRun:
     def _is_ours_to_end(self) -> bool:
         """Whether it has not ended yet, by itself or by its future's `cancel`."""
         return self._once.acquire(blocking=False) and self.future.set_running_or_notify_cancel()
+
+
+def _abandon_cancelled(reference: "weakref.ref[PendingRun]", future: "Future[Any]") -> None:
+    run = reference()
+    if run is not None and future.cancelled():
+        run.abandon(OperationFailed("the run was cancelled"))
 
 
 class RunStreams(LockOwner):
@@ -159,8 +170,6 @@ class RunStreams(LockOwner):
                 raise self._death.copy()
             self._place(run)
             self._watch_until(run.deadline)
-        # Not the run itself: in a cycle of run and future, results would stay in memory until they are looked for.
-        run.future.add_done_callback(partial(self._abandon_cancelled, weakref.ref(run)))
 
     def abandon(self, run: PendingRun, error: NnrtError) -> None:
         """End a run now, wherever it is. The daemon stops it too, and a late result goes nowhere."""
@@ -174,11 +183,6 @@ class RunStreams(LockOwner):
                 stream.cancel()
                 self._cancel(run.id)
         run.fail(error)
-
-    def _abandon_cancelled(self, reference: "weakref.ref[PendingRun]", future: "Future[Any]") -> None:
-        run = reference()
-        if run is not None and future.cancelled():
-            self.abandon(run, OperationFailed("the run was cancelled"))
 
     def finished(self, stream: "RunStream") -> PendingRun | None:
         """The stream's run has its reply: which run that was, while the stream goes on with the next one."""

@@ -45,6 +45,10 @@ class Signature:
         self._ranges: list[DimRange] | None = None
         self._has_ranges = True
         self._expected_bytes = [0 if spec.is_dynamic else spec.byte_size for spec in outputs]
+        # What all RunRequests have in common: all but the data, and the dimensions that vary.
+        self.prototype = prepared_model_pb2.RunRequest(
+            model_id=model_id, inputs=[wire.io_described_message(spec) for spec in inputs]
+        )
 
     def require_here(self, buffer: Buffer, place: str) -> None:
         """Raise UnavailableDevice for a buffer that is gone with its daemon, InvalidParameter for one of another."""

@@ -125,7 +125,8 @@ class _Packets:
 
         Raises InvalidParameter for what is no request, OSError where the client is gone or too slow.
         """
-        self._connection.settimeout(timeout_s)
+        if timeout_s != self._connection.gettimeout():
+            self._connection.settimeout(timeout_s)
         data, ancillary, flags, _ = self._connection.recvmsg(
             SIDE_PACKET_BYTES, _ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC
         )

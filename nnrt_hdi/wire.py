@@ -166,6 +166,16 @@ def io_tensor_message(spec: TensorSpec, array: Array) -> "model_pb2.IOTensor":
     return model_pb2.IOTensor(**io_tensor_fields(spec, array))
 
 
+def io_described_message(spec: TensorSpec) -> "model_pb2.IOTensor":
+    """The tensor without its data, and without its dimensions where some vary."""
+    return model_pb2.IOTensor(
+        name=spec.name,
+        data_type=number(spec.data_type),
+        dimensions=() if spec.is_dynamic else spec.shape,
+        format=_format_number(spec),
+    )
+
+
 def io_region_fields(
     spec: TensorSpec, shape: Shape, size_bytes: int, region: "model_pb2.BufferRegion"
 ) -> dict[str, Any]:
