@@ -113,17 +113,17 @@ class Parcel:
     def results(self, reply: Any) -> list[Elements]:
         """The outputs in the reply. Raises the error that it carries instead, InvalidParameter for one that makes no
         sense."""
-        staging = self._channel.staging
+        staging, signature = self._channel.staging, self._call.signature
         for region in self._staged:
             staging.give_back(region)
         if reply.HasField("error"):
             for target in self._targets:
                 self._give_back(target)
             raise wire.error_from_detail(reply.error)
-        signature = self._call.signature
-        signature.require_result_count(len(reply.outputs))
+        outputs = reply.outputs
+        signature.require_result_count(len(outputs))
         results: list[Elements] = []
-        for at, (output, target) in enumerate(zip(reply.outputs, self._targets, strict=True)):
+        for at, (output, target) in enumerate(zip(outputs, self._targets, strict=True)):
             spec = signature.result_spec(at, output)
             if spec is not signature.outputs[at]:
                 signature.expect(at, spec.byte_size)

@@ -68,7 +68,10 @@ class Signature:
 
     def in_order(self, inputs: Inputs) -> list[Any]:
         """As many inputs as the model takes, in its order. Raises InvalidParameter."""
-        given = self._by_name(inputs) if isinstance(inputs, Mapping) else listed(inputs)
+        if type(inputs) is list:  # Looking for what else it may be takes time.
+            given = inputs
+        else:
+            given = self._by_name(inputs) if isinstance(inputs, Mapping) else listed(inputs)
         if len(given) != len(self.inputs):
             raise InvalidParameter(f"{len(given)} inputs were given; the model takes {len(self.inputs)}")
         return given
@@ -122,8 +125,7 @@ class Signature:
     def result_spec(self, index: int, output: Any) -> TensorSpec:
         """What an output in a reply is said to be. Raises InvalidParameter where that makes no sense."""
         declared = self.outputs[index]
-        is_as_declared = output.data_type == declared.data_type and tuple(output.dimensions) == declared.shape
-        return declared if is_as_declared and not declared.is_dynamic else wire.io_spec(output)
+        return declared if wire.says(output, declared) else wire.io_spec(output)
 
     def require_result_count(self, count: int) -> None:
         """Raise unless a reply has as many outputs as the model gives: UnavailableDevice where it has none."""
