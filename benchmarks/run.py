@@ -14,6 +14,7 @@ import kernels
 import onnx_networks
 import resident
 import small_run
+import transfers
 from report import machine
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
@@ -28,6 +29,7 @@ def main() -> None:
         *caches.measure(),
         *kernels.measure(),
         *onnx_networks.measure(),
+        *transfers.measure(),
     ]
     for report in reports:
         report.show()

@@ -48,7 +48,8 @@ class Executor(LockOwner):
 
     Inputs are arrays or Tensors in the model's order, or by the names of its inputs; they must have exactly the model's
     data types. Outputs are read-only arrays: copy one to change it. Or they are written into Tensors given for them,
-    unless the run fails; those must be big enough, which only the run may tell. Runs are independent of each other and
+    unless the run fails (only if the daemon goes while large ones come, part of them may have been written); those must
+    be big enough, which only the run may tell. Runs are independent of each other and
     may overlap, so each needs outputs of its own. An executor whose daemon died stays dead: build again.
     """
 
@@ -141,9 +142,8 @@ class Executor(LockOwner):
         """Run and wait for the outputs: those given, or new arrays.
 
         Raises InvalidParameter for inputs and outputs that don't fit, NullPointer for a missing one, OperationFailed
-        for a Tensor smaller than its desc says, OutOfMemory for inputs that are larger than one message (64 MiB, unless
-        the daemon was given another --message-bytes), TimedOut, UnavailableDevice if the daemon dies, and whatever the
-        device refuses with. Without a timeout a run may take as long as it likes; a dead daemon ends it all the same.
+        for a Tensor smaller than its desc says, TimedOut, UnavailableDevice if the daemon dies, and whatever the device
+        refuses with. Without a timeout a run may take as long as it likes; a dead daemon ends it all the same.
         """
         run = self._submit(inputs, outputs, timeout_ms, is_callers=True)
         future = run.future
@@ -170,7 +170,7 @@ class Executor(LockOwner):
     ) -> "Future[Any]":
         """Start a run; its outputs are the result of the future, errors as for `run_sync` its exception.
 
-        Raises at once what is known before anything is sent: OutOfMemory for inputs larger than one message, too.
+        Raises at once what is known before anything is sent.
         asyncio awaits it through `asyncio.wrap_future`. Callbacks added to the future must return at once: they run on
         the thread that reads replies.
         """
@@ -195,8 +195,8 @@ class Executor(LockOwner):
         """Start a run that ends in exactly one callback, on a thread of the runtime.
 
         Its tensors live until the callback has returned, even if they are closed before. Raises what `run_sync` raises
-        before anything is sent, OutOfMemory for inputs larger than one message, too; InvalidParameter for a timeout of
-        0 or less, or without user_data; OperationForbidden while no on_run_done is set.
+        before anything is sent, InvalidParameter for a timeout of 0 or less, or without user_data; OperationForbidden
+        while no on_run_done is set.
         """
         call, tensors = self._arranged(inputs, outputs)
         done, died = self._on_run_done, self._on_service_died
@@ -262,7 +262,8 @@ class Executor(LockOwner):
             return RunCall(signature, signature.fitting(given)), None
         tensors = RunTensors(signature, given, outputs)
         with _released_on_error(tensors):
-            return RunCall(signature, signature.fitting(tensors.inputs), tensors.sources, tensors.targets), tensors
+            arrays, require_fit = signature.fitting(tensors.inputs), partial(self._require_fit, tensors)
+            return RunCall(signature, arrays, tensors.sources, tensors.targets, require_fit), tensors
 
     def _start(
         self, call: RunCall, tensors: RunTensors | None, timeout_ms: int | None, is_callers: bool = False
@@ -289,10 +290,15 @@ class Executor(LockOwner):
         if tensors is None or tensors.outputs is None:
             self._output_shapes = [array.shape for array in results]
             return results
-        tensors.require_types(results)
-        self._output_shapes = [array.shape for array in results]
+        self._require_fit(tensors, results)
         tensors.write(results)
         return tensors.outputs
+
+    def _require_fit(self, tensors: RunTensors, results: Sequence[NDArray[Any]]) -> None:
+        """Raise OperationFailed or InvalidParameter for results that can't be written into the tensors."""
+        tensors.require_types(results)
+        self._output_shapes = [array.shape for array in results]
+        tensors.require_room(results)
 
     def _settle(self) -> None:
         """Wait until all callbacks have been made.

@@ -10,6 +10,7 @@ import grpc
 
 from nnrt_client.settings import Settings
 from nnrt_hdi import PROTOCOL_MINOR, __version__
+from nnrt_hdi.run_codec import REPLY_READERS, serialized
 from nnrt_hdi.v2 import session_pb2, session_pb2_grpc
 from nnrt_hdi.wire import SESSION_METADATA
 
@@ -97,6 +98,8 @@ class Method:
         self._channel = channel
         self._arity = arity
         self._options = options
+        if read := REPLY_READERS.get(path):
+            self._options |= {"request_serializer": serialized, "response_deserializer": read}
 
     def __call__(self, request: Any, **options: Any) -> Any:
         return self._on_the_line()(request, **options)

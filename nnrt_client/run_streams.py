@@ -21,11 +21,12 @@ import grpc
 from nnrt_client.buffer import Elements
 from nnrt_client.connection import Connection
 from nnrt_client.fork import LockOwner
-from nnrt_client.run_call import RunCall
+from nnrt_client.run_call import Outputs, RunCall
 from nnrt_client.waiting_runs import WaitingRuns
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import NnrtError, OperationFailed, TimedOut
 from nnrt_hdi.limits import MAX_RUN_IDS
+from nnrt_hdi.run_codec import Incoming
 from nnrt_hdi.v2 import prepared_model_pb2
 
 _log = logging.getLogger(__name__)
@@ -57,7 +58,9 @@ class PendingRun:
         # Why it ends, once nobody wants its outputs any more, though it has not ended yet.
         self.given_up: NnrtError | None = None
         self._decode = decode
-        self._once = threading.Lock()
+        # Held by who ends it, or writes its outputs.
+        self._ending = threading.Lock()
+        self._has_ended = self._is_past_cancelling = False
 
     def read(self) -> None:
         """Let the calling thread do what it can for the run, which it waits for."""
@@ -72,21 +75,28 @@ class PendingRun:
         # Not the run itself: in a cycle of run and future, results would stay in memory until they are looked for.
         self.future.add_done_callback(partial(_abandon_cancelled, weakref.ref(self)))
 
-    def results(self, reply: Any) -> list[Elements]:
-        """The outputs in a RunReply. Raises the error that it carries instead."""
-        return self.call.signature.results(reply)
+    def received(self, reply: Incoming, replies: Iterator[Incoming]) -> Outputs:
+        """The outputs of the run's reply and of the chunks behind it; see `RunCall.read`. The run doesn't end before
+        this returns: where it has targets it may be writing them."""
+        call = self.call
+        if call.targets is None:
+            return call.read(reply, replies, call.signature.results, None)
+        with self._ending:
+            if self._has_ended or not self._begins_to_end():
+                raise OperationFailed("the run has ended")
+            return call.read(reply, replies, call.signature.results, call.targets)
 
-    def end(self, reply: Any) -> None:
-        """Hand over what the reply holds, unless the run has already ended."""
+    def end(self, outputs: Outputs) -> None:
+        """Hand over the outputs, or why there are none, unless the run has already ended."""
         if self.given_up is not None:
             self.fail(self.given_up)
         elif self._is_ours_to_end():
             try:
-                result = self._decode(self.results(reply))
+                result = self._decode(outputs())
             except Exception as error:
                 self.future.set_exception(error)
                 # The error knows this frame: in a cycle, tensors would stay in memory until it is looked for.
-                del self, reply
+                del self, outputs
             else:
                 self.future.set_result(result)
 
@@ -102,7 +112,7 @@ class PendingRun:
 
     def fail_in_child(self, error: NnrtError) -> None:
         """The same after a fork, whoever held the future's lock before. Its callbacks are the parent's."""
-        self._once = threading.Lock()
+        self._ending = threading.Lock()
         self.future._condition = threading.Condition()
         self.future._done_callbacks = []  # type: ignore[attr-defined]
         if not self.future.done():
@@ -110,7 +120,16 @@ class PendingRun:
 
     def _is_ours_to_end(self) -> bool:
         """Whether it has not ended yet, by itself or by its future's `cancel`."""
-        return self._once.acquire(blocking=False) and self.future.set_running_or_notify_cancel()
+        with self._ending:
+            if self._has_ended:
+                return False
+            self._has_ended = True
+            return self._begins_to_end()
+
+    def _begins_to_end(self) -> bool:
+        """Whether its future has not been cancelled, and now never is."""
+        self._is_past_cancelling = self._is_past_cancelling or self.future.set_running_or_notify_cancel()
+        return self._is_past_cancelling
 
 
 def _abandon_cancelled(reference: "weakref.ref[PendingRun]", future: "Future[Any]") -> None:
@@ -356,12 +375,13 @@ class RunStream(LockOwner):
         self._attachment = connection.attachment
         # The last run whose reply came on this stream.
         self.answered = 0
+        self._message_bytes = connection.welcome.limits.message_bytes
         self._call: Any = None
         self._open()
         super().__init__()
 
     def _open(self) -> None:
-        self._call = self._connection.start(self._connection.models.RunStream, iter(self._outbox.get, None))
+        self._call = self._connection.start(self._connection.models.RunStream, self._requests())
 
     @property
     def is_of_this_line(self) -> bool:
@@ -374,11 +394,21 @@ class RunStream(LockOwner):
         run.stream = self
         self.run = run
         run.call.begin()
-        request = run.call.signature.request(run.call.inputs, run.call.targets)
-        request.run_id = run.id
+        fields = {"run_id": run.id}
         if (remaining_ms := run.remaining_ms) is not None:
-            request.timeout_ms = remaining_ms
-        self._outbox.put(request)
+            fields["timeout_ms"] = remaining_ms
+        self._outbox.put((run, run.call.messages(self._message_bytes, **fields)))
+
+    def _requests(self) -> Iterator[Any]:
+        """What is sent, made when gRPC asks for it, in a thread of gRPC's."""
+        while (sent := self._outbox.get()) is not None:
+            run, messages = sent
+            for message in messages:
+                if self.run is not run:
+                    break  # It has ended; the daemon waits for no more of it.
+                yield message
+            del run, messages, sent  # An idle stream keeps no tensors alive.
+            message = None
 
     def cancel(self) -> None:
         self._call.cancel()
@@ -393,14 +423,19 @@ class RunStream(LockOwner):
         failure: NnrtError = OperationFailed("the daemon ended the run stream", place=self._connection.place)
         try:
             for reply in self._call:
+                outputs = self._outputs(self.run, reply)
                 run = self._streams.finished(self)
                 if run is not None:
-                    run.end(reply)
+                    run.end(outputs)
                     self.answered = run.id
-                run = reply = None  # An idle stream keeps no tensors alive.
+                del run, reply, outputs  # An idle stream keeps no tensors alive.
         except grpc.RpcError as error:
             self._streams.broken(self)
             failure = self._pursue(error) or failure
+        except NnrtError as error:
+            self._streams.broken(self)
+            self._call.cancel()
+            failure = error.copy()  # This one knows this frame.
         finally:
             run = self._streams.lost(self)
             if run is not None:
@@ -409,6 +444,10 @@ class RunStream(LockOwner):
                 self._streams.forget(self.answered)
             self.hang_up()
             del run, failure  # gRPC's error knows this frame, and itself: in a cycle, tensors would stay in memory.
+
+    def _outputs(self, run: PendingRun | None, reply: Incoming) -> Outputs:
+        """See `PendingRun.received`."""
+        return run.received(reply, self._call) if run is not None else list  # Its call is being cancelled.
 
     def _pursue(self, broken: Any) -> NnrtError | None:
         """Fetch the reply of the run that was on its way when the stream broke (None: that is kept for us); or why
@@ -426,7 +465,7 @@ class RunStream(LockOwner):
                 )
                 if self.run is not run:
                     self._call.cancel()  # It was abandoned meanwhile.
-                reply = next(self._call)
+                outputs = self._outputs(run, next(self._call))
             except grpc.RpcError as error:
                 error.__traceback__ = None  # The error is the call, which lives on and would keep this frame.
                 if is_second_failure:
@@ -436,6 +475,6 @@ class RunStream(LockOwner):
                 return error.copy()  # This one knows this frame, and with it the run whose error it becomes.
             else:
                 self._streams.forget(run.id)
-                run.end(reply)
+                run.end(outputs)
                 return None
         return None

@@ -83,15 +83,16 @@ class RunTensors:
                     f"the device gave {array.dtype.name}; the model says {spec}", place=self._signature.output_place(at)
                 )
 
-    def write(self, results: Sequence[Elements]) -> None:
-        """Put results into the memory of the outputs, and their shapes into the descs.
-
-        Raises InvalidParameter unless all fit; then nothing has been written.
-        """
+    def require_room(self, results: Sequence[Elements]) -> None:
+        """Raise InvalidParameter unless all results fit into the memory of the outputs."""
         for at, (target, array) in enumerate(zip(self.targets or (), results, strict=True)):
             _require_room(target, array.nbytes, array.shape, self._signature.output_place(at))
             if isinstance(target, Buffer) != isinstance(array, Stored):
                 raise OperationFailed("the device put it elsewhere", place=self._signature.output_place(at))
+
+    def write(self, results: Sequence[Elements]) -> None:
+        """Put results that fit into the memory of the outputs, where they aren't there already, and their shapes into
+        the descs."""
         for tensor, target, array in zip(self.outputs or (), self.targets or (), results, strict=True):
             if isinstance(target, Buffer):
                 target.is_written = True

@@ -2,8 +2,10 @@
 
 import queue
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import grpc
@@ -11,12 +13,14 @@ import grpc
 from nnrt_client.buffer import Buffer, Elements, Stored, received
 from nnrt_client.connection import Connection
 from nnrt_client.region import Region
-from nnrt_client.run_call import RunCall
+from nnrt_client.run_call import Outputs, RunCall
 from nnrt_client.run_streams import Decode, PendingRun, RunStream, RunStreams
 from nnrt_client.side_channel import SideChannel, SideConnection
 from nnrt_hdi import wire
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import ConnectionFailed, InvalidParameter, NnrtError, OperationFailed
+from nnrt_hdi.run_codec import Incoming
+from nnrt_hdi.tensor import Array
 from nnrt_hdi.v2 import side_channel_pb2
 
 # Tensors up to this size are part of a packet, as long as all of one direction together have no more than that.
@@ -48,6 +52,7 @@ class Parcel:
         self.writes_tensors = call.targets is not None
         request = self.message.run
         request.CopyFrom(call.signature.prototype)
+        request.takes_chunks = True  # Of a reply that is kept.
         self._pack_inputs(request.inputs)
         self._pack_outputs(request.outputs)
 
@@ -110,9 +115,9 @@ class Parcel:
             return _Target(given, True)
         return _Target(self._channel.staging.take(size_bytes), False) if size_bytes else None
 
-    def results(self, reply: Any) -> list[Elements]:
-        """The outputs in the reply. Raises the error that it carries instead, InvalidParameter for one that makes no
-        sense."""
+    def results(self, reply: Any, arrived: Mapping[int, Array]) -> list[Elements]:
+        """The outputs in the reply, or that came beside it. Raises the error that it carries instead, InvalidParameter
+        for one that makes no sense."""
         staging, signature = self._channel.staging, self._call.signature
         for region in self._staged:
             staging.give_back(region)
@@ -129,7 +134,8 @@ class Parcel:
                 signature.expect(at, spec.byte_size)
             if not output.data.HasField("region"):
                 self._give_back(target)
-                results.append(wire.array_from_bytes(output.data.inline, spec))
+                is_beside = at in arrived
+                results.append(arrived[at] if is_beside else wire.array_from_bytes(output.data.inline, spec))
             elif target is None or spec.byte_size > target.memory.room_bytes:
                 raise InvalidParameter(f"the reply says that {spec} is in memory that has no room for it")
             elif isinstance(target.memory, Buffer):
@@ -159,8 +165,8 @@ class SidePendingRun(PendingRun):
             del self  # Its error would know this frame: in a cycle, tensors would stay in memory.
             stream.read_here()
 
-    def results(self, reply: Any) -> list[Elements]:
-        return self.parcel.results(reply)
+    def received(self, reply: Incoming, replies: Iterator[Incoming]) -> Outputs:
+        return self.call.read(reply, replies, self.parcel.results, None)
 
 
 class SideRuns(RunStreams):
@@ -325,7 +331,8 @@ class _SideStream(RunStream):
         else:
             run = self._streams.finished(self)
             if run is not None:
-                run.end(reply.run)
+                assert isinstance(run, SidePendingRun)
+                run.end(partial(run.parcel.results, reply.run, {}))
                 self.answered = run.id
             else:  # It was abandoned, and this connection with it.
                 self.close()

@@ -1,7 +1,7 @@
 """What a compiled model takes and gives."""
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,7 +13,8 @@ from nnrt_client.region import Region
 from nnrt_client.run_tensor import RunTensor
 from nnrt_hdi import wire
 from nnrt_hdi.backend import DimRange
-from nnrt_hdi.errors import InvalidParameter, NnrtError, OutOfMemory, UnavailableDevice, Unsupported
+from nnrt_hdi.errors import InvalidParameter, NnrtError, UnavailableDevice, Unsupported
+from nnrt_hdi.run_codec import VIEWED_BYTES, with_tensors
 from nnrt_hdi.tensor import Array, Shape, TensorSpec, data_type_of, format_shape
 from nnrt_hdi.v2 import prepared_model_pb2
 
@@ -90,37 +91,45 @@ class Signature:
             raise InvalidParameter(f"{len(outputs)} outputs were given; the model has {len(self.outputs)}")
 
     def fitting(self, arrays: Sequence[ArrayLike | Stored]) -> list[Elements]:
-        """The inputs as arrays. Raises InvalidParameter where one is not the model's, OutOfMemory where the daemon does
-        not take that much at a time."""
-        fitting = [
+        """The inputs as arrays. Raises InvalidParameter where one is not the model's."""
+        return [
             given if isinstance(given, Stored) else _fitting(spec, index, given)
             for index, (spec, given) in enumerate(zip(self.inputs, arrays, strict=True))
         ]
-        size_bytes = sum(given.nbytes for given in fitting if not isinstance(given, Stored))
-        limit = self._connection.welcome.limits.message_bytes
-        if size_bytes > limit:
-            raise OutOfMemory(
-                f"the inputs have {size_bytes} bytes, of which the daemon takes {limit} at a time;"
-                " run a smaller batch, or raise its --message-bytes"
-            )
-        return fitting
 
-    def request(self, inputs: Sequence[Elements], targets: Sequence[Region | Buffer] | None = None) -> Any:
-        """The RunRequest with these inputs inline, but for those in buffers; outputs that go to buffers stay there."""
-        tensors = [sent_fields(spec, array) for spec, array in zip(self.inputs, inputs, strict=True)]
-        request = prepared_model_pb2.RunRequest(model_id=self.model_id, inputs=tensors)
+    def request(
+        self,
+        inputs: Sequence[Elements],
+        targets: Sequence[Region | Buffer] | None = None,
+        chunked: Collection[int] = (),
+        **fields: Any,
+    ) -> Any:
+        """The RunRequest with these fields and inputs: inline, but for those that are chunked or in buffers. Outputs
+        that go to buffers stay there."""
+        request = prepared_model_pb2.RunRequest(model_id=self.model_id, **fields)
         if any(isinstance(target, Buffer) for target in targets or ()):
             for target in targets or ():
                 request.outputs.add(data={"region": target.place} if isinstance(target, Buffer) else None)
-        return request
+        inline_bytes = sum(given.nbytes for given in inputs if not isinstance(given, Stored))
+        if not chunked and inline_bytes < VIEWED_BYTES:
+            for spec, given in zip(self.inputs, inputs, strict=True):
+                request.inputs.add(**sent_fields(spec, given))
+            return request
+        return with_tensors(
+            request,
+            [_beside(*pair, index in chunked) for index, pair in enumerate(zip(self.inputs, inputs, strict=True))],
+        )
 
-    def results(self, reply: Any) -> list[Elements]:
-        """The outputs in a RunReply, which are read-only; of those left in buffers what is known of them. Raises the
-        error it carries instead."""
+    def results(self, reply: Any, arrived: Mapping[int, Array]) -> list[Elements]:
+        """The outputs of a RunReply, which are read-only: those that came beside it, and those in it; of those left in
+        buffers what is known of them. Raises the error it carries instead."""
         if reply.HasField("error"):
             raise wire.error_from_detail(reply.error)
         self.require_result_count(len(reply.outputs))
-        return [received(self.result_spec(at, output), output) for at, output in enumerate(reply.outputs)]
+        return [
+            arrived[at] if at in arrived else received(self.result_spec(at, output), output)
+            for at, output in enumerate(reply.outputs)
+        ]
 
     def result_spec(self, index: int, output: Any) -> TensorSpec:
         """What an output in a reply is said to be. Raises InvalidParameter where that makes no sense."""
@@ -140,6 +149,16 @@ class Signature:
     def expect(self, index: int, size_bytes: int) -> None:
         """An output has that size now."""
         self._expected_bytes[index] = size_bytes
+
+    def announced(self, outputs: Sequence[Any], index: int) -> TensorSpec:
+        """What an output is whose bytes follow in chunks. Raises InvalidParameter where it makes no sense."""
+        self.require_result_count(len(outputs))
+        spec, size_bytes = self.result_spec(index, outputs[index]), outputs[index].data.chunked
+        if spec.byte_size != size_bytes:
+            raise InvalidParameter(
+                f"{size_bytes} bytes are announced; {spec} has {spec.byte_size}", place=self.output_place(index)
+            )
+        return spec
 
     def input_ranges(self) -> list[DimRange] | None:
         """Smallest and largest shape of each input, asked once; None where the device does not say.
@@ -211,6 +230,15 @@ def item_at(items: Sequence[ItemT], index: int, what: str) -> ItemT:
 
 def _place(what: str, index: int, spec: TensorSpec) -> str:
     return f"{what} {index}" + (f" {spec.name!r}" if spec.name else "")
+
+
+def _beside(spec: TensorSpec, given: Elements, is_chunked: bool) -> tuple[Any, Array | None]:
+    """An input as a message, and the bytes that are to be put into it."""
+    if isinstance(given, Stored):
+        return wire.io_region_message(spec, given.shape, given.nbytes, given.place), None
+    if is_chunked:
+        return wire.io_chunked_message(spec, given), None
+    return wire.io_bare_message(spec, given), np.ascontiguousarray(given)
 
 
 def _fitting(spec: TensorSpec, index: int, given: ArrayLike) -> Array:

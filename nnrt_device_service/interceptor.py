@@ -10,6 +10,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfMemory
+from nnrt_hdi.run_codec import REQUEST_READERS, serialized
 from nnrt_hdi.wire import rich_status
 
 _log = logging.getLogger(__name__)
@@ -55,6 +56,16 @@ class ErrorInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc ha
             request_deserializer=_tolerant(handler.request_deserializer),
             response_serializer=handler.response_serializer,
         )
+
+
+class CodecInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
+    """Reads and writes the messages of runs as `run_codec` does it."""
+
+    def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
+        handler, read = continuation(details), REQUEST_READERS.get(details.method)
+        if handler is None or read is None:
+            return handler
+        return handler._replace(request_deserializer=read, response_serializer=serialized)
 
 
 def _translated(behavior: Callable[[Any, Any], Any], method: str) -> Callable[[Any, Any], Any]:

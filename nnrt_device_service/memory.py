@@ -20,18 +20,18 @@ class MemoryBudget:
     def __init__(self, limit_bytes: int) -> None:
         self._limit = limit_bytes
         self._lock = threading.Lock()
-        self._reclaim: Callable[[], bool] = lambda: False
+        self._reclaims: list[Callable[[], bool]] = []
         self.used_bytes = 0
 
     def on_shortage(self, reclaim: Callable[[], bool]) -> None:
         """Call this when bytes don't fit; it gives some back that nobody needs, or says that there are none."""
-        self._reclaim = reclaim
+        self._reclaims.append(reclaim)
 
     def take(self, size_bytes: int) -> None:
         """Raises OutOfMemory if it doesn't fit."""
         cost = max(size_bytes, LEAST_BYTES)
         while not self._try_take(cost):
-            if cost > self._limit or not self._reclaim():
+            if cost > self._limit or not any(reclaim() for reclaim in self._reclaims):
                 raise OutOfMemory(
                     f"{cost} more bytes pass this session's limit of {self._limit} ({self.used_bytes} are used);"
                     " release models or buffers, or raise the daemon's --session-bytes"

@@ -1,16 +1,19 @@
 """A run from its message to its answer, however the two travel."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from nnrt_device_service.arrivals import announced
 from nnrt_device_service.device import Device, require_input_count, require_output_places
 from nnrt_device_service.session import Session
 from nnrt_hdi import wire
 from nnrt_hdi.backend import Cancellation, PreparedModel
-from nnrt_hdi.errors import InvalidParameter, NnrtError
+from nnrt_hdi.chunks import beyond_inline, pieces
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OutOfMemory
+from nnrt_hdi.run_codec import VIEWED_BYTES, Incoming, reply_chunk, with_tensors
 from nnrt_hdi.tensor import Array, TensorSpec, flat_bytes
 from nnrt_hdi.v2 import prepared_model_pb2
 
@@ -18,7 +21,7 @@ from nnrt_hdi.v2 import prepared_model_pb2
 class Answer:
     """What a run gave: its outputs, of which some may be in their regions already, and where its time went."""
 
-    __slots__ = ("_regions", "_times", "outputs", "specs")
+    __slots__ = ("_chunked", "_message_bytes", "_regions", "_times", "outputs", "specs")
 
     def __init__(
         self,
@@ -26,33 +29,96 @@ class Answer:
         outputs: Sequence[Array],
         regions: Sequence[Any],
         times: tuple[int, int, int, int],
+        message_bytes: int,
     ) -> None:
         """`regions` has None for an output that is in none; it is empty where none is. `times` in RunTimes' order."""
         self.specs = specs
         self.outputs = outputs
         self._regions = regions or (None,) * len(outputs)
         self._times = times
+        self._chunked: set[int] = set()
+        self._message_bytes = message_bytes
 
     @property
-    def inline_bytes(self) -> int:
+    def size_bytes(self) -> int:
         """Length of the outputs that are in no region."""
-        return sum(array.nbytes for array, region in zip(self.outputs, self._regions, strict=True) if region is None)
+        return sum(self._sizes())
+
+    @property
+    def chunked_bytes(self) -> int:
+        """Length of those that follow the reply in chunks."""
+        return sum(self.outputs[index].nbytes for index in self._chunked)
+
+    def fit(self, *, in_chunks: bool) -> None:
+        """Have no message be too long. Raises OutOfMemory where that takes chunks and they aren't wanted."""
+        if in_chunks:
+            self._chunked = beyond_inline(self._sizes(), self._message_bytes)
+        elif (size_bytes := self.size_bytes) > self._message_bytes:
+            raise OutOfMemory(
+                f"the outputs have {size_bytes} bytes, a message at most {self._message_bytes};"
+                " take large outputs in chunks, or have them written to a buffer"
+            )
+
+    def messages(self) -> Iterator[Any]:
+        """The RunReply, with outputs inline that are in no region and not too long, and the chunks of the others."""
+        yield self.message()
+        outputs = (np.ascontiguousarray(self.outputs[index]) for index in sorted(self._chunked))
+        yield from map(reply_chunk, pieces(outputs, self._message_bytes))
 
     def message(self) -> Any:
-        """The RunReply, with the outputs that are in no region inline."""
+        """The RunReply."""
         reply = prepared_model_pb2.RunReply()
-        self.fill(reply)
-        return reply
+        if not self._chunked and self.size_bytes < VIEWED_BYTES:
+            self.fill(reply)
+            return reply
+        self._fill_times(reply)
+        return with_tensors(reply, [self._tensor(*output) for output in enumerate(self.outputs)])
 
     def fill(self, reply: Any) -> None:
-        """The same, into an empty RunReply."""
-        times = reply.times
-        times.queued_ns, times.copied_in_ns, times.computed_ns, times.copied_out_ns = self._times
+        """The same, into an empty RunReply, with all outputs inline that are in no region."""
+        self._fill_times(reply)
         for spec, array, region in zip(self.specs, self.outputs, self._regions, strict=True):
             if region is None:
                 reply.outputs.add(**wire.io_tensor_fields(spec, array))
             else:
                 reply.outputs.add(**wire.io_region_fields(spec, array.shape, array.nbytes, region))
+
+    def _fill_times(self, reply: Any) -> None:
+        times = reply.times
+        times.queued_ns, times.copied_in_ns, times.computed_ns, times.copied_out_ns = self._times
+
+    def _tensor(self, index: int, array: Array) -> tuple[Any, Array | None]:
+        spec = self.specs[index]
+        if (region := self._regions[index]) is not None:
+            return wire.io_region_message(spec, array.shape, array.nbytes, region), None
+        if index in self._chunked:
+            return wire.io_chunked_message(spec, array), None
+        return wire.io_bare_message(spec, array), np.ascontiguousarray(array)
+
+    def _sizes(self) -> list[int]:
+        pairs = zip(self.outputs, self._regions, strict=True)
+        return [array.nbytes if region is None else 0 for array, region in pairs]
+
+
+class Said:
+    """A reply that is a message already."""
+
+    __slots__ = ("_reply",)
+
+    def __init__(self, reply: Any) -> None:
+        self._reply = reply
+
+    @property
+    def size_bytes(self) -> int:
+        return self._reply.ByteSize()  # type: ignore[no-any-return]
+
+    def messages(self) -> Iterator[Any]:
+        yield self._reply
+
+
+def refusal(error: NnrtError) -> Said:
+    """The reply of a run that gave nothing."""
+    return Said(prepared_model_pb2.RunReply(error=wire.error_detail(error)))
 
 
 class RunRequests:
@@ -62,8 +128,9 @@ class RunRequests:
     backend if it can: then a run copies nothing.
     """
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, message_bytes: int) -> None:
         self._device = device
+        self._message_bytes = message_bytes
 
     def answer(
         self, session: Session, request: Any, cancellation: Cancellation, arrived: Mapping[int, Array] | None = None
@@ -80,14 +147,18 @@ class RunRequests:
         places = _Places(session, prepared.outputs, request.outputs) if request.outputs else None
         inputs: list[Array] = []
         copied: list[int] = []
+        left: list[Array] = []
         for index, tensor in enumerate(sent):
             if arrived and index in arrived:
                 inputs.append(arrived[index])
                 continue
             array = _input(session, index, tensor, prepared.inputs[index])
             inputs.append(array)
-            if tensor.data.HasField("region") and not _is_left(prepared, places, index, array, tensor.data.region):
-                copied.append(index)
+            if tensor.data.HasField("region"):
+                if _is_left(prepared, places, index, array, tensor.data.region):
+                    left.append(array)
+                else:
+                    copied.append(index)
         # Each may name the same gigabyte, so the copies count.
         with session.budget.lent(sum(inputs[index].nbytes for index in copied)):
             for index in copied:
@@ -100,8 +171,40 @@ class RunRequests:
         if places is not None:
             cancellation.check()  # Nobody waits for it any more, and the memory may serve other runs.
             places.take(ran.outputs)
+        regions = places.regions if places is not None else ()
+        outputs = _apart(ran.outputs, regions, left) if left else ran.outputs
         times = ran.queued_ns, ready - began, ran.computed_ns, time.perf_counter_ns() - done
-        return Answer(ran.specs, ran.outputs, places.regions if places is not None else (), times)
+        return Answer(ran.specs, outputs, regions, times, self._message_bytes)
+
+    def arrived(
+        self,
+        session: Session,
+        request: Incoming,
+        chunks: Iterator[memoryview | bytes],
+        cancellation: Cancellation,
+        hang_up: Callable[[], object],
+    ) -> dict[int, Array]:
+        """The inputs that come beside a message: those taken out of it, and those in chunks.
+
+        Raises as `Arrivals.received`, and InvalidParameter or UnknownHandle for what can't be inputs.
+        """
+        message = request.message
+        specs = session.model(message.model_id).prepared.inputs
+        require_input_count(specs, len(message.inputs))
+        chunked = [index for index, tensor in enumerate(message.inputs) if tensor.data.HasField("chunked")]
+        inline = arrived_inline(request)
+        if not chunked:
+            return inline
+        wanted = {
+            index: announced(specs, index, wire.io_spec(message.inputs[index]), message.inputs[index].data.chunked)
+            for index in chunked
+        }
+        return inline | session.arrivals.received(wanted, chunks, cancellation, hang_up)
+
+
+def arrived_inline(request: Incoming) -> dict[int, Array]:
+    """The large inputs that came in the message itself. Raises InvalidParameter."""
+    return request.arrays(request.message.inputs, "input")
 
 
 class _Places:
@@ -167,6 +270,16 @@ def _is_left(prepared: PreparedModel, places: _Places | None, index: int, array:
     if index not in prepared.reads_in_place or not array.flags.aligned:
         return False
     return places is None or not places.may_touch(region)
+
+
+def _apart(outputs: Sequence[Array], regions: Sequence[Any], left: Sequence[Array]) -> list[Array]:
+    """The outputs, of which none that is still to be sent lies in an input: the client may write there again."""
+    return [
+        output.copy()
+        if not (regions and regions[index]) and any(np.may_share_memory(output, array) for array in left)
+        else output
+        for index, output in enumerate(outputs)
+    ]
 
 
 def _input(session: Session, index: int, tensor: Any, spec: TensorSpec) -> Array:

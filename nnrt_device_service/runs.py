@@ -60,8 +60,9 @@ class Runs:
         """The client has the reply."""
         self._runs.pop(run.id, None)
 
-    def keep(self, run: Run, size_bytes: int) -> None:
+    def keep(self, run: Run) -> None:
         """The run's stream has ended: hold the reply for `reply_of` if memory allows, until `cancel` or `close`."""
+        size_bytes = run.reply.size_bytes
         with self._changed:
             if not self._is_open or self._runs.get(run.id) is not run:
                 return

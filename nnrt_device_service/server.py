@@ -16,7 +16,7 @@ from grpc_reflection.v1alpha import reflection
 
 from nnrt_device_service.admission import STRANGERS, AdmissionInterceptor
 from nnrt_device_service.device import Device
-from nnrt_device_service.interceptor import ErrorInterceptor
+from nnrt_device_service.interceptor import CodecInterceptor, ErrorInterceptor
 from nnrt_device_service.servicers import DeviceSessionServicer, NnrtDeviceServicer, PreparedModelServicer
 from nnrt_device_service.settings import Settings
 from nnrt_device_service.side_channel import IS_POSSIBLE, SideChannel
@@ -51,7 +51,7 @@ class Daemon:
         self._device = device
         self._settings = settings
         self._stopped = threading.Event()
-        self._side_channel = None if settings.no_shared_memory else _side_channel(device)
+        self._side_channel = None if settings.no_shared_memory else _side_channel(device, settings)
         self._health = health.HealthServicer(experimental_non_blocking=False)
         # Sessions at all their limits still fit. A session's own stream has two threads: of the stream that resumes it
         # and of the one it takes over from. Another has three: open, waiting for one to end, and for AwaitRun.
@@ -60,7 +60,7 @@ class Daemon:
         message_bytes = settings.message_bytes + _MESSAGE_OVERHEAD_BYTES
         self._server = grpc.server(
             ThreadPoolExecutor(workers, thread_name_prefix="rpc"),
-            interceptors=[ErrorInterceptor(), AdmissionInterceptor(device)],
+            interceptors=[ErrorInterceptor(), AdmissionInterceptor(device), CodecInterceptor()],
             maximum_concurrent_rpcs=2 * workers,  # A burst of calls waits a moment here to be refused for what it is.
             options=[
                 ("grpc.max_receive_message_length", message_bytes),
@@ -146,6 +146,7 @@ class Daemon:
             try:
                 if stood_still:
                     sessions.forgive_silence()
+                sessions.tend_arrivals()
                 for session in sessions.hang_up_silent():
                     _log.info("client %s has been silent for too long; its connection counts as lost", session.client)
                 for session in sessions.close_expired():
@@ -154,11 +155,11 @@ class Daemon:
                 _log.exception("a silent or lost session could not be ended")
 
 
-def _side_channel(device: Device) -> SideChannel | None:
+def _side_channel(device: Device, settings: Settings) -> SideChannel | None:
     if not IS_POSSIBLE:
         return None
     try:
-        return SideChannel(device)
+        return SideChannel(device, settings)
     except OSError as error:
         _log.warning("clients on this host get no shared memory: %s", error.strerror)
         return None

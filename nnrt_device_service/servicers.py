@@ -11,15 +11,14 @@ from nnrt_device_service.admission import session_id_of, session_of
 from nnrt_device_service.buffers import chunks
 from nnrt_device_service.constants import MissingConstants
 from nnrt_device_service.device import Device, Progress
-from nnrt_device_service.interceptor import as_nnrt_error
-from nnrt_device_service.run_requests import RunRequests, sent_bytes
-from nnrt_device_service.runs import Run
+from nnrt_device_service.run_requests import RunRequests, arrived_inline, sent_bytes
+from nnrt_device_service.run_stream import RunStream
 from nnrt_device_service.session import Prepared, Session
 from nnrt_device_service.settings import Settings
 from nnrt_hdi import HDI_VERSION, PROTOCOL_MINOR, wire
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.compiled import MAX_PARTS
-from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfMemory
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
 from nnrt_hdi.graph import Constant
 from nnrt_hdi.limits import MAX_RUN_IDS, REQUEST_ID_BYTES
 from nnrt_hdi.v2 import (
@@ -275,7 +274,7 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
 class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
     def __init__(self, device: Device, settings: Settings) -> None:
         self._device = device
-        self._requests = RunRequests(device)
+        self._requests = RunRequests(device, settings.message_bytes)
         self._settings = settings
 
     def Run(self, request: Any, context: Any) -> Any:
@@ -283,49 +282,19 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
         remaining = context.time_remaining()
         cancellation = Cancellation(None if remaining is None else time.monotonic() + remaining)
         context.add_callback(cancellation.cancel)
-        return self._reply(session, request, cancellation)
+        answer = self._requests.answer(session, request.message, cancellation, arrived_inline(request))
+        answer.fit(in_chunks=False)
+        return answer.message()
 
     def RunStream(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
         session = session_of(self._device, context)
-        runs = session.runs
-        run: Run | None = None
-        dying_with_call = Cancellation()
-        context.add_callback(lambda: dying_with_call.cancel())
-        try:
-            for request in requests:
-                if run is not None:
-                    runs.forget(run)
-                    run = None
-                timeout_ms = request.timeout_ms
-                cancellation = Cancellation(time.monotonic() + timeout_ms / 1000 if timeout_ms else None)
-                # The stream outlives a run that fails, so this error is a reply, not a status.
-                try:
-                    if request.run_id:
-                        run = runs.begin(request.run_id, cancellation)
-                    else:
-                        dying_with_call = cancellation
-                        if not context.is_active():
-                            return
-                    with self._device.gate.passage():
-                        reply = self._reply(session, request, cancellation)
-                        if run is not None:
-                            runs.finish(run, reply)
-                        yield reply
-                except Exception as error:
-                    reply = prepared_model_pb2.RunReply(
-                        error=wire.error_detail(as_nnrt_error(error, "PreparedModel.RunStream"))
-                    )
-                    if run is not None:
-                        runs.finish(run, reply)
-                    yield reply
-        finally:
-            if run is not None:
-                runs.keep(run, run.reply.ByteSize())
+        stream = RunStream(self._device, self._requests, session, requests, context)
+        yield from stream.replies()
 
     def AwaitRun(self, request: Any, context: Any) -> Iterator[Any]:
         runs = session_of(self._device, context).runs
         context.add_callback(runs.wake)
-        yield runs.reply_of(request.run_id, context.is_active)
+        yield from runs.reply_of(request.run_id, context.is_active).messages()
 
     def CancelRuns(self, request: Any, context: Any) -> Any:
         if len(request.run_ids) > MAX_RUN_IDS:
@@ -355,15 +324,6 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
         else:
             session.release_model(request.model_id)
         return prepared_model_pb2.ReleaseReply()
-
-    def _reply(self, session: Session, request: Any, cancellation: Cancellation) -> Any:
-        answer = self._requests.answer(session, request, cancellation)
-        if (inline_bytes := answer.inline_bytes) > self._settings.message_bytes:
-            raise OutOfMemory(
-                f"the outputs have {inline_bytes} bytes, a message at most {self._settings.message_bytes};"
-                " have large outputs written to a buffer"
-            )
-        return answer.message()
 
 
 def _made_before(session: Session, request_id: bytes) -> Prepared | None:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from typing_extensions import Self
 
+from nnrt_device_service.arrivals import Arrivals
 from nnrt_device_service.buffers import BufferPool
 from nnrt_device_service.constants import ConstantPool
 from nnrt_device_service.memory import MemoryBudget
@@ -139,6 +140,7 @@ class Session:
         self.budget = MemoryBudget(settings.session_bytes)
         self.constants = ConstantPool(self.budget)
         self.buffers = BufferPool(self.budget, settings.session_buffers)
+        self.arrivals = Arrivals(self.budget)
         self.runs = Runs(self.budget)
         self._settings = settings
         self._lock = threading.Lock()
@@ -420,6 +422,11 @@ class Sessions:
         """Nobody could be heard: this process itself stood still."""
         for entry in list(self._sessions.values()):
             entry.session.touch()
+
+    def tend_arrivals(self) -> None:
+        """End the streams on which the rest of an input doesn't come, and free memory that was for others."""
+        for entry in list(self._sessions.values()):
+            entry.session.arrivals.tend(self._settings.heartbeat_timeout_s)
 
     def hang_up_silent(self) -> Sequence[Session]:
         """End the streams of sessions that have been silent for too long; which ones."""

@@ -61,7 +61,9 @@ class Settings:
     )  # One for runs and one for uploads at least.
     session_calls: int = _setting(16, "Other calls per client at a time.", 1, _MANY)
     session_buffers: int = _setting(256, "Buffers per client that are shared memory.", 0, _MANY)
-    session_bytes: int = _setting(8 * GIB, "Bytes of constants and buffers per client.", 0, _MOST_BYTES)
+    session_bytes: int = _setting(
+        8 * GIB, "Bytes of constants, buffers and large tensors of runs per client.", 0, _MOST_BYTES
+    )
     no_shared_memory: bool = _setting(False, "Offer clients on this host no side channel, and so no shared memory.")
     message_bytes: int = _setting(64 * MIB, "Longest message in bytes.", 64 * 1024, 2 * GIB - MIB)
     tensor_bytes: int = _setting(GIB, "Largest tensor in bytes that a run may make.", 1, _MOST_BYTES)

@@ -17,9 +17,10 @@ from google.protobuf.message import DecodeError
 
 from nnrt_device_service.device import Device
 from nnrt_device_service.interceptor import as_nnrt_error
-from nnrt_device_service.run_requests import Answer, RunRequests
+from nnrt_device_service.run_requests import Answer, RunRequests, Said
 from nnrt_device_service.runs import Run
 from nnrt_device_service.session import Peer, Session
+from nnrt_device_service.settings import Settings
 from nnrt_hdi import wire
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.errors import InvalidParameter, OperationForbidden, OutOfMemory
@@ -50,10 +51,10 @@ _PAUSE_S = 0.1
 class SideChannel:
     """Listens for clients on this host, and serves each connection in a thread of its own."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, settings: Settings) -> None:
         """Raises OSError where the host has no such sockets."""
         self._device = device
-        self._requests = RunRequests(device)
+        self._requests = RunRequests(device, settings.message_bytes)
         self._stopped = threading.Event()
         self._strangers = threading.Semaphore(_STRANGERS)
         self.name = b"nnrt-" + secrets.token_hex(16).encode()
@@ -194,7 +195,7 @@ class _Conversation:
                     _close(fd)
         finally:
             if self._run is not None:
-                self._session.runs.keep(self._run, self._run.reply.ByteSize())
+                self._session.runs.keep(self._run)
 
     def _answer(self, request: Any, fd: int | None) -> None:
         if self._run is not None:
@@ -247,26 +248,27 @@ class _Conversation:
         try:
             try:
                 answer = self._requests.answer(self._session, request, cancellation)
-                if answer.inline_bytes > _INLINE_BYTES:
-                    side_reply = self._kept(run, answer)
+                if answer.size_bytes > _INLINE_BYTES:
+                    side_reply = self._kept(run, answer, request.takes_chunks)
                 else:
                     answer.fill(reply)
             except Exception as error:
                 reply.error.CopyFrom(_detail(error))
             if self._run is run:
-                runs.finish(run, reply)
+                runs.finish(run, Said(reply))
             self._packets.send(side_reply)
         finally:
             gate.leave()
 
-    def _kept(self, run: Run, answer: Answer) -> Any:
+    def _kept(self, run: Run, answer: Answer, in_chunks: bool) -> Any:
         """Keep a reply that is too long for AwaitRun to fetch; what is said instead. Raises OutOfMemory."""
-        self._session.runs.finish(run, answer.message())
-        self._session.runs.keep(run, answer.inline_bytes)
+        answer.fit(in_chunks=in_chunks)
+        self._session.runs.finish(run, answer)
+        self._session.runs.keep(run)
         self._run = None
         if run.held_bytes is None:
             raise OutOfMemory(
-                f"the outputs have {answer.inline_bytes} bytes, which the session has no room to keep; have them"
+                f"the outputs have {answer.size_bytes} bytes, which the session has no room to keep; have them"
                 " written to a buffer"
             )
         return side_channel_pb2.SideReply(run=prepared_model_pb2.RunReply(kept=True))

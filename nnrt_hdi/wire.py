@@ -152,13 +152,7 @@ def io_tensor_fields(spec: TensorSpec, array: Array) -> dict[str, Any]:
 
     A message that becomes part of another one is serialized and parsed for that: copies upon copies of the bytes.
     """
-    return {
-        "name": spec.name,
-        "data_type": number(spec.data_type),
-        "dimensions": array.shape,
-        "format": _format_number(spec),
-        "data": {"inline": array.tobytes()},
-    }
+    return {**_io_fields(spec, array.shape), "data": {"inline": array.tobytes()}}
 
 
 def io_tensor_message(spec: TensorSpec, array: Array) -> "model_pb2.IOTensor":
@@ -181,18 +175,38 @@ def io_region_fields(
 ) -> dict[str, Any]:
     """What an IOTensor has whose bytes are at the start of a region of a buffer."""
     place = {"buffer_id": region.buffer_id, "offset": region.offset, "data_size": size_bytes}
-    return {
-        "name": spec.name,
-        "data_type": number(spec.data_type),
-        "dimensions": shape,
-        "format": _format_number(spec),
-        "data": {"region": place},
-    }
+    return {**_io_fields(spec, shape), "data": {"region": place}}
+
+
+def io_region_message(
+    spec: TensorSpec, shape: Shape, size_bytes: int, region: "model_pb2.BufferRegion"
+) -> "model_pb2.IOTensor":
+    """The tensor whose bytes are there, by itself."""
+    return model_pb2.IOTensor(**io_region_fields(spec, shape, size_bytes, region))
+
+
+def io_chunked_message(spec: TensorSpec, array: Array) -> "model_pb2.IOTensor":
+    """The tensor whose bytes follow in chunks."""
+    return model_pb2.IOTensor(**_io_fields(spec, array.shape), data={"chunked": array.nbytes})
+
+
+def io_bare_message(spec: TensorSpec, array: Array) -> "model_pb2.IOTensor":
+    """The tensor without its bytes."""
+    return model_pb2.IOTensor(**_io_fields(spec, array.shape))
 
 
 def io_array(message: "model_pb2.IOTensor") -> Array:
     """The tensor whose bytes are inline."""
     return array_from_bytes(message.data.inline, io_spec(message))
+
+
+def _io_fields(spec: TensorSpec, shape: Sequence[int]) -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "data_type": number(spec.data_type),
+        "dimensions": shape,
+        "format": _format_number(spec),
+    }
 
 
 def _format(message: "model_pb2.Tensor | model_pb2.IOTensor") -> Format:

@@ -112,15 +112,17 @@ class ModelConfig(_message.Message):
     def __init__(self, enable_float16: bool = ..., mode: _Optional[_Union[_enums_pb2.PerformanceMode, str]] = ..., priority: _Optional[_Union[_enums_pb2.Priority, str]] = ..., extensions: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
 
 class IOTensor(_message.Message):
-    __slots__ = ("name", "data_type", "dimensions", "format", "data")
+    __slots__ = ("name", "data_type", "dimensions", "format", "data", "padding")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DATA_TYPE_FIELD_NUMBER: _ClassVar[int]
     DIMENSIONS_FIELD_NUMBER: _ClassVar[int]
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
+    PADDING_FIELD_NUMBER: _ClassVar[int]
     name: str
     data_type: _enums_pb2.DataType
     dimensions: _containers.RepeatedScalarFieldContainer[int]
     format: _enums_pb2.Format
     data: SharedBuffer
-    def __init__(self, name: _Optional[str] = ..., data_type: _Optional[_Union[_enums_pb2.DataType, str]] = ..., dimensions: _Optional[_Iterable[int]] = ..., format: _Optional[_Union[_enums_pb2.Format, str]] = ..., data: _Optional[_Union[SharedBuffer, _Mapping]] = ...) -> None: ...
+    padding: bytes
+    def __init__(self, name: _Optional[str] = ..., data_type: _Optional[_Union[_enums_pb2.DataType, str]] = ..., dimensions: _Optional[_Iterable[int]] = ..., format: _Optional[_Union[_enums_pb2.Format, str]] = ..., data: _Optional[_Union[SharedBuffer, _Mapping]] = ..., padding: _Optional[bytes] = ...) -> None: ...

@@ -92,6 +92,10 @@ class Conversation:
         self.end_requests()
         return code
 
+    @property
+    def is_over(self) -> bool:
+        return bool(self._call.done())
+
     def cancel(self) -> None:
         """Break the call off, wherever it is."""
         self._call.cancel()

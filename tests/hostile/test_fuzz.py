@@ -485,7 +485,7 @@ def test_answers_above_the_limit(client: RawClient) -> None:
         dimensions=[1 << 18],
         data={"region": {"buffer_id": buffer_id, "data_size": 1 << 20}},
     )
-    with pytest.raises(OutOfMemory, match="have large outputs written to a buffer"):
+    with pytest.raises(OutOfMemory, match="or have them written to a buffer"):
         client.call("PreparedModel.Run", run_request(prepared.model_id, x))
 
 

@@ -51,7 +51,9 @@ class _Pair:
                 if not self._is_open:
                     break
                 sink.sendall(data)
-                if not is_reply:
+                if is_reply:
+                    self._proxy.received_bytes += len(data)
+                else:
                     self._proxy.sent_bytes += len(data)
         self.cut()
         sink.close()
@@ -66,7 +68,7 @@ class Proxy:
         self._pairs: list[_Pair] = []
         self._new_flow = True
         self._cuts_at_reply = False
-        self.sent_bytes = 0
+        self.sent_bytes = self.received_bytes = 0
         self._port = 0
         self.accept()
 

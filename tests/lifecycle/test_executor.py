@@ -30,6 +30,7 @@ from nnrt_client import (
     OperationFailed,
     OperationForbidden,
     OperationType,
+    OutOfMemory,
     Runtime,
     TimedOut,
     UnavailableDevice,
@@ -573,12 +574,12 @@ def test_executors_outlive_their_compilation(runtime: Runtime) -> None:
         second.run_sync([ONE])
 
 
-def test_input_larger_than_a_message(start_daemon: StartDaemon) -> None:
+def test_input_larger_than_the_session_may_hold(start_daemon: StartDaemon) -> None:
     """Refused with the reason, and the executor goes on."""
-    daemon = start_daemon("--message-bytes", "65536")
+    daemon = start_daemon("--session-bytes", "2000000")
     with Runtime([daemon.address]) as runtime, Compilation(identity_model(), runtime.device()) as compilation:
         compilation.build()
         with Executor(compilation) as executor:
-            with pytest.raises(NnrtError, match="the inputs have 262144 bytes, of which the daemon takes 65536"):
-                executor.run_sync([np.zeros(1 << 16, np.float32)])
+            with pytest.raises(OutOfMemory, match="4194304 more bytes pass this session's limit of 2000000"):
+                executor.run_sync([np.zeros(1 << 20, np.float32)])
             np.testing.assert_array_equal(executor.run_sync([ONE]), [ONE])

@@ -1,0 +1,111 @@
+"""One RunStream call: the runs on it, one after another."""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import grpc
+
+from nnrt_device_service.device import Device
+from nnrt_device_service.interceptor import as_nnrt_error
+from nnrt_device_service.run_requests import Answer, RunRequests, refusal
+from nnrt_device_service.runs import Run
+from nnrt_device_service.session import Session
+from nnrt_hdi.backend import Cancellation
+from nnrt_hdi.errors import ConnectionFailed, InvalidParameter
+from nnrt_hdi.run_codec import Incoming
+
+
+class RunStream:
+    """Answers the requests of a call, each with a reply and the chunks of its outputs."""
+
+    def __init__(
+        self,
+        device: Device,
+        run_requests: RunRequests,
+        session: Session,
+        requests: Iterator[Incoming],
+        context: Any,
+    ) -> None:
+        self._device = device
+        self._run_requests = run_requests
+        self._session = session
+        self._requests = requests
+        self._context = context
+        # One that came where chunks were to come.
+        self._early: Incoming | None = None
+        # Whether chunks may still be on their way to a run that has failed.
+        self._skips_chunks = False
+        self._dying_with_call = Cancellation()
+        context.add_callback(lambda: self._dying_with_call.cancel())
+
+    def replies(self) -> Iterator[Any]:
+        session, runs = self._session, self._session.runs
+        run: Run | None = None
+        held = ExitStack()
+        try:
+            while (request := self._next_request()) is not None:
+                if run is not None:
+                    runs.forget(run)
+                    run = None
+                answer = None  # Its outputs may lie in the memory that the next inputs need.
+                held.close()
+                timeout_ms, run_id = request.message.timeout_ms, request.message.run_id
+                cancellation = Cancellation(time.monotonic() + timeout_ms / 1000 if timeout_ms else None)
+                # The stream outlives a run that fails, so this error is a reply, not a status.
+                try:
+                    if run_id:
+                        run = runs.begin(run_id, cancellation)
+                    else:
+                        self._dying_with_call = cancellation
+                        if not self._context.is_active():
+                            return
+                    with self._device.gate.passage():
+                        answer = self._answer(request, cancellation)
+                        held.enter_context(session.budget.lent(answer.chunked_bytes))
+                        if run is not None:
+                            runs.finish(run, answer)
+                        yield from answer.messages()
+                    self._skips_chunks = False
+                except Exception as error:
+                    self._skips_chunks = True
+                    refused = refusal(as_nnrt_error(error, "PreparedModel.RunStream"))
+                    if run is not None:
+                        runs.finish(run, refused)
+                    yield from refused.messages()
+        finally:
+            held.close()
+            if run is not None:
+                runs.keep(run)
+
+    def _answer(self, request: Incoming, cancellation: Cancellation) -> Answer:
+        if request.chunk:
+            raise InvalidParameter("a chunk came that belongs to no request; announce it in an input, as `chunked`")
+        hang_up = self._context.cancel
+        arrived = self._run_requests.arrived(self._session, request, self._chunks(), cancellation, hang_up)
+        answer = self._run_requests.answer(self._session, request.message, cancellation, arrived)
+        answer.fit(in_chunks=request.message.takes_chunks)
+        return answer
+
+    def _next_request(self) -> Incoming | None:
+        request, self._early = self._early, None
+        request = request or next(self._requests, None)
+        while self._skips_chunks and request is not None and request.is_chunk:
+            request = next(self._requests, None)
+        return request
+
+    def _chunks(self) -> Iterator[memoryview | bytes]:
+        """Those that follow a request. Raises InvalidParameter where something else does, or nothing, and
+        ConnectionFailed where the call broke."""
+        try:
+            for request in self._requests:
+                if not request.is_chunk:
+                    self._early = request
+                    raise InvalidParameter("another request came before all chunks of this one's inputs")
+                yield request.chunk
+        except grpc.RpcError:
+            pass
+        if self._context.is_active():
+            raise InvalidParameter("the requests ended before all chunks of this one's inputs had come")
+        raise ConnectionFailed("the connection broke before all chunks of the run's inputs had come; run it again")

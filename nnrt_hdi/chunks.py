@@ -1,0 +1,77 @@
+"""Large tensors in pieces: which ones, how they are cut, and how they are put together again."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from nnrt_hdi.errors import InvalidParameter, OutOfMemory
+from nnrt_hdi.tensor import Array, TensorSpec, flat_bytes
+
+# Measured: docs/performance.md, "Large tensors over TCP".
+CHUNK_BYTES = 1 << 20
+# What travels inside a message, of all its tensors together; what is beyond that follows in chunks.
+INLINE_BYTES = 1 << 20
+
+
+def beyond_inline(sizes: Iterable[int], message_bytes: int) -> set[int]:
+    """Which of the tensors of these sizes don't travel inside their message."""
+    room, beyond = min(INLINE_BYTES, message_bytes), set()
+    for index, size in enumerate(sizes):
+        if size > room:
+            beyond.add(index)
+        else:
+            room -= size
+    return beyond
+
+
+def pieces(arrays: Iterable[Array], message_bytes: int) -> Iterator[memoryview]:
+    """The bytes of contiguous arrays one after another, none of a piece in two arrays."""
+    size = min(CHUNK_BYTES, message_bytes)
+    for array in arrays:
+        view = flat_bytes(array)
+        for start in range(0, view.nbytes, size):
+            yield view[start : start + size]
+
+
+def room_for(spec: TensorSpec) -> Array:
+    """Memory for a tensor. Raises OutOfMemory where the host has none."""
+    try:
+        return np.empty(spec.shape, spec.numpy_dtype)
+    except MemoryError as error:
+        raise OutOfMemory(f"this host has no {spec.byte_size} bytes left for {spec}; ask for less") from error
+
+
+def outline(spec: TensorSpec) -> Array:
+    """What has the type, the shape and the size of a tensor, but takes no memory."""
+    return np.broadcast_to(np.empty((), spec.numpy_dtype), spec.shape)
+
+
+class Assembly:
+    """Fills arrays with pieces, in order."""
+
+    def __init__(self, arrays: Sequence[Array]) -> None:
+        # Of outlines only the sizes count: what arrives for them is thrown away.
+        self._sizes = [array.nbytes for array in arrays]
+        self._views = [flat_bytes(array) if array.flags.writeable else None for array in arrays]
+        self._at = self._index = 0
+        self._skip_full()
+
+    @property
+    def is_complete(self) -> bool:
+        return self._index == len(self._sizes)
+
+    def take(self, piece: memoryview | bytes) -> None:
+        """Put the next piece in its place. Raises InvalidParameter for one that is empty, or more than is missing of
+        the array it is for."""
+        end = self._at + len(piece)
+        if self.is_complete or not self._at < end <= self._sizes[self._index]:
+            missing = 0 if self.is_complete else self._sizes[self._index] - self._at
+            raise InvalidParameter(f"a chunk has {len(piece)} bytes; {missing} are missing of the tensor it is for")
+        if (view := self._views[self._index]) is not None:
+            view[self._at : end] = piece
+        self._at = end
+        self._skip_full()
+
+    def _skip_full(self) -> None:
+        while not self.is_complete and self._at == self._sizes[self._index]:
+            self._at, self._index = 0, self._index + 1
