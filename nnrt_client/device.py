@@ -39,7 +39,7 @@ class Link:
                 return self._side_runs.submit(call, decode, timeout_ms, priority, is_callers)
             except (ConnectionFailed, OutOfMemory) as error:
                 _log.debug("a run goes over gRPC: %s", error)
-        return self._streams.submit(call, decode, timeout_ms, priority)
+        return self._streams.submit(call, decode, timeout_ms, priority, is_callers)
 
     def close(self) -> None:
         """End the session; when this returns, its runs have ended."""
