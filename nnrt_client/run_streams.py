@@ -182,6 +182,18 @@ class RunStreams(LockOwner):
         self._begin(run)
         return run
 
+    def take_over(self, run: PendingRun) -> None:
+        """Carry a run that could not be sent in another way."""
+        run.owner = self
+        try:
+            with self._changed:
+                if self._death is not None:
+                    raise self._death.copy()
+                self._place(run)
+                self._watch_until(run.deadline)
+        except NnrtError as error:
+            run.fail(error)
+
     def _begin(self, run: PendingRun) -> None:
         run.owner = self
         with self._changed:

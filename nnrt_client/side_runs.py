@@ -176,8 +176,9 @@ class SideRuns(RunStreams):
     threads, of which there are as many as runs under way have needed so far.
     """
 
-    def __init__(self, connection: Connection, channel: SideChannel) -> None:
+    def __init__(self, connection: Connection, channel: SideChannel, fallback: RunStreams) -> None:
         self._channel = channel
+        self._fallback = fallback
         self._unread: queue.SimpleQueue[_SideStream | None] = queue.SimpleQueue()
         self._unread_count = 0
         super().__init__(connection)
@@ -227,6 +228,19 @@ class SideRuns(RunStreams):
         super()._place(run)
         if run.stream is None:
             run.is_callers = False  # It waits in the queue.
+
+    def _place_waiting(self) -> None:
+        """Where no connection can be had, those that wait go over gRPC."""
+        with self._changed:
+            for stream in [stream for stream in self._idle if not stream.is_of_this_line]:
+                self._idle.remove(stream)
+                self._retire(stream)
+        super()._place_waiting()
+        with self._changed:
+            can_go_on = self._open or not self._connection.is_attached
+            stranded = [] if can_go_on else self._waiting.take_all()
+        for run in stranded:
+            self._fallback.take_over(run)
 
     def _opened(self) -> "_SideStream":
         stream = _SideStream(self, self._connection, self._channel.opened())
