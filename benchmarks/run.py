@@ -11,8 +11,10 @@ import caches
 import carriers
 import fairness
 import kernels
+import many_clients
 import onnx_networks
 import resident
+import same_host
 import small_run
 import transfers
 from report import machine
@@ -23,6 +25,8 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
 def main() -> None:
     reports = [
         *small_run.measure(),
+        *same_host.measure(),
+        *many_clients.measure(),
         *carriers.measure(),
         *resident.measure(),
         *fairness.measure(),
