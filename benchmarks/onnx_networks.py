@@ -24,7 +24,7 @@ from onnx_models import LIGHT, AnyArray, Graph, with_weights
 from report import Report
 from small_run import device_daemon
 
-from nnrt_client import Compilation, Device, Executor, Origin, Runtime, from_onnx
+from nnrt_client import Compilation, Device, Executor, Origin, Runtime, Settings, from_onnx
 
 ROUNDS = 11
 RUNS_PER_ROUND = 4
@@ -37,6 +37,9 @@ THROUGHPUT_S = 1.5
 READY_ROUNDS = 5
 
 Run = Callable[[], Sequence[Any]]
+Connect = Callable[[], Runtime]
+# To a daemon on this host.
+TRANSPORTS = {"shared memory": Settings(), "gRPC over TCP": Settings(share_memory=False)}
 
 
 # ---- networks
@@ -185,8 +188,8 @@ def measure() -> list[Report]:
     )
     throughput = Report(
         f"Networks with {CLIENTS} clients",
-        f"Runs per second of {CLIENTS} sessions, each with a thread that runs, through the onnxruntime backend on a"
-        f" Unix socket, and of {CLIENTS} threads that share a session of ONNX Runtime in the client's process: medians"
+        f"Runs per second of {CLIENTS} sessions, each with a thread that runs, through the onnxruntime backend in"
+        f" shared memory, and of {CLIENTS} threads that share a session of ONNX Runtime in the client's process: medians"
         f" of {THROUGHPUT_ROUNDS} rounds of {THROUGHPUT_S} s taken in turns; the ratio is remote to in process.",
         ("network", "threads", "in process /s", "remote /s", "ratio", "quartiles"),
     )
@@ -204,42 +207,38 @@ def measure() -> list[Report]:
         for network, path in paths.items():
             onnx.save(NETWORKS[network](), path)
         for threads in sorted({1, os.cpu_count() or 1}):
-            addresses = {"Unix socket": f"unix:{folder}/{threads}", "TCP loopback": "127.0.0.1:0"}
             serving = ("--backend", "onnxruntime", "--option", f"threads={threads}")
-            with ExitStack() as stack:
-                daemons = {
-                    transport: stack.enter_context(device_daemon(address, *serving))[0]
-                    for transport, address in addresses.items()
-                }
-                for transport, address in daemons.items():
+            with device_daemon("127.0.0.1:0", *serving) as (address, _):
+                for transport, settings in TRANSPORTS.items():
+                    connect = partial(Runtime, [address], settings=settings)
                     for network, path in paths.items():
-                        _measure_latency((network, str(threads), transport), address, path, threads, latency)
+                        _measure_latency((network, str(threads), transport), connect, path, threads, latency)
                     if threads == 1:
-                        _measure_added(transport, address, folder, added)
+                        _measure_added(transport, connect, folder, added)
                 for network, path in paths.items():
-                    _measure_throughput((network, str(threads)), daemons["Unix socket"], path, threads, throughput)
+                    _measure_throughput((network, str(threads)), address, path, threads, throughput)
         with device_daemon("127.0.0.1:0", "--backend", "onnxruntime") as (address, _):
             _measure_ready(address, paths[LARGEST], folder, ready)
     return [latency, added, throughput, ready]
 
 
-def _measure_latency(case: Sequence[str], address: str, path: Path, threads: int, report: Report) -> None:
+def _measure_latency(case: Sequence[str], connect: Connect, path: Path, threads: int, report: Report) -> None:
     feeds = example(path)
     session = in_process_session(path, threads)
-    with Runtime([address]) as runtime, executor_on(runtime.device(), path) as executor:
+    with connect() as runtime, executor_on(runtime.device(), path) as executor:
         here, there = partial(session.run, None, feeds), partial(executor.run_sync, list(feeds.values()))
         require_equal(there(), here())
         pairs = in_turns(partial(median_s, here, RUNS_PER_ROUND), partial(median_s, there, RUNS_PER_ROUND), ROUNDS)
     report.add(*case, *medians(pairs, 1e3, 1), *spread((remote / local for local, remote in pairs), 3))
 
 
-def _measure_added(transport: str, address: str, folder: Path, report: Report) -> None:
+def _measure_added(transport: str, connect: Connect, folder: Path, report: Report) -> None:
     for name, size_bytes in SIZES.items():
         path = folder / "negation.onnx"
         onnx.save(negation(size_bytes), path)
         feeds = example(path)
         session = in_process_session(path, threads=1)
-        with Runtime([address]) as runtime, executor_on(runtime.device(), path) as executor:
+        with connect() as runtime, executor_on(runtime.device(), path) as executor:
             here, there = partial(session.run, None, feeds), partial(executor.run_sync, list(feeds.values()))
             require_equal(there(), here())
             count = SMALL_RUNS_PER_ROUND
