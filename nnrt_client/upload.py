@@ -9,6 +9,7 @@ from nnrt_client.build import Build
 from nnrt_client.connection import Connection
 from nnrt_hdi import wire
 from nnrt_hdi.backend import ModelConfig, Support
+from nnrt_hdi.chunks import CHUNK_BYTES
 from nnrt_hdi.container import Part
 from nnrt_hdi.errors import ConnectionFailed, OperationFailed
 from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, Graph
@@ -16,7 +17,6 @@ from nnrt_hdi.graph_file import constant_parts
 from nnrt_hdi.limits import REQUEST_ID_BYTES
 from nnrt_hdi.v2 import device_pb2, model_pb2, prepared_model_pb2
 
-CHUNK_BYTES = 1 << 20
 _ATTEMPTS = 3
 # Connections that a build may lose; each costs no more than what was on the way.
 _LOSSES = 3

@@ -17,6 +17,7 @@ from nnrt_device_service.session import Prepared, Session
 from nnrt_device_service.settings import Settings
 from nnrt_hdi import HDI_VERSION, PROTOCOL_MINOR, wire
 from nnrt_hdi.backend import Cancellation
+from nnrt_hdi.chunks import CHUNK_BYTES
 from nnrt_hdi.compiled import MAX_PARTS
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
 from nnrt_hdi.graph import Constant
@@ -31,7 +32,6 @@ from nnrt_hdi.v2 import (
     session_pb2_grpc,
 )
 
-CHUNK_BYTES = 1 << 20
 _CLIENT_NAME_LENGTH = 100
 _USER_LENGTH = 100
 _MAX_REASON_BYTES = 512
