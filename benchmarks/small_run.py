@@ -1,4 +1,4 @@
-"""What a run of a small model costs beside a bare gRPC echo of the same bytes, and where the time goes.
+"""What a run costs beside a bare gRPC echo of the same bytes, and what its flight recorder adds.
 
     python benchmarks/small_run.py
 
@@ -16,25 +16,31 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import grpc
 import numpy as np
+from numpy.typing import NDArray
 from report import Report
 
-from nnrt_client import Compilation, Executor, Model, OperationType, Runtime
+from nnrt_client import Compilation, Executor, Model, OperationType, Runtime, Settings
+from nnrt_hdi import wire
+from nnrt_hdi.enums import DataType
+from nnrt_hdi.tensor import TensorSpec
+from nnrt_hdi.v2 import side_channel_pb2
 
-ELEMENTS = 256  # 1 KB of float32
+KILOBYTE = 256  # of float32
+IMAGE = 3 * 224 * 224
 ROUNDS = 30
 RUNS_PER_ROUND = 100
-MEMORY_RUNS = 1000
+# What RunTimes costs is far below the noise of a run, so it is measured by itself.
+RECORDINGS = 2000
 
 
-def identity_model() -> Model:
-    """y = x + 0 over 256 float32: as little work as a model can be."""
+def identity_model(elements: int = KILOBYTE) -> Model:
+    """y = x + 0 over so many float32: as little work as a model can be."""
     model = Model()
-    x = model.input((ELEMENTS,), name="x")
+    x = model.input((elements,), name="x")
     y = model.apply(OperationType.ADD, x, np.zeros(1, np.float32))
     model.specify_inputs_and_outputs([x], [y])
     model.finish()
@@ -79,9 +85,9 @@ def device_daemon(address: str, *arguments: str) -> Iterator[tuple[str, int]]:
         process.kill()
 
 
-def median_us(run: Callable[[], Any]) -> float:
+def median_us(run: Callable[[], Any], runs: int = RUNS_PER_ROUND) -> float:
     times = []
-    for _ in range(RUNS_PER_ROUND):
+    for _ in range(runs):
         started = time.perf_counter()
         run()
         times.append(time.perf_counter() - started)
@@ -90,71 +96,96 @@ def median_us(run: Callable[[], Any]) -> float:
 
 def measure() -> list[Report]:
     latency = Report(
-        "A small run beside a bare gRPC echo",
-        f"1 KB in and 1 KB out, p50 of {ROUNDS} rounds of {RUNS_PER_ROUND} calls taken in turns; the ratio is the"
-        " median of the rounds' ratios, with their quartiles. The echo is a unary call of gRPC-Python whose handler"
-        " returns its request.",
-        ("transport", "echo µs", "run µs", "ratio", "quartiles"),
+        "A run beside a bare gRPC echo",
+        f"As many bytes in as out, p50 of {ROUNDS} rounds of {RUNS_PER_ROUND} calls taken in turns; the ratio is the"
+        " median of the rounds' ratios, with their quartiles. The echo is a unary call of gRPC-Python on the same"
+        " transport, whose handler returns its request. With the side channel packets and shared memory carry the run,"
+        " without it a stream of gRPC does.",
+        ("tensor", "transport", "run over", "echo µs", "run µs", "ratio", "quartiles"),
     )
-    memory = Report(
-        "Memory over many runs",
-        f"Resident memory of the daemon before and after {MEMORY_RUNS} runs of 1 MB in and out (after 200 to warm up).",
-        ("transport", "before MiB", "after MiB", "grown KiB"),
+    recorder = Report(
+        "The flight recorder",
+        f"What RunReply.times adds to a run of 1 KB: reading the clock, filling it in, and its bytes in the reply, p50"
+        f" of {ROUNDS} rounds of {RECORDINGS} replies with and without, in one process. Beside it the run over the"
+        " side channel, p50 of the same rounds.",
+        ("adds µs", "run µs", "share of the run", "quartiles"),
     )
     with tempfile.TemporaryDirectory() as folder:
-        for transport, ends in (
-            ("TCP loopback", ("127.0.0.1:0", "127.0.0.1:0")),
-            ("Unix socket", (f"unix:{folder}/echo", f"unix:{folder}/device")),
+        for tensor, elements, transport, settings in (
+            ("1 KB", KILOBYTE, "Unix socket", Settings()),
+            ("1 KB", KILOBYTE, "TCP loopback", Settings(share_memory=False)),
+            ("600 KB", IMAGE, "Unix socket", Settings()),
         ):
-            _measure_transport(transport, *ends, latency, memory)
-    return [latency, memory]
+            is_unix = transport == "Unix socket"
+            with ExitStack() as stack:
+                echo_at, device_at = (
+                    f"unix:{folder}/{end}" if is_unix else "127.0.0.1:0" for end in ("echo", "device")
+                )
+                x = np.ones(elements, np.float32)
+                channel = stack.enter_context(grpc.insecure_channel(stack.enter_context(echo_server(echo_at))))
+                run = stack.enter_context(_runner(device_at, settings, x))
+                pairs = _in_turns(partial(channel.unary_unary("/echo/unary"), x.tobytes()), run)
+                carrier = "side channel" if settings.share_memory else "gRPC"
+                latency.add(tensor, transport, carrier, *_cells(pairs))
+                if tensor == "1 KB" and is_unix:
+                    _measure_recorder(run, recorder)
+    return [latency, recorder]
 
 
-def _measure_transport(transport: str, echo_at: str, device_at: str, latency: Report, memory: Report) -> None:
-    with ExitStack() as stack:
-        channel = stack.enter_context(grpc.insecure_channel(stack.enter_context(echo_server(echo_at))))
-        address, pid = stack.enter_context(device_daemon(device_at))
-        runtime = stack.enter_context(Runtime([address]))
-        compilation = stack.enter_context(Compilation(identity_model(), runtime.device()))
-        compilation.build()
-        executor = stack.enter_context(Executor(compilation))
-        array = np.ones(ELEMENTS, np.float32)
-        echo = partial(channel.unary_unary("/echo/unary"), array.tobytes())
-        run = partial(executor.run_sync, [array])
-        median_us(echo), median_us(run)
-        pairs = [(median_us(echo), median_us(run)) for _ in range(ROUNDS)]
-        low, middle, high = statistics.quantiles(run_us / echo_us for echo_us, run_us in pairs)
-        latency.add(
-            transport,
-            f"{statistics.median(pair[0] for pair in pairs):.0f}",
-            f"{statistics.median(pair[1] for pair in pairs):.0f}",
-            f"{middle:.2f}",
-            f"{low:.2f}..{high:.2f}",
-        )
-        before, after = _memory_of_runs(runtime, pid)
-        memory.add(transport, f"{before / 2**20:.1f}", f"{after / 2**20:.1f}", f"{(after - before) / 1024:.0f}")
-
-
-def _memory_of_runs(runtime: Runtime, pid: int) -> tuple[int, int]:
-    model = Model()
-    x = model.input((1 << 18,))
-    model.specify_inputs_and_outputs([x], [model.apply(OperationType.ADD, x, np.zeros(1, np.float32))])
-    model.finish()
-    array = np.ones(1 << 18, np.float32)
-    with Compilation(model, runtime.device()) as compilation:
+@contextmanager
+def _runner(address: str, settings: Settings, x: NDArray[np.float32]) -> Iterator[Callable[[], Any]]:
+    """What runs the identity once, on a daemon of its own."""
+    with (
+        device_daemon(address) as (at, _),
+        Runtime([at], settings) as runtime,
+        Compilation(identity_model(x.size), runtime.device()) as compilation,
+    ):
         compilation.build()
         with Executor(compilation) as executor:
-            for _ in range(200):
-                executor.run_sync([array])
-            before = _resident_bytes(pid)
-            for _ in range(MEMORY_RUNS):
-                executor.run_sync([array])
-            return before, _resident_bytes(pid)
+            yield partial(executor.run_sync, [x])
 
 
-def _resident_bytes(pid: int) -> int:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
+def _in_turns(one: Callable[[], Any], other: Callable[[], Any]) -> list[tuple[float, float]]:
+    median_us(one), median_us(other)
+    return [(median_us(one), median_us(other)) for _ in range(ROUNDS)]
+
+
+def _cells(pairs: list[tuple[float, float]]) -> tuple[str, str, str, str]:
+    """Both, the ratio of the second to the first, and its quartiles."""
+    low, middle, high = statistics.quantiles(second / first for first, second in pairs)
+    first, second = (statistics.median(side) for side in zip(*pairs, strict=True))
+    return f"{first:.0f}", f"{second:.0f}", f"{middle:.2f}", f"{low:.2f}..{high:.2f}"
+
+
+def _measure_recorder(run: Callable[[], Any], recorder: Report) -> None:
+    spec, x = TensorSpec(DataType.FLOAT32, (KILOBYTE,)), np.ones(KILOBYTE, np.float32)
+    rounds = []
+    for _ in range(ROUNDS):
+        with_times, without = (
+            median_us(partial(_reply, spec, x, has_times), RECORDINGS) for has_times in (True, False)
+        )
+        rounds.append((with_times - without, median_us(run)))
+    low, middle, high = statistics.quantiles(adds / whole for adds, whole in rounds)
+    adds, whole = (statistics.median(side) for side in zip(*rounds, strict=True))
+    recorder.add(f"{adds:.2f}", f"{whole:.0f}", f"{middle:.1%}", f"{low:.1%}..{high:.1%}")
+
+
+def _reply(spec: TensorSpec, x: NDArray[np.float32], has_times: bool) -> Any:
+    """A reply, made and sent and read as the daemon and the client do, with as many looks at the clock."""
+    side_reply = side_channel_pb2.SideReply()
+    reply = side_reply.run
+    if has_times:
+        clock = time.perf_counter_ns
+        began, ready, asked, started, ended, done, end = (clock() for _ in range(7))
+        times = reply.times
+        times.queued_ns, times.copied_in_ns, times.computed_ns, times.copied_out_ns = (
+            started - asked,
+            ready - began,
+            ended - started,
+            end - done,
+        )
+    reply.outputs.add(**wire.io_tensor_fields(spec, x))
+    return side_channel_pb2.SideReply.FromString(side_reply.SerializeToString())
 
 
 if __name__ == "__main__":

@@ -146,16 +146,18 @@ class Executor(LockOwner):
         refuses with. Without a timeout a run may take as long as it likes; a dead daemon ends it all the same.
         """
         run = self._submit(inputs, outputs, timeout_ms, is_callers=True)
+        future = run.future
         try:
             run.read()
-            return run.future.result()  # type: ignore[no-any-return]
+            return future.result()  # type: ignore[no-any-return]
         except BaseException:
             if not run.future.done():  # Nobody waits for it any more, so it must not write any more.
                 run.abandon(OperationFailed("the run was given up"))
                 wait((run.future,), _WRITE_S)
             raise
         finally:
-            del run  # Its error knows this frame: in a cycle, tensors would stay in memory until it is looked for.
+            self._in_flight.pop(future, None)
+            del run, future  # Their error knows this frame: a cycle would keep tensors until it is looked for.
 
     @overload
     def submit(self, inputs: Inputs, outputs: None = None, *, timeout_ms: int | None = None) -> "Future[Outputs]": ...
@@ -172,7 +174,9 @@ class Executor(LockOwner):
         asyncio awaits it through `asyncio.wrap_future`. Callbacks added to the future must return at once: they run on
         the thread that reads replies.
         """
-        return self._submit(inputs, outputs, timeout_ms).future
+        run = self._submit(inputs, outputs, timeout_ms)
+        run.end_when_cancelled()
+        return run.future
 
     def set_on_run_done(self, callback: OnRunDone) -> None:
         """What later runs of `run_async` call when they end: callback(user_data, outputs, error).
@@ -240,10 +244,11 @@ class Executor(LockOwner):
         if timeout_ms is not None:
             _require_timeout(timeout_ms, "; without one there is no limit")
         call, tensors = self._arranged(inputs, outputs)
+        if tensors is None:
+            return self._start(call, None, timeout_ms, is_callers)
         with _released_on_error(tensors):
             run = self._start(call, tensors, timeout_ms, is_callers)
-        if tensors is not None:
-            run.future.add_done_callback(lambda future: tensors.release())
+        run.future.add_done_callback(lambda future: tensors.release())
         return run
 
     def _arranged(self, inputs: Inputs, outputs: Sequence[RunTensor[Any]] | None) -> tuple[RunCall, RunTensors | None]:
@@ -269,7 +274,8 @@ class Executor(LockOwner):
         self._in_flight[run.future] = run
         if not self._is_open:  # `close` may have looked before.
             run.abandon(OperationFailed("the executor was closed"))
-        run.future.add_done_callback(self._forget)
+        if not is_callers:  # Who waits for it takes it out.
+            run.future.add_done_callback(self._forget)
         return run
 
     def _require_open(self) -> None:

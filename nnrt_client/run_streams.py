@@ -70,6 +70,11 @@ class PendingRun:
         if self.owner is not None:
             self.owner.abandon(self, error)
 
+    def end_when_cancelled(self) -> None:
+        """Abandon it when its future is cancelled, which is about to be somebody else's."""
+        # Not the run itself: in a cycle of run and future, results would stay in memory until they are looked for.
+        self.future.add_done_callback(partial(_abandon_cancelled, weakref.ref(self)))
+
     def received(self, reply: Incoming, replies: Iterator[Incoming]) -> Outputs:
         """The outputs of the run's reply and of the chunks behind it; see `RunCall.read`. The run doesn't end before
         this returns: where it has targets it may be writing them."""
@@ -127,6 +132,12 @@ class PendingRun:
         return self._is_past_cancelling
 
 
+def _abandon_cancelled(reference: "weakref.ref[PendingRun]", future: "Future[Any]") -> None:
+    run = reference()
+    if run is not None and future.cancelled():
+        run.abandon(OperationFailed("the run was cancelled"))
+
+
 class RunStreams(LockOwner):
     """The run streams of a connection, opened as they are needed up to the daemon's limit.
 
@@ -171,6 +182,18 @@ class RunStreams(LockOwner):
         self._begin(run)
         return run
 
+    def take_over(self, run: PendingRun) -> None:
+        """Carry a run that could not be sent in another way."""
+        run.owner = self
+        try:
+            with self._changed:
+                if self._death is not None:
+                    raise self._death.copy()
+                self._place(run)
+                self._watch_until(run.deadline)
+        except NnrtError as error:
+            run.fail(error)
+
     def _begin(self, run: PendingRun) -> None:
         run.owner = self
         with self._changed:
@@ -178,8 +201,6 @@ class RunStreams(LockOwner):
                 raise self._death.copy()
             self._place(run)
             self._watch_until(run.deadline)
-        # Not the run itself: in a cycle of run and future, results would stay in memory until they are looked for.
-        run.future.add_done_callback(partial(self._abandon_cancelled, weakref.ref(run)))
 
     def abandon(self, run: PendingRun, error: NnrtError) -> None:
         """End a run now, wherever it is. The daemon stops it too, and a late result goes nowhere."""
@@ -193,11 +214,6 @@ class RunStreams(LockOwner):
                 stream.cancel()
                 self._cancel(run.id)
         run.fail(error)
-
-    def _abandon_cancelled(self, reference: "weakref.ref[PendingRun]", future: "Future[Any]") -> None:
-        run = reference()
-        if run is not None and future.cancelled():
-            self.abandon(run, OperationFailed("the run was cancelled"))
 
     def finished(self, stream: "RunStream") -> PendingRun | None:
         """The stream's run has its reply: which run that was, while the stream goes on with the next one."""

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import grpc
 
-from nnrt_client.buffer import Buffer, Elements, Stored, received, sent_fields
+from nnrt_client.buffer import Buffer, Elements, Stored, received
 from nnrt_client.connection import Connection
 from nnrt_client.region import Region
 from nnrt_client.run_call import Outputs, RunCall
@@ -21,7 +21,7 @@ from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import ConnectionFailed, InvalidParameter, NnrtError, OperationFailed
 from nnrt_hdi.run_codec import Incoming
 from nnrt_hdi.tensor import Array
-from nnrt_hdi.v2 import model_pb2, side_channel_pb2
+from nnrt_hdi.v2 import side_channel_pb2
 
 # Tensors up to this size are part of a packet, as long as all of one direction together have no more than that.
 _INLINE_BYTES = 16 << 10
@@ -51,7 +51,7 @@ class Parcel:
         self.message = side_channel_pb2.SideRequest()
         self.writes_tensors = call.targets is not None
         request = self.message.run
-        request.model_id = call.signature.model_id
+        request.CopyFrom(call.signature.prototype)
         request.takes_chunks = True  # Of a reply that is kept.
         self._pack_inputs(request.inputs)
         self._pack_outputs(request.outputs)
@@ -59,13 +59,18 @@ class Parcel:
     def _pack_inputs(self, messages: Any) -> None:
         room = _PACKET_INLINE_BYTES
         call, staging = self._call, self._channel.staging
-        for spec, array, source in zip(call.signature.inputs, call.inputs, call.sources, strict=True):
+        for message, spec, array, source in zip(
+            messages, call.signature.inputs, call.inputs, call.sources, strict=True
+        ):
+            if spec.is_dynamic:
+                message.dimensions.extend(array.shape)
             if isinstance(array, Stored):
-                messages.add(**sent_fields(spec, array))
+                message.data.region.CopyFrom(array.place)
+                message.data.region.data_size = array.nbytes
                 continue
-            if array.nbytes <= min(_INLINE_BYTES, room):
+            if array.nbytes <= _INLINE_BYTES and array.nbytes <= room:
                 room -= array.nbytes
-                messages.add(**wire.io_tensor_fields(spec, array))
+                message.data.inline = array.tobytes()
                 continue
             if isinstance(source, Region) and source.is_sealed:
                 region, offset = source, source.offset
@@ -73,29 +78,36 @@ class Parcel:
                 region, offset = staging.take(array.nbytes), 0
                 self._staged.append(region)
                 region.array(array.dtype, array.shape)[...] = array
-            place = model_pb2.BufferRegion(buffer_id=self._channel.buffer_of(region), offset=offset)
-            messages.add(**wire.io_region_fields(spec, array.shape, array.nbytes, place))
+            place = message.data.region
+            place.buffer_id, place.offset = self._channel.buffer_of(region), offset
+            place.data_size = array.nbytes
 
     def _pack_outputs(self, messages: Any) -> None:
         room = _PACKET_INLINE_BYTES
-        for at, spec in enumerate(self._call.signature.outputs):
-            place = messages.add().data
-            given = self._call.targets[at] if self._call.targets is not None else None
+        call = self._call
+        for at, spec in enumerate(call.signature.outputs):
+            given = call.targets[at] if call.targets is not None else None
+            size_bytes = call.signature.expected_bytes(at)
             if isinstance(given, Buffer):
-                place.region.CopyFrom(given.place)
                 self._targets.append(_Target(given, True))
-                continue
-            size_bytes = self._call.signature.expected_bytes(at)
-            if not spec.is_dynamic and size_bytes <= min(_INLINE_BYTES, room):
+            elif not spec.is_dynamic and size_bytes <= _INLINE_BYTES and size_bytes <= room:
                 room -= size_bytes
-                target = None
+                self._targets.append(None)
             else:
-                target = self._target(given, size_bytes)
-            self._targets.append(target)
-            if target is not None:
-                region = target.memory
-                place.region.buffer_id = self._channel.buffer_of(region)
-                place.region.offset, place.region.data_size = region.offset, len(region.view)
+                self._targets.append(self._target(given, size_bytes))
+        if any(self._targets):  # Without any place all outputs come inline.
+            for target in self._targets:
+                self._pack_place(messages.add().data, target)
+
+    def _pack_place(self, place: Any, target: _Target[Region] | _Target[Buffer] | None) -> None:
+        if target is None:
+            return
+        memory = target.memory
+        if isinstance(memory, Buffer):
+            place.region.CopyFrom(memory.place)
+        else:
+            place.region.buffer_id = self._channel.buffer_of(memory)
+            place.region.offset, place.region.data_size = memory.offset, len(memory.view)
 
     def _target(self, given: Region | None, size_bytes: int) -> _Target[Region] | None:
         """Memory for an output, None where nothing is known of its size."""
@@ -106,17 +118,17 @@ class Parcel:
     def results(self, reply: Any, arrived: Mapping[int, Array]) -> list[Elements]:
         """The outputs in the reply, or that came beside it. Raises the error that it carries instead, InvalidParameter
         for one that makes no sense."""
-        staging = self._channel.staging
+        staging, signature = self._channel.staging, self._call.signature
         for region in self._staged:
             staging.give_back(region)
         if reply.HasField("error"):
             for target in self._targets:
                 self._give_back(target)
             raise wire.error_from_detail(reply.error)
-        signature = self._call.signature
-        signature.require_result_count(len(reply.outputs))
+        outputs = reply.outputs
+        signature.require_result_count(len(outputs))
         results: list[Elements] = []
-        for at, (output, target) in enumerate(zip(reply.outputs, self._targets, strict=True)):
+        for at, (output, target) in enumerate(zip(outputs, self._targets, strict=True)):
             spec = signature.result_spec(at, output)
             if spec is not signature.outputs[at]:
                 signature.expect(at, spec.byte_size)
@@ -164,8 +176,9 @@ class SideRuns(RunStreams):
     threads, of which there are as many as runs under way have needed so far.
     """
 
-    def __init__(self, connection: Connection, channel: SideChannel) -> None:
+    def __init__(self, connection: Connection, channel: SideChannel, fallback: RunStreams) -> None:
         self._channel = channel
+        self._fallback = fallback
         self._unread: queue.SimpleQueue[_SideStream | None] = queue.SimpleQueue()
         self._unread_count = 0
         super().__init__(connection)
@@ -215,6 +228,19 @@ class SideRuns(RunStreams):
         super()._place(run)
         if run.stream is None:
             run.is_callers = False  # It waits in the queue.
+
+    def _place_waiting(self) -> None:
+        """Where no connection can be had, those that wait go over gRPC."""
+        with self._changed:
+            for stream in [stream for stream in self._idle if not stream.is_of_this_line]:
+                self._idle.remove(stream)
+                self._retire(stream)
+        super()._place_waiting()
+        with self._changed:
+            can_go_on = self._open or not self._connection.is_attached
+            stranded = [] if can_go_on else self._waiting.take_all()
+        for run in stranded:
+            self._fallback.take_over(run)
 
     def _opened(self) -> "_SideStream":
         stream = _SideStream(self, self._connection, self._channel.opened())

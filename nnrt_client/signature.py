@@ -46,6 +46,10 @@ class Signature:
         self._ranges: list[DimRange] | None = None
         self._has_ranges = True
         self._expected_bytes = [0 if spec.is_dynamic else spec.byte_size for spec in outputs]
+        # What all RunRequests have in common: all but the data, and the dimensions that vary.
+        self.prototype = prepared_model_pb2.RunRequest(
+            model_id=model_id, inputs=[wire.io_described_message(spec) for spec in inputs]
+        )
 
     def require_here(self, buffer: Buffer, place: str) -> None:
         """Raise UnavailableDevice for a buffer that is gone with its daemon, InvalidParameter for one of another."""
@@ -65,7 +69,10 @@ class Signature:
 
     def in_order(self, inputs: Inputs) -> list[Any]:
         """As many inputs as the model takes, in its order. Raises InvalidParameter."""
-        given = self._by_name(inputs) if isinstance(inputs, Mapping) else listed(inputs)
+        if type(inputs) is list:  # Looking for what else it may be takes time.
+            given = inputs
+        else:
+            given = self._by_name(inputs) if isinstance(inputs, Mapping) else listed(inputs)
         if len(given) != len(self.inputs):
             raise InvalidParameter(f"{len(given)} inputs were given; the model takes {len(self.inputs)}")
         return given
@@ -127,8 +134,7 @@ class Signature:
     def result_spec(self, index: int, output: Any) -> TensorSpec:
         """What an output in a reply is said to be. Raises InvalidParameter where that makes no sense."""
         declared = self.outputs[index]
-        is_as_declared = output.data_type == declared.data_type and tuple(output.dimensions) == declared.shape
-        return declared if is_as_declared and not declared.is_dynamic else wire.io_spec(output)
+        return declared if wire.says(output, declared) else wire.io_spec(output)
 
     def require_result_count(self, count: int) -> None:
         """Raise unless a reply has as many outputs as the model gives: UnavailableDevice where it has none."""

@@ -33,7 +33,7 @@ class Gate:
     def leave(self) -> None:
         with self._lock:
             self._inside -= 1
-            if not self._inside:
+            if self.is_closed and not self._inside:
                 self._empty.notify_all()
 
     @contextmanager

@@ -154,6 +154,7 @@ class Session:
         self._given_up: dict[bytes, None] = {}
         self._running: set[Cancellation] = set()
         self._on_close: set[Callable[[], object]] = set()
+        self._side_connections: set[tuple[Callable[[], object]]] = set()
         self._under_way: Counter[str] = Counter()
         self._streams = 0
         self._streams_waiting = 0
@@ -253,10 +254,24 @@ class Session:
         that they depend on no other call."""
         return self._counted("calls for runs", self._settings.session_streams, "--session-streams", end)
 
-    def side_connection(self, end: Callable[[], object]) -> AbstractContextManager[None]:
-        """The same for a connection of the side channel: one for each stream, and one to share memory on."""
-        limit = self._settings.session_streams + 1
-        return self._counted("connections to the side channel", limit, "--session-streams", end)
+    @contextmanager
+    def side_connection(self, end: Callable[[], object]) -> Iterator[None]:
+        """The same for a connection of the side channel: one for each stream, and one to share memory on. One that
+        `break_off` has ended counts no more, though a run on it may go on."""
+        place = (end,)
+        with self._lock:
+            self._require_open()
+            if len(self._side_connections) > self._settings.session_streams:
+                raise OutOfMemory(
+                    f"this session has {len(self._side_connections)} connections to the side channel, its limit; use"
+                    " fewer, or raise the daemon's --session-streams"
+                )
+            self._side_connections.add(place)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._side_connections.discard(place)
 
     @contextmanager
     def _counted(self, what: str, limit: int, flag: str, end: Callable[[], object]) -> Iterator[None]:
@@ -308,7 +323,8 @@ class Session:
     def break_off(self) -> None:
         """End the calls under way: their client has another connection now, and may not be able to end them itself."""
         with self._lock:
-            endings = list(self._on_close)
+            endings = [*self._on_close, *(end for (end,) in self._side_connections)]
+            self._side_connections.clear()
         for end in endings:
             end()
 
@@ -319,7 +335,8 @@ class Session:
                 return
             self.is_open = False
             models, self._models = self._models, {}
-            endings, self._on_close = self._on_close, set()
+            endings = [*self._on_close, *(end for (end,) in self._side_connections)]
+            self._on_close.clear()
         # The calls first: to its client a run cut off is a death, not a run that the device cancelled.
         for end in endings:
             end()

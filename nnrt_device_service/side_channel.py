@@ -35,6 +35,9 @@ _DESCRIPTOR_BYTES = array.array("i").itemsize
 # Exactly one descriptor fits. The kernel closes any others that come with it.
 _ANCILLARY_BYTES = socket.CMSG_LEN(_DESCRIPTOR_BYTES) if IS_POSSIBLE else 0
 _CREDENTIALS = struct.Struct("3i")
+# Numbers, for operations on flags of the enum take microseconds.
+_CLOSE_ON_EXEC = int(socket.MSG_CMSG_CLOEXEC) if IS_POSSIBLE else 0
+_CUT_SHORT = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 # What a connection gets to say whose it is.
 _ATTACH_S = 2.0
 # Connections that have not yet said so.
@@ -101,7 +104,9 @@ class SideChannel:
 
     def _attached(self, packets: "_Packets") -> Session | None:
         """The session that a new connection says it belongs to; None if it says nothing."""
-        received = packets.receive(_ATTACH_S)
+        packets.wait_at_most(_ATTACH_S)
+        received = packets.receive()
+        packets.wait_at_most(None)
         if received is None:
             return None
         request, _ = received
@@ -121,18 +126,19 @@ class _Packets:
         pid, user_id, _ = _CREDENTIALS.unpack(credentials)
         self.peer = Peer(pid, user_id)
 
-    def receive(self, timeout_s: float | None = None) -> tuple[Any, int | None] | None:
+    def wait_at_most(self, timeout_s: float | None) -> None:
+        """How long `receive` may take from now on."""
+        self._connection.settimeout(timeout_s)
+
+    def receive(self) -> tuple[Any, int | None] | None:
         """The next request and the descriptor with it, which is the caller's to close; None at the end.
 
         Raises InvalidParameter for what is no request, OSError where the client is gone or too slow.
         """
-        self._connection.settimeout(timeout_s)
-        data, ancillary, flags, _ = self._connection.recvmsg(
-            SIDE_PACKET_BYTES, _ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC
-        )
+        data, ancillary, flags, _ = self._connection.recvmsg(SIDE_PACKET_BYTES, _ANCILLARY_BYTES, _CLOSE_ON_EXEC)
         fd = array.array("i", ancillary[0][2][:_DESCRIPTOR_BYTES])[0] if ancillary else None
         try:
-            if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+            if flags & _CUT_SHORT:
                 raise InvalidParameter(
                     f"a packet has over {SIDE_PACKET_BYTES} bytes or more than one descriptor; send less"
                 )

@@ -115,8 +115,11 @@ def _inline_tensor(head: bytes, data: memoryview, offset: int) -> tuple[bytes | 
     inner = _prefix(_DATA, len(inner) + data.nbytes) + inner
     # At least the two bytes of an empty padding, and as many zeros that the data is aligned.
     size = len(head) + 2 + len(inner) + data.nbytes
-    begin = offset + len(_prefix(_TENSORS, size)) + size - data.nbytes
-    padding = -begin % _ALIGNMENT
+    padding = next(  # The prefix may become longer with it.
+        padding
+        for padding in range(2 * _ALIGNMENT)
+        if not (offset + len(_prefix(_TENSORS, size + padding)) + size + padding - data.nbytes) % _ALIGNMENT
+    )
     return _prefix(_TENSORS, size + padding), head, bytes((_PADDING, padding)) + bytes(padding), inner, data
 
 

@@ -130,8 +130,7 @@ def says(message: "model_pb2.IOTensor", spec: TensorSpec) -> bool:
     """Whether the message describes a tensor just as this does, which needs no further look then."""
     return (
         int(message.data_type) == spec.data_type
-        and len(message.dimensions) == len(spec.shape)
-        and tuple(message.dimensions) == spec.shape
+        and message.dimensions == list(spec.shape)
         and not spec.is_dynamic
         and (not message.HasField("format") or int(message.format) == spec.format)
     )
@@ -143,7 +142,8 @@ def array_from_bytes(data: bytes | memoryview, spec: TensorSpec) -> Array:
     if len(data) != spec.byte_size:
         raise InvalidParameter(f"there are {len(data)} bytes of data; {spec} has {spec.byte_size}")
     view: Array = np.ndarray(spec.shape, dtype, data) if len(data) else np.empty(spec.shape, dtype)
-    view.flags.writeable = False
+    if not isinstance(data, bytes):
+        view.flags.writeable = False
     return view
 
 
@@ -158,6 +158,16 @@ def io_tensor_fields(spec: TensorSpec, array: Array) -> dict[str, Any]:
 def io_tensor_message(spec: TensorSpec, array: Array) -> "model_pb2.IOTensor":
     """The tensor with its bytes inline, by itself."""
     return model_pb2.IOTensor(**io_tensor_fields(spec, array))
+
+
+def io_described_message(spec: TensorSpec) -> "model_pb2.IOTensor":
+    """The tensor without its data, and without its dimensions where some vary."""
+    return model_pb2.IOTensor(
+        name=spec.name,
+        data_type=number(spec.data_type),
+        dimensions=() if spec.is_dynamic else spec.shape,
+        format=_format_number(spec),
+    )
 
 
 def io_region_fields(

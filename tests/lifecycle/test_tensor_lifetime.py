@@ -17,7 +17,7 @@ from daemon_process import DaemonProcess
 from networks import identity_model
 from observer import Observer
 from recorder import Recorder
-from shared_memory import held, wait_for
+from shared_memory import held, wait_for, wait_until_held
 from tensor_runs import LONG_MS, compiled, refused
 
 from nnrt_client import (
@@ -191,6 +191,7 @@ def test_an_interrupted_run_writes_nothing(
 
     def interrupt() -> None:
         observer.wait_for(lambda state: state.running == 1)
+        observer.state()  # Takes long enough for the main thread to wait: a signal just before that is heard after it.
         signal.pthread_kill(main, signal.SIGINT)
 
     with ThreadPoolExecutor(1) as pool:
@@ -223,7 +224,7 @@ def test_tensors_closed_while_a_run_is_in_flight(closing: ExitStack, start_daemo
     gate.write_bytes(b"")
     np.testing.assert_array_equal(seen.result(20), [1, 2, 3, 4])
     executor.close()
-    assert held() == before
+    wait_until_held(before)
     with pytest.raises(InvalidParameter, match="closed"):
         target.numpy()
 

@@ -1,0 +1,51 @@
+"""Kills clients of one daemon at random moments, and looks at what it still holds of them.
+
+    PYTHONPATH=tests python benchmarks/kill_clients.py
+
+What the clients are doing: tests/killed_clients.py.
+"""
+
+import argparse
+
+from daemon_process import DaemonProcess
+from killed_clients import BACK_S, LEASE_S, Aftermath, Holdings, kill_clients
+from observer import Observer
+from rich.console import Console
+from rich.table import Table
+
+MIB = 1 << 20
+# Pools of threads and of memory grow while the first ones come.
+WARM_UP = 60
+
+
+def table(count: int, aftermath: Aftermath) -> Table:
+    result = Table("what the daemon holds", "before", "at most", "after", title=f"{count} clients killed")
+    for name, *numbers in zip(Holdings._fields, aftermath.before, aftermath.most, aftermath.after, strict=True):
+        if name.endswith("_bytes"):
+            result.add_row(name.removesuffix("_bytes").replace("_", " ") + " MiB", *(f"{n / MIB:.1f}" for n in numbers))
+        else:
+            result.add_row(name, *map(str, numbers))
+    result.caption = (
+        f"back {max(aftermath.back_after_s, 0.0):.1f} s after the lease of the last ({BACK_S:g} are allowed)"
+    )
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--clients", type=int, default=1000, help="how many clients to kill (default 1000)")
+    parser.add_argument("--seed", type=int, default=0, help="of the moments of the kills (default 0)")
+    options = parser.parse_args()
+    daemon = DaemonProcess("--lease-s", str(LEASE_S))
+    try:
+        with Observer(daemon.address) as observer:
+            kill_clients(daemon, observer, WARM_UP, options.seed)
+            aftermath = kill_clients(daemon, observer, options.clients, options.seed + 1)
+    finally:
+        daemon.kill()
+    Console().print(table(options.clients, aftermath))
+    raise SystemExit(not aftermath.is_clean or "Traceback" in daemon.log())
+
+
+if __name__ == "__main__":
+    main()

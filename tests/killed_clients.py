@@ -1,0 +1,207 @@
+"""Clients that are killed at random moments, and what their daemon holds afterwards.
+
+A few dozen of them are a test; `benchmarks/kill_clients.py` kills a thousand. Run as a script it makes and kills them:
+they are forked from a process that has everything imported and nothing of gRPC begun, so each costs little.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from daemon_process import DaemonProcess
+from networks import identity_model, weighted_model
+from observer import Observer
+
+from nnrt_client import Compilation, DataType, Device, Executor, ResidentTensor, Runtime, Tensor, TensorDesc
+from nnrt_hdi.v2 import device_pb2, side_channel_pb2
+
+# How long a client lives at most; it takes about half of that until it has all that it holds.
+LIFE_S = 0.8
+AT_A_TIME = 6
+ELEMENTS = 1 << 18
+WEIGHTS = 1 << 18
+IN_FLIGHT = 16
+LEASE_S = 1.0
+# When the lease of the last client is over everything is back within this.
+BACK_S = 5.0
+# What the threads and caches of a daemon that has served many may differ by.
+SPARE_THREADS = 8
+SPARE_BYTES = 24 << 20
+
+
+class Holdings(NamedTuple):
+    """What a daemon holds."""
+
+    sessions: int
+    held_bytes: int
+    descriptors: int
+    mappings: int
+    threads: int
+    resident_bytes: int
+
+    @classmethod
+    def of(cls, daemon: DaemonProcess, observer: Observer) -> "Holdings":
+        state = observer.state()
+        process = Path(f"/proc/{daemon.pid}")
+        return cls(
+            sessions=state.sessions,
+            held_bytes=state.held_bytes,
+            descriptors=daemon.descriptor_count(),
+            mappings=process.joinpath("maps").read_text().count("/memfd:"),
+            threads=len(list(process.joinpath("task").iterdir())),
+            resident_bytes=daemon.memory_bytes(),
+        )
+
+    def is_back_at(self, before: "Holdings") -> bool:
+        """Whether nothing is left of those that came since; threads and memory may be about the same."""
+        return (
+            all(now <= then for now, then in zip(self[:4], before[:4], strict=True))
+            and self.threads <= before.threads + SPARE_THREADS
+            and self.resident_bytes <= before.resident_bytes + SPARE_BYTES
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Aftermath:
+    """What a daemon held before so many clients were killed, right after the last of them, and in the end."""
+
+    before: Holdings
+    most: Holdings
+    after: Holdings
+    back_after_s: float
+
+    @property
+    def is_clean(self) -> bool:
+        return self.after.is_back_at(self.before)
+
+
+def kill_clients(daemon: DaemonProcess, observer: Observer, count: int, seed: int = 0) -> Aftermath:
+    """Kill so many clients of a daemon with a lease of LEASE_S; raises where one ended by itself."""
+    before = Holdings.of(daemon, observer)
+    with subprocess.Popen(
+        [sys.executable, __file__, daemon.address, str(count), str(seed)], env=_environment()
+    ) as zygote:
+        most = before
+        while zygote.poll() is None:
+            now = Holdings.of(daemon, observer)
+            most = Holdings(*map(max, most, now))
+            time.sleep(0.05)
+    if zygote.returncode:
+        raise RuntimeError("a client ended before it was killed; see what it wrote")
+    killed_at = time.monotonic()
+    while not (after := Holdings.of(daemon, observer)).is_back_at(before):
+        if time.monotonic() > killed_at + LEASE_S + BACK_S:
+            break
+        time.sleep(0.05)
+    return Aftermath(before, most, after, time.monotonic() - killed_at - LEASE_S)
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+
+
+# ---- what they are doing when they are killed; none of these returns
+
+
+def with_tensors(device: Device) -> None:
+    """Runs between Tensors, one after another."""
+    x, y = (Tensor(device, TensorDesc(DataType.FLOAT32, (ELEMENTS,))) for _ in range(2))
+    executor = _built(device)
+    while True:
+        executor.run_sync([x], [y])
+
+
+def with_many_runs(device: Device) -> None:
+    """Has many runs under way, of arrays that go through shared memory."""
+    x, executor = [np.ones(ELEMENTS, np.float32)], _built(device)
+    under_way = deque(executor.submit(x) for _ in range(IN_FLIGHT))
+    while True:
+        under_way.popleft().result()
+        under_way.append(executor.submit(x))
+
+
+def with_resident_tensors(device: Device) -> None:
+    """Runs between tensors in the daemon, and makes more of them."""
+    executor, kept = _built(device), []
+    while True:
+        kept += [ResidentTensor(device, TensorDesc(DataType.FLOAT32, (ELEMENTS,))) for _ in range(2)]
+        kept[0].write(np.ones(ELEMENTS, np.float32))
+        executor.run_sync([kept[0]], [kept[-1]])
+        if len(kept) > IN_FLIGHT:
+            signal.pause()
+
+
+def half_attached(device: Device) -> None:
+    """Has buffers of the daemon, and connections to the side channel that have said nothing, or whose they are."""
+    connection = device.link().connection
+    sockets = []
+    for says_whose in (False, True, True):
+        side = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        side.connect(b"\0" + connection.welcome.side_channel)
+        sockets.append(side)
+        if says_whose:
+            attach = {"session_id": connection.welcome.session_id}
+            side.send(side_channel_pb2.SideRequest(attach=attach).SerializeToString())
+            request = device_pb2.AllocateBufferRequest(length=ELEMENTS)
+            connection.call(connection.device.AllocateBuffer, request, 5, "AllocateBuffer")
+    signal.pause()
+
+
+def building(device: Device) -> None:
+    """Uploads constants and compiles, again and again."""
+    seed = 0
+    while True:
+        seed += 1
+        Compilation(weighted_model(WEIGHTS, seed), device).build()
+
+
+KINDS = (with_tensors, with_many_runs, with_resident_tensors, half_attached, building)
+
+
+def _built(device: Device) -> Executor:
+    compilation = Compilation(identity_model(elements=ELEMENTS), device)
+    compilation.build()
+    return Executor(compilation)
+
+
+# ---- as a script
+
+
+def kill_many(address: str, count: int, seed: int) -> bool:
+    """Fork clients of each kind in turn and kill each some time later; whether all lived until then."""
+    moments, living, is_well = np.random.default_rng(seed), deque[tuple[float, int]](), True
+    for number in range(count):
+        pid = os.fork()
+        if not pid:
+            _live(address, number)
+        living.append((time.monotonic() + moments.uniform(0.0, LIFE_S), pid))
+        while len(living) == AT_A_TIME or (number == count - 1 and living):
+            when, pid = min(living)
+            living.remove((when, pid))
+            time.sleep(max(when - time.monotonic(), 0.0))
+            os.kill(pid, signal.SIGKILL)
+            _, status = os.waitpid(pid, 0)
+            is_well = is_well and os.WIFSIGNALED(status)
+    return is_well
+
+
+def _live(address: str, number: int) -> None:
+    try:
+        KINDS[number % len(KINDS)](Runtime([address]).device())
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    raise SystemExit(not kill_many(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
