@@ -83,7 +83,7 @@ class RunCall:
         except NnrtError as error:
             # It is not the daemon's fault, perhaps, and the stream goes on: behind what nobody wants.
             _skip(sum(message.outputs[index].data.chunked for index in chunked), replies)
-            return _raising(error)
+            return raising(error)
         assembly = Assembly([arrays[index] for index in chunked])
         while not assembly.is_complete:
             try:
@@ -125,7 +125,7 @@ def _skip(size_bytes: int, replies: Iterator[Incoming]) -> None:
         size_bytes -= reply.message.expanded_bytes or len(reply.chunk)
 
 
-def _raising(error: NnrtError) -> Outputs:
+def raising(error: NnrtError) -> Outputs:
     def outputs() -> list[Elements]:
         raise error
 

@@ -55,6 +55,8 @@ class PendingRun:
         self.future: Future[Any] = Future()
         self.owner: RunStreams | None = None
         self.stream: RunStream | None = None
+        # Whether the thread that asked for it reads its reply, too.
+        self.is_callers = False
         # Why it ends, once nobody wants its outputs any more, though it has not ended yet.
         self.given_up: NnrtError | None = None
         self._decode = decode
@@ -63,7 +65,11 @@ class PendingRun:
         self._has_ended = self._is_past_cancelling = False
 
     def read(self) -> None:
-        """Let the calling thread do what it can for the run, which it waits for."""
+        """Wait for the reply of a run that is the caller's, unless it waits for its turn in the queue."""
+        stream = self.stream
+        if self.is_callers and stream is not None:
+            del self  # Its error would know this frame: in a cycle, tensors would stay in memory.
+            stream.read_here()
 
     def abandon(self, error: NnrtError) -> None:
         """End it, see `RunStreams.abandon`."""
@@ -141,6 +147,9 @@ def _abandon_cancelled(reference: "weakref.ref[PendingRun]", future: "Future[Any
 class RunStreams(LockOwner):
     """The run streams of a connection, opened as they are needed up to the daemon's limit.
 
+    Who waits for a run reads its reply: no other thread need wake up. The replies of other runs are read by a few
+    threads, of which there are as many as runs under way have needed so far.
+
     While the connection is lost runs wait: new ones in the queue, and those that were on their way at their streams,
     which fetch the replies when the connection is found again.
     """
@@ -151,6 +160,8 @@ class RunStreams(LockOwner):
         self._idle: list[RunStream] = []
         self._open: set[RunStream] = set()
         self._readers: set[threading.Thread] = set()
+        self._unread: queue.SimpleQueue[RunStream | None] = queue.SimpleQueue()
+        self._unread_count = 0
         self._waiting: WaitingRuns[PendingRun] = WaitingRuns()
         self._death: NnrtError | None = None
         self._watch: threading.Thread | None = None
@@ -175,24 +186,36 @@ class RunStreams(LockOwner):
         self._readers.clear()
 
     def submit(
-        self, call: RunCall, decode: Decode, timeout_ms: int | None = None, priority: Priority = Priority.NONE
+        self,
+        call: RunCall,
+        decode: Decode,
+        timeout_ms: int | None = None,
+        priority: Priority = Priority.NONE,
+        is_callers: bool = False,
     ) -> PendingRun:
-        """Start a run, or queue it until a stream is free. Raises the error of a session that is over."""
+        """Start a run, or queue it until a stream is free. Whoever starts one as the caller's calls its `read` next.
+
+        Raises the error of a session that is over.
+        """
         run = PendingRun(self._connection.next_run_id(), call, decode, timeout_ms, priority)
+        run.is_callers = is_callers
         self._begin(run)
         return run
 
     def take_over(self, run: PendingRun) -> None:
         """Carry a run that could not be sent in another way."""
-        run.owner = self
         try:
-            with self._changed:
-                if self._death is not None:
-                    raise self._death.copy()
-                self._place(run)
-                self._watch_until(run.deadline)
+            self._begin(run)
         except NnrtError as error:
             run.fail(error)
+
+    def read_elsewhere(self, stream: "RunStream") -> None:
+        """Have a thread wait for the reply on a stream."""
+        with self._changed:
+            self._unread_count += 1
+            if self._unread_count > len(self._readers):
+                self._start_reader()
+        self._unread.put(stream)
 
     def _begin(self, run: PendingRun) -> None:
         run.owner = self
@@ -223,15 +246,8 @@ class RunStreams(LockOwner):
                 self._next(stream)
         return run
 
-    def broken(self, stream: "RunStream") -> None:
-        """The stream carries no further run. Its place is taken until it is `lost`."""
-        with self._changed:
-            if stream in self._idle:
-                self._idle.remove(stream)
-
     def lost(self, stream: "RunStream") -> PendingRun | None:
         """The stream is over: the run it leaves behind. Those that wait get another stream."""
-        self.broken(stream)
         with self._changed:
             run, stream.run = stream.run, None
             self._open.discard(stream)
@@ -246,6 +262,9 @@ class RunStreams(LockOwner):
 
     def _place_waiting(self) -> None:
         with self._changed:
+            for stream in [stream for stream in self._idle if not stream.is_of_this_line]:
+                self._idle.remove(stream)
+                self._retire(stream)
             try:
                 while self._waiting and len(self._open) < self._limit and self._connection.is_attached:
                     self._opened().send(self._waiting.take())
@@ -262,23 +281,32 @@ class RunStreams(LockOwner):
         if self._connection.is_attached and len(self._open) < self._limit:
             self._opened().send(run)
         else:
+            run.is_callers = False
             self._waiting.append(run)
 
     def _opened(self) -> "RunStream":
-        stream = RunStream(self, self._connection)
+        stream = self._new_stream()
         self._open.add(stream)
-        self._start_reader(stream.read)
         return stream
 
-    def _start_reader(self, read: Callable[[], None]) -> None:
+    def _new_stream(self) -> "RunStream":
+        return RunStream(self, self._connection)
+
+    def _start_reader(self) -> None:
         name = f"nnrt-runs {self._connection.address}"
-        reader = threading.Thread(target=self._read, args=(read,), name=name, daemon=True)
+        reader = threading.Thread(target=self._read, name=name, daemon=True)
         self._readers.add(reader)
         reader.start()
 
-    def _read(self, read: Callable[[], None]) -> None:
+    def _read(self) -> None:
         try:
-            read()
+            while (stream := self._unread.get()) is not None:
+                stream.read()
+                stream = None  # It keeps no tensors alive.
+                with self._changed:
+                    self._unread_count -= 1
+                    if self._death is not None:
+                        return
         finally:
             with self._changed:
                 self._readers.discard(threading.current_thread())
@@ -292,7 +320,11 @@ class RunStreams(LockOwner):
             self._idle.append(stream)
 
     def _retire(self, stream: "RunStream") -> None:
-        """A stream whose line is lost carries no run any more: it is about to end by itself."""
+        """Close a stream that carries no run any more. Nobody reads it, who would notice that it ends."""
+        self._open.discard(stream)
+        stream.close()
+        if stream.answered:  # The next request would have told the daemon so.
+            self.forget(stream.answered)
 
     def _end_all(self, reason: NnrtError) -> None:
         """End the runs that wait.
@@ -308,6 +340,8 @@ class RunStreams(LockOwner):
             for stream in self._open:
                 stream.hang_up()
             self._cancelled.put(None)
+            for _ in self._readers:
+                self._unread.put(None)
             self._changed.notify_all()
         for run in waiting:
             run.fail(reason.copy())
@@ -397,7 +431,8 @@ class RunStream(LockOwner):
 
     @property
     def is_of_this_line(self) -> bool:
-        return self._attachment == self._connection.attachment
+        """Whether it can carry a run."""
+        return self._attachment == self._connection.attachment and self._call.is_active()
 
     def make_locks(self) -> None:
         """It has none; in a child its call must not be freed."""
@@ -410,6 +445,8 @@ class RunStream(LockOwner):
         if (remaining_ms := run.remaining_ms) is not None:
             fields["timeout_ms"] = remaining_ms
         self._outbox.put((run, run.call.messages(self._message_bytes, self._connection.compressor, **fields)))
+        if not run.is_callers:
+            self._streams.read_elsewhere(self)
 
     def _requests(self) -> Iterator[Any]:
         """What is sent, made when gRPC asks for it, in a thread of gRPC's."""
@@ -430,32 +467,55 @@ class RunStream(LockOwner):
         """Let the thread that sends go."""
         self._outbox.put(None)
 
+    def close(self) -> None:
+        """Give up what it holds. Nobody may be reading it."""
+        self.hang_up()
+
+    def read_here(self) -> None:
+        """`read` in a thread of the application."""
+        self.read()
+
     def read(self) -> None:
-        """Hand out the replies until the call ends, and then what came of the run on it. In a thread of its own."""
-        failure: NnrtError = OperationFailed("the daemon ended the run stream", place=self._connection.place)
+        """Hand out the reply of the run on it, or what came of the run."""
         try:
-            for reply in self._call:
-                outputs = self._outputs(self.run, reply)
-                run = self._streams.finished(self)
-                if run is not None:
-                    run.end(outputs)
-                    self.answered = run.id
-                del run, reply, outputs  # An idle stream keeps no tensors alive.
+            reply = next(self._call, None)
+            outputs = self._outputs(self.run, reply) if reply is not None else None
         except grpc.RpcError as error:
-            self._streams.broken(self)
-            failure = self._pursue(error) or failure
+            error.__traceback__ = None  # The error is the call, which lives on and would keep this frame.
+            self._lose(error)
         except NnrtError as error:
-            self._streams.broken(self)
             self._call.cancel()
-            failure = error.copy()  # This one knows this frame.
-        finally:
-            run = self._streams.lost(self)
-            if run is not None:
-                run.fail(failure)
-            if self.answered:  # The next request would have told the daemon so.
-                self._streams.forget(self.answered)
-            self.hang_up()
-            del run, failure  # gRPC's error knows this frame, and itself: in a cycle, tensors would stay in memory.
+            self._end(error.copy())  # This one knows this frame.
+        else:
+            if outputs is None:
+                self._end(OperationFailed("the daemon ended the run stream", place=self._connection.place))
+            else:
+                self._finish(outputs)
+
+    def _finish(self, outputs: Outputs) -> None:
+        """The reply of the run is here; the stream goes on."""
+        run = self._streams.finished(self)
+        if run is not None:
+            run.end(outputs)
+            self.answered = run.id
+        else:  # It was abandoned, and this stream with it.
+            self.close()
+        del run, outputs  # Errors know this frame, and an idle stream keeps no tensors alive.
+
+    def _lose(self, broken: Any) -> None:
+        """The stream is over; the reply of the run may be had in another way."""
+        failure = self._pursue(broken)
+        self._end(failure or OperationFailed("the daemon ended the run", place=self._connection.place))
+
+    def _end(self, failure: NnrtError) -> None:
+        """Let the run end with this, if it has not ended yet."""
+        run = self._streams.lost(self)
+        if run is not None:
+            run.fail(failure)
+        if self.answered:  # The next request would have told the daemon so.
+            self._streams.forget(self.answered)
+        self.close()
+        del run, failure  # The error may know this frame.
 
     def _outputs(self, run: PendingRun | None, reply: Incoming) -> Outputs:
         """See `PendingRun.received`."""

@@ -1,6 +1,5 @@
 """How runs travel to a daemon on this host: packets on the side channel, and tensors in memory that both have."""
 
-import queue
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -13,12 +12,12 @@ import grpc
 from nnrt_client.buffer import Buffer, Elements, Stored, received
 from nnrt_client.connection import Connection
 from nnrt_client.region import Region
-from nnrt_client.run_call import Outputs, RunCall
+from nnrt_client.run_call import Outputs, RunCall, raising
 from nnrt_client.run_streams import Decode, PendingRun, RunStream, RunStreams
 from nnrt_client.side_channel import SideChannel, SideConnection
 from nnrt_hdi import wire
 from nnrt_hdi.enums import Priority
-from nnrt_hdi.errors import ConnectionFailed, InvalidParameter, NnrtError, OperationFailed
+from nnrt_hdi.errors import ConnectionFailed, InvalidParameter, NnrtError
 from nnrt_hdi.run_codec import Incoming
 from nnrt_hdi.tensor import Array
 from nnrt_hdi.v2 import side_channel_pb2
@@ -155,32 +154,17 @@ class SidePendingRun(PendingRun):
     """A run on the side channel."""
 
     parcel: Parcel
-    # Whether the thread that asked for it reads its reply, too.
-    is_callers = False
-
-    def read(self) -> None:
-        """Wait for the reply, unless the run waits for its turn in the queue."""
-        stream = self.stream
-        if self.is_callers and isinstance(stream, _SideStream):
-            del self  # Its error would know this frame: in a cycle, tensors would stay in memory.
-            stream.read_here()
 
     def received(self, reply: Incoming, replies: Iterator[Incoming]) -> Outputs:
         return self.call.read(reply, replies, self.parcel.results, None)
 
 
 class SideRuns(RunStreams):
-    """Runs on connections of the side channel, one at a time on each.
-
-    Who waits for a run reads its reply: no other thread need wake up. The replies of other runs are read by a few
-    threads, of which there are as many as runs under way have needed so far.
-    """
+    """Runs on connections of the side channel, one at a time on each."""
 
     def __init__(self, connection: Connection, channel: SideChannel, fallback: RunStreams) -> None:
         self._channel = channel
         self._fallback = fallback
-        self._unread: queue.SimpleQueue[_SideStream | None] = queue.SimpleQueue()
-        self._unread_count = 0
         super().__init__(connection)
 
     def submit(
@@ -191,23 +175,12 @@ class SideRuns(RunStreams):
         priority: Priority = Priority.NONE,
         is_callers: bool = False,
     ) -> SidePendingRun:
-        """Start a run, or queue it. Whoever starts one as the caller's calls its `read` next.
-
-        Raises OutOfMemory where there is no memory to share.
-        """
+        """As for any runs. Raises OutOfMemory where there is no memory to share, too."""
         run = SidePendingRun(self._connection.next_run_id(), call, decode, timeout_ms, priority)
         run.parcel = Parcel(self._channel, call)
         run.is_callers = is_callers
         self._begin(run)
         return run
-
-    def read_elsewhere(self, stream: "_SideStream") -> None:
-        """Have a thread wait for the reply on a stream."""
-        with self._changed:
-            self._unread_count += 1
-            if self._unread_count > len(self._readers):
-                self._start_reader(self._read_all)
-        self._unread.put(stream)
 
     def abandon(self, run: PendingRun, error: NnrtError) -> None:
         """End a run. One that writes Tensors ends when the daemon has confirmed it, or after `verdict_timeout_s`:
@@ -223,18 +196,8 @@ class SideRuns(RunStreams):
                     return
         super().abandon(run, run.given_up)
 
-    def _place(self, run: PendingRun) -> None:
-        assert isinstance(run, SidePendingRun)
-        super()._place(run)
-        if run.stream is None:
-            run.is_callers = False  # It waits in the queue.
-
     def _place_waiting(self) -> None:
         """Where no connection can be had, those that wait go over gRPC."""
-        with self._changed:
-            for stream in [stream for stream in self._idle if not stream.is_of_this_line]:
-                self._idle.remove(stream)
-                self._retire(stream)
         super()._place_waiting()
         with self._changed:
             can_go_on = self._open or not self._connection.is_attached
@@ -242,33 +205,8 @@ class SideRuns(RunStreams):
         for run in stranded:
             self._fallback.take_over(run)
 
-    def _opened(self) -> "_SideStream":
-        stream = _SideStream(self, self._connection, self._channel.opened())
-        self._open.add(stream)
-        return stream
-
-    def _read_all(self) -> None:
-        while (stream := self._unread.get()) is not None:
-            stream.read()
-            with self._changed:
-                self._unread_count -= 1
-                if self._death is not None:
-                    return
-            stream = None  # It keeps no tensors alive.
-
-    def _retire(self, stream: RunStream) -> None:
-        """Nobody reads it, who would notice."""
-        assert isinstance(stream, _SideStream)
-        self._open.discard(stream)
-        stream.close()
-        if stream.answered:  # The next request would have told the daemon so.
-            self.forget(stream.answered)
-
-    def _end_all(self, reason: NnrtError) -> None:
-        super()._end_all(reason)
-        with self._changed:
-            for _ in self._readers:
-                self._unread.put(None)
+    def _new_stream(self) -> RunStream:
+        return _SideStream(self, self._connection, self._channel.opened())
 
 
 class _CutOff(grpc.RpcError):  # type: ignore[misc]  # grpc has no types
@@ -289,11 +227,14 @@ class _SideStream(RunStream):
 
     def __init__(self, streams: SideRuns, connection: Connection, side: SideConnection) -> None:
         self._side = side
-        self._side_runs = streams
         super().__init__(streams, connection)
 
     def _open(self) -> None:
         """Nothing of gRPC is under way until a reply must be fetched."""
+
+    @property
+    def is_of_this_line(self) -> bool:
+        return self._attachment == self._connection.attachment
 
     def send(self, run: PendingRun) -> None:
         assert isinstance(run, SidePendingRun)
@@ -307,7 +248,7 @@ class _SideStream(RunStream):
         with suppress(OSError):  # Who reads learns of it.
             self._side.send(run.parcel.message)
         if not run.is_callers:
-            self._side_runs.read_elsewhere(self)
+            self._streams.read_elsewhere(self)
 
     def cancel(self) -> None:
         if self._call is not None:
@@ -318,15 +259,13 @@ class _SideStream(RunStream):
         self._side.end()
 
     def close(self) -> None:
-        """Give the connection back. Nobody may be reading it."""
         self._side.close()
 
     def read_here(self) -> None:
-        """`read` in a thread of the application."""
         try:
             self.read()
-        except BaseException:  # Such as KeyboardInterrupt.
-            self._side_runs.read_elsewhere(self)
+        except BaseException:  # Such as KeyboardInterrupt. The run ends when the daemon has confirmed it.
+            self._streams.read_elsewhere(self)
             raise
 
     def read(self) -> None:
@@ -335,28 +274,14 @@ class _SideStream(RunStream):
             reply = self._side.receive()
         except (OSError, ConnectionFailed):
             reply = None
+        run = self.run
         if reply is None or not reply.HasField("run"):
-            self._lose()
+            self._lose(_CutOff())
         elif reply.run.kept:
             failure = self._pursue(None)
-            run = self._streams.finished(self)
-            if run is not None and failure is not None:
-                run.fail(failure)
-        else:
-            run = self._streams.finished(self)
-            if run is not None:
-                assert isinstance(run, SidePendingRun)
-                run.end(partial(run.parcel.results, reply.run, {}))
-                self.answered = run.id
-            else:  # It was abandoned, and this connection with it.
-                self.close()
-            run = None  # Its error knows this frame, too.
-
-    def _lose(self) -> None:
-        """The connection is over; the reply may be had in another way."""
-        self._streams.broken(self)
-        failure = self._pursue(_CutOff()) or OperationFailed("the daemon ended the run", place=self._connection.place)
-        run = self._streams.lost(self)
-        if run is not None:
-            run.fail(failure)
-        self._side.close()
+            self._finish(raising(failure) if failure is not None else list)
+        elif isinstance(run, SidePendingRun):
+            self._finish(partial(run.parcel.results, reply.run, {}))
+        else:  # It was abandoned.
+            self._finish(list)
+        run = None  # Its error knows this frame.

@@ -142,7 +142,7 @@ def array_from_bytes(data: bytes | memoryview, spec: TensorSpec) -> Array:
     if len(data) != spec.byte_size:
         raise InvalidParameter(f"there are {len(data)} bytes of data; {spec} has {spec.byte_size}")
     view: Array = np.ndarray(spec.shape, dtype, data) if len(data) else np.empty(spec.shape, dtype)
-    if not isinstance(data, bytes):
+    if view.flags.owndata or not isinstance(data, bytes):  # A view of bytes is read-only by itself.
         view.flags.writeable = False
     return view
 
