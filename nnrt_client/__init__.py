@@ -36,6 +36,7 @@ from nnrt_client.process_runtime import connect, disconnect
 from nnrt_client.quant_param import QuantParam
 from nnrt_client.resident_tensor import ResidentTensor
 from nnrt_client.runtime import Runtime
+from nnrt_client.savings import Savings
 from nnrt_client.session import Session, load
 from nnrt_client.settings import Settings
 from nnrt_client.tensor import Tensor
@@ -95,6 +96,7 @@ __all__ = [
     "ReturnCode",
     "Runtime",
     "SaveCacheFailed",
+    "Savings",
     "Session",
     "Settings",
     "Support",

@@ -7,11 +7,10 @@ import numpy as np
 
 from nnrt_client.connection import Connection
 from nnrt_hdi import wire
+from nnrt_hdi.chunks import CHUNK_BYTES
 from nnrt_hdi.errors import OperationFailed
 from nnrt_hdi.tensor import Array, Shape, TensorSpec
 from nnrt_hdi.v2 import device_pb2, model_pb2
-
-_CHUNK_BYTES = 1 << 20
 
 
 class Buffer:
@@ -63,7 +62,7 @@ class Buffer:
         self.connection.tell(self.connection.device.ReleaseBuffer, request)
 
     def _chunks(self, data: memoryview) -> Iterator[Any]:
-        chunk_bytes = min(_CHUNK_BYTES, self.connection.welcome.limits.message_bytes or _CHUNK_BYTES)
+        chunk_bytes = min(CHUNK_BYTES, self.connection.welcome.limits.message_bytes or CHUNK_BYTES)
         for start in range(0, data.nbytes, chunk_bytes):
             piece = bytes(data[start : start + chunk_bytes])
             yield device_pb2.BufferChunk(buffer_id=self.place.buffer_id, offset=start, data=piece)

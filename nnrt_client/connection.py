@@ -15,9 +15,11 @@ import grpc
 from nnrt_client import fork
 from nnrt_client.endpoint import Endpoint
 from nnrt_client.line import Exchange, Line
+from nnrt_client.savings import Compressor
 from nnrt_client.settings import Settings
 from nnrt_hdi import wire
 from nnrt_hdi.backend import DeviceState
+from nnrt_hdi.compression import FEATURE
 from nnrt_hdi.errors import ConnectionFailed, NnrtError, TimedOut, UnavailableDevice
 from nnrt_hdi.v2 import device_pb2_grpc, prepared_model_pb2_grpc
 
@@ -69,6 +71,8 @@ class Connection(fork.LockOwner):
         self.welcome: Any = None
         self.state = DeviceState()
         self.uploads = 0
+        # Where chunks are compressed, on both sides' word.
+        self.compressor: Compressor | None = None
         self.metadata: tuple[tuple[str, bytes], ...] = ()
         # How often the session has been attached to a line, and whether it is.
         self.attachment = 0
@@ -349,6 +353,8 @@ class Connection(fork.LockOwner):
             if self.death is not None:
                 return self.death
             self.welcome = welcome
+            if FEATURE in welcome.features:
+                self.compressor = Compressor()
             self.is_attached = True
             _farewells.add(self)
         threading.Thread(target=self._watch, name=f"nnrt-watch {self.address}", daemon=True).start()

@@ -9,6 +9,7 @@ from nnrt_client.connection import Connection
 from nnrt_client.fork import LockOwner
 from nnrt_client.run_call import RunCall
 from nnrt_client.run_streams import Decode, PendingRun, RunStreams
+from nnrt_client.savings import Savings
 from nnrt_client.side_channel import SideChannel
 from nnrt_client.side_runs import SideRuns
 from nnrt_hdi import wire
@@ -84,6 +85,13 @@ class Device(LockOwner):
     def state(self) -> DeviceState:
         """Load and condition as of the last heartbeat. Costs nothing."""
         return self._link.connection.state
+
+    @property
+    def savings(self) -> Savings:
+        """What compression has saved on the present connection; nothing unless Settings.compression asks for it, and
+        the daemon knows it. Costs nothing."""
+        compressor = self._link.connection.compressor
+        return Savings() if compressor is None else compressor.savings
 
     @property
     def type(self) -> DeviceType:

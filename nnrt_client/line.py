@@ -10,6 +10,7 @@ import grpc
 
 from nnrt_client.settings import Settings
 from nnrt_hdi import PROTOCOL_MINOR, __version__
+from nnrt_hdi.compression import FEATURE
 from nnrt_hdi.run_codec import REPLY_READERS, serialized
 from nnrt_hdi.v2 import session_pb2, session_pb2_grpc
 from nnrt_hdi.wire import SESSION_METADATA
@@ -23,6 +24,7 @@ class Line:
         self._address = address
         self._outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._interval_s = settings.connect_timeout_s
+        self._features = [] if settings.compression == "none" else [FEATURE]
         self._is_over = False
         self._lock = threading.Lock()
         self._closing: threading.Thread | None = None
@@ -72,7 +74,10 @@ class Line:
     def _requests(self) -> Iterator[Any]:
         """Runs in a thread of gRPC's."""
         hello = session_pb2.Hello(
-            protocol_minor=PROTOCOL_MINOR, client_name=f"nnrt-client {__version__}", user=str(os.getuid())
+            protocol_minor=PROTOCOL_MINOR,
+            features=self._features,
+            client_name=f"nnrt-client {__version__}",
+            user=str(os.getuid()),
         )
         yield session_pb2.SessionRequest(hello=hello)
         sequence = 0

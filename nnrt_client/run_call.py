@@ -7,7 +7,9 @@ import numpy as np
 
 from nnrt_client.buffer import Buffer, Elements, Stored
 from nnrt_client.region import Region
+from nnrt_client.savings import Compressor
 from nnrt_hdi.chunks import Assembly, beyond_inline, outline, pieces, room_for
+from nnrt_hdi.compression import INLINE_BYTES
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
 from nnrt_hdi.run_codec import Incoming, request_chunk
 from nnrt_hdi.tensor import Array
@@ -52,15 +54,17 @@ class RunCall:
             if isinstance(target, Buffer):
                 target.is_written = False
 
-    def messages(self, message_bytes: int, **fields: Any) -> Iterator[Any]:
-        """The RunRequest with these fields, and the chunks of inputs that are too long for it, made as they are
-        asked for."""
+    def messages(self, message_bytes: int, compressor: Compressor | None = None, **fields: Any) -> Iterator[Any]:
+        """The RunRequest with these fields, and the chunks of inputs that are too long for it or are to be compressed,
+        made as they are asked for."""
         sizes = (0 if isinstance(given, Stored) else given.nbytes for given in self.inputs)
-        chunked = beyond_inline(sizes, message_bytes)
+        inline_bytes = message_bytes if compressor is None else min(INLINE_BYTES, message_bytes)
+        chunked = beyond_inline(sizes, inline_bytes)
         # What is not contiguous is copied once, and for its chunks only when their turn comes.
         yield self.signature.request(self.inputs, self.targets, chunked, takes_chunks=True, **fields)
         arrays = (np.ascontiguousarray(self.inputs[index]) for index in sorted(chunked))
-        yield from map(request_chunk, pieces(arrays, message_bytes))
+        chunk = request_chunk if compressor is None else compressor.request_chunk
+        yield from map(chunk, pieces(arrays, message_bytes))
 
     def read(
         self, reply: Incoming, replies: Iterator[Incoming], results: Results, targets: Sequence[Region | Buffer] | None
@@ -83,7 +87,7 @@ class RunCall:
         assembly = Assembly([arrays[index] for index in chunked])
         while not assembly.is_complete:
             try:
-                assembly.take(_chunk(replies))
+                assembly.take(_chunk(replies).piece)
             except InvalidParameter as error:
                 raise OperationFailed(error.message) from error
         for array in arrays.values():
@@ -108,16 +112,17 @@ class RunCall:
         return arrays
 
 
-def _chunk(replies: Iterator[Incoming]) -> memoryview | bytes:
+def _chunk(replies: Iterator[Incoming]) -> Incoming:
     reply = next(replies, None)
     if reply is None or not reply.is_chunk:
         raise OperationFailed("the daemon sent something else than the rest of an output")
-    return reply.chunk
+    return reply
 
 
 def _skip(size_bytes: int, replies: Iterator[Incoming]) -> None:
     while size_bytes > 0:
-        size_bytes -= len(_chunk(replies))
+        reply = _chunk(replies)
+        size_bytes -= reply.message.expanded_bytes or len(reply.chunk)
 
 
 def raising(error: NnrtError) -> Outputs:

@@ -444,7 +444,7 @@ class RunStream(LockOwner):
         fields = {"run_id": run.id}
         if (remaining_ms := run.remaining_ms) is not None:
             fields["timeout_ms"] = remaining_ms
-        self._outbox.put((run, run.call.messages(self._message_bytes, **fields)))
+        self._outbox.put((run, run.call.messages(self._message_bytes, self._connection.compressor, **fields)))
         if not run.is_callers:
             self._streams.read_elsewhere(self)
 
@@ -519,7 +519,10 @@ class RunStream(LockOwner):
 
     def _outputs(self, run: PendingRun | None, reply: Incoming) -> Outputs:
         """See `PendingRun.received`."""
-        return run.received(reply, self._call) if run is not None else list  # Its call is being cancelled.
+        if run is None:
+            return list  # Its call is being cancelled.
+        compressor = self._connection.compressor
+        return run.received(reply, self._call if compressor is None else compressor.counted(self._call))
 
     def _pursue(self, broken: Any) -> NnrtError | None:
         """Fetch the reply of the run that was on its way when the stream broke (None: that is kept for us); or why

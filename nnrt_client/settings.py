@@ -4,9 +4,11 @@ import os
 import threading
 from dataclasses import dataclass, field
 
+from nnrt_hdi.compression import FEATURE
 from nnrt_hdi.errors import InvalidParameter
 
 DEVICES_VARIABLE = "NNRT_DEVICES"
+_COMPRESSIONS = ("none", FEATURE)
 
 
 def addresses_from_environment() -> tuple[str, ...]:
@@ -22,7 +24,7 @@ def addresses_to_ask_for(device: str | int | None) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Bounds of a Runtime, in seconds."""
+    """Bounds of a Runtime, in seconds, and how it sends."""
 
     # After so long without a sign of life the connection counts as lost.
     heartbeat_timeout_s: float = 5.0
@@ -43,10 +45,17 @@ class Settings:
     verdict_timeout_s: float = 1.0
     # Whether a daemon on this host gets tensors in shared memory, and runs without gRPC.
     share_memory: bool = True
+    # How tensors and constants are compressed for their way over gRPC: "none", or "deflate" for slow links, without
+    # loss. Device.savings says what that saves.
+    compression: str = "none"
     # gRPC channel options that come on top of ours.
     channel_options: tuple[tuple[str, str | int], ...] = field(default=())
 
     def __post_init__(self) -> None:
+        if self.compression not in _COMPRESSIONS:
+            raise InvalidParameter(
+                f"compression is {self.compression!r}; use {' or '.join(map(repr, _COMPRESSIONS))}", place="Settings"
+            )
         for name in self.__slots__:
             value = getattr(self, name)
             if name == "reconnect_timeout_s" and value == 0:

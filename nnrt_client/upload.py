@@ -7,8 +7,10 @@ from typing import Any
 
 from nnrt_client.build import Build
 from nnrt_client.connection import Connection
+from nnrt_client.savings import Compressor
 from nnrt_hdi import wire
 from nnrt_hdi.backend import ModelConfig, Support
+from nnrt_hdi.chunks import CHUNK_BYTES
 from nnrt_hdi.container import Part
 from nnrt_hdi.errors import ConnectionFailed, OperationFailed
 from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, Graph
@@ -16,7 +18,6 @@ from nnrt_hdi.graph_file import constant_parts
 from nnrt_hdi.limits import REQUEST_ID_BYTES
 from nnrt_hdi.v2 import device_pb2, model_pb2, prepared_model_pb2
 
-CHUNK_BYTES = 1 << 20
 _ATTEMPTS = 3
 # Connections that a build may lose; each costs no more than what was on the way.
 _LOSSES = 3
@@ -125,7 +126,7 @@ def _upload(build: Build, wanted: Sequence[tuple[Part, int]]) -> None:
 
     def chunks() -> Iterator[Any]:
         try:
-            yield from _chunks(wanted, chunk_bytes, build.progress)
+            yield from _chunks(wanted, chunk_bytes, build.progress, build.connection.compressor)
         except BaseException as error:  # In a thread of gRPC's, which would tell only that there was one.
             failures.append(error)
 
@@ -135,7 +136,10 @@ def _upload(build: Build, wanted: Sequence[tuple[Part, int]]) -> None:
 
 
 def _chunks(
-    wanted: Sequence[tuple[Part, int]], chunk_bytes: int, progress: Callable[[str, float], None]
+    wanted: Sequence[tuple[Part, int]],
+    chunk_bytes: int,
+    progress: Callable[[str, float], None],
+    compressor: Compressor | None,
 ) -> Iterator[Any]:
     total = sum(part.data.nbytes - received for part, received in wanted)
     sent = 0
@@ -144,7 +148,12 @@ def _chunks(
         # An empty part is one empty chunk.
         for start in range(received, max(size, 1), chunk_bytes):
             piece = part.data[start : start + chunk_bytes]
-            yield device_pb2.ConstantChunk(sha256=part.sha256, size_bytes=size, offset=start, data=bytes(piece))
+            chunk = device_pb2.ConstantChunk(sha256=part.sha256, size_bytes=size, offset=start)
+            if compressor is not None and (packed := compressor.packed(piece)) is not None:
+                chunk.data, chunk.expanded_bytes = packed, len(piece)
+            else:
+                chunk.data = bytes(piece)
+            yield chunk
             sent += len(piece)
             progress("uploading", sent / total if total else 1.0)
 

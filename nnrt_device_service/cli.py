@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from nnrt_device_service.allocator import keep_freed_memory
 from nnrt_device_service.cache_command import cache
 from nnrt_device_service.device import Device
 from nnrt_device_service.server import Daemon
@@ -35,6 +36,7 @@ def serve(**values: Any) -> None:
     When it is ready it prints one line: "listening on" and the addresses.
     """
     settings = Settings(**values)
+    keep_freed_memory()
     signal.pthread_sigmask(
         signal.SIG_BLOCK, _STOP_SIGNALS
     )  # Before any thread starts, so that only `sigwait` gets them.

@@ -55,7 +55,7 @@ class ConstantPool:
         self._uploads: dict[bytes, _Upload] = {}
         budget.on_shortage(self._drop_unused)
 
-    def write(self, sha256: bytes, size_bytes: int, offset: int, data: bytes) -> bool:
+    def write(self, sha256: bytes, size_bytes: int, offset: int, data: bytes | memoryview) -> bool:
         """Take the next bytes of a constant; whether that completes it. More are expected until `pause`.
 
         A beginning with another size than the bytes already here replaces them: who sent those was wrong, or this is.

@@ -12,8 +12,9 @@ from nnrt_device_service.session import Session
 from nnrt_hdi import wire
 from nnrt_hdi.backend import Cancellation, PreparedModel
 from nnrt_hdi.chunks import beyond_inline, pieces
+from nnrt_hdi.compression import INLINE_BYTES
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OutOfMemory
-from nnrt_hdi.run_codec import VIEWED_BYTES, Incoming, reply_chunk, with_tensors
+from nnrt_hdi.run_codec import VIEWED_BYTES, Incoming, compressed_reply_chunk, reply_chunk, with_tensors
 from nnrt_hdi.tensor import Array, TensorSpec, flat_bytes
 from nnrt_hdi.v2 import prepared_model_pb2
 
@@ -21,7 +22,7 @@ from nnrt_hdi.v2 import prepared_model_pb2
 class Answer:
     """What a run gave: its outputs, of which some may be in their regions already, and where its time went."""
 
-    __slots__ = ("_chunked", "_message_bytes", "_regions", "_times", "outputs", "specs")
+    __slots__ = ("_chunk", "_chunked", "_message_bytes", "_regions", "_times", "outputs", "specs")
 
     def __init__(
         self,
@@ -37,6 +38,7 @@ class Answer:
         self._regions = regions or (None,) * len(outputs)
         self._times = times
         self._chunked: set[int] = set()
+        self._chunk: Callable[[memoryview], bytes] = reply_chunk
         self._message_bytes = message_bytes
 
     @property
@@ -49,9 +51,12 @@ class Answer:
         """Length of those that follow the reply in chunks."""
         return sum(self.outputs[index].nbytes for index in self._chunked)
 
-    def fit(self, *, in_chunks: bool) -> None:
+    def fit(self, *, in_chunks: bool, compressed: bool = False) -> None:
         """Have no message be too long. Raises OutOfMemory where that takes chunks and they aren't wanted."""
-        if in_chunks:
+        if in_chunks and compressed:
+            self._chunk = compressed_reply_chunk
+            self._chunked = beyond_inline(self._sizes(), min(INLINE_BYTES, self._message_bytes))
+        elif in_chunks:
             self._chunked = beyond_inline(self._sizes(), self._message_bytes)
         elif (size_bytes := self.size_bytes) > self._message_bytes:
             raise OutOfMemory(
@@ -63,7 +68,7 @@ class Answer:
         """The RunReply, with outputs inline that are in no region and not too long, and the chunks of the others."""
         yield self.message()
         outputs = (np.ascontiguousarray(self.outputs[index]) for index in sorted(self._chunked))
-        yield from map(reply_chunk, pieces(outputs, self._message_bytes))
+        yield from map(self._chunk, pieces(outputs, self._message_bytes))
 
     def message(self) -> Any:
         """The RunReply."""

@@ -85,7 +85,7 @@ class RunStream:
         hang_up = self._context.cancel
         arrived = self._run_requests.arrived(self._session, request, self._chunks(), cancellation, hang_up)
         answer = self._run_requests.answer(self._session, request.message, cancellation, arrived)
-        answer.fit(in_chunks=request.message.takes_chunks)
+        answer.fit(in_chunks=request.message.takes_chunks, compressed=self._session.wants_compression)
         return answer
 
     def _next_request(self) -> Incoming | None:
@@ -103,7 +103,7 @@ class RunStream:
                 if not request.is_chunk:
                     self._early = request
                     raise InvalidParameter("another request came before all chunks of this one's inputs")
-                yield request.chunk
+                yield request.piece
         except grpc.RpcError:
             pass
         if self._context.is_active():

@@ -17,7 +17,9 @@ from nnrt_device_service.session import Prepared, Session
 from nnrt_device_service.settings import Settings
 from nnrt_hdi import HDI_VERSION, PROTOCOL_MINOR, wire
 from nnrt_hdi.backend import Cancellation
+from nnrt_hdi.chunks import CHUNK_BYTES
 from nnrt_hdi.compiled import MAX_PARTS
+from nnrt_hdi.compression import FEATURE, expanded
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
 from nnrt_hdi.graph import Constant
 from nnrt_hdi.limits import MAX_RUN_IDS, REQUEST_ID_BYTES
@@ -31,7 +33,6 @@ from nnrt_hdi.v2 import (
     session_pb2_grpc,
 )
 
-CHUNK_BYTES = 1 << 20
 _CLIENT_NAME_LENGTH = 100
 _USER_LENGTH = 100
 _MAX_REASON_BYTES = 512
@@ -61,6 +62,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
                 raise InvalidParameter("the first message of a session must be Hello", place="DeviceSession.Open")
             # For logs: on one line, and no longer than a name is.
             session.client = f"{hello.hello.client_name[:_CLIENT_NAME_LENGTH]!r} at {context.peer()}"
+            session.wants_compression = FEATURE in hello.hello.features
             if session_id is None:
                 session.account = self._device.scheduler.account(user_at(context.peer(), hello.hello.user))
             ending = partial(sessions.detach, hang_up=hang_up)
@@ -97,6 +99,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
             session_id=session.id,
             instance_id=device.instance_id,
             protocol_minor=PROTOCOL_MINOR,
+            features=[FEATURE] if session.wants_compression else [],
             hdi_major=HDI_VERSION[0],
             hdi_minor=HDI_VERSION[1],
             device=wire.device_info_message(device.info),
@@ -189,7 +192,8 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
             for chunk in requests:
                 sha256, size_bytes = (chunk.sha256, chunk.size_bytes) if chunk.sha256 else (sha256, size_bytes)
                 unfinished.add(sha256)
-                if session.constants.write(sha256, size_bytes, chunk.offset, chunk.data):
+                data = expanded(chunk.data, chunk.expanded_bytes)
+                if session.constants.write(sha256, size_bytes, chunk.offset, data):
                     unfinished.discard(sha256)
                     completed += 1
         finally:

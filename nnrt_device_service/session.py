@@ -134,6 +134,8 @@ class Session:
     def __init__(self, settings: Settings, client: str) -> None:
         self.id = secrets.token_bytes(16)
         self.client = client
+        # Whether its client asks for that; what it sends compressed is taken in any case.
+        self.wants_compression = False
         # The process at the other end of the side channel, once it has attached itself.
         self.side_peer: Peer | None = None
         self.last_heard = time.monotonic()

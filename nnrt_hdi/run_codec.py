@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nnrt_hdi import wire
+from nnrt_hdi.compression import compressed, expanded
 from nnrt_hdi.tensor import Array, TensorSpec, flat_bytes
 from nnrt_hdi.v2 import prepared_model_pb2
 
@@ -22,6 +23,9 @@ _PADDING = 6 * 8 + 2  # IOTensor.padding
 _INLINE = 1 * 8 + 2  # SharedBuffer.inline
 _REQUEST_CHUNK = 6 * 8 + 2  # RunRequest.chunk
 _REPLY_CHUNK = 3 * 8 + 2  # RunReply.chunk
+# Tags of numbers: number * 8.
+_REQUEST_EXPANDED = 8 * 8  # RunRequest.expanded_bytes
+_REPLY_EXPANDED = 6 * 8  # RunReply.expanded_bytes
 
 # Where a processor likes to find what it computes with; the bytes of a message begin at such an address.
 _ALIGNMENT = 16
@@ -42,7 +46,13 @@ class Incoming:
     @property
     def is_chunk(self) -> bool:
         """Whether it has a chunk and nothing else."""
-        return bool(self.chunk) and len(self.message.ListFields()) == (1 if self.message.chunk else 0)
+        message = self.message
+        return bool(self.chunk) and len(message.ListFields()) == bool(message.chunk) + bool(message.expanded_bytes)
+
+    @property
+    def piece(self) -> memoryview | bytes:
+        """The bytes of its chunk. Raises InvalidParameter for one that isn't compressed as it says."""
+        return expanded(self.chunk, self.message.expanded_bytes)
 
     def arrays(self, tensors: Sequence[Any], what: str) -> dict[int, Array]:
         """The large ones among its tensors, by index. Raises InvalidParameter, naming `what`."""
@@ -63,14 +73,25 @@ def _array(view: memoryview, spec: TensorSpec) -> Array:
 # ---- writing
 
 
-def request_chunk(piece: memoryview) -> bytes:
+def request_chunk(piece: memoryview, expanded_bytes: int = 0) -> bytes:
     """A RunRequest with nothing but a chunk."""
-    return b"".join((_prefix(_REQUEST_CHUNK, piece.nbytes), piece))
+    return _chunk(_REQUEST_CHUNK, piece, _REQUEST_EXPANDED, expanded_bytes)
 
 
-def reply_chunk(piece: memoryview) -> bytes:
+def reply_chunk(piece: memoryview, expanded_bytes: int = 0) -> bytes:
     """A RunReply with nothing but a chunk."""
-    return b"".join((_prefix(_REPLY_CHUNK, piece.nbytes), piece))
+    return _chunk(_REPLY_CHUNK, piece, _REPLY_EXPANDED, expanded_bytes)
+
+
+def compressed_reply_chunk(piece: memoryview) -> bytes:
+    """The same, compressed where that makes it shorter."""
+    packed = compressed(piece)
+    return reply_chunk(piece) if packed is None else reply_chunk(memoryview(packed), piece.nbytes)
+
+
+def _chunk(tag: int, piece: memoryview, expanded_tag: int, expanded_bytes: int) -> bytes:
+    rest = _prefix(expanded_tag, expanded_bytes) if expanded_bytes else b""
+    return b"".join((_prefix(tag, piece.nbytes), piece, rest))
 
 
 def with_tensors(message: Any, tensors: Sequence[tuple[Any, Array | None]]) -> bytes:
@@ -103,7 +124,7 @@ def _inline_tensor(head: bytes, data: memoryview, offset: int) -> tuple[bytes | 
 
 
 def _prefix(tag: int, size: int) -> bytes:
-    """How a length-delimited field begins."""
+    """How a length-delimited field begins, or a number as a field."""
     prefix = bytearray((tag,))
     while size >= 0x80:
         prefix.append(size & 0x7F | 0x80)

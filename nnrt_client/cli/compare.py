@@ -83,7 +83,7 @@ def compare(
         if differs and found.graph is not None:
             with build_bar("looking for the operator:") as progress:
                 run = [partial(_run, device, building, run_timeout_ms) for device in asked]
-                first = first_difference(found.graph, run, _limit(asked), list(arrays.values()), tolerance, progress)
+                first = first_difference(found.graph, run, list(arrays.values()), tolerance, progress)
     if as_json:
         _print_json(asked, compared, first)
     else:
@@ -105,11 +105,6 @@ def _outputs(
 def _run(device: Device, building: Building, timeout_ms: int, model: Model, arrays: list[Array]) -> list[Array]:
     with load(model, device, cache=False, **building) as session:
         return list(session.run(arrays, timeout_ms=timeout_ms).values())
-
-
-def _limit(asked: list[Device]) -> int:
-    """How many bytes all of the devices send in one reply."""
-    return min(int(device.link().connection.welcome.limits.message_bytes) for device in asked)
 
 
 def _print_json(asked: list[Device], compared: dict[str, Difference], first: tuple[Any, Difference] | None) -> None:

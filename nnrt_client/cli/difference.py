@@ -16,8 +16,9 @@ from nnrt_hdi.tensor import Array, TensorSpec
 # Runs a model on a device.
 Run = Callable[[Model, list[Array]], list[Array]]
 
-# As many results as are asked for in one run, besides what a reply has room for.
+# What is asked for in one run at most, for it is all in memory together.
 _RESULTS_AT_A_TIME = 64
+_BYTES_AT_A_TIME = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,6 @@ def difference(a: Array, b: Array, tolerance: Tolerance) -> Difference:
 def first_difference(
     graph: Graph,
     runs: Sequence[Run],
-    limit_bytes: int,
     inputs: Sequence[Array],
     tolerance: Tolerance,
     progress: Progress,
@@ -114,7 +114,7 @@ def first_difference(
     """
     shaped = _with_shapes_of(graph, inputs)
     done = 0
-    for nodes in _groups(shaped, limit_bytes):
+    for nodes in _groups(shaped):
         progress("comparing", done / len(graph.nodes))
         places = [Place(graph, node, tensor) for node in nodes for tensor in graph.nodes[node].outputs]
         part, kept = part_of(graph, [place.tensor for place in places])
@@ -171,14 +171,14 @@ def _with_shapes_of(graph: Graph, inputs: Sequence[Array]) -> Graph:
         return graph
 
 
-def _groups(graph: Graph, limit_bytes: int) -> Iterator[list[int]]:
-    """The nodes in order, as many at a time as have room in one reply together."""
+def _groups(graph: Graph) -> Iterator[list[int]]:
+    """The nodes in order, as many at a time as are asked for together."""
     group: list[int] = []
     results = size_bytes = 0
     for index in graph.order:
         specs = [graph.tensors[tensor] for tensor in graph.nodes[index].outputs]
-        own_bytes = sum(_size_bytes(spec, limit_bytes) for spec in specs)
-        if group and (results + len(specs) > _RESULTS_AT_A_TIME or size_bytes + own_bytes > limit_bytes // 2):
+        own_bytes = sum(_size_bytes(spec) for spec in specs)
+        if group and (results + len(specs) > _RESULTS_AT_A_TIME or size_bytes + own_bytes > _BYTES_AT_A_TIME):
             yield group
             group, results, size_bytes = [], 0, 0
         group.append(index)
@@ -187,6 +187,6 @@ def _groups(graph: Graph, limit_bytes: int) -> Iterator[list[int]]:
         yield group
 
 
-def _size_bytes(spec: TensorSpec, unknown_bytes: int) -> int:
+def _size_bytes(spec: TensorSpec) -> int:
     """Of a result whose size is known only in a run it is taken to be large."""
-    return unknown_bytes if spec.is_dynamic else spec.byte_size
+    return _BYTES_AT_A_TIME if spec.is_dynamic else spec.byte_size

@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class RunRequest(_message.Message):
-    __slots__ = ("model_id", "inputs", "outputs", "timeout_ms", "run_id", "chunk", "takes_chunks")
+    __slots__ = ("model_id", "inputs", "outputs", "timeout_ms", "run_id", "chunk", "takes_chunks", "expanded_bytes")
     MODEL_ID_FIELD_NUMBER: _ClassVar[int]
     INPUTS_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
@@ -17,6 +17,7 @@ class RunRequest(_message.Message):
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
     TAKES_CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    EXPANDED_BYTES_FIELD_NUMBER: _ClassVar[int]
     model_id: int
     inputs: _containers.RepeatedCompositeFieldContainer[_model_pb2.IOTensor]
     outputs: _containers.RepeatedCompositeFieldContainer[_model_pb2.IOTensor]
@@ -24,7 +25,8 @@ class RunRequest(_message.Message):
     run_id: int
     chunk: bytes
     takes_chunks: bool
-    def __init__(self, model_id: _Optional[int] = ..., inputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., timeout_ms: _Optional[int] = ..., run_id: _Optional[int] = ..., chunk: _Optional[bytes] = ..., takes_chunks: bool = ...) -> None: ...
+    expanded_bytes: int
+    def __init__(self, model_id: _Optional[int] = ..., inputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., timeout_ms: _Optional[int] = ..., run_id: _Optional[int] = ..., chunk: _Optional[bytes] = ..., takes_chunks: bool = ..., expanded_bytes: _Optional[int] = ...) -> None: ...
 
 class AwaitRunRequest(_message.Message):
     __slots__ = ("run_id",)
@@ -43,18 +45,20 @@ class CancelRunsReply(_message.Message):
     def __init__(self) -> None: ...
 
 class RunReply(_message.Message):
-    __slots__ = ("error", "outputs", "chunk", "times", "kept")
+    __slots__ = ("error", "outputs", "chunk", "times", "kept", "expanded_bytes")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
     TIMES_FIELD_NUMBER: _ClassVar[int]
     KEPT_FIELD_NUMBER: _ClassVar[int]
+    EXPANDED_BYTES_FIELD_NUMBER: _ClassVar[int]
     error: _error_pb2.ErrorDetail
     outputs: _containers.RepeatedCompositeFieldContainer[_model_pb2.IOTensor]
     chunk: bytes
     times: RunTimes
     kept: bool
-    def __init__(self, error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., chunk: _Optional[bytes] = ..., times: _Optional[_Union[RunTimes, _Mapping]] = ..., kept: bool = ...) -> None: ...
+    expanded_bytes: int
+    def __init__(self, error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., chunk: _Optional[bytes] = ..., times: _Optional[_Union[RunTimes, _Mapping]] = ..., kept: bool = ..., expanded_bytes: _Optional[int] = ...) -> None: ...
 
 class RunTimes(_message.Message):
     __slots__ = ("queued_ns", "copied_in_ns", "computed_ns", "copied_out_ns")

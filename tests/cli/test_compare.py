@@ -64,8 +64,8 @@ def test_names_the_first_operator(
     assert f"differ first in SUB_FUSION node {additions} 'culprit': 4 of 4 elements" in result.stdout
 
 
-def test_results_that_have_no_room_together(start_daemon: StartDaemon, wrong: DaemonProcess, tmp_path: Path) -> None:
-    """Replies of the small daemon hold one of them."""
+def test_results_longer_than_a_message(start_daemon: StartDaemon, wrong: DaemonProcess, tmp_path: Path) -> None:
+    """Messages of the small daemon hold one of them."""
     small = start_daemon("--message-bytes", "65536")
     path = saved(chain(3, elements=12_000), tmp_path / "chain")
     document = told("compare", path, *devices(small, wrong), exit_code=1)

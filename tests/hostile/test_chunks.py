@@ -1,6 +1,9 @@
 """Runs whose tensors come in chunks, sent as no client should: every run is answered, and the stream goes on."""
 
+import hashlib
+import zlib
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -201,6 +204,56 @@ def test_stalled_streams(start_daemon: StartDaemon, silence_s: str, timeout_ms: 
         reply = client.ask("PreparedModel.AwaitRun", prepared_model_pb2.AwaitRunRequest(run_id=3))
         assert isinstance(wire.error_from_detail(reply.error), TimedOut)
         observer.wait_for(lambda state: client.ask("NnrtDevice.GetDeviceStatus", status) and state.held_bytes < 4 << 20)
+
+
+# ---- compressed
+
+PACKED = zlib.compress(X.tobytes())
+DAMAGED: dict[str, tuple[bytes, int, str]] = {
+    "no zlib stream": (X.tobytes(), SIZE, "damaged"),
+    "damaged in the middle": (PACKED[:100] + bytes(10) + PACKED[110:], SIZE, "a compressed chunk"),
+    "another sum": (PACKED[:-4] + bytes(4), SIZE, "damaged"),
+    "cut off": (PACKED[:-1], SIZE, "not one of 4000 bytes"),
+    "something behind it": (PACKED + b"x", SIZE, "not one of 4000 bytes"),
+    "two streams": (PACKED + PACKED, SIZE, "not one of 4000 bytes"),
+    "longer than it says": (PACKED, SIZE - 1, "not one of 3999 bytes"),
+    "shorter than it says": (PACKED, SIZE + 1, "not one of 4001 bytes"),
+    "more than is missing": (zlib.compress(bytes(SIZE + 4)), SIZE + 4, "4004 bytes; 4000 are missing"),
+    "a bomb": (zlib.compress(bytes(60 << 20))[:65000], SIZE, "not one of 4000 bytes"),
+    "a bomb that says so": (zlib.compress(bytes(60 << 20))[:65000], 60 << 20, "compress at most 1048576"),
+    "4 GiB": (PACKED, 2**32 - 1, "compress at most 1048576"),
+}
+
+
+@pytest.mark.parametrize(("data", "expanded_bytes", "said"), DAMAGED.values(), ids=DAMAGED)
+def test_compressed_chunks_that_are_not(
+    client: RawClient, stream: Conversation, data: bytes, expanded_bytes: int, said: str
+) -> None:
+    model_id = model_of(client)
+    stream.send(request(model_id, chunked()), chunk(data, expanded_bytes=expanded_bytes), chunk(ZEROS))
+    require_refused(stream, InvalidParameter, said)
+    require_works(stream, model_id)
+
+
+def test_compressed_chunks(client: RawClient, stream: Conversation) -> None:
+    """Some are and some aren't. Outputs come as they are, for this client has not asked for anything else."""
+    model_id, data = model_of(client), X.tobytes()
+    packed = zlib.compress(data[:100])
+    sent = request(model_id, chunked(), takes_chunks=True)
+    stream.send(sent, chunk(packed, expanded_bytes=100), chunk(data[100:200]))
+    stream.send(chunk(zlib.compress(data[200:]), expanded_bytes=SIZE - 200))
+    (output,) = stream.receive().outputs
+    np.testing.assert_array_equal(wire.io_array(output), X)
+
+
+@pytest.mark.parametrize(("data", "expanded_bytes", "said"), list(DAMAGED.values())[:-3], ids=list(DAMAGED)[:-3])
+def test_compressed_constants_that_are_not(client: RawClient, data: bytes, expanded_bytes: int, said: str) -> None:
+    digest = hashlib.sha256(X.tobytes()).digest()
+    chunk_of = partial(device_pb2.ConstantChunk, sha256=digest, size_bytes=SIZE)
+    with pytest.raises(InvalidParameter):
+        client.call("NnrtDevice.UploadConstants", chunk_of(data=data, expanded_bytes=expanded_bytes))
+    whole = chunk_of(data=PACKED, expanded_bytes=SIZE)
+    assert client.ask("NnrtDevice.UploadConstants", whole).completed == 1
 
 
 # ---- outputs

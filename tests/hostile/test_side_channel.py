@@ -19,7 +19,7 @@ from model_draft import Draft
 from raw_client import DEADLINE_S, INPUT, SUM, VALUES, RawClient, attacked_daemon, io_tensor, until
 
 from nnrt_hdi import wire
-from nnrt_hdi.enums import ReturnCode
+from nnrt_hdi.enums import NodeType, ReturnCode
 from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.limits import SIDE_PACKET_BYTES
 from nnrt_hdi.v2 import device_pb2, prepared_model_pb2, side_channel_pb2
@@ -303,6 +303,31 @@ def test_a_run_without_an_id(client: RawClient) -> None:
     with side_of(client) as side:
         reply = side.ask(run_request(prepared(client), 0)).run
         assert "run_id" in reply.error.message
+
+
+@pytest.mark.parametrize("in_chunks", [True, False])
+def test_an_output_that_is_too_long_for_a_packet(client: RawClient, in_chunks: bool) -> None:
+    """Waits for AwaitRun, which brings it in chunks to those who take them."""
+    draft = Draft()
+    x = draft.input([-1])
+    draft.node(NodeType.ADD_FUSION, [x, draft.constant(np.ones(1, np.float32))], [draft.output([-1])])
+    model_id = int(client.prepare(draft.message).prepared.model_id)
+    elements = np.arange(600_000, dtype=np.float32)
+    with side_of(client) as side, memfd(elements.nbytes) as fd:
+        os.pwrite(fd, elements.tobytes(), 0)
+        request = in_region(side.share(fd, elements.nbytes), 0, elements.nbytes, takes_chunks=in_chunks)
+        request.run.model_id = model_id
+        request.run.inputs[0].dimensions[:] = elements.shape
+        reply = side.ask(request).run
+        assert reply.kept and not reply.outputs
+        for _ in range(2):  # Until it is told that nobody wants it any more, it is there.
+            awaited = prepared_model_pb2.AwaitRunRequest(run_id=1)
+            head, *rest = client.call("PreparedModel.AwaitRun", awaited)
+            (output,) = head.outputs
+            assert output.data.chunked == (elements.nbytes if in_chunks else 0)
+            data = b"".join(each.chunk for each in rest) if in_chunks else output.data.inline
+            np.testing.assert_array_equal(np.frombuffer(data, np.float32), elements + 1)
+            assert bool(rest) == in_chunks
 
 
 def test_memory_that_can_not_be_written(client: RawClient) -> None:
