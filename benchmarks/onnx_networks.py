@@ -188,8 +188,8 @@ def measure() -> list[Report]:
     )
     throughput = Report(
         f"Networks with {CLIENTS} clients",
-        f"Runs per second of {CLIENTS} sessions, each with a thread that runs, through the onnxruntime backend in shared"
-        f" memory, and of {CLIENTS} threads that share a session of ONNX Runtime in the client's process: medians"
+        f"Runs per second of {CLIENTS} sessions, each with a thread that runs, through the onnxruntime backend in"
+        f" shared memory, and of {CLIENTS} threads that share a session of ONNX Runtime in the client process: medians"
         f" of {THROUGHPUT_ROUNDS} rounds of {THROUGHPUT_S} s taken in turns; the ratio is remote to in process.",
         ("network", "threads", "in process /s", "remote /s", "ratio", "quartiles"),
     )
