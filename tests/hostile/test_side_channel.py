@@ -4,9 +4,9 @@ import array
 import fcntl
 import mmap
 import os
-import socket
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import termios
