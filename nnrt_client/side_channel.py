@@ -8,8 +8,8 @@ import sys
 import threading
 import weakref
 from collections import defaultdict, deque
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -37,17 +37,17 @@ _MOST_LENT = 32
 
 
 class SideConnection:
-    """One connection. One request at a time; `end` is for any thread."""
+    """One connection. One request at a time; `end` is for any thread. Who asks waits no longer than for a verdict."""
 
     def __init__(self, connection: Connection) -> None:
         """Raises ConnectionFailed where nobody listens or knows the session, OutOfMemory for one more than allowed."""
         self._place = f"side channel of the {connection.place}"
+        self._patience_s = connection.settings.verdict_timeout_s
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            self._socket.settimeout(connection.settings.verdict_timeout_s)
+            self._socket.settimeout(self._patience_s)
             self._socket.connect(b"\0" + connection.welcome.side_channel)
             self.ask(side_channel_pb2.SideRequest(attach={"session_id": connection.welcome.session_id}))
-            self._socket.settimeout(None)
         except BaseException as error:
             self._socket.close()
             if isinstance(error, OSError | NnrtError) and not isinstance(error, OutOfMemory):
@@ -69,10 +69,13 @@ class SideConnection:
         return self._decoded(data) if data else None
 
     def ask(self, request: Any, descriptors: Sequence[int] = ()) -> Any:
-        """Send and receive. Raises what the daemon refuses with, ConnectionFailed at the end of the connection."""
+        """Send and receive. Raises what the daemon refuses with, ConnectionFailed at the end of the connection, or
+        where no reply comes."""
         try:
+            self._socket.settimeout(self._patience_s)
             self.send(request, descriptors)
             reply = self.receive()
+            self._socket.settimeout(None)
         except OSError as error:
             raise ConnectionFailed(f"the connection broke: {error}", place=self._place) from error
         if reply is None:
@@ -139,7 +142,7 @@ class SideChannel(LockOwner):
         return buffer_id
 
     def _shared(self, region: Region) -> int:
-        with self._lock:
+        with self._turn():
             if (buffer_id := self._buffers.get(region)) is not None:  # Another thread was first.
                 return buffer_id
             request = side_channel_pb2.SideRequest(share={"length": region.size_bytes})
@@ -150,6 +153,16 @@ class SideChannel(LockOwner):
             self._releaser = threading.Thread(target=self._release, name="nnrt-release", daemon=True)
             self._releaser.start()
         return buffer_id
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Be the only one who asks. Raises ConnectionFailed where others wait for their answers too long."""
+        if not self._lock.acquire(timeout=self._connection.settings.verdict_timeout_s):
+            raise ConnectionFailed("the side channel stands still", place=self._connection.place)
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def _asked(self, request: Any, descriptors: Sequence[int] = ()) -> Any:
         """Ask on the connection that is for this; on a new one where it ended with the session's line."""
@@ -172,13 +185,15 @@ class SideChannel(LockOwner):
                     return
                 request.released_buffers.append(buffer_id)
             try:
-                with self._lock:
+                with self._turn():
                     self._asked(request)
             except NnrtError as error:
                 _log.debug("buffers may be held to the end of the session: %s", error)
 
     def _close(self, reason: NnrtError) -> None:
         self._unused.put(None)
+        if (control := self._control) is not None:
+            control.end()  # Who waits for an answer on it holds the lock.
         with self._lock:
             if self._control is not None:
                 self._control.close()

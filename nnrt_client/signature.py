@@ -18,6 +18,9 @@ from nnrt_hdi.run_codec import VIEWED_BYTES, with_tensors
 from nnrt_hdi.tensor import Array, Shape, TensorSpec, data_type_of, format_shape
 from nnrt_hdi.v2 import prepared_model_pb2
 
+# Room that packets of the side channel have besides elements, in either direction.
+_MOST_DESCRIBED_BYTES = 15 << 10
+
 ItemT = TypeVar("ItemT")
 
 Inputs = Sequence[ArrayLike | RunTensor[Any]] | Mapping[str, ArrayLike | RunTensor[Any]]
@@ -45,6 +48,8 @@ class Signature:
         self.model_id = model_id
         self._ranges: list[DimRange] | None = None
         self._has_ranges = True
+        # Whether a run can be a packet: names may be long, and tensors many.
+        self.fits_packet = sum(map(_described_bytes, (*inputs, *outputs))) <= _MOST_DESCRIBED_BYTES
         self._expected_bytes = [0 if spec.is_dynamic else spec.byte_size for spec in outputs]
         # What all RunRequests have in common: all but the data, and the dimensions that vary.
         self.prototype = prepared_model_pb2.RunRequest(
@@ -255,3 +260,8 @@ def _fitting(spec: TensorSpec, index: int, given: ArrayLike) -> Array:
             place=_place("input", index, spec),
         )
     return array.astype(spec.numpy_dtype, copy=False)
+
+
+def _described_bytes(spec: TensorSpec) -> int:
+    """What a message has at most for a tensor besides its elements: the name, five bytes of each dimension, numbers."""
+    return len(spec.name.encode()) + 5 * len(spec.shape) + 60

@@ -3,6 +3,7 @@
 import os
 import threading
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import count
 from typing import NamedTuple
 
@@ -38,6 +39,7 @@ class BufferPool:
         self._lock = threading.Lock()
         self._ids = count(1)
         self._buffers: dict[int, _Buffer] = {}
+        self._is_open = True
 
     def allocate(self, length: int, to_share: bool = False) -> int:
         """A new buffer of that many zero bytes, of memory that `descriptor` gives to others if that is wanted.
@@ -45,8 +47,12 @@ class BufferPool:
         Raises InvalidParameter or OutOfMemory.
         """
         _require_length(length, "AllocateBuffer")
-        if not to_share or self._shared >= self._most_shared:
-            return self._added(_Buffer(self._budget.allocate(length).data))
+        if to_share and self._shared < self._most_shared:
+            with suppress(OutOfMemory):  # Of descriptors, perhaps, and other memory does without.
+                return self._allocate_shared(length)
+        return self._added(_Buffer(self._budget.allocate(length).data))
+
+    def _allocate_shared(self, length: int) -> int:
         self._budget.take(length)
         try:
             fd, view = shared_memory.allocated(length)
@@ -77,7 +83,7 @@ class BufferPool:
     def descriptor(self, buffer_id: int) -> tuple[int, int]:
         """A descriptor of the memory of a buffer, the caller's to close, and its length.
 
-        Raises UnknownHandle, InvalidParameter for a buffer that has none.
+        Raises UnknownHandle, InvalidParameter for a buffer that has none, OutOfMemory.
         """
         with self._lock:
             buffer = self._buffer(buffer_id)
@@ -86,7 +92,10 @@ class BufferPool:
                     "it has no descriptor; allocate it when the session is attached to the side channel",
                     place=f"buffer {buffer_id}",
                 )
-            return os.dup(buffer.fd), buffer.view.nbytes
+            try:
+                return os.dup(buffer.fd), buffer.view.nbytes
+            except OSError as error:
+                raise OutOfMemory(f"its memory could not be given: {error.strerror}") from error
 
     def adopt_all(self, parts: Iterable[Buffer], owner: object) -> list[int]:
         """Buffers that hold these bytes, or none of them, until `release_all_of` their owner at the latest. Nobody may
@@ -137,7 +146,9 @@ class BufferPool:
             )
         return view
 
-    def clear(self) -> None:
+    def close(self) -> None:
+        """Forget everything, and what is yet to come of calls under way: the session is over."""
+        self._is_open = False
         for buffer_id in list(self._buffers):
             self.release(buffer_id)
 
@@ -152,6 +163,8 @@ class BufferPool:
             buffer_id = next(self._ids)
             self._buffers[buffer_id] = buffer
             self._shared += buffer.is_shared
+        if not self._is_open:
+            self.release(buffer_id)
         return buffer_id
 
 

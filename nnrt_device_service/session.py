@@ -345,7 +345,7 @@ class Session:
         for held in models.values():
             held.release()
         self.runs.close()
-        self.buffers.clear()
+        self.buffers.close()
         self.constants.clear()
 
     def _require_open(self) -> None:

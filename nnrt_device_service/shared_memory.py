@@ -3,11 +3,23 @@
 import fcntl
 import mmap
 import os
+import resource
 import stat
 
 from nnrt_hdi.errors import InvalidParameter, OutOfMemory
 
 _NAME = "nnrt-buffer"
+# Of the process's descriptors, the part that memory may take.
+_SHARABLE = 0.75
+
+
+def has_few_left(fd: int) -> bool:
+    """Whether the process has few descriptors left besides this new one, which is the lowest that was free.
+
+    They are for what can't do without: calls, and the files of models.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return limit != resource.RLIM_INFINITY and fd >= limit * _SHARABLE
 
 
 def mapped(fd: int, length: int) -> memoryview:
@@ -16,6 +28,13 @@ def mapped(fd: int, length: int) -> memoryview:
     Whoever touches a mapping behind the end of its file is ended with SIGBUS, so the file must be unable to shrink.
     Raises InvalidParameter for any other descriptor, OutOfMemory where it can't be mapped.
     """
+    try:
+        mapping_fd = os.dup(fd)  # As the mapping is about to: it keeps one of its own.
+    except OSError as error:
+        raise OutOfMemory(f"{length} bytes could not be mapped: {error.strerror}") from error
+    os.close(mapping_fd)
+    if has_few_left(mapping_fd):
+        raise OutOfMemory("the daemon has few descriptors left; release buffers, or raise its limit of open files")
     found = os.fstat(fd)
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)

@@ -15,6 +15,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
+from nnrt_device_service import shared_memory
 from nnrt_device_service.device import Device
 from nnrt_device_service.interceptor import as_nnrt_error
 from nnrt_device_service.run_requests import Answer, RunRequests, Said
@@ -72,18 +73,26 @@ class SideChannel:
             self._listener.shutdown(socket.SHUT_RDWR)  # Closing it would not wake the thread that waits.
 
     def _accept(self) -> None:
+        is_refusing = False
         with self._listener:
             while not self._stopped.is_set():
                 try:
                     connection, _ = self._listener.accept()
                 except OSError as error:
-                    if not self._stopped.wait(_PAUSE_S):
+                    if not self._stopped.wait(_PAUSE_S) and not is_refusing:  # Once, for it is tried again and again.
                         _log.warning("the side channel takes no connection: %s", error.strerror)
+                        is_refusing = True
                     continue
-                if not self._strangers.acquire(blocking=False):
+                is_refusing = False
+                if shared_memory.has_few_left(connection.fileno()) or not self._strangers.acquire(blocking=False):
                     connection.close()
                     continue
-                threading.Thread(target=self._serve, args=(connection,), name="side", daemon=True).start()
+                try:
+                    threading.Thread(target=self._serve, args=(connection,), name="side", daemon=True).start()
+                except RuntimeError as error:  # The process can have no further thread.
+                    _log.warning("the side channel takes no connection: %s", error)
+                    self._strangers.release()
+                    connection.close()
 
     def _serve(self, connection: socket.socket) -> None:
         with connection:
@@ -139,10 +148,13 @@ class _Packets:
         fd = array.array("i", ancillary[0][2][:_DESCRIPTOR_BYTES])[0] if ancillary else None
         try:
             if flags & _CUT_SHORT:
+                if flags & socket.MSG_CTRUNC and fd is None:
+                    raise OutOfMemory("a descriptor came, and there is no room for it; the daemon has too many open")
                 raise InvalidParameter(
                     f"a packet has over {SIDE_PACKET_BYTES} bytes or more than one descriptor; send less"
                 )
             if not data:
+                _close(fd)
                 return None
             request = side_channel_pb2.SideRequest.FromString(data)
         except DecodeError as error:
@@ -163,8 +175,9 @@ class _Packets:
             self._connection.send(data)
 
     def refuse(self, error: Exception) -> None:
-        """Say why the connection ends, if anybody listens."""
+        """Say why the connection ends, if anybody listens: nobody ends the wait for one who doesn't."""
         with suppress(OSError):
+            self._connection.setblocking(False)
             self.send(side_channel_pb2.SideReply(error=_detail(error)))
 
     def end(self) -> None:
@@ -243,16 +256,19 @@ class _Conversation:
             gate.enter()
         except Exception as error:
             reply.error.CopyFrom(_detail(error))
+            if self._run is not None:
+                runs.finish(self._run, Said(reply))
             self._packets.send(side_reply)
             return
         try:
             try:
                 answer = self._requests.answer(self._session, request, cancellation)
-                if answer.size_bytes > _INLINE_BYTES:
-                    side_reply = self._kept(run, answer, request.takes_chunks)
-                else:
+                if answer.size_bytes <= _INLINE_BYTES:
                     answer.fill(reply)
+                if answer.size_bytes > _INLINE_BYTES or side_reply.ByteSize() > SIDE_PACKET_BYTES:
+                    side_reply = self._kept(run, answer, request.takes_chunks)
             except Exception as error:
+                reply.Clear()
                 reply.error.CopyFrom(_detail(error))
             if self._run is run:
                 runs.finish(run, Said(reply))

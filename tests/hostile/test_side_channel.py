@@ -4,11 +4,15 @@ import array
 import fcntl
 import mmap
 import os
+import resource
+import signal
 import socket
 import subprocess
 import sys
+import termios
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,7 @@ import numpy as np
 import pytest
 from daemon_process import DaemonProcess
 from model_draft import Draft
+from observer import Observer
 from raw_client import DEADLINE_S, INPUT, SUM, VALUES, RawClient, attacked_daemon, io_tensor, until
 
 from nnrt_hdi import wire
@@ -283,6 +288,17 @@ def test_descriptors_that_nobody_asked_for(client: RawClient, daemon: DaemonProc
         assert descriptors_of(daemon) < before + 10  # gRPC opens and closes some of its own.
 
 
+def test_descriptors_with_empty_packets(client: RawClient, daemon: DaemonProcess) -> None:
+    before = descriptors_of(daemon)
+    with memfd(PAGE) as fd:
+        for session_id in [client.welcome.session_id, None] * 20:
+            side = Side(client.welcome, session_id)
+            side.send(b"", (fd,))
+            assert side.receive() is None
+            side.close()
+    until(lambda: descriptors_of(daemon) <= before)
+
+
 def test_regions_outside_their_buffer(client: RawClient) -> None:
     model_id = prepared(client)
     with side_of(client) as side, memfd(PAGE) as fd:
@@ -414,6 +430,90 @@ def test_a_client_that_does_not_read_its_replies(client: RawClient) -> None:
     with side_of(client) as side:
         assert run(side, model_id, 1_000_000).tolist() == list(SUM)
     stuck.close()
+
+
+def test_a_refusal_that_nobody_reads(client: RawClient, daemon: DaemonProcess) -> None:
+    """Nothing waits for there to be room for it: the connection has ended, and counts no more."""
+    model_id, before = prepared(client), descriptors_of(daemon)
+    with side_of(client) as side:
+        room = unread_replies(side, model_id)
+    with side_of(client) as side:
+        for run_id in range(1, room):
+            side.send(run_request(model_id, 1_000_000 + run_id).SerializeToString())
+            assert is_read(side)
+        side.send(b"\xff")
+        until(lambda: descriptors_of(daemon) <= before)
+
+
+def unread_replies(side: Side, model_id: int) -> int:
+    """How many replies make the daemon wait for one to be read."""
+    for run_id in range(1, 100_000):
+        side.send(run_request(model_id, run_id).SerializeToString())
+        if not is_read(side):
+            return run_id - 1
+    raise AssertionError("the daemon waits for nobody")
+
+
+def is_read(side: Side, patience_s: float = 1.0) -> bool:
+    """Whether the daemon has taken what was sent."""
+    deadline = time.monotonic() + patience_s
+    while int.from_bytes(fcntl.ioctl(side.socket, termios.TIOCOUTQ, bytes(4)), sys.byteorder):
+        if time.monotonic() > deadline:
+            return False
+    return True
+
+
+def test_a_reply_too_long_for_a_packet(client: RawClient) -> None:
+    """It waits for AwaitRun, whatever makes it long."""
+    name = "y" * SIDE_PACKET_BYTES
+    draft = Draft()
+    x = draft.input([3])
+    draft.node(NodeType.ADD_FUSION, [x, draft.constant(np.array(VALUES, np.float32))], [draft.output([3], name=name)])
+    model_id = int(client.prepare(draft.message).prepared.model_id)
+    with side_of(client) as side:
+        assert side.ask(run_request(model_id, 1)).run.kept
+        reply = client.ask("PreparedModel.AwaitRun", prepared_model_pb2.AwaitRunRequest(run_id=1))
+        assert wire.io_array(reply.outputs[0]).tolist() == list(SUM) and reply.outputs[0].name == name
+        assert run(side, prepared(client), 2).tolist() == list(SUM)
+
+
+def test_few_descriptors_are_left() -> None:
+    """Of those, neither memory nor connections take any: others are served."""
+    with attacked_daemon() as daemon, RawClient(daemon.address) as client, memfd(PAGE) as fd, ExitStack() as closing:
+        most = 64
+        resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (most, most))
+        side = closing.enter_context(side_of(client))
+        with pytest.raises(NnrtError, match="few descriptors left"):
+            for _ in range(most):
+                side.share(fd, PAGE)
+        for _ in range(most):
+            silent = Side(client.welcome)
+            closing.callback(silent.close)
+        with suppress(ConnectionError):
+            assert silent.socket.recv(1) == b""
+        assert client.allocate(PAGE)
+        with RawClient(daemon.address) as other:
+            assert other.run(prepared(other), ELEMENTS)[0].tolist() == list(SUM)
+
+
+def test_runs_while_the_daemon_drains() -> None:
+    """They are refused, and nothing of them is left."""
+    with RawClient((daemon := DaemonProcess("--drain-timeout-s", "0.5")).address) as client, side_of(client) as side:
+        stream = client.converse("PreparedModel.RunStream")
+        waiting = run_request(prepared(client), 1).run
+        waiting.inputs[0].data.chunked = ELEMENTS.nbytes  # It keeps the daemon from ending.
+        stream.send(waiting)
+        with Observer(daemon.address) as observer:
+            observer.wait_for(lambda state: state.held_bytes > 0)
+            daemon.send(signal.SIGTERM)
+            observer.wait_for(lambda state: state.draining)
+        reply = side.ask(run_request(1, 2)).run
+        assert reply.error.code == int(ReturnCode.UNAVAILABLE_DEVICE)
+        side.close()
+        stream.end_requests()
+    assert daemon.wait() == 0
+    assert "Traceback" not in daemon.log()
+    daemon.kill()
 
 
 def test_buffers_of_gone_sessions_are_unmapped(daemon: DaemonProcess) -> None:
