@@ -326,7 +326,7 @@ class Session:
         for held in models.values():
             held.release()
         self.runs.close()
-        self.buffers.clear()
+        self.buffers.close()
         self.constants.clear()
 
     def _require_open(self) -> None:

@@ -16,11 +16,11 @@ def mapped(fd: int, length: int) -> memoryview:
     Whoever touches a mapping behind the end of its file is ended with SIGBUS, so the file must be unable to shrink.
     Raises InvalidParameter for any other descriptor, OutOfMemory where it can't be mapped.
     """
-    found = os.fstat(fd)
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
     except OSError:
         seals = 0
+    found = os.fstat(fd)  # After the seals: before, it could still shrink.
     # Files of huge pages can be sealed too, but touching them ends a process when the host has no such page left.
     if not stat.S_ISREG(found.st_mode) or not seals & fcntl.F_SEAL_SHRINK or found.st_blksize != mmap.PAGESIZE:
         raise InvalidParameter(

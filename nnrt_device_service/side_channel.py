@@ -80,7 +80,13 @@ class SideChannel:
                 if not self._strangers.acquire(blocking=False):
                     connection.close()
                     continue
-                threading.Thread(target=self._serve, args=(connection,), name="side", daemon=True).start()
+                try:
+                    threading.Thread(target=self._serve, args=(connection,), name="side", daemon=True).start()
+                except RuntimeError as error:  # The process has no thread left.
+                    self._strangers.release()
+                    connection.close()
+                    _log.warning("the side channel takes no connection: %s", error)
+                    self._stopped.wait(_PAUSE_S)
 
     def _serve(self, connection: socket.socket) -> None:
         with connection:
@@ -104,7 +110,8 @@ class SideChannel:
         received = packets.receive(_ATTACH_S)
         if received is None:
             return None
-        request, _ = received
+        request, fd = received
+        _close(fd)
         if request.WhichOneof("request") != "attach":
             raise InvalidParameter("the first request on the side channel must be Attach")
         session = self._device.sessions.of(request.attach.session_id)
@@ -220,6 +227,9 @@ class _Conversation:
             reply = side_channel_pb2.SideReply(error=_detail(error))
         try:
             self._packets.send(reply, descriptors)
+        except OSError:
+            self._session.buffers.release(reply.buffer_id)  # The client never learns of it, and shares it again.
+            raise
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -237,6 +247,8 @@ class _Conversation:
             gate.enter()
         except Exception as error:
             reply.error.CopyFrom(_detail(error))
+            if self._run is not None:
+                runs.finish(self._run, Said(reply))
             self._packets.send(side_reply)
             return
         try:

@@ -541,7 +541,7 @@ def test_exported_parts_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OutOfMemory):
         pool.adopt_all([b"fits", large], owner=1)
     assert budget.used_bytes == 50_000 + LEAST_BYTES
-    pool.clear()
+    pool.close()
     assert budget.used_bytes == 0
 
 
