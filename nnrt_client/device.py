@@ -27,7 +27,7 @@ class Link:
         self.connection = connection
         self._streams = RunStreams(connection)
         channel = SideChannel.of(connection)
-        self._side_runs = None if channel is None else SideRuns(connection, channel)
+        self._side_runs = None if channel is None else SideRuns(connection, channel, self._streams)
         self.callbacks = callbacks
 
     def submit(

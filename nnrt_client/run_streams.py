@@ -181,6 +181,18 @@ class RunStreams(LockOwner):
         # Not the run itself: in a cycle of run and future, results would stay in memory until they are looked for.
         run.future.add_done_callback(partial(self._abandon_cancelled, weakref.ref(run)))
 
+    def take_over(self, run: PendingRun) -> None:
+        """Start a run that waited elsewhere."""
+        run.owner = self
+        try:
+            with self._changed:
+                if self._death is not None:
+                    raise self._death.copy()
+                self._place(run)
+                self._watch_until(run.deadline)
+        except NnrtError as error:
+            run.fail(error.copy())  # This one knows this frame, and with it the run whose error it becomes.
+
     def abandon(self, run: PendingRun, error: NnrtError) -> None:
         """End a run now, wherever it is. The daemon stops it too, and a late result goes nowhere."""
         with self._changed:
@@ -203,6 +215,8 @@ class RunStreams(LockOwner):
         """The stream's run has its reply: which run that was, while the stream goes on with the next one."""
         with self._changed:
             run, stream.run = stream.run, None
+            if run is not None:
+                stream.answered = run.id
             if stream in self._open:
                 self._next(stream)
         return run
@@ -423,7 +437,6 @@ class RunStream(LockOwner):
                 run = self._streams.finished(self)
                 if run is not None:
                     run.end(outputs)
-                    self.answered = run.id
                 del run, reply, outputs  # An idle stream keeps no tensors alive.
         except grpc.RpcError as error:
             self._streams.broken(self)

@@ -37,7 +37,7 @@ _MOST_LENT = 32
 
 
 class SideConnection:
-    """One connection. One request at a time; `end` is for any thread."""
+    """One connection. One request at a time; `end` is for any thread. Replies come within `verdict_timeout_s`."""
 
     def __init__(self, connection: Connection) -> None:
         """Raises ConnectionFailed where nobody listens or knows the session, OutOfMemory for one more than allowed."""
@@ -47,12 +47,15 @@ class SideConnection:
             self._socket.settimeout(connection.settings.verdict_timeout_s)
             self._socket.connect(b"\0" + connection.welcome.side_channel)
             self.ask(side_channel_pb2.SideRequest(attach={"session_id": connection.welcome.session_id}))
-            self._socket.settimeout(None)
         except BaseException as error:
             self._socket.close()
             if isinstance(error, OSError | NnrtError) and not isinstance(error, OutOfMemory):
                 raise ConnectionFailed(f"it can't be reached: {error}", place=self._place) from error
             raise
+
+    def expect_runs(self) -> None:
+        """From now on replies may take as long as runs do."""
+        self._socket.settimeout(None)
 
     def send(self, request: Any, descriptors: Sequence[int] = ()) -> None:
         """Raises OSError where the daemon is gone."""
@@ -128,8 +131,10 @@ class SideChannel(LockOwner):
         self._lock = threading.Lock()
 
     def opened(self) -> SideConnection:
-        """A further connection."""
-        return SideConnection(self._connection)
+        """A further connection, for runs."""
+        side = SideConnection(self._connection)
+        side.expect_runs()
+        return side
 
     def buffer_of(self, region: Region) -> int:
         """The session's buffer that is the memory of a region. Raises what the daemon refuses with."""
@@ -145,10 +150,10 @@ class SideChannel(LockOwner):
             request = side_channel_pb2.SideRequest(share={"length": region.size_bytes})
             buffer_id = int(self._asked(request, (region.fd,)).buffer_id)
             self._buffers[region] = buffer_id
-        weakref.finalize(region, self._unused.put, buffer_id).atexit = False
-        if self._releaser is None:
-            self._releaser = threading.Thread(target=self._release, name="nnrt-release", daemon=True)
-            self._releaser.start()
+            weakref.finalize(region, self._unused.put, buffer_id).atexit = False
+            if self._releaser is None:
+                self._releaser = threading.Thread(target=self._release, name="nnrt-release", daemon=True)
+                self._releaser.start()
         return buffer_id
 
     def _asked(self, request: Any, descriptors: Sequence[int] = ()) -> Any:
@@ -160,8 +165,9 @@ class SideChannel(LockOwner):
                 self._control.close()
                 self._control = None
         self._connection.require_alive()
-        self._control = self.opened()
-        return self._control.ask(request, descriptors)
+        control = self._control = SideConnection(self._connection)
+        self._connection.require_alive()  # Or `_close` has seen no connection that it could end.
+        return control.ask(request, descriptors)
 
     def _release(self) -> None:
         """Let the daemon forget the buffers of regions that are gone. In a thread of its own: regions go anywhere."""
@@ -179,6 +185,8 @@ class SideChannel(LockOwner):
 
     def _close(self, reason: NnrtError) -> None:
         self._unused.put(None)
+        if (control := self._control) is not None:
+            control.end()  # Who asks on it holds the lock.
         with self._lock:
             if self._control is not None:
                 self._control.close()

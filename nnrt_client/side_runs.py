@@ -18,7 +18,8 @@ from nnrt_client.run_streams import Decode, PendingRun, RunStream, RunStreams
 from nnrt_client.side_channel import SideChannel, SideConnection
 from nnrt_hdi import wire
 from nnrt_hdi.enums import Priority
-from nnrt_hdi.errors import ConnectionFailed, InvalidParameter, NnrtError, OperationFailed
+from nnrt_hdi.errors import ConnectionFailed, InvalidParameter, NnrtError, OperationFailed, OutOfMemory
+from nnrt_hdi.limits import SIDE_PACKET_BYTES
 from nnrt_hdi.run_codec import Incoming
 from nnrt_hdi.tensor import Array
 from nnrt_hdi.v2 import model_pb2, side_channel_pb2
@@ -26,6 +27,8 @@ from nnrt_hdi.v2 import model_pb2, side_channel_pb2
 # Tensors up to this size are part of a packet, as long as all of one direction together have no more than that.
 _INLINE_BYTES = 16 << 10
 _PACKET_INLINE_BYTES = 40 << 10
+# A packet has room for the id and the time limit, too, which are known when it is sent.
+_LONGEST_REQUEST_BYTES = SIDE_PACKET_BYTES - 64
 
 
 MemoryT = TypeVar("MemoryT", Region, Buffer)
@@ -43,7 +46,8 @@ class Parcel:
     """A run packed for the side channel: its request, and the memory that it uses."""
 
     def __init__(self, channel: SideChannel, call: RunCall) -> None:
-        """Raises OutOfMemory, and whatever the daemon refuses to share memory with."""
+        """Raises OutOfMemory, also where it doesn't fit into a packet, and whatever the daemon refuses to share memory
+        with."""
         self._channel = channel
         self._call = call
         self._staged: list[Region] = []
@@ -55,6 +59,8 @@ class Parcel:
         request.takes_chunks = True  # Of a reply that is kept.
         self._pack_inputs(request.inputs)
         self._pack_outputs(request.outputs)
+        if (size_bytes := self.message.ByteSize()) > _LONGEST_REQUEST_BYTES:  # Of many tensors, or long names.
+            raise OutOfMemory(f"the request has {size_bytes} bytes, a packet room for {_LONGEST_REQUEST_BYTES}")
 
     def _pack_inputs(self, messages: Any) -> None:
         room = _PACKET_INLINE_BYTES
@@ -164,8 +170,10 @@ class SideRuns(RunStreams):
     threads, of which there are as many as runs under way have needed so far.
     """
 
-    def __init__(self, connection: Connection, channel: SideChannel) -> None:
+    def __init__(self, connection: Connection, channel: SideChannel, elsewhere: RunStreams) -> None:
+        """`elsewhere` takes runs that wait here when there is no connection left."""
         self._channel = channel
+        self._elsewhere = elsewhere
         self._unread: queue.SimpleQueue[_SideStream | None] = queue.SimpleQueue()
         self._unread_count = 0
         super().__init__(connection)
@@ -180,7 +188,7 @@ class SideRuns(RunStreams):
     ) -> SidePendingRun:
         """Start a run, or queue it. Whoever starts one as the caller's calls its `read` next.
 
-        Raises OutOfMemory where there is no memory to share.
+        Raises OutOfMemory where there is no memory to share, or a packet has no room for the run.
         """
         run = SidePendingRun(self._connection.next_run_id(), call, decode, timeout_ms, priority)
         run.parcel = Parcel(self._channel, call)
@@ -215,6 +223,14 @@ class SideRuns(RunStreams):
         super()._place(run)
         if run.stream is None:
             run.is_callers = False  # It waits in the queue.
+
+    def _place_waiting(self) -> None:
+        super()._place_waiting()
+        with self._changed:
+            is_stuck = not self._open and self._connection.is_attached
+            stuck = self._waiting.take_all() if is_stuck else ()
+        for run in stuck:
+            self._elsewhere.take_over(run)
 
     def _opened(self) -> "_SideStream":
         stream = _SideStream(self, self._connection, self._channel.opened())
@@ -265,6 +281,12 @@ class _SideStream(RunStream):
         self._side = side
         self._side_runs = streams
         super().__init__(streams, connection)
+        self._opened_on = self._attachment
+
+    @property
+    def is_of_this_line(self) -> bool:
+        """Whether the daemon has not broken it off; a reply may have been fetched on a later line."""
+        return self._opened_on == self._connection.attachment
 
     def _open(self) -> None:
         """Nothing of gRPC is under way until a reply must be fetched."""
@@ -314,14 +336,15 @@ class _SideStream(RunStream):
         elif reply.run.kept:
             failure = self._pursue(None)
             run = self._streams.finished(self)
-            if run is not None and failure is not None:
+            if run is None:
+                self.close()
+            elif failure is not None:
                 run.fail(failure)
         else:
             run = self._streams.finished(self)
             if run is not None:
                 assert isinstance(run, SidePendingRun)
                 run.end(partial(run.parcel.results, reply.run, {}))
-                self.answered = run.id
             else:  # It was abandoned, and this connection with it.
                 self.close()
             run = None  # Its error knows this frame, too.

@@ -7,14 +7,16 @@ import pytest
 from networks import identity_model
 from recorder import Recorder
 
-from nnrt_client import Compilation, Device, Executor, Model, NnrtError, Runtime
+from nnrt_client import Compilation, Device, Executor, Model, NnrtError, Runtime, Settings
 
 LONG_MS = 600_000
 
 
-def compiled(closing: ExitStack, address: str, model: Model | None = None) -> tuple[Device, Executor]:
+def compiled(
+    closing: ExitStack, address: str, model: Model | None = None, settings: Settings | None = None
+) -> tuple[Device, Executor]:
     """The device there, and an executor of the model on it; the identity of any length if none is given."""
-    device = closing.enter_context(Runtime([address])).device()
+    device = closing.enter_context(Runtime([address], settings)).device()
     compilation = closing.enter_context(Compilation(model or identity_model(), device))
     compilation.build()
     return device, closing.enter_context(Executor(compilation))
