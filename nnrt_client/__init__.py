@@ -58,6 +58,7 @@ from nnrt_hdi.errors import (
     UnavailableDevice,
     Unsupported,
 )
+from nnrt_hdi.run_times import RunTimes
 
 __all__ = [
     "Bindings",
@@ -93,6 +94,7 @@ __all__ = [
     "QuantParam",
     "ResidentTensor",
     "ReturnCode",
+    "RunTimes",
     "Runtime",
     "SaveCacheFailed",
     "Session",

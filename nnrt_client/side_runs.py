@@ -121,6 +121,7 @@ class Parcel:
             raise wire.error_from_detail(reply.error)
         signature = self._call.signature
         signature.require_result_count(len(reply.outputs))
+        signature.run_times = wire.run_times(reply)
         results: list[Elements] = []
         for at, (output, target) in enumerate(zip(reply.outputs, self._targets, strict=True)):
             spec = signature.result_spec(at, output)

@@ -14,7 +14,7 @@ from daemon_process import DaemonProcess
 from shared_memory import wait_for
 from tensor_runs import compiled
 
-from nnrt_client import Model, OperationType, Settings, UnavailableDevice
+from nnrt_client import Model, OperationType, Settings, TimedOut, UnavailableDevice
 from nnrt_hdi.v2 import side_channel_pb2
 
 ONE = np.ones(1, np.float32)
@@ -76,3 +76,24 @@ def test_runs_that_wait_when_no_connection_is_left(start_daemon: StartDaemon, tm
                 continue
         (output,) = waiting.result(DEADLINE_S)
         assert output == [2]
+
+
+@pytest.mark.parametrize("share_memory", [True, False])
+@pytest.mark.parametrize("elements", [1, 1 << 20])
+def test_the_times_of_a_run(start_daemon: StartDaemon, share_memory: bool, elements: int) -> None:
+    """By name, on every carrier: two runs of a device that takes one at a time, for 0.2 s each."""
+    daemon = start_daemon("--backend", "steady", "--option", "seconds=0.2", "--concurrent-runs", "1")
+    with ExitStack() as closing:
+        _, executor = compiled(closing, daemon.address, settings=Settings(share_memory=share_memory))
+        assert executor.run_times is None
+        for run in [executor.submit([np.ones(elements, np.float32)]) for _ in range(2)]:
+            run.result(DEADLINE_S)
+        times = executor.run_times
+        assert times is not None
+        assert times.computed_ns >= 0.2e9
+        assert times.queued_ns > 0.1e9
+        assert times.copied_in_ns > 0
+        assert times.copied_out_ns > 0
+        with pytest.raises(TimedOut):
+            executor.run_sync([ONE], timeout_ms=1)
+        assert executor.run_times is times
