@@ -171,6 +171,18 @@ class RunStreams(LockOwner):
         self._begin(run)
         return run
 
+    def take_over(self, run: PendingRun) -> None:
+        """Carry a run that could not be sent in another way."""
+        run.owner = self
+        try:
+            with self._changed:
+                if self._death is not None:
+                    raise self._death.copy()
+                self._place(run)
+                self._watch_until(run.deadline)
+        except NnrtError as error:
+            run.fail(error)
+
     def _begin(self, run: PendingRun) -> None:
         run.owner = self
         with self._changed:
@@ -180,18 +192,6 @@ class RunStreams(LockOwner):
             self._watch_until(run.deadline)
         # Not the run itself: in a cycle of run and future, results would stay in memory until they are looked for.
         run.future.add_done_callback(partial(self._abandon_cancelled, weakref.ref(run)))
-
-    def take_over(self, run: PendingRun) -> None:
-        """Start a run that waited elsewhere."""
-        run.owner = self
-        try:
-            with self._changed:
-                if self._death is not None:
-                    raise self._death.copy()
-                self._place(run)
-                self._watch_until(run.deadline)
-        except NnrtError as error:
-            run.fail(error.copy())  # This one knows this frame, and with it the run whose error it becomes.
 
     def abandon(self, run: PendingRun, error: NnrtError) -> None:
         """End a run now, wherever it is. The daemon stops it too, and a late result goes nowhere."""

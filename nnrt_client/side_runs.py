@@ -171,10 +171,9 @@ class SideRuns(RunStreams):
     threads, of which there are as many as runs under way have needed so far.
     """
 
-    def __init__(self, connection: Connection, channel: SideChannel, elsewhere: RunStreams) -> None:
-        """`elsewhere` takes runs that wait here when there is no connection left."""
+    def __init__(self, connection: Connection, channel: SideChannel, fallback: RunStreams) -> None:
         self._channel = channel
-        self._elsewhere = elsewhere
+        self._fallback = fallback
         self._unread: queue.SimpleQueue[_SideStream | None] = queue.SimpleQueue()
         self._unread_count = 0
         super().__init__(connection)
@@ -226,12 +225,17 @@ class SideRuns(RunStreams):
             run.is_callers = False  # It waits in the queue.
 
     def _place_waiting(self) -> None:
+        """Where no connection can be had, those that wait go over gRPC."""
+        with self._changed:
+            for stream in [stream for stream in self._idle if not stream.is_of_this_line]:
+                self._idle.remove(stream)
+                self._retire(stream)
         super()._place_waiting()
         with self._changed:
-            is_stuck = not self._open and self._connection.is_attached
-            stuck = self._waiting.take_all() if is_stuck else ()
-        for run in stuck:
-            self._elsewhere.take_over(run)
+            can_go_on = self._open or not self._connection.is_attached
+            stranded = [] if can_go_on else self._waiting.take_all()
+        for run in stranded:
+            self._fallback.take_over(run)
 
     def _opened(self) -> "_SideStream":
         stream = _SideStream(self, self._connection, self._channel.opened())
