@@ -185,6 +185,7 @@ class SideChannel(LockOwner):
 
     def _close(self, reason: NnrtError) -> None:
         self._unused.put(None)
+        self.staging.close()
         if (control := self._control) is not None:
             control.end()  # Who asks on it holds the lock.
         with self._lock:
@@ -208,6 +209,7 @@ class Staging:
 
     def __init__(self) -> None:
         self._idle: defaultdict[int, deque[Region]] = defaultdict(deque)
+        self._keeps_idle = True
         # Of all threads, and so only about right.
         self._idle_count = self._idle_bytes = 0
         # By their identities: a reference has the hash of what it refers to, and arrays have none.
@@ -228,10 +230,19 @@ class Staging:
 
     def give_back(self, region: Region) -> None:
         """The memory has no user any more, here or in the daemon."""
-        if self._idle_count < _MOST_IDLE and self._idle_bytes + region.size_bytes <= _MOST_IDLE_BYTES:
+        if (
+            self._keeps_idle
+            and self._idle_count < _MOST_IDLE
+            and self._idle_bytes + region.size_bytes <= _MOST_IDLE_BYTES
+        ):
             self._idle_count += 1
             self._idle_bytes += region.size_bytes
             self._idle[region.size_bytes].append(region)
+
+    def close(self) -> None:
+        """Free the memory that lies idle, and from now on what is given back."""
+        self._keeps_idle = False
+        self._idle.clear()
 
     def result(self, region: Region, dtype: np.dtype[np.generic], shape: Shape) -> Array:
         """The first elements of the memory, read-only; it is given back when nobody has them any more."""

@@ -37,6 +37,25 @@ def test_a_daemon_stops_while_memory_is_shared(start_daemon: StartDaemon) -> Non
                 run.result(DEADLINE_S)
 
 
+def test_memory_of_a_closed_runtime(shared_daemon: DaemonProcess) -> None:
+    """What arrays went through is freed, though the executor is still there; a result lives on."""
+    with ExitStack() as closing:
+        _, executor = compiled(closing, shared_daemon.address)
+        before = staged()
+        (output,) = executor.run_sync([LARGE])
+        (output,) = executor.run_sync([LARGE])
+        assert staged() > before
+    np.testing.assert_array_equal(output, LARGE)
+    assert staged() - before <= 2  # The descriptors of one region: of its own, and of its mapping.
+    del output
+    assert staged() <= before
+
+
+def staged() -> int:
+    """Descriptors of memory that arrays go through."""
+    return sum("nnrt-staged" in str(fd.readlink()) for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink())
+
+
 def test_a_run_that_is_too_long_for_a_packet(shared_daemon: DaemonProcess) -> None:
     """Names travel too."""
     model = Model()
