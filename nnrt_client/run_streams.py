@@ -18,7 +18,7 @@ from typing import Any
 
 import grpc
 
-from nnrt_client.buffer import Elements
+from nnrt_client.buffer import Buffer, Elements
 from nnrt_client.connection import Connection
 from nnrt_client.fork import LockOwner
 from nnrt_client.run_call import Outputs, RunCall
@@ -70,6 +70,11 @@ class PendingRun:
         if self.owner is not None:
             self.owner.abandon(self, error)
 
+    @property
+    def is_written_there(self) -> bool:
+        """Whether the daemon writes outputs into tensors."""
+        return any(isinstance(target, Buffer) for target in self.call.targets or ())
+
     def received(self, reply: Incoming, replies: Iterator[Incoming]) -> Outputs:
         """The outputs of the run's reply and of the chunks behind it; see `RunCall.read`. The run doesn't end before
         this returns: where it has targets it may be writing them."""
@@ -96,9 +101,9 @@ class PendingRun:
                 self.future.set_result(result)
 
     def fail(self, error: NnrtError) -> None:
-        """Hand over the error, unless the run has already ended."""
+        """Hand over the error, or why the run was given up before, unless it has already ended."""
         if self._is_ours_to_end():
-            self.future.set_exception(error)
+            self.future.set_exception(self.given_up or error)
 
     @property
     def remaining_ms(self) -> int | None:
@@ -194,9 +199,22 @@ class RunStreams(LockOwner):
         run.future.add_done_callback(partial(self._abandon_cancelled, weakref.ref(run)))
 
     def abandon(self, run: PendingRun, error: NnrtError) -> None:
-        """End a run now, wherever it is. The daemon stops it too, and a late result goes nowhere."""
+        """End a run, wherever it is. The daemon stops it too, and a late result goes nowhere.
+
+        One whose outputs the daemon itself writes into tensors ends when the daemon has confirmed that it has stopped,
+        or after `verdict_timeout_s`: they are the application's again then, and nothing must be written there later.
+        """
+        is_first = run.given_up is None
+        error = run.given_up = run.given_up or error
         with self._changed:
             stream = run.stream
+            if stream is not None and stream.run is run and run.is_written_there:
+                if is_first:
+                    self._cancel(run.id)
+                    run.deadline = time.monotonic() + self._connection.settings.verdict_timeout_s
+                    self._watch_until(run.deadline)
+                if time.monotonic() < run.deadline:
+                    return
             if stream is None:
                 self._waiting.remove(run)
             elif stream.run is run:

@@ -1,7 +1,6 @@
 """How runs travel to a daemon on this host: packets on the side channel, and tensors in memory that both have."""
 
 import queue
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -53,7 +52,6 @@ class Parcel:
         self._staged: list[Region] = []
         self._targets: list[_Target[Region] | _Target[Buffer] | None] = []
         self.message = side_channel_pb2.SideRequest()
-        self.writes_tensors = call.targets is not None
         request = self.message.run
         request.model_id = call.signature.model_id
         request.takes_chunks = True  # Of a reply that is kept.
@@ -153,6 +151,10 @@ class SidePendingRun(PendingRun):
     # Whether the thread that asked for it reads its reply, too.
     is_callers = False
 
+    @property
+    def is_written_there(self) -> bool:
+        return self.call.targets is not None
+
     def read(self) -> None:
         """Wait for the reply, unless the run waits for its turn in the queue."""
         stream = self.stream
@@ -203,20 +205,6 @@ class SideRuns(RunStreams):
             if self._unread_count > len(self._readers):
                 self._start_reader(self._read_all)
         self._unread.put(stream)
-
-    def abandon(self, run: PendingRun, error: NnrtError) -> None:
-        """End a run. One that writes Tensors ends when the daemon has confirmed it, or after `verdict_timeout_s`:
-        their memory is the application's again, and nothing must be written there later."""
-        assert isinstance(run, SidePendingRun)
-        if run.given_up is None:
-            run.given_up = error
-            with self._changed:
-                if run.stream is not None and run.stream.run is run and run.parcel.writes_tensors:
-                    self._cancel(run.id)
-                    run.deadline = time.monotonic() + self._connection.settings.verdict_timeout_s
-                    self._watch_until(run.deadline)
-                    return
-        super().abandon(run, run.given_up)
 
     def _place(self, run: PendingRun) -> None:
         assert isinstance(run, SidePendingRun)

@@ -14,7 +14,17 @@ from daemon_process import DaemonProcess
 from shared_memory import wait_for
 from tensor_runs import compiled
 
-from nnrt_client import Model, OperationType, Settings, TimedOut, UnavailableDevice
+from nnrt_client import (
+    DataType,
+    Model,
+    OperationFailed,
+    OperationType,
+    ResidentTensor,
+    Settings,
+    TensorDesc,
+    TimedOut,
+    UnavailableDevice,
+)
 from nnrt_hdi.v2 import side_channel_pb2
 
 ONE = np.ones(1, np.float32)
@@ -95,6 +105,26 @@ def test_runs_that_wait_when_no_connection_is_left(start_daemon: StartDaemon, tm
                 continue
         (output,) = waiting.result(DEADLINE_S)
         assert output == [2]
+
+
+@pytest.mark.parametrize("share_memory", [True, False])
+def test_a_run_that_writes_a_resident_tensor_is_given_up(
+    start_daemon: StartDaemon, tmp_path: Path, share_memory: bool
+) -> None:
+    """It has not ended before the device has stopped, which might still write there."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    daemon = start_daemon("--backend", "gated", "--option", f"gate={gate}")
+    with ExitStack() as closing:
+        settings = Settings(share_memory=share_memory, verdict_timeout_s=DEADLINE_S)
+        device, executor = compiled(closing, daemon.address, settings=settings)
+        state = closing.enter_context(ResidentTensor(device, TensorDesc(DataType.FLOAT32, (1,))))
+        run = executor.submit([ONE], [state])
+        with gate.open("wb", buffering=0):  # Opens when the device is at it.
+            executor.close()
+            assert not run.done()
+        with pytest.raises(OperationFailed, match="the executor was closed"):
+            run.result(DEADLINE_S)
 
 
 @pytest.mark.parametrize("share_memory", [True, False])
