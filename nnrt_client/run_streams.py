@@ -70,11 +70,6 @@ class PendingRun:
         if self.owner is not None:
             self.owner.abandon(self, error)
 
-    @property
-    def is_written_there(self) -> bool:
-        """Whether the daemon writes outputs into tensors."""
-        return any(isinstance(target, Buffer) for target in self.call.targets or ())
-
     def received(self, reply: Incoming, replies: Iterator[Incoming]) -> Outputs:
         """The outputs of the run's reply and of the chunks behind it; see `RunCall.read`. The run doesn't end before
         this returns: where it has targets it may be writing them."""
@@ -109,6 +104,11 @@ class PendingRun:
     def remaining_ms(self) -> int | None:
         """What is left of its time, for the daemon; None without a limit."""
         return None if self.timeout_ms is None else max(int((self.deadline - time.monotonic()) * 1000), 1)
+
+    @property
+    def is_written_there(self) -> bool:
+        """Whether the daemon writes outputs into tensors."""
+        return any(isinstance(target, Buffer) for target in self.call.targets or ())
 
     def fail_in_child(self, error: NnrtError) -> None:
         """The same after a fork, whoever held the future's lock before. Its callbacks are the parent's."""

@@ -119,7 +119,6 @@ class Parcel:
             raise wire.error_from_detail(reply.error)
         signature = self._call.signature
         signature.require_result_count(len(reply.outputs))
-        signature.run_times = wire.run_times(reply)
         results: list[Elements] = []
         for at, (output, target) in enumerate(zip(reply.outputs, self._targets, strict=True)):
             spec = signature.result_spec(at, output)
@@ -137,6 +136,7 @@ class Parcel:
                 results.append(target.memory.array(spec.numpy_dtype, spec.shape))
             else:
                 results.append(staging.result(target.memory, spec.numpy_dtype, spec.shape))
+        signature.run_times = wire.run_times(reply)
         return results
 
     def _give_back(self, target: _Target[Region] | _Target[Buffer] | None) -> None:
