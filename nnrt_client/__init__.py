@@ -59,6 +59,7 @@ from nnrt_hdi.errors import (
     UnavailableDevice,
     Unsupported,
 )
+from nnrt_hdi.run_times import RunTimes
 
 __all__ = [
     "Bindings",
@@ -94,6 +95,7 @@ __all__ = [
     "QuantParam",
     "ResidentTensor",
     "ReturnCode",
+    "RunTimes",
     "Runtime",
     "SaveCacheFailed",
     "Savings",

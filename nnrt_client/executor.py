@@ -28,6 +28,7 @@ from nnrt_hdi.errors import (
     OperationForbidden,
     UnavailableDevice,
 )
+from nnrt_hdi.run_times import RunTimes
 from nnrt_hdi.tensor import Shape
 
 _log = logging.getLogger(__name__)
@@ -113,6 +114,11 @@ class Executor(LockOwner):
         """Shape of an output in the last successful run, before it the declared one; after one that failed because an
         output Tensor is too small, the shape it must have room for. Raises InvalidParameter."""
         return item_at(self._output_shapes, index, "output")
+
+    @property
+    def run_times(self) -> RunTimes | None:
+        """Where the time of the run that succeeded last went in the daemon; None before the first."""
+        return self._signature.run_times
 
     def input_dim_range(self, index: int) -> tuple[Shape, Shape]:
         """Smallest and largest shape the device takes for an input. Raises InvalidParameter, OperationForbidden where

@@ -78,7 +78,7 @@ class Region:
 
     @property
     def is_sealed(self) -> bool:
-        """Whether nobody can shorten the file, so that a daemon may map it, too."""
+        """Whether the memory is sure to stay, so that a daemon maps it, too."""
         if self._is_sealed is None:
             self._is_sealed = _is_sealed(self.fd)
         return self._is_sealed
@@ -122,7 +122,8 @@ def checked_size(size_bytes: int) -> int:
 
 def _is_sealed(fd: int) -> bool:
     try:
-        return bool(fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK)
+        is_of_usual_pages = os.fstat(fd).st_blksize == mmap.PAGESIZE  # The host may run out of huge ones.
+        return is_of_usual_pages and bool(fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK)
     except (OSError, AttributeError):  # Of a file that has no seals, or a host that knows none.
         return False
 

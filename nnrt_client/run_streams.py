@@ -18,7 +18,7 @@ from typing import Any
 
 import grpc
 
-from nnrt_client.buffer import Elements
+from nnrt_client.buffer import Buffer, Elements
 from nnrt_client.connection import Connection
 from nnrt_client.fork import LockOwner
 from nnrt_client.run_call import Outputs, RunCall
@@ -107,14 +107,19 @@ class PendingRun:
                 self.future.set_result(result)
 
     def fail(self, error: NnrtError) -> None:
-        """Hand over the error, unless the run has already ended."""
+        """Hand over the error, or why the run was given up before, unless it has already ended."""
         if self._is_ours_to_end():
-            self.future.set_exception(error)
+            self.future.set_exception(self.given_up or error)
 
     @property
     def remaining_ms(self) -> int | None:
         """What is left of its time, for the daemon; None without a limit."""
         return None if self.timeout_ms is None else max(int((self.deadline - time.monotonic()) * 1000), 1)
+
+    @property
+    def is_written_there(self) -> bool:
+        """Whether the daemon writes outputs into tensors."""
+        return any(isinstance(target, Buffer) for target in self.call.targets or ())
 
     def fail_in_child(self, error: NnrtError) -> None:
         """The same after a fork, whoever held the future's lock before. Its callbacks are the parent's."""
@@ -226,9 +231,22 @@ class RunStreams(LockOwner):
             self._watch_until(run.deadline)
 
     def abandon(self, run: PendingRun, error: NnrtError) -> None:
-        """End a run now, wherever it is. The daemon stops it too, and a late result goes nowhere."""
+        """End a run, wherever it is. The daemon stops it too, and a late result goes nowhere.
+
+        One whose outputs the daemon itself writes into tensors ends when the daemon has confirmed that it has stopped,
+        or after `verdict_timeout_s`: they are the application's again then, and nothing must be written there later.
+        """
+        is_first = run.given_up is None
+        error = run.given_up = run.given_up or error
         with self._changed:
             stream = run.stream
+            if stream is not None and stream.run is run and run.is_written_there:
+                if is_first:
+                    self._cancel(run.id)
+                    run.deadline = time.monotonic() + self._connection.settings.verdict_timeout_s
+                    self._watch_until(run.deadline)
+                if time.monotonic() < run.deadline:
+                    return
             if stream is None:
                 self._waiting.remove(run)
             elif stream.run is run:
@@ -242,6 +260,8 @@ class RunStreams(LockOwner):
         """The stream's run has its reply: which run that was, while the stream goes on with the next one."""
         with self._changed:
             run, stream.run = stream.run, None
+            if run is not None:
+                stream.answered = run.id
             if stream in self._open:
                 self._next(stream)
         return run

@@ -54,6 +54,10 @@ class SideConnection:
                 raise ConnectionFailed(f"it can't be reached: {error}", place=self._place) from error
             raise
 
+    def expect_runs(self) -> None:
+        """From now on replies may take as long as runs do."""
+        self._socket.settimeout(None)
+
     def send(self, request: Any, descriptors: Sequence[int] = ()) -> None:
         """Raises OSError where the daemon is gone."""
         data = request.SerializeToString()
@@ -131,8 +135,10 @@ class SideChannel(LockOwner):
         self._lock = threading.Lock()
 
     def opened(self) -> SideConnection:
-        """A further connection."""
-        return SideConnection(self._connection)
+        """A further connection, for runs."""
+        side = SideConnection(self._connection)
+        side.expect_runs()
+        return side
 
     def buffer_of(self, region: Region) -> int:
         """The session's buffer that is the memory of a region. Raises what the daemon refuses with."""
@@ -148,10 +154,10 @@ class SideChannel(LockOwner):
             request = side_channel_pb2.SideRequest(share={"length": region.size_bytes})
             buffer_id = int(self._asked(request, (region.fd,)).buffer_id)
             self._buffers[region] = buffer_id
-        weakref.finalize(region, self._unused.put, buffer_id).atexit = False
-        if self._releaser is None:
-            self._releaser = threading.Thread(target=self._release, name="nnrt-release", daemon=True)
-            self._releaser.start()
+            weakref.finalize(region, self._unused.put, buffer_id).atexit = False
+            if self._releaser is None:
+                self._releaser = threading.Thread(target=self._release, name="nnrt-release", daemon=True)
+                self._releaser.start()
         return buffer_id
 
     @contextmanager
@@ -173,8 +179,9 @@ class SideChannel(LockOwner):
                 self._control.close()
                 self._control = None
         self._connection.require_alive()
-        self._control = self.opened()
-        return self._control.ask(request, descriptors)
+        control = self._control = SideConnection(self._connection)
+        self._connection.require_alive()  # Or `_close` has seen no connection that it could end.
+        return control.ask(request, descriptors)
 
     def _release(self) -> None:
         """Let the daemon forget the buffers of regions that are gone. In a thread of its own: regions go anywhere."""
@@ -192,8 +199,9 @@ class SideChannel(LockOwner):
 
     def _close(self, reason: NnrtError) -> None:
         self._unused.put(None)
+        self.staging.close()
         if (control := self._control) is not None:
-            control.end()  # Who waits for an answer on it holds the lock.
+            control.end()  # Who asks on it holds the lock.
         with self._lock:
             if self._control is not None:
                 self._control.close()
@@ -215,6 +223,7 @@ class Staging:
 
     def __init__(self) -> None:
         self._idle: defaultdict[int, deque[Region]] = defaultdict(deque)
+        self._keeps_idle = True
         # Of all threads, and so only about right.
         self._idle_count = self._idle_bytes = 0
         # By their identities: a reference has the hash of what it refers to, and arrays have none.
@@ -235,10 +244,19 @@ class Staging:
 
     def give_back(self, region: Region) -> None:
         """The memory has no user any more, here or in the daemon."""
-        if self._idle_count < _MOST_IDLE and self._idle_bytes + region.size_bytes <= _MOST_IDLE_BYTES:
+        if (
+            self._keeps_idle
+            and self._idle_count < _MOST_IDLE
+            and self._idle_bytes + region.size_bytes <= _MOST_IDLE_BYTES
+        ):
             self._idle_count += 1
             self._idle_bytes += region.size_bytes
             self._idle[region.size_bytes].append(region)
+
+    def close(self) -> None:
+        """Free the memory that lies idle, and from now on what is given back."""
+        self._keeps_idle = False
+        self._idle.clear()
 
     def result(self, region: Region, dtype: np.dtype[np.generic], shape: Shape) -> Array:
         """The first elements of the memory, read-only; it is given back when nobody has them any more."""

@@ -1,6 +1,5 @@
 """How runs travel to a daemon on this host: packets on the side channel, and tensors in memory that both have."""
 
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from nnrt_client.run_streams import Decode, PendingRun, RunStream, RunStreams
 from nnrt_client.side_channel import SideChannel, SideConnection
 from nnrt_hdi import wire
 from nnrt_hdi.enums import Priority
-from nnrt_hdi.errors import ConnectionFailed, InvalidParameter, NnrtError
+from nnrt_hdi.errors import ConnectionFailed, InvalidParameter
 from nnrt_hdi.run_codec import Incoming
 from nnrt_hdi.tensor import Array
 from nnrt_hdi.v2 import side_channel_pb2
@@ -42,13 +41,13 @@ class Parcel:
     """A run packed for the side channel: its request, and the memory that it uses."""
 
     def __init__(self, channel: SideChannel, call: RunCall) -> None:
-        """Raises OutOfMemory, and whatever the daemon refuses to share memory with."""
+        """Raises OutOfMemory, also where it doesn't fit into a packet, and whatever the daemon refuses to share memory
+        with."""
         self._channel = channel
         self._call = call
         self._staged: list[Region] = []
         self._targets: list[_Target[Region] | _Target[Buffer] | None] = []
         self.message = side_channel_pb2.SideRequest()
-        self.writes_tensors = call.targets is not None
         request = self.message.run
         request.CopyFrom(call.signature.prototype)
         request.takes_chunks = True  # Of a reply that is kept.
@@ -143,6 +142,7 @@ class Parcel:
                 results.append(target.memory.array(spec.numpy_dtype, spec.shape))
             else:
                 results.append(staging.result(target.memory, spec.numpy_dtype, spec.shape))
+        signature.run_times = wire.run_times(reply)
         return results
 
     def _give_back(self, target: _Target[Region] | _Target[Buffer] | None) -> None:
@@ -154,6 +154,10 @@ class SidePendingRun(PendingRun):
     """A run on the side channel."""
 
     parcel: Parcel
+
+    @property
+    def is_written_there(self) -> bool:
+        return self.call.targets is not None
 
     def received(self, reply: Incoming, replies: Iterator[Incoming]) -> Outputs:
         return self.call.read(reply, replies, self.parcel.results, None)
@@ -181,20 +185,6 @@ class SideRuns(RunStreams):
         run.is_callers = is_callers
         self._begin(run)
         return run
-
-    def abandon(self, run: PendingRun, error: NnrtError) -> None:
-        """End a run. One that writes Tensors ends when the daemon has confirmed it, or after `verdict_timeout_s`:
-        their memory is the application's again, and nothing must be written there later."""
-        assert isinstance(run, SidePendingRun)
-        if run.given_up is None:
-            run.given_up = error
-            with self._changed:
-                if run.stream is not None and run.stream.run is run and run.parcel.writes_tensors:
-                    self._cancel(run.id)
-                    run.deadline = time.monotonic() + self._connection.settings.verdict_timeout_s
-                    self._watch_until(run.deadline)
-                    return
-        super().abandon(run, run.given_up)
 
     def _place_waiting(self) -> None:
         """Where no connection can be had, those that wait go over gRPC."""
@@ -228,13 +218,15 @@ class _SideStream(RunStream):
     def __init__(self, streams: SideRuns, connection: Connection, side: SideConnection) -> None:
         self._side = side
         super().__init__(streams, connection)
-
-    def _open(self) -> None:
-        """Nothing of gRPC is under way until a reply must be fetched."""
+        self._opened_on = self._attachment
 
     @property
     def is_of_this_line(self) -> bool:
-        return self._attachment == self._connection.attachment
+        """Whether the daemon has not broken it off; a reply may have been fetched on a later line."""
+        return self._opened_on == self._connection.attachment
+
+    def _open(self) -> None:
+        """Nothing of gRPC is under way until a reply must be fetched."""
 
     def send(self, run: PendingRun) -> None:
         assert isinstance(run, SidePendingRun)

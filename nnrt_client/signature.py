@@ -15,6 +15,7 @@ from nnrt_hdi import wire
 from nnrt_hdi.backend import DimRange
 from nnrt_hdi.errors import InvalidParameter, NnrtError, UnavailableDevice, Unsupported
 from nnrt_hdi.run_codec import VIEWED_BYTES, with_tensors
+from nnrt_hdi.run_times import RunTimes
 from nnrt_hdi.tensor import Array, Shape, TensorSpec, data_type_of, format_shape
 from nnrt_hdi.v2 import prepared_model_pb2
 
@@ -50,6 +51,8 @@ class Signature:
         self._has_ranges = True
         # Whether a run can be a packet: names may be long, and tensors many.
         self.fits_packet = sum(map(_described_bytes, (*inputs, *outputs))) <= _MOST_DESCRIBED_BYTES
+        # Of the last run that succeeded.
+        self.run_times: RunTimes | None = None
         self._expected_bytes = [0 if spec.is_dynamic else spec.byte_size for spec in outputs]
         # What all RunRequests have in common: all but the data, and the dimensions that vary.
         self.prototype = prepared_model_pb2.RunRequest(
@@ -131,6 +134,7 @@ class Signature:
         if reply.HasField("error"):
             raise wire.error_from_detail(reply.error)
         self.require_result_count(len(reply.outputs))
+        self.run_times = wire.run_times(reply)
         return [
             arrived[at] if at in arrived else received(self.result_spec(at, output), output)
             for at, output in enumerate(reply.outputs)

@@ -11,7 +11,7 @@ from typing_extensions import Buffer
 
 from nnrt_device_service import shared_memory
 from nnrt_device_service.memory import MemoryBudget
-from nnrt_hdi.errors import InvalidParameter, OutOfMemory, UnknownHandle
+from nnrt_hdi.errors import InvalidParameter, OutOfMemory, UnavailableDevice, UnknownHandle
 from nnrt_hdi.limits import MAX_BUFFER_BYTES
 from nnrt_hdi.tensor import flat_bytes
 
@@ -147,8 +147,9 @@ class BufferPool:
         return view
 
     def close(self) -> None:
-        """Forget everything, and what is yet to come of calls under way: the session is over."""
-        self._is_open = False
+        """Forget all buffers. There can be no more of them."""
+        with self._lock:
+            self._is_open = False
         for buffer_id in list(self._buffers):
             self.release(buffer_id)
 
@@ -159,12 +160,15 @@ class BufferPool:
             raise UnknownHandle(f"this session has no buffer {buffer_id}") from None
 
     def _added(self, buffer: _Buffer) -> int:
+        """Know a buffer, whose bytes have been taken from the budget, by an id."""
         with self._lock:
             buffer_id = next(self._ids)
             self._buffers[buffer_id] = buffer
             self._shared += buffer.is_shared
-        if not self._is_open:
+            is_open = self._is_open
+        if not is_open:
             self.release(buffer_id)
+            raise UnavailableDevice("the session has ended")
         return buffer_id
 
 

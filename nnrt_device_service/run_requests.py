@@ -15,6 +15,7 @@ from nnrt_hdi.chunks import beyond_inline, pieces
 from nnrt_hdi.compression import INLINE_BYTES
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OutOfMemory
 from nnrt_hdi.run_codec import VIEWED_BYTES, Incoming, compressed_reply_chunk, reply_chunk, with_tensors
+from nnrt_hdi.run_times import RunTimes
 from nnrt_hdi.tensor import Array, TensorSpec, flat_bytes
 from nnrt_hdi.v2 import prepared_model_pb2
 
@@ -29,10 +30,10 @@ class Answer:
         specs: Sequence[TensorSpec],
         outputs: Sequence[Array],
         regions: Sequence[Any],
-        times: tuple[int, int, int, int],
+        times: RunTimes,
         message_bytes: int,
     ) -> None:
-        """`regions` has None for an output that is in none; it is empty where none is. `times` in RunTimes' order."""
+        """`regions` has None for an output that is in none; it is empty where none is."""
         self.specs = specs
         self.outputs = outputs
         self._regions = regions or (None,) * len(outputs)
@@ -89,8 +90,7 @@ class Answer:
                 reply.outputs.add(**wire.io_region_fields(spec, array.shape, array.nbytes, region))
 
     def _fill_times(self, reply: Any) -> None:
-        times = reply.times
-        times.queued_ns, times.copied_in_ns, times.computed_ns, times.copied_out_ns = self._times
+        wire.fill_run_times(reply.times, self._times)
 
     def _tensor(self, index: int, array: Array) -> tuple[Any, Array | None]:
         spec = self.specs[index]
@@ -178,7 +178,7 @@ class RunRequests:
             places.take(ran.outputs)
         regions = places.regions if places is not None else ()
         outputs = _apart(ran.outputs, regions, left) if left else ran.outputs
-        times = ran.queued_ns, ready - began, ran.computed_ns, time.perf_counter_ns() - done
+        times = RunTimes(ran.queued_ns, ready - began, ran.computed_ns, time.perf_counter_ns() - done)
         return Answer(ran.specs, outputs, regions, times, self._message_bytes)
 
     def arrived(

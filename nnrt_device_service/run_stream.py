@@ -1,5 +1,6 @@
 """One RunStream call: the runs on it, one after another."""
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,6 +16,9 @@ from nnrt_device_service.session import Session
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.errors import ConnectionFailed, InvalidParameter
 from nnrt_hdi.run_codec import Incoming
+
+# Where a connection breaks, gRPC has the requests end first, and the call so much later at most.
+_END_S = 0.5
 
 
 class RunStream:
@@ -39,6 +43,9 @@ class RunStream:
         self._skips_chunks = False
         self._dying_with_call = Cancellation()
         context.add_callback(lambda: self._dying_with_call.cancel())
+        self._ended = threading.Event()
+        if not context.add_callback(self._ended.set):
+            self._ended.set()
 
     def replies(self) -> Iterator[Any]:
         session, runs = self._session, self._session.runs
@@ -106,6 +113,6 @@ class RunStream:
                 yield request.piece
         except grpc.RpcError:
             pass
-        if self._context.is_active():
+        if not self._ended.wait(_END_S):
             raise InvalidParameter("the requests ended before all chunks of this one's inputs had come")
         raise ConnectionFailed("the connection broke before all chunks of the run's inputs had come; run it again")

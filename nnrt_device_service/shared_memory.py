@@ -35,11 +35,11 @@ def mapped(fd: int, length: int) -> memoryview:
     os.close(mapping_fd)
     if has_few_left(mapping_fd):
         raise OutOfMemory("the daemon has few descriptors left; release buffers, or raise its limit of open files")
-    found = os.fstat(fd)
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
     except OSError:
         seals = 0
+    found = os.fstat(fd)  # After the seals: before, it could still shrink.
     # Files of huge pages can be sealed too, but touching them ends a process when the host has no such page left.
     if not stat.S_ISREG(found.st_mode) or not seals & fcntl.F_SEAL_SHRINK or found.st_blksize != mmap.PAGESIZE:
         raise InvalidParameter(

@@ -89,10 +89,11 @@ class SideChannel:
                     continue
                 try:
                     threading.Thread(target=self._serve, args=(connection,), name="side", daemon=True).start()
-                except RuntimeError as error:  # The process can have no further thread.
-                    _log.warning("the side channel takes no connection: %s", error)
+                except RuntimeError as error:  # The process has no thread left.
                     self._strangers.release()
                     connection.close()
+                    _log.warning("the side channel takes no connection: %s", error)
+                    self._stopped.wait(_PAUSE_S)
 
     def _serve(self, connection: socket.socket) -> None:
         with connection:
@@ -118,7 +119,8 @@ class SideChannel:
         packets.wait_at_most(None)
         if received is None:
             return None
-        request, _ = received
+        request, fd = received
+        _close(fd)
         if request.WhichOneof("request") != "attach":
             raise InvalidParameter("the first request on the side channel must be Attach")
         session = self._device.sessions.of(request.attach.session_id)
@@ -239,6 +241,9 @@ class _Conversation:
             reply = side_channel_pb2.SideReply(error=_detail(error))
         try:
             self._packets.send(reply, descriptors)
+        except OSError:
+            self._session.buffers.release(reply.buffer_id)  # The client never learns of it, and shares it again.
+            raise
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)

@@ -51,6 +51,7 @@ from nnrt_hdi.graph import (
     require_moderate,
     shown_name,
 )
+from nnrt_hdi.run_times import RunTimes
 from nnrt_hdi.tensor import MAX_RANK, Array, QuantParam, Shape, TensorSpec
 from nnrt_hdi.v2 import error_pb2, model_pb2, node_pb2, prepared_model_pb2, session_pb2
 
@@ -429,6 +430,18 @@ def device_info(message: "session_pb2.DeviceInfo") -> DeviceInfo:
         backend_name=message.backend_name,
         backend_version=message.backend_version,
     )
+
+
+def run_times(reply: "prepared_model_pb2.RunReply") -> RunTimes | None:
+    """Where the time of a run went, if its daemon says so."""
+    if not reply.HasField("times"):
+        return None
+    times = reply.times
+    return RunTimes(times.queued_ns, times.copied_in_ns, times.computed_ns, times.copied_out_ns)
+
+
+def fill_run_times(message: "prepared_model_pb2.RunTimes", times: RunTimes) -> None:
+    message.queued_ns, message.copied_in_ns, message.computed_ns, message.copied_out_ns = times
 
 
 def device_status(number: int) -> DeviceStatus:

@@ -299,6 +299,19 @@ def test_descriptors_with_empty_packets(client: RawClient, daemon: DaemonProcess
     until(lambda: descriptors_of(daemon) <= before)
 
 
+def test_descriptors_of_strangers(client: RawClient, daemon: DaemonProcess) -> None:
+    """One that comes with the first request is nobody's, whether the session is known or not."""
+    before = descriptors_of(daemon)
+    with memfd(PAGE) as fd:
+        for session_id in (b"x", client.welcome.session_id) * 25:
+            side = Side(client.welcome)
+            side.send(side_channel_pb2.SideRequest(attach={"session_id": session_id}).SerializeToString(), (fd,))
+            with suppress(NnrtError):
+                side.receive()
+            side.close()
+    until(lambda: descriptors_of(daemon) < before + 10)  # gRPC opens and closes some of its own.
+
+
 def test_regions_outside_their_buffer(client: RawClient) -> None:
     model_id = prepared(client)
     with side_of(client) as side, memfd(PAGE) as fd:

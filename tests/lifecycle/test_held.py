@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -286,6 +287,17 @@ def test_buffer_released_under_a_run() -> None:
     assert bytes(view[:4]) == b"work"
     with pytest.raises(UnknownHandle, match=f"no buffer {buffer_id}"):
         pool.region(buffer_id, 0, 1)
+
+
+def test_a_buffer_that_is_allocated_while_its_session_ends() -> None:
+    """It is refused, and leaves no memory and no descriptor behind."""
+    budget = MemoryBudget(1 << 20)
+    pool = BufferPool(budget, most_shared=1)
+    pool.close()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(UnavailableDevice, match="the session has ended"):
+        pool.allocate(KIB, to_share=True)
+    assert (budget.used_bytes, len(list(Path("/proc/self/fd").iterdir()))) == (0, before)
 
 
 def test_regions_are_checked() -> None:

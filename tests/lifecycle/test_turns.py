@@ -111,8 +111,9 @@ def test_low_gets_on_under_a_flood_of_high(start_daemon: StartDaemon, gate: Path
             observer.wait_for(lambda state: state.queued == 5)
         assert observer.state().queued >= 3
         for _ in range(4):
+            done = recorder.count
             gate.write_bytes(b"")
-            recorder.wait(recorder.count + 1)
+            recorder.wait(done + 1)
     assert recorder.outputs("low") == [ONE]
 
 

@@ -6,8 +6,8 @@ PUBLIC = """
     Bindings BuildReport Capabilities Compilation ConnectionFailed DataType Device DeviceStatus DeviceType DynamicShape
     Executor Format FuseType InvalidFile InvalidParameter InvalidPath LegacyTensor Memory Model ModelTensor NnrtError
     NullPointer OperationFailed OperationForbidden OperationType Origin OutOfMemory PadMode PerformanceMode Priority
-    QuantParam ResidentTensor ReturnCode Runtime SaveCacheFailed Savings Session Settings Support Tensor TensorDesc
-    TensorType TimedOut UnavailableDevice Unsupported connect disconnect from_onnx load
+    QuantParam ResidentTensor ReturnCode RunTimes Runtime SaveCacheFailed Savings Session Settings Support Tensor
+    TensorDesc TensorType TimedOut UnavailableDevice Unsupported connect disconnect from_onnx load
 """
 
 

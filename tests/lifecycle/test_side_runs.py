@@ -1,0 +1,148 @@
+"""Runs on the side channel where it falls short: a daemon that is stopped, packets too long, connections too few."""
+
+import os
+import signal
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import StartDaemon
+from daemon_process import DaemonProcess
+from shared_memory import wait_for
+from tensor_runs import compiled
+
+from nnrt_client import (
+    DataType,
+    Model,
+    OperationFailed,
+    OperationType,
+    ResidentTensor,
+    Settings,
+    TensorDesc,
+    TimedOut,
+    UnavailableDevice,
+)
+from nnrt_hdi.v2 import side_channel_pb2
+
+ONE = np.ones(1, np.float32)
+# Too large for a packet, so that memory must be shared.
+LARGE = np.ones(1 << 16, np.float32)
+DEADLINE_S = 30.0
+
+
+def test_a_daemon_stops_while_memory_is_shared(start_daemon: StartDaemon) -> None:
+    """Who waits for its answer is told of its death, and the session ends."""
+    daemon = start_daemon("--backend", "cached")
+    settings = Settings(heartbeat_timeout_s=0.5, reconnect_timeout_s=0.5)
+    with ThreadPoolExecutor(3) as threads, ExitStack() as closing:
+        _, executor = compiled(closing, daemon.address, settings=settings)
+        executor.run_sync([ONE])
+        daemon.send(signal.SIGSTOP)
+        closing.callback(daemon.send, signal.SIGCONT)
+        for run in [threads.submit(executor.run_sync, [LARGE]) for _ in range(3)]:
+            with pytest.raises(UnavailableDevice):
+                run.result(DEADLINE_S)
+
+
+def test_memory_of_a_closed_runtime(shared_daemon: DaemonProcess) -> None:
+    """What arrays went through is freed, though the executor is still there; a result lives on."""
+    with ExitStack() as closing:
+        _, executor = compiled(closing, shared_daemon.address)
+        before = staged()
+        (output,) = executor.run_sync([LARGE])
+        (output,) = executor.run_sync([LARGE])
+        assert staged() > before
+    np.testing.assert_array_equal(output, LARGE)
+    assert staged() - before <= 2  # The descriptors of one region: of its own, and of its mapping.
+    del output
+    assert staged() <= before
+
+
+def staged() -> int:
+    """Descriptors of memory that arrays go through."""
+    return sum("nnrt-staged" in str(fd.readlink()) for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink())
+
+
+def test_a_run_that_is_too_long_for_a_packet(shared_daemon: DaemonProcess) -> None:
+    """Names travel too."""
+    model = Model()
+    inputs = [model.input((1,), name=f"{at}" + 500 * "n") for at in range(150)]
+    model.specify_inputs_and_outputs(inputs, [model.apply(OperationType.ADD, inputs[0], inputs[149])])
+    model.finish()
+    with ExitStack() as closing:
+        _, executor = compiled(closing, shared_daemon.address, model)
+        arrays = [np.full(1, at, np.float32) for at in range(150)]
+        (output,) = executor.run_sync(arrays, timeout_ms=20_000)
+        assert output == [149]
+        (output,) = executor.submit(arrays).result(DEADLINE_S)
+        assert output == [149]
+
+
+def test_runs_that_wait_when_no_connection_is_left(start_daemon: StartDaemon, tmp_path: Path) -> None:
+    """They go over gRPC: nobody else would ever take them."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    # One connection for runs, one for memory, and one more.
+    daemon = start_daemon("--backend", "gated", "--option", f"gate={gate}", "--session-streams", "2")
+    with ExitStack() as closing:
+        device, executor = compiled(closing, daemon.address, settings=Settings(heartbeat_timeout_s=1.0))
+        welcome = device.link().connection.welcome
+        last = closing.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+        last.connect(b"\0" + welcome.side_channel)
+        last.send(side_channel_pb2.SideRequest(attach={"session_id": welcome.session_id}).SerializeToString())
+        assert side_channel_pb2.SideReply.FromString(last.recv(1 << 16)).done
+        stuck, waiting = executor.submit([ONE]), executor.submit([2 * ONE])
+        wait_for(lambda: device.state.running == 1, lambda: device.state)
+        assert stuck.cancel()  # The device doesn't hear it, and the connection stays taken.
+        wait_for(lambda: device.state.running + device.state.queued == 2, lambda: device.state)
+        while not waiting.done():
+            try:
+                os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
+            except OSError:  # Nobody reads.
+                continue
+        (output,) = waiting.result(DEADLINE_S)
+        assert output == [2]
+
+
+@pytest.mark.parametrize("share_memory", [True, False])
+def test_a_run_that_writes_a_resident_tensor_is_given_up(
+    start_daemon: StartDaemon, tmp_path: Path, share_memory: bool
+) -> None:
+    """It has not ended before the device has stopped, which might still write there."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    daemon = start_daemon("--backend", "gated", "--option", f"gate={gate}")
+    with ExitStack() as closing:
+        settings = Settings(share_memory=share_memory, verdict_timeout_s=DEADLINE_S)
+        device, executor = compiled(closing, daemon.address, settings=settings)
+        state = closing.enter_context(ResidentTensor(device, TensorDesc(DataType.FLOAT32, (1,))))
+        run = executor.submit([ONE], [state])
+        with gate.open("wb", buffering=0):  # Opens when the device is at it.
+            executor.close()
+            assert not run.done()
+        with pytest.raises(OperationFailed, match="the executor was closed"):
+            run.result(DEADLINE_S)
+
+
+@pytest.mark.parametrize("share_memory", [True, False])
+@pytest.mark.parametrize("elements", [1, 1 << 20])
+def test_the_times_of_a_run(start_daemon: StartDaemon, share_memory: bool, elements: int) -> None:
+    """By name, on every carrier: two runs of a device that takes one at a time, for 0.2 s each."""
+    daemon = start_daemon("--backend", "steady", "--option", "seconds=0.2", "--concurrent-runs", "1")
+    with ExitStack() as closing:
+        _, executor = compiled(closing, daemon.address, settings=Settings(share_memory=share_memory))
+        assert executor.run_times is None
+        for run in [executor.submit([np.ones(elements, np.float32)]) for _ in range(2)]:
+            run.result(DEADLINE_S)
+        times = executor.run_times
+        assert times is not None
+        assert times.computed_ns >= 0.2e9
+        assert times.queued_ns > 0.1e9
+        assert times.copied_in_ns > 0
+        assert times.copied_out_ns > 0
+        with pytest.raises(TimedOut):
+            executor.run_sync([ONE], timeout_ms=1)
+        assert executor.run_times is times
