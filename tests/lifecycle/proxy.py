@@ -50,11 +50,11 @@ class _Pair:
                 self.flows.wait()
                 if not self._is_open:
                     break
-                sink.sendall(data)
-                if is_reply:
+                if is_reply:  # Before the client has them and looks here.
                     self._proxy.received_bytes += len(data)
                 else:
                     self._proxy.sent_bytes += len(data)
+                sink.sendall(data)
         self.cut()
         sink.close()
 
