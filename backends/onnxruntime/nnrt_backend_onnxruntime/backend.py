@@ -44,7 +44,8 @@ class OnnxRuntimeBackend(Backend):
         _require_present(target)
         self._target = target
         if target.is_cpu:
-            self.concurrent_runs = max(1, _processors() // target.threads)
+            # One more computes while the tensors of another come and go.
+            self.concurrent_runs = _processors() // target.threads + 1
         self._kernels = Kernels(target.providers())
         self._answers: OrderedDict[bytes, Support] = OrderedDict()
         self._deadlines = Deadlines()
