@@ -49,9 +49,9 @@ class Executor(LockOwner):
 
     Inputs are arrays or Tensors in the model's order, or by the names of its inputs; they must have exactly the model's
     data types. Outputs are read-only arrays: copy one to change it. Or they are written into Tensors given for them,
-    unless the run fails (only if the daemon goes while large ones come, part of them may have been written); those must
-    be big enough, which only the run may tell. Runs are independent of each other and
-    may overlap, so each needs outputs of its own. An executor whose daemon died stays dead: build again.
+    which must be big enough, as only the run may tell; after a run that failed these hold anything. Runs are
+    independent of each other and may overlap, so each needs outputs of its own. An executor whose daemon died stays
+    dead: build again.
     """
 
     def __init__(self, compilation: Compilation) -> None:
@@ -176,9 +176,9 @@ class Executor(LockOwner):
     ) -> "Future[Any]":
         """Start a run; its outputs are the result of the future, errors as for `run_sync` its exception.
 
-        Raises at once what is known before anything is sent.
-        asyncio awaits it through `asyncio.wrap_future`. Callbacks added to the future must return at once: they run on
-        the thread that reads replies.
+        Raises at once what is known before anything is sent. Inputs are read where they are: leave them alone until the
+        run has ended. asyncio awaits it through `asyncio.wrap_future`. Callbacks added to the future must return at
+        once: they run on a thread that reads replies.
         """
         run = self._submit(inputs, outputs, timeout_ms)
         run.end_when_cancelled()

@@ -41,8 +41,7 @@ class Parcel:
     """A run packed for the side channel: its request, and the memory that it uses."""
 
     def __init__(self, channel: SideChannel, call: RunCall) -> None:
-        """Raises OutOfMemory, also where it doesn't fit into a packet, and whatever the daemon refuses to share memory
-        with."""
+        """Raises OutOfMemory, and whatever the daemon refuses to share memory with."""
         self._channel = channel
         self._call = call
         self._staged: list[Region] = []
