@@ -54,10 +54,6 @@ class SideConnection:
                 raise ConnectionFailed(f"it can't be reached: {error}", place=self._place) from error
             raise
 
-    def expect_runs(self) -> None:
-        """From now on replies may take as long as runs do."""
-        self._socket.settimeout(None)
-
     def send(self, request: Any, descriptors: Sequence[int] = ()) -> None:
         """Raises OSError where the daemon is gone."""
         data = request.SerializeToString()
@@ -79,7 +75,7 @@ class SideConnection:
             self._socket.settimeout(self._patience_s)
             self.send(request, descriptors)
             reply = self.receive()
-            self._socket.settimeout(None)
+            self._socket.settimeout(None)  # Runs may take as long as they like.
         except OSError as error:
             raise ConnectionFailed(f"the connection broke: {error}", place=self._place) from error
         if reply is None:
@@ -136,9 +132,7 @@ class SideChannel(LockOwner):
 
     def opened(self) -> SideConnection:
         """A further connection, for runs."""
-        side = SideConnection(self._connection)
-        side.expect_runs()
-        return side
+        return SideConnection(self._connection)
 
     def buffer_of(self, region: Region) -> int:
         """The session's buffer that is the memory of a region. Raises what the daemon refuses with."""
