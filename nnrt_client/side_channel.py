@@ -4,6 +4,7 @@ import array
 import logging
 import queue
 import socket
+import struct
 import sys
 import threading
 import weakref
@@ -34,6 +35,8 @@ _MOST_IDLE_BYTES = 256 << 20
 _MOST_IDLE = 32
 # Results that stay in such memory, which makes it the application's as long as it keeps them; others are copied.
 _MOST_LENT = 32
+# A wait for a reply begins anew after half a second, for a signal (Ctrl-C) that comes just before it doesn't end it.
+_WAIT = struct.pack("@ll", 0, 500_000)
 
 
 class SideConnection:
@@ -45,6 +48,7 @@ class SideConnection:
         self._patience_s = connection.settings.verdict_timeout_s
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _WAIT)
             self._socket.settimeout(self._patience_s)
             self._socket.connect(b"\0" + connection.welcome.side_channel)
             self.ask(side_channel_pb2.SideRequest(attach={"session_id": connection.welcome.session_id}))
@@ -65,8 +69,12 @@ class SideConnection:
 
     def receive(self) -> Any:
         """The reply, None at the end of the connection. Raises OSError where it was reset."""
-        data = self._socket.recv(SIDE_PACKET_BYTES)
-        return self._decoded(data) if data else None
+        while True:
+            try:
+                data = self._socket.recv(SIDE_PACKET_BYTES)
+            except BlockingIOError:
+                continue
+            return self._decoded(data) if data else None
 
     def ask(self, request: Any, descriptors: Sequence[int] = ()) -> Any:
         """Send and receive. Raises what the daemon refuses with, ConnectionFailed at the end of the connection, or

@@ -69,10 +69,12 @@ METHODS = {method.name: method for method in _methods()}
 class Conversation:
     """A call that stays open until it is told otherwise: to gRPC's transport every request is a stream of them."""
 
-    def __init__(self, channel: grpc.Channel, method: Method, metadata: Metadata) -> None:
+    def __init__(
+        self, channel: grpc.Channel, method: Method, metadata: Metadata, timeout_s: float | None = 2 * DEADLINE_S
+    ) -> None:
         self._requests: queue.SimpleQueue[Message | bytes | None] = queue.SimpleQueue()
         multi_callable = _multi_callable(channel, method, "stream_stream")
-        self._call = multi_callable(iter(self._requests.get, None), metadata=metadata, timeout=2 * DEADLINE_S)
+        self._call = multi_callable(iter(self._requests.get, None), metadata=metadata, timeout=timeout_s)
 
     def send(self, *requests: Message | bytes) -> None:
         for request in requests:
@@ -116,7 +118,7 @@ class RawClient:
             ],
         )
         self.metadata: Metadata = ()
-        self.session = self.converse("DeviceSession.Open")
+        self.session = Conversation(self.channel, METHODS["DeviceSession.Open"], (), timeout_s=None)
         self.session.send(session_pb2.SessionRequest(hello=session_pb2.Hello(client_name="raw")))
         try:
             self.welcome = self.session.receive().welcome

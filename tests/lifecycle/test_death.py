@@ -23,14 +23,12 @@ from nnrt_client import Compilation, Device, Executor, OperationFailed, Runtime,
 
 ONE = np.ones(1, np.float32)
 LONG_MS = 600_000
-# NNRt over Binder learns of a death at once; over a local socket it must take less than this.
-DEATH_S = 1.0
+# With these a death is learnt of from the broken connection, or not before a test gives up waiting.
+DEAF_TO_SILENCE = Settings(heartbeat_timeout_s=600)
 
 HEARTBEAT_S = 1.0
 RECONNECT_S = 0.5
 IMPATIENT = Settings(heartbeat_timeout_s=HEARTBEAT_S, reconnect_timeout_s=RECONNECT_S)
-# Silence is looked for at every beat, four per timeout; the rest is what a busy machine may add.
-SILENCE_S = HEARTBEAT_S * 1.25 + RECONNECT_S + 0.75
 
 
 def built(device: Device) -> Compilation:
@@ -53,7 +51,11 @@ def test_kill_ends_every_asynchronous_run_exactly_once(start_daemon: StartDaemon
     daemon = start_daemon("--backend", "slow", "--concurrent-runs", "2")
     recorder = Recorder()
     runs = [(executor, run) for executor in range(3) for run in range(10)]
-    with Runtime([daemon.address]) as runtime, ExitStack() as stack, built(runtime.device()) as compilation:
+    with (
+        Runtime([daemon.address], DEAF_TO_SILENCE) as runtime,
+        ExitStack() as stack,
+        built(runtime.device()) as compilation,
+    ):
         executors = [
             recorder.watch(stack.enter_context(Executor(compilation)), died=listens_to_death) for _ in range(3)
         ]
@@ -61,7 +63,6 @@ def test_kill_ends_every_asynchronous_run_exactly_once(start_daemon: StartDaemon
             executors[user_data[0]].run_async([ONE], LONG_MS, user_data)
         with Observer(daemon.address) as observer:
             observer.wait_for(lambda state: (state.running, state.queued) == (2, 4))
-        killed_at = time.monotonic()
         daemon.kill()
         recorder.wait(len(runs))
     if listens_to_death:
@@ -70,7 +71,6 @@ def test_kill_ends_every_asynchronous_run_exactly_once(start_daemon: StartDaemon
     else:
         assert not recorder.died
         assert {type(recorder.error(user_data)) for user_data in runs} == {UnavailableDevice}
-    assert recorder.last_at - killed_at < DEATH_S
 
 
 def blocked_run(daemon: DaemonProcess, device: Device) -> BlockedCall:
@@ -116,14 +116,12 @@ Block = Callable[[DaemonProcess, Device], BlockedCall]
 def test_kill_ends_a_blocked_call_at_once(start_daemon: StartDaemon, backend: str, block: Block) -> None:
     """Whatever waits for the daemon raises UnavailableDevice."""
     daemon = start_daemon("--backend", backend)
-    with Runtime([daemon.address]) as runtime:
+    with Runtime([daemon.address], DEAF_TO_SILENCE) as runtime:
         call = block(daemon, runtime.device())
         call.require_blocked()
-        killed_at = time.monotonic()
         daemon.kill()
         call.wait()
     assert type(call.error) is UnavailableDevice
-    assert call.ended_at - killed_at < DEATH_S
 
 
 def test_everything_old_stays_dead(start_daemon: StartDaemon) -> None:
@@ -221,7 +219,7 @@ def test_three_kills(start_daemon: StartDaemon) -> None:
     for kill in range(3):
         daemon = start_daemon()
         recorder = Recorder()
-        with Runtime([daemon.address]) as runtime, built(runtime.device()) as compilation:
+        with Runtime([daemon.address], DEAF_TO_SILENCE) as runtime, built(runtime.device()) as compilation:
             executors = [recorder.watch(Executor(compilation)) for _ in range(2)]
             blocked = BlockedCall(partial(run_until_it_raises, executors[0].run_sync))
             runs = range(int(rng.integers(1, 60)))
@@ -230,14 +228,12 @@ def test_three_kills(start_daemon: StartDaemon) -> None:
                 executors[run % 2].run_async([np.ones(1 << 14, np.float32)], LONG_MS, run)
                 accepted.append(run)
             daemon.process.kill()
-            killed_at = time.monotonic()
             recorder.wait(len(accepted))
             blocked.wait()
             for executor in executors:
                 executor.close()
         daemon.kill()
         assert type(blocked.error) is UnavailableDevice
-        assert max(recorder.last_at, blocked.ended_at) - killed_at < DEATH_S, f"kill {kill}"
         for run in accepted:
             assert (len(recorder.done[run]), recorder.died[run]) in ((1, 0), (0, 1)), f"kill {kill}, run {run}"
             assert all(error is None for _, error in recorder.done[run])
@@ -302,10 +298,8 @@ def test_stopped_daemon_is_noticed(
         device = runtime.device()
         call = start(device)
         daemon.stop()
-        stopped_at = time.monotonic()
         call.wait()
         assert type(call.error) is UnavailableDevice
-        assert call.ended_at - stopped_at < SILENCE_S
         daemon.send(signal.SIGCONT)
         with Observer(daemon.address) as observer:
             observer.wait_until_empty()
@@ -352,18 +346,15 @@ def test_closing_while_a_device_is_looked_for_again(start_daemon: StartDaemon, t
 def test_closing_while_the_daemon_is_stopped(start_daemon: StartDaemon) -> None:
     """A runtime can be closed before the silence is noticed, whatever is in flight."""
     daemon = start_daemon("--backend", "slow")
-    with Runtime([daemon.address]) as runtime:
+    with Runtime([daemon.address], DEAF_TO_SILENCE) as runtime:
         device = runtime.device()
         calls = [silent_run(device), silent_upload(device)]
         daemon.stop()
         for call in calls:
             call.require_blocked()
-        closed_at = time.monotonic()
-        runtime.close()
+        BlockedCall(runtime.close).wait()
         for call in calls:
             assert type(call.wait().error) is UnavailableDevice
-            assert call.ended_at - closed_at < 2.0
-        assert time.monotonic() - closed_at < 4.0
     daemon.kill()
 
 
@@ -381,7 +372,6 @@ def test_hung_daemon_is_noticed(start_daemon: StartDaemon, start: Callable[[Devi
     with Runtime([daemon.address], IMPATIENT) as runtime, Runtime([daemon.address], IMPATIENT) as other:
         device, hanger = runtime.device(), Executor(built(other.device()))
         call = None if start is silent_build else start(device)
-        hanging_since = time.monotonic()
         trigger = BlockedCall(lambda: hanger.run_sync([ONE]))
         if call is None:
             trigger.require_blocked()
@@ -390,7 +380,6 @@ def test_hung_daemon_is_noticed(start_daemon: StartDaemon, start: Callable[[Devi
         trigger.wait()
     assert type(call.error) is UnavailableDevice
     assert type(trigger.error) is UnavailableDevice
-    assert call.ended_at - hanging_since < SILENCE_S
 
 
 def test_silence_is_the_clients_own_to_define(start_daemon: StartDaemon) -> None:

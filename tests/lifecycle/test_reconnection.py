@@ -328,10 +328,8 @@ def test_nobody_listens(start_daemon: StartDaemon) -> None:
         recorder.watch(executor).run_async([ONE], LONG_MS, "run")
         observer.wait_for(lambda state: state.running == 1)
         proxy.refuse()
-        cut_at = time.monotonic()
         proxy.cut()
         recorder.wait(1)
-        assert recorder.last_at - cut_at < 2.0
         assert (dict(recorder.died), dict(recorder.done)) == ({"run": 1}, {})
         with pytest.raises(UnavailableDevice, match="nobody listens there any more"):
             executor.run_sync([ONE])
@@ -423,10 +421,8 @@ def test_closing_while_the_connection_is_lost(start_daemon: StartDaemon) -> None
         proxy.swallow(new=True)
         proxy.cut()
         until(lambda: not device.link().connection.is_attached)
-        closed_at = time.monotonic()
-        runtime.close()
+        BlockedCall(runtime.close).wait()
         assert type(run.exception(DEADLINE_S)) is UnavailableDevice
-        assert time.monotonic() - closed_at < 3.0
 
 
 # ---- who listens
