@@ -332,7 +332,7 @@ class RunStreams(LockOwner):
                 self._readers.discard(threading.current_thread())
 
     def _next(self, stream: "RunStream") -> None:
-        if not stream.is_of_this_line:
+        if self._death is not None or not stream.is_of_this_line:
             self._retire(stream)
         elif self._waiting:
             stream.send(self._waiting.take())

@@ -52,7 +52,7 @@ class Recorder:
     def outputs(self, user_data: Any) -> list[Any]:
         """The outputs that the one callback of a run was given."""
         ((outputs, error),) = self.done[user_data]
-        assert error is None
+        assert error is None, repr(error)
         assert outputs is not None
         return outputs
 
