@@ -218,7 +218,10 @@ def test_broken_stream_stops_only_runs_without_an_id(slow: DaemonProcess) -> Non
             stream.cancel()
             if not run_id:
                 until(lambda: state_of(other).running == 0)
-        waiting = awaiting(client, 5)
+        # One of two is sent away, and then both have arrived.
+        calls = [awaiting(client, 5), awaiting(client, 5)]
+        until(lambda: any(call.done() for call in calls))
+        (waiting,) = (call for call in calls if not call.done())
         assert state_of(other).running == 1
         cancel_runs(client, 5)
         assert error_of(waiting.result(DEADLINE_S)) is OperationFailed

@@ -174,12 +174,12 @@ def test_wrong_order_of_messages(shared_daemon: DaemonProcess, requests: list[An
 
 def test_every_call_keeps_a_session_alive(start_daemon: StartDaemon) -> None:
     """A client that only calls is not silent."""
-    daemon = start_daemon("--heartbeat-timeout-s", "0.4", "--lease-s", "0")
+    daemon = start_daemon("--heartbeat-timeout-s", "1.5", "--lease-s", "0")
     hello = session_pb2.SessionRequest(hello=session_pb2.Hello())
     with raw_session(daemon, hello) as replies, grpc.insecure_channel(daemon.address) as channel:
         metadata = ((SESSION_METADATA, next(replies).welcome.session_id),)
         stub = device_pb2_grpc.NnrtDeviceStub(channel)
-        until = time.monotonic() + 1.0
+        until = time.monotonic() + 2.0
         while time.monotonic() < until:
             stub.GetDeviceStatus(device_pb2.GetDeviceStatusRequest(), metadata=metadata)
         with pytest.raises(grpc.RpcError) as ended:
