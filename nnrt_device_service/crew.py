@@ -1,6 +1,7 @@
 """Few threads for many connections."""
 
 import logging
+import os
 import select
 import threading
 import time
@@ -66,6 +67,10 @@ class Crew:
         # Set where the deputy sleeps and there is something to watch over.
         self._watch = threading.Event()
         self._deputy_sleeps = False
+        # Whether no more connections come, and whether the last one has gone.
+        self._is_stopped = self._is_over = False
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC)
+        self._epoll.register(self._wake, select.EPOLLIN)
 
     def start(self) -> None:
         """Raises RuntimeError where the process has no threads left."""
@@ -73,29 +78,45 @@ class Crew:
         self._start(self._watch_over)
 
     def add(self, connection: Served) -> None:
-        """Serve a connection from now on, and close it when it ends."""
+        """Serve a connection from now on, and close it when it ends; at once where the crew has ended."""
         with self._lock:
-            fd = connection.fileno()
-            self._connections[fd] = connection
-            self._epoll.register(fd, select.EPOLLIN)
+            if not self._is_over:
+                fd = connection.fileno()
+                self._connections[fd] = connection
+                self._epoll.register(fd, select.EPOLLIN)
+                return
+        connection.close()
+
+    def stop(self) -> None:
+        """Take no more connections, and end with the last of them."""
+        with self._lock:
+            self._is_stopped = True
+            self._end_with_the_last()
+
+    def _end_with_the_last(self) -> None:
+        if self._is_stopped and not self._connections:
+            self._is_over = True
+            self._leads.release(_MOST_FOLLOWERS)
+            self._watch.set()
+            os.eventfd_write(self._wake, 1)
 
     def _start(self, work: Callable[..., None], *arguments: object) -> None:
         threading.Thread(target=work, args=arguments, name=self._name, daemon=True).start()
 
     def _work(self, lead: _Lead | None) -> None:
         while lead is not None:
-            while not lead.is_lost:
+            while not (lead.is_lost or self._is_over):
                 self._serve_ready(lead)
             lead = self._next_lead()
 
     def _next_lead(self) -> _Lead | None:
         """Wait to lead; None where enough others do."""
         with self._lock:
-            if self._followers >= _MOST_FOLLOWERS:
+            if self._followers >= _MOST_FOLLOWERS or self._is_over:
                 return None
             self._followers += 1
         self._leads.acquire()
-        return self._lead
+        return None if self._is_over else self._lead
 
     def _serve_ready(self, lead: _Lead) -> None:
         hand_over = partial(self._hand_over, lead)
@@ -144,6 +165,7 @@ class Crew:
             if not is_parked:
                 self._epoll.unregister(connection.fileno())
             del self._connections[connection.fileno()]
+            self._end_with_the_last()
         connection.close()
 
     def _hand_over(self, lead: _Lead, served: int | None = None) -> None:
@@ -172,7 +194,7 @@ class Crew:
 
     def _watch_over(self) -> None:
         """Take the lead from who has served the same connection for too long."""
-        while True:
+        while not self._is_over:
             lead = self._lead
             serving, served = lead.serving, lead.served
             time.sleep(PATIENCE_S)

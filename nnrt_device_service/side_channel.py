@@ -73,6 +73,7 @@ class SideChannel:
     def stop(self) -> None:
         """Take no more connections. Those that there are end with their sessions."""
         self._stopped.set()
+        self._crew.stop()
         with suppress(OSError):  # It was not started.
             self._listener.shutdown(socket.SHUT_RDWR)  # Closing it would not wake the thread that waits.
 
