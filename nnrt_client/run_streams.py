@@ -217,10 +217,10 @@ class RunStreams(LockOwner):
     def read_elsewhere(self, stream: "RunStream") -> None:
         """Have a thread wait for the reply on a stream."""
         with self._changed:
+            self._unread.put(stream)
             self._unread_count += 1
-            if self._unread_count > len(self._readers):
+            if self._unread_count > len(self._readers) or self._death is not None:
                 self._start_reader()
-        self._unread.put(stream)
 
     def _begin(self, run: PendingRun) -> None:
         run.owner = self
@@ -320,13 +320,17 @@ class RunStreams(LockOwner):
 
     def _read(self) -> None:
         try:
-            while (stream := self._unread.get()) is not None:
+            while True:
+                # When the session is over, what is left is read, and nothing waited for.
+                stream = self._unread.get(block=self._death is None)
+                if stream is None:
+                    continue  # Woken to see that it is over.
                 stream.read()
                 stream = None  # It keeps no tensors alive.
                 with self._changed:
                     self._unread_count -= 1
-                    if self._death is not None:
-                        return
+        except queue.Empty:
+            self._unread.put(None)  # For the next one.
         finally:
             with self._changed:
                 self._readers.discard(threading.current_thread())
@@ -360,8 +364,7 @@ class RunStreams(LockOwner):
             for stream in self._open:
                 stream.hang_up()
             self._cancelled.put(None)
-            for _ in self._readers:
-                self._unread.put(None)
+            self._unread.put(None)
             self._changed.notify_all()
         for run in waiting:
             run.fail(reason.copy())

@@ -58,6 +58,9 @@ class SideConnection:
                 raise ConnectionFailed(f"it can't be reached: {error}", place=self._place) from error
             raise
 
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
     def send(self, request: Any, descriptors: Sequence[int] = ()) -> None:
         """Raises OSError where the daemon is gone."""
         data = request.SerializeToString()
@@ -70,11 +73,13 @@ class SideConnection:
     def receive(self) -> Any:
         """The reply, None at the end of the connection. Raises OSError where it was reset."""
         while True:
-            try:
-                data = self._socket.recv(SIDE_PACKET_BYTES)
-            except BlockingIOError:
-                continue
-            return self._decoded(data) if data else None
+            with suppress(BlockingIOError):
+                return self.receive_ready(0)
+
+    def receive_ready(self, how: int = socket.MSG_DONTWAIT) -> Any:
+        """The same, of what is there: raises BlockingIOError where nothing is. `how` has flags for recv(2)."""
+        data = self._socket.recv(SIDE_PACKET_BYTES, how)
+        return self._decoded(data) if data else None
 
     def ask(self, request: Any, descriptors: Sequence[int] = ()) -> Any:
         """Send and receive. Raises what the daemon refuses with, ConnectionFailed at the end of the connection, or

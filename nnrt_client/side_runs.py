@@ -10,13 +10,14 @@ import grpc
 
 from nnrt_client.buffer import Buffer, Elements, Stored, received
 from nnrt_client.connection import Connection
+from nnrt_client.poller import Poller
 from nnrt_client.region import Region
 from nnrt_client.run_call import Outputs, RunCall, raising
 from nnrt_client.run_streams import Decode, PendingRun, RunStream, RunStreams
 from nnrt_client.side_channel import SideChannel, SideConnection
 from nnrt_hdi import wire
 from nnrt_hdi.enums import Priority
-from nnrt_hdi.errors import ConnectionFailed, InvalidParameter
+from nnrt_hdi.errors import ConnectionFailed, InvalidParameter, NnrtError
 from nnrt_hdi.run_codec import Incoming
 from nnrt_hdi.tensor import Array
 from nnrt_hdi.v2 import side_channel_pb2
@@ -168,6 +169,7 @@ class SideRuns(RunStreams):
     def __init__(self, connection: Connection, channel: SideChannel, fallback: RunStreams) -> None:
         self._channel = channel
         self._fallback = fallback
+        self._poller = Poller(f"nnrt-replies {connection.address}")
         super().__init__(connection)
 
     def submit(
@@ -184,6 +186,26 @@ class SideRuns(RunStreams):
         run.is_callers = is_callers
         self._begin(run)
         return run
+
+    def enter_child(self, reason: NnrtError) -> None:
+        self._poller.enter_child()
+        super().enter_child(reason)
+
+    def poll(self, stream: "_SideStream") -> None:
+        """Have the reply on a stream read when it comes."""
+        with self._changed:
+            if self._death is None:
+                self._poller.arm(stream)
+            else:
+                self.read_elsewhere(stream)
+
+    def wait_ended(self, timeout_s: float) -> None:
+        self._poller.join(timeout_s)
+        super().wait_ended(timeout_s)
+
+    def _end_all(self, reason: NnrtError) -> None:
+        super()._end_all(reason)
+        self._poller.stop()
 
     def _place_waiting(self) -> None:
         """Where no connection can be had, those that wait go over gRPC."""
@@ -215,7 +237,10 @@ class _SideStream(RunStream):
     """One connection. Its state is its owner's to change."""
 
     def __init__(self, streams: SideRuns, connection: Connection, side: SideConnection) -> None:
+        self._runs = streams
         self._side = side
+        # What has been read and takes time: a reply that must be fetched, or the end of the connection.
+        self._unhandled: tuple[Any] | None = None
         super().__init__(streams, connection)
         self._opened_on = self._attachment
 
@@ -239,7 +264,10 @@ class _SideStream(RunStream):
         with suppress(OSError):  # Who reads learns of it.
             self._side.send(run.parcel.message)
         if not run.is_callers:
-            self._streams.read_elsewhere(self)
+            self._runs.poll(self)
+
+    def fileno(self) -> int:
+        return self._side.fileno()
 
     def cancel(self) -> None:
         if self._call is not None:
@@ -256,15 +284,36 @@ class _SideStream(RunStream):
         try:
             self.read()
         except BaseException:  # Such as KeyboardInterrupt. The run ends when the daemon has confirmed it.
-            self._streams.read_elsewhere(self)
+            self._runs.poll(self)
             raise
+
+    def read_ready(self) -> None:
+        try:
+            reply = self._side.receive_ready()
+        except BlockingIOError:  # It was ready for another connection that had its descriptor.
+            self._runs.poll(self)
+            return
+        except (OSError, ConnectionFailed):
+            reply = None
+        if reply is None or reply.run.kept:
+            self._unhandled = (reply,)
+            self._runs.read_elsewhere(self)
+        else:
+            self._handle(reply)
 
     def read(self) -> None:
         """Hand out the reply of the run on it, or what came of the run."""
-        try:
-            reply = self._side.receive()
-        except (OSError, ConnectionFailed):
-            reply = None
+        if self._unhandled is not None:
+            (reply,) = self._unhandled
+        else:
+            try:
+                reply = self._side.receive()
+            except (OSError, ConnectionFailed):
+                reply = None
+        self._unhandled = None
+        self._handle(reply)
+
+    def _handle(self, reply: Any) -> None:
         run = self.run
         if reply is None or not reply.HasField("run"):
             self._lose(_CutOff())

@@ -122,6 +122,11 @@ class Scheduler:
         return len(self._running)
 
     @property
+    def is_free(self) -> bool:
+        """Whether a run would not have to wait, as far as one can tell."""
+        return len(self._running) < self._slots
+
+    @property
     def queued(self) -> int:
         return self._queued
 

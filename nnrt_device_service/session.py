@@ -67,13 +67,15 @@ class HeldModel:
     A context manager that keeps it open for a block, any number of them at a time.
     """
 
-    __slots__ = ("_lock", "_on_closed", "_users", "prepared", "priority")
+    __slots__ = ("_lock", "_on_closed", "_users", "prepared", "priority", "usual_ns")
 
     def __init__(
         self, prepared: PreparedModel, on_closed: Callable[[], None], priority: Priority = Priority.NONE
     ) -> None:
         self.prepared = prepared
         self.priority = priority
+        # How long its runs take on the device, at most as a rule; 0 where that isn't known.
+        self.usual_ns = 0
         self._on_closed = on_closed
         self._lock = threading.Lock()
         self._users = 1
@@ -193,10 +195,13 @@ class Session:
         return model_id
 
     def model(self, model_id: int) -> HeldModel:
-        try:
-            return self._models[model_id]
-        except KeyError:
-            raise UnknownHandle(f"this session has no model {model_id}") from None
+        if (held := self._models.get(model_id)) is None:
+            raise UnknownHandle(f"this session has no model {model_id}")
+        return held
+
+    def find_model(self, model_id: int) -> HeldModel | None:
+        """The same; None where there is none."""
+        return self._models.get(model_id)
 
     def release_model(self, model_id: int) -> None:
         """Forget a model, if it exists."""

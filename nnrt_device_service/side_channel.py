@@ -9,13 +9,14 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from google.protobuf.message import DecodeError
 
 from nnrt_device_service import shared_memory
+from nnrt_device_service.crew import Crew
 from nnrt_device_service.device import Device
 from nnrt_device_service.interceptor import as_nnrt_error
 from nnrt_device_service.run_requests import Answer, RunRequests, Said
@@ -38,6 +39,7 @@ _ANCILLARY_BYTES = socket.CMSG_LEN(_DESCRIPTOR_BYTES) if IS_POSSIBLE else 0
 _CREDENTIALS = struct.Struct("3i")
 # Numbers, for operations on flags of the enum take microseconds.
 _CLOSE_ON_EXEC = int(socket.MSG_CMSG_CLOEXEC) if IS_POSSIBLE else 0
+_AT_ONCE = int(socket.MSG_DONTWAIT) if IS_POSSIBLE else 0
 _CUT_SHORT = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 # What a connection gets to say whose it is.
 _ATTACH_S = 2.0
@@ -50,12 +52,13 @@ _PAUSE_S = 0.1
 
 
 class SideChannel:
-    """Listens for clients on this host, and serves each connection in a thread of its own."""
+    """Listens for clients on this host, and has a crew serve their connections."""
 
     def __init__(self, device: Device, settings: Settings) -> None:
         """Raises OSError where the host has no such sockets."""
         self._device = device
         self._requests = RunRequests(device, settings.message_bytes)
+        self._crew = Crew("side")
         self._stopped = threading.Event()
         self._strangers = threading.Semaphore(_STRANGERS)
         self.name = b"nnrt-" + secrets.token_hex(16).encode()
@@ -63,12 +66,14 @@ class SideChannel:
         self._listener.bind(b"\0" + self.name)
 
     def start(self) -> None:
+        self._crew.start()
         self._listener.listen()
         threading.Thread(target=self._accept, name="side-channel", daemon=True).start()
 
     def stop(self) -> None:
         """Take no more connections. Those that there are end with their sessions."""
         self._stopped.set()
+        self._crew.stop()
         with suppress(OSError):  # It was not started.
             self._listener.shutdown(socket.SHUT_RDWR)  # Closing it would not wake the thread that waits.
 
@@ -88,25 +93,26 @@ class SideChannel:
                     connection.close()
                     continue
                 try:
-                    threading.Thread(target=self._serve, args=(connection,), name="side", daemon=True).start()
+                    threading.Thread(target=self._admit, args=(connection,), name="side", daemon=True).start()
                 except RuntimeError as error:  # The process has no thread left.
                     self._strangers.release()
                     connection.close()
                     _log.warning("the side channel takes no connection: %s", error)
                     self._stopped.wait(_PAUSE_S)
 
-    def _serve(self, connection: socket.socket) -> None:
-        with connection:
-            packets = _Packets(connection)
+    def _admit(self, connection: socket.socket) -> None:
+        """Have a new connection served if it says whose it is."""
+        with ExitStack() as held:
+            packets = _Packets(held.enter_context(connection))
             try:
                 try:
                     session = self._attached(packets)
                 finally:
                     self._strangers.release()
                 if session is not None:
-                    with session.side_connection(packets.end):
-                        packets.send(side_channel_pb2.SideReply(done=True))
-                        _Conversation(self._device, self._requests, session, packets).hold()
+                    held.enter_context(session.side_connection(packets.end))
+                    packets.send(side_channel_pb2.SideReply(done=True))
+                    self._crew.add(_Conversation(self._device, self._requests, session, packets, held.pop_all()))
             except OSError:
                 pass  # The client is gone.
             except Exception as error:
@@ -137,16 +143,20 @@ class _Packets:
         pid, user_id, _ = _CREDENTIALS.unpack(credentials)
         self.peer = Peer(pid, user_id)
 
+    def fileno(self) -> int:
+        return self._connection.fileno()
+
     def wait_at_most(self, timeout_s: float | None) -> None:
-        """How long `receive` may take from now on."""
+        """How long `receive` and `send` may take from now on."""
         self._connection.settimeout(timeout_s)
 
-    def receive(self) -> tuple[Any, int | None] | None:
-        """The next request and the descriptor with it, which is the caller's to close; None at the end.
+    def receive(self, how: int = 0) -> tuple[Any, int | None] | None:
+        """The next request and the descriptor with it, which is the caller's to close; None at the end. `how` has flags
+        for recvmsg(2).
 
         Raises InvalidParameter for what is no request, OSError where the client is gone or too slow.
         """
-        data, ancillary, flags, _ = self._connection.recvmsg(SIDE_PACKET_BYTES, _ANCILLARY_BYTES, _CLOSE_ON_EXEC)
+        data, ancillary, flags, _ = self._connection.recvmsg(SIDE_PACKET_BYTES, _ANCILLARY_BYTES, _CLOSE_ON_EXEC | how)
         fd = array.array("i", ancillary[0][2][:_DESCRIPTOR_BYTES])[0] if ancillary else None
         try:
             if flags & _CUT_SHORT:
@@ -191,34 +201,55 @@ class _Packets:
 class _Conversation:
     """What a session's client asks on one connection."""
 
-    def __init__(self, device: Device, requests: RunRequests, session: Session, packets: _Packets) -> None:
+    def __init__(
+        self, device: Device, requests: RunRequests, session: Session, packets: _Packets, held: ExitStack
+    ) -> None:
+        """`held` is closed with it."""
         self._device = device
         self._requests = requests
         self._session = session
         self._packets = packets
+        self._held = held
         # The latest run: known until the next request, which says that its reply has come.
         self._run: Run | None = None
 
-    def hold(self) -> None:
-        """Answer requests to the end of the connection."""
-        try:
-            while received := self._packets.receive():
-                request, fd = received
-                try:
-                    self._answer(request, fd)
-                finally:
-                    _close(fd)
-        finally:
-            if self._run is not None:
-                self._session.runs.keep(self._run)
+    def fileno(self) -> int:
+        return self._packets.fileno()
 
-    def _answer(self, request: Any, fd: int | None) -> None:
+    def serve(self, hand_over: Callable[[], None]) -> bool:
+        """Answer one request. See `Served`."""
+        try:
+            received = self._packets.receive(_AT_ONCE)
+            if received is None:
+                return False
+            request, fd = received
+            try:
+                self._answer(request, fd, hand_over)
+            finally:
+                _close(fd)
+        except BlockingIOError:
+            return True  # It was ready for somebody else.
+        except OSError:
+            return False  # The client is gone.
+        except Exception as error:
+            self._packets.refuse(error)
+            return False
+        return True
+
+    def close(self) -> None:
+        if self._run is not None:
+            self._session.runs.keep(self._run)
+        self._held.close()
+
+    def _answer(self, request: Any, fd: int | None, hand_over: Callable[[], None]) -> None:
         if self._run is not None:
             self._session.runs.forget(self._run)
             self._run = None
         for buffer_id in request.released_buffers:
             self._session.buffers.release(buffer_id)
         if request.HasField("run"):
+            if not self._device.expects_quick(self._session, request.run.model_id):
+                hand_over()
             self._answer_run(request.run)
             return
         reply, descriptors = side_channel_pb2.SideReply(), []

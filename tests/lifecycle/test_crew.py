@@ -1,0 +1,199 @@
+"""Few threads serve many connections, whatever one of them is at."""
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import StartDaemon
+from networks import identity_model
+from observer import Observer
+from typing_extensions import Self
+
+from nnrt_client import Compilation, Executor, Runtime
+from nnrt_device_service.crew import Crew
+
+DEADLINE_S = 20.0
+
+
+class Connection:
+    """Answers each request with itself: at once, or, a `slow` or `stuck` one, when it is let go."""
+
+    def __init__(self) -> None:
+        self.client, self._socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.client.settimeout(DEADLINE_S)
+        self.let_go = threading.Event()
+        self.closed = threading.Event()
+        self.closed_times = 0
+        self.threads: list[int] = []
+        self._serving = threading.Lock()
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def serve(self, hand_over: Callable[[], None]) -> bool:
+        assert self._serving.acquire(blocking=False), "two threads serve one connection"
+        with self._socket.dup() as connection:
+            request = connection.recv(100, socket.MSG_DONTWAIT)
+            self.threads.append(threading.get_ident())
+            if request == b"bad":
+                self._serving.release()
+                raise ValueError("a bad request")
+            if request == b"slow":
+                hand_over()
+            if request in (b"slow", b"stuck"):
+                assert self.let_go.wait(DEADLINE_S)
+            self._serving.release()
+            if request:
+                connection.send(request)
+        return bool(request)
+
+    def close(self) -> None:
+        self._socket.close()
+        self.closed_times += 1
+        self.closed.set()
+
+    def ask(self, request: bytes) -> None:
+        self.client.send(request)
+        assert self.client.recv(100) == request
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.let_go.set()
+        self.client.close()
+        assert self.closed.wait(DEADLINE_S)
+        assert self.closed_times == 1
+
+
+class Crowd:
+    """A crew with connections."""
+
+    def __init__(self, closing: ExitStack) -> None:
+        self._closing = closing
+        self._crew = Crew("crew")
+        self._crew.start()
+        closing.callback(self._crew.stop)
+
+    def connect(self) -> Connection:
+        connection: Connection = self._closing.enter_context(Connection())
+        self._crew.add(connection)
+        return connection
+
+
+@pytest.fixture
+def crowd() -> Iterator[Crowd]:
+    with ExitStack() as closing:
+        yield Crowd(closing)
+
+
+def members() -> int:
+    return sum(thread.name == "crew" for thread in threading.enumerate())
+
+
+def test_one_thread_serves_what_is_quick(crowd: Crowd) -> None:
+    connections = [crowd.connect() for _ in range(50)]
+    for _ in range(3):
+        for connection in connections:
+            connection.client.send(b"quick")
+        for connection in connections:
+            assert connection.client.recv(100) == b"quick"
+    assert len({thread for connection in connections for thread in connection.threads}) == 1
+    assert members() == 2, "one that leads, and its deputy"
+
+
+@pytest.mark.parametrize("request_", [b"slow", b"stuck"], ids=["that says so", "that doesn't"])
+def test_nobody_waits_for_what_is_slow(crowd: Crowd, request_: bytes) -> None:
+    """More of them than threads are kept: they come, and go again."""
+    slow, other = [crowd.connect() for _ in range(12)], crowd.connect()
+    for connection in slow:
+        connection.client.send(request_)
+        other.ask(b"quick")
+    while members() < len(slow) + 2:  # With a deadline: that of the test.
+        other.ask(b"quick")
+    for connection in slow:
+        connection.let_go.set()
+        assert connection.client.recv(100) == request_
+        connection.ask(b"quick")
+    while members() > 6:
+        other.ask(b"quick")
+
+
+def test_a_connection_is_served_by_one_thread_at_a_time(crowd: Crowd) -> None:
+    """What comes while another request of it is answered waits, and keeps nobody busy."""
+    slow, other = crowd.connect(), crowd.connect()
+    slow.client.send(b"slow")
+    for number in range(5):
+        slow.client.send(b"%d" % number)
+        other.ask(b"quick")
+    assert len(slow.threads) == 1
+    slow.let_go.set()
+    assert [slow.client.recv(100) for _ in range(6)] == [b"slow", b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_connection_that_ends_while_it_is_served(crowd: Crowd) -> None:
+    gone, other = crowd.connect(), crowd.connect()
+    gone.client.send(b"slow")
+    other.ask(b"quick")
+    gone.client.close()
+    other.ask(b"quick")
+    assert not gone.closed.is_set()
+    gone.let_go.set()
+    assert gone.closed.wait(DEADLINE_S)
+    other.ask(b"quick")
+
+
+def test_a_connection_that_fails_is_its_own_problem(crowd: Crowd, caplog: pytest.LogCaptureFixture) -> None:
+    bad, other = crowd.connect(), crowd.connect()
+    with caplog.at_level(logging.ERROR):
+        bad.client.send(b"bad")
+        assert bad.closed.wait(DEADLINE_S)
+    assert "a connection could not be served" in caplog.text
+    other.ask(b"quick")
+
+
+def test_no_thread_can_be_started(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then others wait, and nothing is lost."""
+
+    def fail(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    slow, other = crowd.connect(), crowd.connect()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        slow.client.send(b"slow")
+        other.client.send(b"quick")
+        slow.let_go.set()
+        assert slow.client.recv(100) == b"slow"
+    assert other.client.recv(100) == b"quick"
+    slow.ask(b"slow")
+
+
+def test_a_run_that_was_always_quick_hangs(start_daemon: StartDaemon, tmp_path: Path) -> None:
+    """The runs of others begin all the same."""
+    gate, fifo = tmp_path / "gate", tmp_path / "fifo"
+    gate.touch()
+    os.mkfifo(fifo)
+    daemon = start_daemon("--backend", "gated", "--option", f"gate={gate}", "--concurrent-runs", "3")
+    with ExitStack() as closing:
+        observer = closing.enter_context(Observer(daemon.address))
+        executors = []
+        for _ in range(3):
+            runtime = closing.enter_context(Runtime([daemon.address]))
+            compilation = closing.enter_context(Compilation(identity_model(), runtime.device()))
+            compilation.build()
+            executors.append(closing.enter_context(Executor(compilation)))
+        x = np.ones(1, np.float32)
+        for _ in range(50):
+            for executor in executors:
+                executor.run_sync([x])
+        fifo.rename(gate)
+        runs = [executor.submit([x]) for executor in executors]
+        observer.wait_for(lambda state: state.running == 3)
+        assert all(run.cancel() for run in runs)
