@@ -1,11 +1,14 @@
 """Memory of a session in its daemon, which runs read and write there."""
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from nnrt_client.connection import Connection
+from nnrt_client.region import Region
+from nnrt_client.side_channel import SideChannel
 from nnrt_hdi import wire
 from nnrt_hdi.chunks import CHUNK_BYTES
 from nnrt_hdi.errors import OperationFailed
@@ -16,9 +19,12 @@ from nnrt_hdi.v2 import device_pb2, model_pb2
 class Buffer:
     """So many bytes in a daemon. They are gone with the session."""
 
-    def __init__(self, connection: Connection, room_bytes: int) -> None:
-        """Raises OutOfMemory where the session has no room for them, UnavailableDevice where it is over."""
+    def __init__(self, connection: Connection, room_bytes: int, channel: SideChannel | None = None) -> None:
+        """With a side channel they are mapped here, too, when they are asked for, and don't travel.
+
+        Raises OutOfMemory where the session has no room for them, UnavailableDevice where it is over."""
         self.connection = connection
+        self._channel = channel
         self.room_bytes = room_bytes
         # Whether its bytes are those of a run that succeeded, or written here.
         self.is_written = False
@@ -29,14 +35,25 @@ class Buffer:
         )
         self.place = model_pb2.BufferRegion(buffer_id=reply.buffer.region.buffer_id, data_size=room_bytes)
 
+    @cached_property
+    def _mapped(self) -> Region | None:
+        return None if self._channel is None else self._channel.mapped(self.place.buffer_id)
+
     def write(self, data: memoryview) -> None:
         """Put bytes at its beginning."""
         self.is_written = False
-        self._call(self.connection.device.WriteBuffer, self._chunks(data), "NnrtDevice.WriteBuffer")
+        self.connection.require_alive()
+        if self._mapped is not None:
+            self._mapped.view[: data.nbytes] = data
+        else:
+            self._call(self.connection.device.WriteBuffer, self._chunks(data), "NnrtDevice.WriteBuffer")
         self.is_written = True
 
     def read(self, size_bytes: int) -> bytearray:
         """A copy of so many bytes from its beginning."""
+        self.connection.require_alive()
+        if self._mapped is not None:
+            return bytearray(self._mapped.view[:size_bytes])
         data, end = bytearray(size_bytes), 0
         region = model_pb2.BufferRegion(buffer_id=self.place.buffer_id, data_size=size_bytes)
         connection = self.connection

@@ -27,8 +27,8 @@ class Link:
     def __init__(self, connection: Connection, callbacks: ThreadPool) -> None:
         self.connection = connection
         self._streams = RunStreams(connection)
-        channel = SideChannel.of(connection)
-        self._side_runs = None if channel is None else SideRuns(connection, channel, self._streams)
+        self.channel = SideChannel.of(connection)
+        self._side_runs = None if self.channel is None else SideRuns(connection, self.channel, self._streams)
         self.callbacks = callbacks
 
     def submit(

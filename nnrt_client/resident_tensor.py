@@ -38,7 +38,8 @@ class ResidentTensor(RunTensor[Buffer]):
         if not spec.is_dynamic and spec.byte_size > room_bytes:
             raise InvalidParameter(f"the capacity is {room_bytes} bytes; {desc} needs {spec.byte_size}")
         self._declared = desc.copy()
-        self._take(device, desc, Buffer(device.link().connection, room_bytes))
+        link = device.link()
+        self._take(device, desc, Buffer(link.connection, room_bytes, link.channel))
 
     def __repr__(self) -> str:
         return f"<ResidentTensor {self._desc!r}>"

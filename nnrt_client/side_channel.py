@@ -81,21 +81,24 @@ class SideConnection:
         data = self._socket.recv(SIDE_PACKET_BYTES, how)
         return self._decoded(data) if data else None
 
-    def ask(self, request: Any, descriptors: Sequence[int] = ()) -> Any:
-        """Send and receive. Raises what the daemon refuses with, ConnectionFailed at the end of the connection, or
-        where no reply comes."""
+    def ask(self, request: Any, descriptors: Sequence[int] = ()) -> tuple[Any, list[int]]:
+        """Send and receive: the reply, and the descriptor that may come with it, which is the caller's to close.
+
+        Raises what the daemon refuses with, ConnectionFailed at the end of the connection, or where no reply comes.
+        """
         try:
             self._socket.settimeout(self._patience_s)
             self.send(request, descriptors)
-            reply = self.receive()
+            data, received, _, _ = socket.recv_fds(self._socket, SIDE_PACKET_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
             self._socket.settimeout(None)  # Runs may take as long as they like.
         except OSError as error:
             raise ConnectionFailed(f"the connection broke: {error}", place=self._place) from error
-        if reply is None:
+        if not data:
             raise ConnectionFailed("the connection has ended", place=self._place)
+        reply = self._decoded(data)
         if reply.HasField("error"):
             raise wire.error_from_detail(reply.error)
-        return reply
+        return reply, received
 
     def end(self) -> None:
         """End the connection; who waits for a reply wakes up."""
@@ -159,13 +162,27 @@ class SideChannel(LockOwner):
             if (buffer_id := self._buffers.get(region)) is not None:  # Another thread was first.
                 return buffer_id
             request = side_channel_pb2.SideRequest(share={"length": region.size_bytes})
-            buffer_id = int(self._asked(request, (region.fd,)).buffer_id)
+            reply, _ = self._asked(request, (region.fd,))
+            buffer_id = int(reply.buffer_id)
             self._buffers[region] = buffer_id
             weakref.finalize(region, self._unused.put, buffer_id).atexit = False
             if self._releaser is None:
                 self._releaser = threading.Thread(target=self._release, name="nnrt-release", daemon=True)
                 self._releaser.start()
         return buffer_id
+
+    def mapped(self, buffer_id: int) -> Region | None:
+        """The memory of a buffer that the daemon has allocated; None where it is not to be had."""
+        request = side_channel_pb2.SideRequest(map={"buffer_id": buffer_id})
+        try:
+            with self._turn():
+                reply, descriptors = self._asked(request)
+            (fd,) = descriptors
+            region = Region(fd, reply.length)
+        except (NnrtError, OSError, ValueError) as error:  # Such as a session with more buffers than it may share.
+            _log.info("memory of the device is not mapped: %s", error)
+            return None
+        return region if region.is_sealed else None
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -177,7 +194,7 @@ class SideChannel(LockOwner):
         finally:
             self._lock.release()
 
-    def _asked(self, request: Any, descriptors: Sequence[int] = ()) -> Any:
+    def _asked(self, request: Any, descriptors: Sequence[int] = ()) -> tuple[Any, list[int]]:
         """Ask on the connection that is for this; on a new one where it ended with the session's line."""
         if self._control is not None:
             try:

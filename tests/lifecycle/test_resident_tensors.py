@@ -13,6 +13,7 @@ from daemon_process import DaemonProcess
 from networks import identity_model
 from observer import Observer
 from recorder import Recorder
+from shared_memory import wait_for
 from tensor_runs import LONG_MS, refused
 
 from nnrt_client import (
@@ -28,6 +29,7 @@ from nnrt_client import (
     OutOfMemory,
     ResidentTensor,
     Runtime,
+    Settings,
     Tensor,
     TensorDesc,
     UnavailableDevice,
@@ -110,6 +112,22 @@ def test_a_state_is_replaced_in_place(closing: ExitStack, device: Device) -> Non
     for number in range(20):
         add.run_sync([state, np.full(3, number, np.float32)], [state])
     np.testing.assert_array_equal(state.numpy(), X + 190)
+
+
+@pytest.mark.parametrize("share_memory", [True, False])
+def test_what_is_asked_for(closing: ExitStack, daemon: DaemonProcess, share_memory: bool) -> None:
+    """It is mapped where memory can be shared, and comes over gRPC elsewhere; what one has it keeps."""
+    runtime = closing.enter_context(Runtime([daemon.address], Settings(share_memory=share_memory)))
+    tensor = closing.enter_context(ResidentTensor(runtime.device(), TensorDesc(FLOAT32, [3])))
+    run = executor(closing, runtime.device(), identity_model(elements=3))
+    for number in range(3):
+        tensor.write(X + number)
+        before = tensor.numpy()
+        run.run_sync([tensor], [tensor])
+        tensor.write(-X)
+        assert (before == X + number).all()
+        assert before.flags.writeable
+    assert ("nnrt-buffer" in Path("/proc/self/maps").read_text()) is share_memory
 
 
 def test_an_input_that_is_used_again(closing: ExitStack, device: Device) -> None:
@@ -255,6 +273,7 @@ def test_death_of_the_daemon(closing: ExitStack, start_daemon: StartDaemon) -> N
     x.write(X)
     identity = executor(closing, device)
     daemon.kill()
+    wait_for(lambda: not device.is_connected, lambda: "its death is not noticed")
     for use in (x.numpy, lambda: x.write(X), lambda: identity.run_sync([x]), lambda: resident(closing, device)):
         with pytest.raises(UnavailableDevice):
             use()
