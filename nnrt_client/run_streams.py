@@ -287,11 +287,13 @@ class RunStreams(LockOwner):
                 self._retire(stream)
             try:
                 while self._waiting and len(self._open) < self._limit and self._connection.is_attached:
-                    self._opened().send(self._waiting.take())
+                    self._next(self._opened())
             except NnrtError:
                 pass  # The session is over, or lost again; `_end_all` ends those that wait, or this is called again.
 
     def _place(self, run: PendingRun) -> None:
+        if self._has_room and self._connection.is_attached and not self._is_ready(run):
+            return
         while self._idle and self._connection.is_attached:
             stream = self._idle.pop()
             if stream.is_of_this_line:
@@ -303,6 +305,14 @@ class RunStreams(LockOwner):
         else:
             run.is_callers = False
             self._waiting.append(run)
+
+    @property
+    def _has_room(self) -> bool:
+        return bool(self._idle) or len(self._open) < self._limit
+
+    def _is_ready(self, run: PendingRun) -> bool:
+        """Whether it can be sent here, which it is about to be; else it goes another way."""
+        return True
 
     def _opened(self) -> "RunStream":
         stream = self._new_stream()
@@ -338,9 +348,11 @@ class RunStreams(LockOwner):
     def _next(self, stream: "RunStream") -> None:
         if self._death is not None or not stream.is_of_this_line:
             self._retire(stream)
-        elif self._waiting:
-            stream.send(self._waiting.take())
         else:
+            while self._waiting:
+                if self._is_ready(run := self._waiting.take()):
+                    stream.send(run)
+                    return
             self._idle.append(stream)
 
     def _retire(self, stream: "RunStream") -> None:

@@ -1,5 +1,6 @@
 """How runs travel to a daemon on this host: packets on the side channel, and tensors in memory that both have."""
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from nnrt_hdi.errors import ConnectionFailed, InvalidParameter, NnrtError
 from nnrt_hdi.run_codec import Incoming
 from nnrt_hdi.tensor import Array
 from nnrt_hdi.v2 import side_channel_pb2
+
+_log = logging.getLogger(__name__)
 
 # Tensors up to this size are part of a packet, as long as all of one direction together have no more than that.
 _INLINE_BYTES = 16 << 10
@@ -153,13 +156,16 @@ class Parcel:
 class SidePendingRun(PendingRun):
     """A run on the side channel."""
 
-    parcel: Parcel
+    # Packed as soon as it can be sent: shared memory is for those that are under way.
+    parcel: Parcel | None = None
 
     @property
     def is_written_there(self) -> bool:
         return self.call.targets is not None
 
     def received(self, reply: Incoming, replies: Iterator[Incoming]) -> Outputs:
+        if self.parcel is None:
+            return super().received(reply, replies)
         return self.call.read(reply, replies, self.parcel.results, None)
 
 
@@ -182,8 +188,9 @@ class SideRuns(RunStreams):
     ) -> SidePendingRun:
         """As for any runs. Raises OutOfMemory where there is no memory to share, too."""
         run = SidePendingRun(self._connection.next_run_id(), call, decode, timeout_ms, priority)
-        run.parcel = Parcel(self._channel, call)
         run.is_callers = is_callers
+        if self._has_room:
+            run.parcel = Parcel(self._channel, call)
         self._begin(run)
         return run
 
@@ -215,6 +222,17 @@ class SideRuns(RunStreams):
             stranded = [] if can_go_on else self._waiting.take_all()
         for run in stranded:
             self._fallback.take_over(run)
+
+    def _is_ready(self, run: PendingRun) -> bool:
+        assert isinstance(run, SidePendingRun)
+        if run.parcel is None:
+            try:
+                run.parcel = Parcel(self._channel, run.call)
+            except NnrtError as error:
+                _log.debug("a run goes over gRPC: %s", error)
+                self._fallback.take_over(run)
+                return False
+        return True
 
     def _new_stream(self) -> RunStream:
         return _SideStream(self, self._connection, self._channel.opened())
@@ -254,6 +272,7 @@ class _SideStream(RunStream):
 
     def send(self, run: PendingRun) -> None:
         assert isinstance(run, SidePendingRun)
+        assert run.parcel is not None
         run.stream = self
         self.run = run
         run.call.begin()
@@ -295,7 +314,7 @@ class _SideStream(RunStream):
             return
         except (OSError, ConnectionFailed):
             reply = None
-        if reply is None or reply.run.kept:
+        if reply is None or not reply.HasField("run") or reply.run.kept:
             self._unhandled = (reply,)
             self._runs.read_elsewhere(self)
         else:
@@ -321,6 +340,7 @@ class _SideStream(RunStream):
             failure = self._pursue(None)
             self._finish(raising(failure) if failure is not None else list)
         elif isinstance(run, SidePendingRun):
+            assert run.parcel is not None
             self._finish(partial(run.parcel.results, reply.run, {}))
         else:  # It was abandoned.
             self._finish(list)

@@ -15,7 +15,12 @@ def held() -> tuple[int, int]:
 
 def held_descriptors() -> int:
     """The first of both, which costs less."""
-    return sum(_NAME in _target(fd) for fd in Path("/proc/self/fd").iterdir())
+    return descriptors_of(_NAME)
+
+
+def descriptors_of(name: str) -> int:
+    """How many descriptors this process has of files with that in their names."""
+    return sum(name in _target(fd) for fd in Path("/proc/self/fd").iterdir())
 
 
 def wait_until_held(wanted: tuple[int, int]) -> None:
@@ -33,5 +38,5 @@ def wait_for(wanted: Callable[[], bool], state: Callable[[], object]) -> None:
 def _target(fd: Path) -> str:
     try:
         return str(fd.readlink())
-    except OSError:  # The one that lists them.
+    except OSError:  # The one that lists them, or one that another thread has closed.
         return ""

@@ -5,13 +5,14 @@ import signal
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
-from shared_memory import wait_for
+from shared_memory import descriptors_of, wait_for
 from tensor_runs import compiled
 
 from nnrt_client import (
@@ -19,12 +20,15 @@ from nnrt_client import (
     Model,
     OperationFailed,
     OperationType,
+    OutOfMemory,
     ResidentTensor,
     Settings,
     TensorDesc,
     TimedOut,
     UnavailableDevice,
 )
+from nnrt_client.region import Region
+from nnrt_client.side_channel import Staging
 from nnrt_hdi.v2 import side_channel_pb2
 
 ONE = np.ones(1, np.float32)
@@ -63,7 +67,41 @@ def test_memory_of_a_closed_runtime(shared_daemon: DaemonProcess) -> None:
 
 def staged() -> int:
     """Descriptors of memory that arrays go through."""
-    return sum("nnrt-staged" in str(fd.readlink()) for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink())
+    return descriptors_of("nnrt-staged")
+
+
+def test_runs_that_wait_hold_no_memory(start_daemon: StartDaemon, shared_daemon: DaemonProcess) -> None:
+    """Only those under way do; and all of them run."""
+    under_way = 6
+    with ExitStack() as closing:
+        device, executor = compiled(closing, start_daemon("--backend", "slow").address)
+        before = staged()
+        runs = [executor.submit([LARGE]) for _ in range(100)]
+        wait_for(lambda: (device.state.running, device.state.queued) == (1, under_way - 1), lambda: device.state)
+        assert staged() - before <= 2 * 2 * under_way  # Of an input and an output, and of their mappings.
+        assert not any(run.done() for run in runs)
+    with ExitStack() as closing:
+        _, executor = compiled(closing, shared_daemon.address)
+        runs = [executor.submit([LARGE * number]) for number in range(100)]
+        for number, run in enumerate(runs):
+            np.testing.assert_array_equal(run.result(DEADLINE_S)[0], LARGE * number)
+
+
+def test_no_memory_for_runs_that_wait(shared_daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They go over gRPC."""
+    take, taken = Staging.take, count()
+
+    def take_some(staging: Staging, size_bytes: int) -> Region:
+        if next(taken) >= 20:
+            raise OutOfMemory("no memory for anybody")
+        return take(staging, size_bytes)
+
+    monkeypatch.setattr(Staging, "take", take_some)
+    with ExitStack() as closing:
+        _, executor = compiled(closing, shared_daemon.address)
+        runs = [executor.submit([LARGE * number]) for number in range(100)]
+        for number, run in enumerate(runs):
+            np.testing.assert_array_equal(run.result(DEADLINE_S)[0], LARGE * number)
 
 
 def test_a_run_that_is_too_long_for_a_packet(shared_daemon: DaemonProcess) -> None:
