@@ -178,7 +178,7 @@ class Executor(LockOwner):
 
         Raises at once what is known before anything is sent. Inputs are read where they are: leave them alone until the
         run has ended. asyncio awaits it through `asyncio.wrap_future`. Callbacks added to the future must return at
-        once: they run on a thread that reads replies.
+        once, and not wait for a run: they run on the thread that reads the replies. (Those of `run_async` may.)
         """
         run = self._submit(inputs, outputs, timeout_ms)
         run.end_when_cancelled()
