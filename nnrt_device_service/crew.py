@@ -5,9 +5,12 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
+from itertools import count
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 _log = logging.getLogger(__name__)
 
@@ -15,12 +18,18 @@ _log = logging.getLogger(__name__)
 PATIENCE_S = 0.005
 # Threads that wait for the lead. More of them end.
 _MOST_FOLLOWERS = 4
-# Connections looked at before it is asked again which ones have something.
-_BATCH = 64
 
 
 class Served(Protocol):
     """A connection."""
+
+    @property
+    def user(self) -> Hashable:
+        """Whose it is: turns go round among users, however many connections each has."""
+
+    @property
+    def session(self) -> Hashable:
+        """What of the user's it belongs to: their turns go round among those."""
 
     def fileno(self) -> int: ...
 
@@ -58,6 +67,9 @@ class Crew:
         self._epoll = select.epoll()
         self._lock = threading.Lock()
         self._connections: dict[int, Served] = {}
+        # When sessions had their last turns, counted in turns.
+        self._turns: WeakKeyDictionary[Hashable, int] = WeakKeyDictionary()
+        self._turn = count(1)
         # Those that somebody serves who doesn't lead, and those of them that have been taken off the epoll.
         self._away: set[Served] = set()
         self._parked: set[Served] = set()
@@ -120,7 +132,8 @@ class Crew:
 
     def _serve_ready(self, lead: _Lead) -> None:
         hand_over = partial(self._hand_over, lead)
-        for fd, _ in self._epoll.poll(maxevents=_BATCH):
+        ready = [fd for fd, _ in self._epoll.poll()]
+        for fd in ready if len(ready) == 1 else self._in_turn(ready):
             connection = self._begun(lead, fd)
             if connection is None:
                 continue
@@ -132,6 +145,25 @@ class Crew:
             self._finish(lead, connection, goes_on)
             if lead.is_lost:
                 return
+
+    def _in_turn(self, ready: Sequence[int]) -> Sequence[int]:
+        """Those that are served before the others are looked at again: one of each user, or of each of their sessions
+        where all are of the same user."""
+        users: defaultdict[Hashable, dict[Hashable, int]] = defaultdict(dict)
+        others = []
+        for fd in ready:
+            if (connection := self._connections.get(fd)) is not None and connection not in self._away:
+                users[connection.user].setdefault(connection.session, fd)
+            else:
+                others.append(fd)  # Nothing is served there.
+        if len(users) == 1:
+            (sessions,) = users.values()
+            return [*others, *sessions.values()]
+        for sessions in users.values():
+            session = min(sessions, key=lambda one: self._turns.get(one, 0))
+            self._turns[session] = next(self._turn)
+            others.append(sessions[session])
+        return others
 
     def _begun(self, lead: _Lead, fd: int) -> Served | None:
         """The connection of a descriptor, which is now being served; None where another thread is at it."""

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from types import TracebackType
 from weakref import WeakValueDictionary
 
@@ -53,9 +53,10 @@ class _Line(Party):
 class Account:
     """On whom the device time of a session counts."""
 
-    __slots__ = ("_lines",)
+    __slots__ = ("_lines", "user")
 
     def __init__(self, user: _User) -> None:
+        self.user: Hashable = user
         self._lines = [_Line(user, each) for each in user.classes]
 
     def line(self, priority: Priority) -> _Line:

@@ -9,7 +9,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
 
@@ -212,6 +212,14 @@ class _Conversation:
         self._held = held
         # The latest run: known until the next request, which says that its reply has come.
         self._run: Run | None = None
+
+    @property
+    def user(self) -> Hashable:
+        return self._session.account.user
+
+    @property
+    def session(self) -> Hashable:
+        return self._session
 
     def fileno(self) -> int:
         return self._packets.fileno()

@@ -24,13 +24,16 @@ DEADLINE_S = 20.0
 class Connection:
     """Answers each request with itself: at once, or, a `slow` or `stuck` one, when it is let go."""
 
-    def __init__(self) -> None:
+    def __init__(self, user: str = "user", session: object = None) -> None:
+        self.user = user
+        self.session = session or self
         self.client, self._socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.client.settimeout(DEADLINE_S)
         self.let_go = threading.Event()
         self.closed = threading.Event()
         self.closed_times = 0
         self.threads: list[int] = []
+        self.when_served: Callable[[], None] = lambda: None
         self._serving = threading.Lock()
 
     def fileno(self) -> int:
@@ -41,6 +44,8 @@ class Connection:
         with self._socket.dup() as connection:
             request = connection.recv(100, socket.MSG_DONTWAIT)
             self.threads.append(threading.get_ident())
+            if request:
+                self.when_served()
             if request == b"bad":
                 self._serving.release()
                 raise ValueError("a bad request")
@@ -78,19 +83,28 @@ class Crowd:
     def __init__(self, closing: ExitStack) -> None:
         self._closing = closing
         self._crew = Crew("crew")
-        self._crew.start()
         closing.callback(self._crew.stop)
 
-    def connect(self) -> Connection:
-        connection: Connection = self._closing.enter_context(Connection())
+    def start(self) -> None:
+        self._crew.start()
+
+    def connect(self, user: str = "user", session: object = None) -> Connection:
+        connection: Connection = self._closing.enter_context(Connection(user, session))
         self._crew.add(connection)
         return connection
 
 
 @pytest.fixture
-def crowd() -> Iterator[Crowd]:
+def late_crowd() -> Iterator[Crowd]:
+    """It waits for its `start`."""
     with ExitStack() as closing:
         yield Crowd(closing)
+
+
+@pytest.fixture
+def crowd(late_crowd: Crowd) -> Crowd:
+    late_crowd.start()
+    return late_crowd
 
 
 def members() -> int:
@@ -106,6 +120,36 @@ def test_one_thread_serves_what_is_quick(crowd: Crowd) -> None:
             assert connection.client.recv(100) == b"quick"
     assert len({thread for connection in connections for thread in connection.threads}) == 1
     assert members() == 2, "one that leads, and its deputy"
+
+
+def test_turns_go_round(late_crowd: Crowd) -> None:
+    """Among users, whatever the number of their connections, and among the sessions of each."""
+    served: list[str] = []
+
+    class Session:
+        pass
+
+    def connect(user: str, session: object, name: str) -> list[Connection]:
+        connections = [late_crowd.connect(user, session) for _ in range(4)]
+        for connection in connections:
+            connection.when_served = lambda: served.append(name)
+            for _ in range(5):
+                connection.client.send(b"quick")
+        return connections
+
+    many = [connection for _ in range(3) for connection in connect("many", Session(), "many")]
+    many += connect("many", Session(), "one of many")
+    connections = [*many, late_crowd.connect("few")]
+    connections[-1].when_served = lambda: served.append("few")
+    for _ in range(5):
+        connections[-1].client.send(b"quick")
+    late_crowd.start()
+    for connection in connections:
+        for _ in range(5):
+            assert connection.client.recv(100) == b"quick"
+    assert served[:10].count("few") == 5
+    # A fourth of the turns of many, for it is one session of four.
+    assert [served[start : start + 16].count("one of many") for start in range(10, 74, 16)] == [4] * 4
 
 
 @pytest.mark.parametrize("request_", [b"slow", b"stuck"], ids=["that says so", "that doesn't"])
