@@ -25,11 +25,11 @@ class Served(Protocol):
 
     @property
     def user(self) -> Hashable:
-        """Whose it is: turns go round among users, however many connections each has."""
+        """Whose it is: quick ones are served in turns of users, however many connections each has."""
 
     @property
     def session(self) -> Hashable:
-        """What of the user's it belongs to: their turns go round among those."""
+        """What of the user's it belongs to: those share the turns of their user."""
 
     def fileno(self) -> int: ...
 
@@ -147,23 +147,22 @@ class Crew:
                 return
 
     def _in_turn(self, ready: Sequence[int]) -> Sequence[int]:
-        """Those that are served before the others are looked at again: one of each user, or of each of their sessions
-        where all are of the same user."""
+        """Those that are served before the others are looked at again: one of each user."""
+        found = [(self._connections.get(fd), fd) for fd in ready]
+        if len({connection.user for connection, _ in found if connection is not None}) < 2:
+            return ready
         users: defaultdict[Hashable, dict[Hashable, int]] = defaultdict(dict)
-        others = []
-        for fd in ready:
-            if (connection := self._connections.get(fd)) is not None and connection not in self._away:
-                users[connection.user].setdefault(connection.session, fd)
+        turns = []
+        for connection, fd in found:
+            if connection is None or connection in self._away:  # Nothing is served there.
+                turns.append(fd)
             else:
-                others.append(fd)  # Nothing is served there.
-        if len(users) == 1:
-            (sessions,) = users.values()
-            return [*others, *sessions.values()]
+                users[connection.user].setdefault(connection.session, fd)
         for sessions in users.values():
             session = min(sessions, key=lambda one: self._turns.get(one, 0))
             self._turns[session] = next(self._turn)
-            others.append(sessions[session])
-        return others
+            turns.append(sessions[session])
+        return turns
 
     def _begun(self, lead: _Lead, fd: int) -> Served | None:
         """The connection of a descriptor, which is now being served; None where another thread is at it."""

@@ -205,6 +205,8 @@ class _Conversation:
         self, device: Device, requests: RunRequests, session: Session, packets: _Packets, held: ExitStack
     ) -> None:
         """`held` is closed with it."""
+        self.user: Hashable = session.account.user
+        self.session: Hashable = session
         self._device = device
         self._requests = requests
         self._session = session
@@ -212,14 +214,6 @@ class _Conversation:
         self._held = held
         # The latest run: known until the next request, which says that its reply has come.
         self._run: Run | None = None
-
-    @property
-    def user(self) -> Hashable:
-        return self._session.account.user
-
-    @property
-    def session(self) -> Hashable:
-        return self._session
 
     def fileno(self) -> int:
         return self._packets.fileno()

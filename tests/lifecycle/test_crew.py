@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -129,27 +130,21 @@ def test_turns_go_round(late_crowd: Crowd) -> None:
     class Session:
         pass
 
-    def connect(user: str, session: object, name: str) -> list[Connection]:
-        connections = [late_crowd.connect(user, session) for _ in range(4)]
-        for connection in connections:
-            connection.when_served = lambda: served.append(name)
-            for _ in range(5):
+    connections = []
+    for user, name, number in [("many", "many", 4)] * 3 + [("many", "one of many", 4), ("few", "few", 2)]:
+        session = Session()
+        for _ in range(number):
+            connection = late_crowd.connect(user, session)
+            connection.when_served = partial(served.append, name)
+            for _ in range(8):
                 connection.client.send(b"quick")
-        return connections
-
-    many = [connection for _ in range(3) for connection in connect("many", Session(), "many")]
-    many += connect("many", Session(), "one of many")
-    connections = [*many, late_crowd.connect("few")]
-    connections[-1].when_served = lambda: served.append("few")
-    for _ in range(5):
-        connections[-1].client.send(b"quick")
+            connections.append(connection)
     late_crowd.start()
     for connection in connections:
-        for _ in range(5):
+        for _ in range(8):
             assert connection.client.recv(100) == b"quick"
-    assert served[:10].count("few") == 5
-    # A fourth of the turns of many, for it is one session of four.
-    assert [served[start : start + 16].count("one of many") for start in range(10, 74, 16)] == [4] * 4
+    assert served[:32].count("few") == 16
+    assert served[:32].count("one of many") == 4  # A fourth of the turns of many, for it is one session of four.
 
 
 @pytest.mark.parametrize("request_", [b"slow", b"stuck"], ids=["that says so", "that doesn't"])
