@@ -77,9 +77,7 @@ def test_a_thread_that_cannot_be_started_at_first(
         assert reply.is_read.wait(DEADLINE_S)
 
 
-def test_a_reply_that_comes_while_it_stops(
-    closing: ExitStack, poller: Poller, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reply_that_comes_while_it_stops(closing: ExitStack, poller: Poller, monkeypatch: pytest.MonkeyPatch) -> None:
     """It doesn't end before it is told to: who tells it would write to a descriptor that may be somebody else's."""
     before = descriptors_of("event")
     reply = Reply(closing)
