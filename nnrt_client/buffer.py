@@ -20,9 +20,10 @@ class Buffer:
     """So many bytes in a daemon. They are gone with the session."""
 
     def __init__(self, connection: Connection, room_bytes: int, channel: SideChannel | None = None) -> None:
-        """With a side channel they are mapped here, too, when they are asked for, and don't travel.
+        """With a side channel they are mapped here when they are first written or read, and don't travel.
 
-        Raises OutOfMemory where the session has no room for them, UnavailableDevice where it is over."""
+        Raises OutOfMemory where the session has no room for them, UnavailableDevice where it is over.
+        """
         self.connection = connection
         self._channel = channel
         self.room_bytes = room_bytes
@@ -37,7 +38,7 @@ class Buffer:
 
     @cached_property
     def _mapped(self) -> Region | None:
-        return None if self._channel is None else self._channel.mapped(self.place.buffer_id)
+        return None if self._channel is None else self._channel.mapped(self.place.buffer_id, max(self.room_bytes, 1))
 
     def write(self, data: memoryview) -> None:
         """Put bytes at its beginning."""

@@ -1,9 +1,12 @@
 """One thread that waits for replies on any number of sockets."""
 
+import logging
 import os
 import select
 import threading
 from typing import Protocol
+
+_log = logging.getLogger(__name__)
 
 
 class Polled(Protocol):
@@ -12,7 +15,7 @@ class Polled(Protocol):
     def fileno(self) -> int: ...
 
     def read_ready(self) -> None:
-        """There is something to read, or there never will be. Must not wait."""
+        """There is something to read, or there never will be. Must not wait for more."""
 
 
 class Poller:
@@ -25,7 +28,6 @@ class Poller:
         self._epoll.register(self._wake, select.EPOLLIN)
         self._armed: dict[int, Polled] = {}
         self._thread: threading.Thread | None = None
-        self._is_stopped = False
 
     def arm(self, polled: Polled) -> None:
         """Have this read once, as soon as there is something. Not after `stop`, nor in two threads at once."""
@@ -36,12 +38,12 @@ class Poller:
         except FileNotFoundError:
             self._epoll.register(fd, select.EPOLLIN | select.EPOLLONESHOT)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._poll, name=self._name, daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._poll, name=self._name, daemon=True)
+            thread.start()
+            self._thread = thread  # One that could not be started is tried again.
 
     def stop(self) -> None:
         """Read what is armed, which must have ended, and no more."""
-        self._is_stopped = True
         if self._thread is None:
             self._close()
         else:
@@ -58,16 +60,25 @@ class Poller:
         self._thread = None
 
     def _poll(self) -> None:
-        while not self._is_stopped:
+        is_over = False
+        while not is_over:
             for fd, _ in self._epoll.poll():
-                if (polled := self._armed.pop(fd, None)) is not None:
-                    polled.read_ready()
-                del polled  # It may know tensors.
+                if fd == self._wake:  # Nothing else ends it, for `stop` still writes there.
+                    is_over = True
+                else:
+                    self._read(fd)
         while self._armed:
-            _, polled = self._armed.popitem()
-            polled.read_ready()
-            del polled
+            self._read(next(iter(self._armed)))
         self._close()
+
+    def _read(self, fd: int) -> None:
+        if (polled := self._armed.pop(fd, None)) is not None:
+            try:
+                polled.read_ready()
+            except (
+                BaseException
+            ):  # Such as SystemExit in a callback of the application's. Others are read all the same.
+                _log.exception("%s: what a reply leads to failed", self._name)
 
     def _close(self) -> None:
         self._epoll.close()

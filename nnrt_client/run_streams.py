@@ -325,8 +325,8 @@ class RunStreams(LockOwner):
     def _start_reader(self) -> None:
         name = f"nnrt-runs {self._connection.address}"
         reader = threading.Thread(target=self._read, name=name, daemon=True)
-        self._readers.add(reader)
         reader.start()
+        self._readers.add(reader)
 
     def _read(self) -> None:
         try:

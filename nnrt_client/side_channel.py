@@ -2,6 +2,7 @@
 
 import array
 import logging
+import os
 import queue
 import socket
 import struct
@@ -46,7 +47,7 @@ class SideConnection:
         """Raises ConnectionFailed where nobody listens or knows the session, OutOfMemory for one more than allowed."""
         self._place = f"side channel of the {connection.place}"
         self._patience_s = connection.settings.verdict_timeout_s
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket = _new_socket(self._place)
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _WAIT)
             self._socket.settimeout(self._patience_s)
@@ -81,24 +82,35 @@ class SideConnection:
         data = self._socket.recv(SIDE_PACKET_BYTES, how)
         return self._decoded(data) if data else None
 
-    def ask(self, request: Any, descriptors: Sequence[int] = ()) -> tuple[Any, list[int]]:
-        """Send and receive: the reply, and the descriptor that may come with it, which is the caller's to close.
+    def ask(self, request: Any, descriptors: Sequence[int] = (), expected: int = 0) -> tuple[Any, list[int]]:
+        """Send and receive: the reply, and the descriptors expected with it, the caller's to close.
 
         Raises what the daemon refuses with, ConnectionFailed at the end of the connection, or where no reply comes.
         """
         try:
             self._socket.settimeout(self._patience_s)
             self.send(request, descriptors)
-            data, received, _, _ = socket.recv_fds(self._socket, SIDE_PACKET_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
+            data, received, _, _ = socket.recv_fds(self._socket, SIDE_PACKET_BYTES, expected, socket.MSG_CMSG_CLOEXEC)
             self._socket.settimeout(None)  # Runs may take as long as they like.
         except OSError as error:
             raise ConnectionFailed(f"the connection broke: {error}", place=self._place) from error
+        except BaseException:  # Such as KeyboardInterrupt. The reply still to come must not answer the next request.
+            self.end()
+            raise
+        try:
+            return self._accepted(data), received
+        except BaseException:
+            for descriptor in received:
+                os.close(descriptor)
+            raise
+
+    def _accepted(self, data: bytes) -> Any:
         if not data:
             raise ConnectionFailed("the connection has ended", place=self._place)
         reply = self._decoded(data)
         if reply.HasField("error"):
             raise wire.error_from_detail(reply.error)
-        return reply, received
+        return reply
 
     def end(self) -> None:
         """End the connection; who waits for a reply wakes up."""
@@ -113,6 +125,13 @@ class SideConnection:
             return side_channel_pb2.SideReply.FromString(data)
         except DecodeError as error:
             raise ConnectionFailed(f"a reply can't be decoded: {error}", place=self._place) from error
+
+
+def _new_socket(place: str) -> socket.socket:
+    try:
+        return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    except OSError as error:  # Such as no descriptors left.
+        raise ConnectionFailed(f"it can't be reached: {error}", place=place) from error
 
 
 class SideChannel(LockOwner):
@@ -167,18 +186,19 @@ class SideChannel(LockOwner):
             self._buffers[region] = buffer_id
             weakref.finalize(region, self._unused.put, buffer_id).atexit = False
             if self._releaser is None:
-                self._releaser = threading.Thread(target=self._release, name="nnrt-release", daemon=True)
-                self._releaser.start()
+                releaser = threading.Thread(target=self._release, name="nnrt-release", daemon=True)
+                releaser.start()
+                self._releaser = releaser  # One that could not be started is tried again.
         return buffer_id
 
-    def mapped(self, buffer_id: int) -> Region | None:
-        """The memory of a buffer that the daemon has allocated; None where it is not to be had."""
+    def mapped(self, buffer_id: int, size_bytes: int) -> Region | None:
+        """The memory of a buffer that the daemon has allocated; None where it is not to be had, or smaller."""
         request = side_channel_pb2.SideRequest(map={"buffer_id": buffer_id})
         try:
             with self._turn():
-                reply, descriptors = self._asked(request)
+                _, descriptors = self._asked(request, expected=1)
             (fd,) = descriptors
-            region = Region(fd, reply.length)
+            region = Region(fd, size_bytes)
         except (NnrtError, OSError, ValueError) as error:  # Such as a session with more buffers than it may share.
             _log.info("memory of the device is not mapped: %s", error)
             return None
@@ -194,18 +214,18 @@ class SideChannel(LockOwner):
         finally:
             self._lock.release()
 
-    def _asked(self, request: Any, descriptors: Sequence[int] = ()) -> tuple[Any, list[int]]:
+    def _asked(self, request: Any, descriptors: Sequence[int] = (), expected: int = 0) -> tuple[Any, list[int]]:
         """Ask on the connection that is for this; on a new one where it ended with the session's line."""
         if self._control is not None:
             try:
-                return self._control.ask(request, descriptors)
+                return self._control.ask(request, descriptors, expected)
             except ConnectionFailed:
                 self._control.close()
                 self._control = None
         self._connection.require_alive()
         control = self._control = SideConnection(self._connection)
         self._connection.require_alive()  # Or `_close` has seen no connection that it could end.
-        return control.ask(request, descriptors)
+        return control.ask(request, descriptors, expected)
 
     def _release(self) -> None:
         """Let the daemon forget the buffers of regions that are gone. In a thread of its own: regions go anywhere."""

@@ -176,6 +176,8 @@ class SideRuns(RunStreams):
         self._channel = channel
         self._fallback = fallback
         self._poller = Poller(f"nnrt-replies {connection.address}")
+        # Runs for which there is no memory to share, until the lock is free: what ends may call the application.
+        self._stranded: list[PendingRun] = []
         super().__init__(connection)
 
     def submit(
@@ -189,7 +191,7 @@ class SideRuns(RunStreams):
         """As for any runs. Raises OutOfMemory where there is no memory to share, too."""
         run = SidePendingRun(self._connection.next_run_id(), call, decode, timeout_ms, priority)
         run.is_callers = is_callers
-        if self._has_room:
+        if self._has_room:  # Packed here, so that others don't wait for the lock meanwhile.
             run.parcel = Parcel(self._channel, call)
         self._begin(run)
         return run
@@ -206,6 +208,30 @@ class SideRuns(RunStreams):
             else:
                 self.read_elsewhere(stream)
 
+    def poll_unread(self, stream: "_SideStream", run: PendingRun | None) -> None:
+        """The same, where the thread that was to read the reply of a run on it may have done so."""
+        with self._changed:
+            goes_on_with_others = stream in self._open and stream.run is not run
+            if not goes_on_with_others and stream.fileno() >= 0:
+                self.poll(stream)
+
+    def finished(self, stream: RunStream) -> PendingRun | None:
+        run = super().finished(stream)
+        self._take_stranded_on()
+        return run
+
+    def _begin(self, run: PendingRun) -> None:
+        super()._begin(run)
+        self._take_stranded_on()
+
+    def _take_stranded_on(self) -> None:
+        """Let runs that can't go here go over gRPC."""
+        if self._stranded:
+            with self._changed:
+                stranded, self._stranded = self._stranded, []
+            for run in stranded:
+                self._fallback.take_over(run)
+
     def wait_ended(self, timeout_s: float) -> None:
         self._poller.join(timeout_s)
         super().wait_ended(timeout_s)
@@ -218,19 +244,19 @@ class SideRuns(RunStreams):
         """Where no connection can be had, those that wait go over gRPC."""
         super()._place_waiting()
         with self._changed:
-            can_go_on = self._open or not self._connection.is_attached
-            stranded = [] if can_go_on else self._waiting.take_all()
-        for run in stranded:
-            self._fallback.take_over(run)
+            if not self._open and self._connection.is_attached:
+                self._stranded += self._waiting.take_all()
+        self._take_stranded_on()
 
     def _is_ready(self, run: PendingRun) -> bool:
         assert isinstance(run, SidePendingRun)
         if run.parcel is None:
             try:
                 run.parcel = Parcel(self._channel, run.call)
-            except NnrtError as error:
+            except (NnrtError, RuntimeError) as error:  # Such as no thread to be had.
                 _log.debug("a run goes over gRPC: %s", error)
-                self._fallback.take_over(run)
+                run.is_callers = False  # Another thread may be the one that takes it on.
+                self._stranded.append(run)
                 return False
         return True
 
@@ -300,10 +326,12 @@ class _SideStream(RunStream):
         self._side.close()
 
     def read_here(self) -> None:
+        run = self.run
         try:
             self.read()
         except BaseException:  # Such as KeyboardInterrupt. The run ends when the daemon has confirmed it.
-            self._runs.poll(self)
+            self._runs.poll_unread(self, run)
+            del run  # The error knows this frame.
             raise
 
     def read_ready(self) -> None:

@@ -5,12 +5,12 @@ import os
 import select
 import threading
 import time
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from itertools import count
 from typing import Protocol
-from weakref import WeakKeyDictionary
 
 _log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class Crew:
         self._lock = threading.Lock()
         self._connections: dict[int, Served] = {}
         # When sessions had their last turns, counted in turns.
-        self._turns: WeakKeyDictionary[Hashable, int] = WeakKeyDictionary()
+        self._turns: weakref.WeakKeyDictionary[Hashable, int] = weakref.WeakKeyDictionary()
         self._turn = count(1)
         # Those that somebody serves who doesn't lead, and those of them that have been taken off the epoll.
         self._away: set[Served] = set()
@@ -82,6 +82,8 @@ class Crew:
         # Whether no more connections come, and whether the last one has gone.
         self._is_stopped = self._is_over = False
         self._wake = os.eventfd(0, os.EFD_CLOEXEC)
+        # With the last thread: until then one may wait there.
+        weakref.finalize(self, os.close, self._wake).atexit = False
         self._epoll.register(self._wake, select.EPOLLIN)
 
     def start(self) -> None:
@@ -90,14 +92,17 @@ class Crew:
         self._start(self._watch_over)
 
     def add(self, connection: Served) -> None:
-        """Serve a connection from now on, and close it when it ends; at once where the crew has ended."""
-        with self._lock:
-            if not self._is_over:
-                fd = connection.fileno()
-                self._connections[fd] = connection
-                self._epoll.register(fd, select.EPOLLIN)
-                return
-        connection.close()
+        """Serve a connection from now on, and close it when it ends; at once where the crew has ended, or can't."""
+        try:
+            with self._lock:
+                if not self._is_over:
+                    fd = connection.fileno()
+                    self._epoll.register(fd, select.EPOLLIN)
+                    self._connections[fd] = connection
+                    return
+        except OSError as error:  # The host waits for too much.
+            _log.warning("%s: a connection can't be served: %s", self._name, error)
+        self._close(connection)
 
     def stop(self) -> None:
         """Take no more connections, and end with the last of them."""
@@ -139,10 +144,11 @@ class Crew:
                 continue
             try:
                 goes_on = connection.serve(hand_over)
-            except Exception:
+            except BaseException:  # SystemExit, too, is the connection's affair: others are served all the same.
                 _log.exception("%s: a connection could not be served", self._name)
                 goes_on = False
-            self._finish(lead, connection, goes_on)
+            if not self._finish(lead, connection, goes_on):
+                self._close(connection)
             if lead.is_lost:
                 return
 
@@ -180,7 +186,8 @@ class Crew:
             self._watch.set()
         return connection
 
-    def _finish(self, lead: _Lead, connection: Served, goes_on: bool) -> None:
+    def _finish(self, lead: _Lead, connection: Served, goes_on: bool) -> bool:
+        """The connection has been served; whether it is still one of those that are."""
         with self._lock:
             lead.serving = None
             lead.served += 1
@@ -192,12 +199,18 @@ class Crew:
             if goes_on:
                 if is_parked:
                     self._epoll.register(connection.fileno(), select.EPOLLIN)
-                return
+                return True
             if not is_parked:
                 self._epoll.unregister(connection.fileno())
             del self._connections[connection.fileno()]
             self._end_with_the_last()
-        connection.close()
+        return False
+
+    def _close(self, connection: Served) -> None:
+        try:
+            connection.close()
+        except Exception:
+            _log.exception("%s: a connection could not be closed", self._name)
 
     def _hand_over(self, lead: _Lead, served: int | None = None) -> None:
         """Let another thread lead; `served` as the deputy saw it, if it still is so."""
@@ -227,7 +240,8 @@ class Crew:
         """Take the lead from who has served the same connection for too long."""
         while not self._is_over:
             lead = self._lead
-            serving, served = lead.serving, lead.served
+            served = lead.served
+            serving = lead.serving  # None where it goes to sleep below, which must not keep a connection alive.
             time.sleep(PATIENCE_S)
             if lead.serving is not None:
                 if lead.serving is serving:

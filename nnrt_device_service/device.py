@@ -177,7 +177,7 @@ class Device:
                 began = time.perf_counter_ns()
                 results = _run(prepared, inputs, cancellation, outputs)
                 ended = time.perf_counter_ns()
-            # The longest time counts, and is forgotten within some ten runs that are shorter.
+            # The longest time counts, and half of it is forgotten with every ten or so runs that are shorter.
             held.usual_ns = max(ended - began, held.usual_ns - (held.usual_ns >> 4))
             return Ran(prepared.outputs, results, began - asked, ended - began)
 

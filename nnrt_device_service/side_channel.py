@@ -239,9 +239,9 @@ class _Conversation:
         return True
 
     def close(self) -> None:
-        if self._run is not None:
-            self._session.runs.keep(self._run)
-        self._held.close()
+        with self._held:
+            if self._run is not None:
+                self._session.runs.keep(self._run)
 
     def _answer(self, request: Any, fd: int | None, hand_over: Callable[[], None]) -> None:
         if self._run is not None:

@@ -1,19 +1,23 @@
 """Few threads serve many connections, whatever one of them is at."""
 
+import errno
 import logging
 import os
+import select
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from conftest import StartDaemon
 from networks import identity_model
 from observer import Observer
+from shared_memory import descriptors_of, wait_for
 from typing_extensions import Self
 
 from nnrt_client import Compilation, Executor, Runtime
@@ -35,6 +39,8 @@ class Connection:
         self.closed_times = 0
         self.threads: list[int] = []
         self.when_served: Callable[[], None] = lambda: None
+        self.failure: BaseException = ValueError("a bad request")
+        self.failure_to_close: Exception | None = None
         self._serving = threading.Lock()
 
     def fileno(self) -> int:
@@ -49,7 +55,7 @@ class Connection:
                 self.when_served()
             if request == b"bad":
                 self._serving.release()
-                raise ValueError("a bad request")
+                raise self.failure
             if request == b"slow":
                 hand_over()
             if request in (b"slow", b"stuck"):
@@ -63,6 +69,8 @@ class Connection:
         self._socket.close()
         self.closed_times += 1
         self.closed.set()
+        if self.failure_to_close is not None:
+            raise self.failure_to_close
 
     def ask(self, request: bytes) -> None:
         self.client.send(request)
@@ -188,13 +196,65 @@ def test_a_connection_that_ends_while_it_is_served(crowd: Crowd) -> None:
     other.ask(b"quick")
 
 
-def test_a_connection_that_fails_is_its_own_problem(crowd: Crowd, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("failure", [ValueError("a bad request"), SystemExit("the device's library wants to leave")])
+def test_a_connection_that_fails_is_its_own_problem(
+    crowd: Crowd, caplog: pytest.LogCaptureFixture, failure: BaseException
+) -> None:
     bad, other = crowd.connect(), crowd.connect()
+    bad.failure = failure
     with caplog.at_level(logging.ERROR):
         bad.client.send(b"bad")
         assert bad.closed.wait(DEADLINE_S)
     assert "a connection could not be served" in caplog.text
     other.ask(b"quick")
+
+
+def test_a_connection_that_cannot_be_closed(crowd: Crowd) -> None:
+    bad, other = crowd.connect(), crowd.connect()
+    bad.failure_to_close = ValueError("its run has no reply")
+    bad.client.close()
+    assert bad.closed.wait(DEADLINE_S)
+    other.ask(b"quick")
+
+
+def test_a_connection_that_cannot_be_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is closed, and the crew ends without it."""
+
+    class FullEpoll:
+        """The host's limit of what may be waited for is reached."""
+
+        def __init__(self, epoll: select.epoll) -> None:
+            self._epoll = epoll
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._epoll, name)
+
+        def register(self, *_: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with ExitStack() as closing:
+        crew = Crew("crew")
+        closing.callback(crew.stop)
+        monkeypatch.setattr(crew, "_epoll", FullEpoll(crew._epoll))
+        crew.start()
+        crew.add(closing.enter_context(Connection()))
+        crew.stop()
+        wait_for(lambda: not members(), members)
+
+
+def test_an_ended_crew_leaves_nothing() -> None:
+    """No thread, no descriptor; nor one that was never started."""
+    before = descriptors_of("event")
+    started, other = Crew("crew"), Crew("crew")
+    started.start()
+    with Connection() as connection:
+        started.add(connection)
+        connection.ask(b"quick")
+        started.stop()
+    other.stop()
+    wait_for(lambda: not members(), members)
+    del started, other
+    wait_for(lambda: descriptors_of("event") <= before, lambda: descriptors_of("event"))
 
 
 def test_no_thread_can_be_started(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,10 +3,12 @@
 import os
 import signal
 import socket
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from shared_memory import descriptors_of, wait_for
 from tensor_runs import compiled
 
 from nnrt_client import (
+    ConnectionFailed,
     DataType,
     Model,
     OperationFailed,
@@ -28,7 +31,8 @@ from nnrt_client import (
     UnavailableDevice,
 )
 from nnrt_client.region import Region
-from nnrt_client.side_channel import Staging
+from nnrt_client.side_channel import SideConnection, Staging
+from nnrt_client.side_runs import SidePendingRun
 from nnrt_hdi.v2 import side_channel_pb2
 
 ONE = np.ones(1, np.float32)
@@ -102,6 +106,108 @@ def test_no_memory_for_runs_that_wait(shared_daemon: DaemonProcess, monkeypatch:
         runs = [executor.submit([LARGE * number]) for number in range(100)]
         for number, run in enumerate(runs):
             np.testing.assert_array_equal(run.result(DEADLINE_S)[0], LARGE * number)
+
+
+def test_a_run_that_finds_no_way_ends_without_a_lock(
+    start_daemon: StartDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its session is ending. A callback of its future waits for nobody who submits, or holds what they need."""
+
+    def no_memory(staging: Staging, size_bytes: int) -> Region:
+        raise OutOfMemory("no memory for anybody")
+
+    with ExitStack() as closing:
+        device, executor = compiled(closing, start_daemon("--backend", "slow").address)
+        others = closing.enter_context(ThreadPoolExecutor(1))
+        streams: Any = device.link()._side_runs
+        runs = [executor.submit([LARGE]) for _ in range(7)]
+        assert list(streams._waiting), "the last one has a stream"
+        monkeypatch.setattr(Staging, "take", no_memory)
+        monkeypatch.setattr(streams._fallback, "_death", UnavailableDevice("the session ends"))
+        is_free = Future[bool]()
+
+        def try_lock() -> bool:
+            is_free = streams._changed.acquire(timeout=2)
+            if is_free:
+                streams._changed.release()
+            return bool(is_free)
+
+        runs[-1].add_done_callback(lambda _: is_free.set_result(others.submit(try_lock).result()))
+        assert runs[0].cancel()
+        assert is_free.result(DEADLINE_S)
+        assert isinstance(runs[-1].exception(), UnavailableDevice)
+
+
+def test_a_signal_as_a_run_ends(shared_daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connection goes on with the next run, whose reply only its caller reads."""
+    with ExitStack() as closing:
+        device, executor = compiled(closing, shared_daemon.address)
+        streams: Any = device.link()._side_runs
+        end = SidePendingRun.end
+
+        def interrupted(run: SidePendingRun, outputs: Any) -> None:
+            end(run, outputs)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(SidePendingRun, "end", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                executor.run_sync([ONE])
+        assert not streams._poller._armed
+        np.testing.assert_array_equal(executor.run_sync([ONE])[0], ONE)
+
+
+def test_a_signal_as_memory_is_shared(shared_daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reply that nobody has read is not taken for that of the next request."""
+
+    def interrupted(*_: object) -> Any:
+        raise KeyboardInterrupt
+
+    with ExitStack() as closing:
+        _, executor = compiled(closing, shared_daemon.address)
+        with monkeypatch.context() as patch:
+            patch.setattr(socket, "recv_fds", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                executor.run_sync([LARGE])
+        for number in range(3):
+            np.testing.assert_array_equal(executor.run_sync([LARGE * number])[0], LARGE * number)
+
+
+@pytest.mark.parametrize("reply", [b"\xff", side_channel_pb2.SideReply(done=True).SerializeToString()])
+def test_descriptors_that_a_daemon_gives_unasked(reply: bytes, tmp_path: Path) -> None:
+    """They are not kept, whatever comes with them."""
+    name = b"nnrt-test-" + os.urandom(8).hex().encode()
+    there: Any = SimpleNamespace(
+        place="daemon", settings=Settings(), welcome=SimpleNamespace(side_channel=name, session_id=b"1")
+    )
+    with ExitStack() as closing:
+        listener = closing.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+        listener.bind(b"\0" + name)
+        listener.listen()
+        given = closing.enter_context((tmp_path / "given").open("w+b"))
+        done = side_channel_pb2.SideReply(done=True).SerializeToString()
+
+        def answer() -> None:
+            with listener.accept()[0] as connection:
+                connection.recv(1000)
+                connection.send(done)
+                for _ in range(2):
+                    connection.recv(1000)
+                    socket.send_fds(connection, [reply], [given.fileno()])
+
+        pool = closing.enter_context(ThreadPoolExecutor(1))
+        answered = pool.submit(answer)
+        side = SideConnection(there)
+        closing.callback(side.close)
+        received = []
+        for expected in (0, 1):
+            with suppress(ConnectionFailed):
+                received += side.ask(side_channel_pb2.SideRequest(), expected=expected)[1]
+        answered.result(DEADLINE_S)
+        assert descriptors_of("/given") == 1 + len(received)
+        assert len(received) == (reply == done)
+        for fd in received:
+            os.close(fd)
 
 
 def test_a_run_that_is_too_long_for_a_packet(shared_daemon: DaemonProcess) -> None:
