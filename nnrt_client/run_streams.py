@@ -212,7 +212,7 @@ class RunStreams(LockOwner):
         try:
             self._begin(run)
         except NnrtError as error:
-            run.fail(error)
+            run.fail(error.copy())  # This one knows this frame, and with it the run.
 
     def read_elsewhere(self, stream: "RunStream") -> None:
         """Have a thread wait for the reply on a stream."""
@@ -292,15 +292,16 @@ class RunStreams(LockOwner):
                 pass  # The session is over, or lost again; `_end_all` ends those that wait, or this is called again.
 
     def _place(self, run: PendingRun) -> None:
-        if self._has_room and self._connection.is_attached and not self._is_ready(run):
+        is_attached = self._connection.is_attached  # Asked once, for it changes at any time.
+        if self._has_room and is_attached and not self._is_ready(run):
             return
-        while self._idle and self._connection.is_attached:
+        while self._idle and is_attached:
             stream = self._idle.pop()
             if stream.is_of_this_line:
                 stream.send(run)
                 return
             self._retire(stream)
-        if self._connection.is_attached and len(self._open) < self._limit:
+        if is_attached and len(self._open) < self._limit:
             self._opened().send(run)
         else:
             run.is_callers = False
@@ -340,8 +341,10 @@ class RunStreams(LockOwner):
                 with self._changed:
                     self._unread_count -= 1
         except queue.Empty:
-            self._unread.put(None)  # For the next one.
+            pass
         finally:
+            if self._death is not None:
+                self._unread.put(None)  # For the next one.
             with self._changed:
                 self._readers.discard(threading.current_thread())
 

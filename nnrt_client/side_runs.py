@@ -253,7 +253,7 @@ class SideRuns(RunStreams):
         if run.parcel is None:
             try:
                 run.parcel = Parcel(self._channel, run.call)
-            except (NnrtError, RuntimeError) as error:  # Such as no thread to be had.
+            except (NnrtError, RuntimeError, MemoryError) as error:  # Such as no thread to be had.
                 _log.debug("a run goes over gRPC: %s", error)
                 run.is_callers = False  # Another thread may be the one that takes it on.
                 self._stranded.append(run)

@@ -222,7 +222,8 @@ class Crew:
                 self._appoint()
             except RuntimeError as error:  # The process has no thread left. It goes on leading.
                 self._away.discard(lead.serving)
-                _log.warning("%s: no thread can be started (%s); others wait", self._name, error)
+                if served is None:  # The deputy asks again and again.
+                    _log.warning("%s: no thread can be started (%s); others wait", self._name, error)
             else:
                 lead.is_lost = True
 

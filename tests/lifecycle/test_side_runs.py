@@ -1,8 +1,11 @@
 """Runs on the side channel where it falls short: a daemon that is stopped, packets too long, connections too few."""
 
+import gc
 import os
+import resource
 import signal
 import socket
+import weakref
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from itertools import count
@@ -31,6 +34,7 @@ from nnrt_client import (
     UnavailableDevice,
 )
 from nnrt_client.region import Region
+from nnrt_client.run_streams import PendingRun, RunStreams
 from nnrt_client.side_channel import SideConnection, Staging
 from nnrt_client.side_runs import SidePendingRun
 from nnrt_hdi.v2 import side_channel_pb2
@@ -208,6 +212,45 @@ def test_descriptors_that_a_daemon_gives_unasked(reply: bytes, tmp_path: Path) -
         assert len(received) == (reply == done)
         for fd in received:
             os.close(fd)
+
+
+def test_runs_that_wait_and_can_go_no_way(start_daemon: StartDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They fail, and nothing keeps their arrays: neither an error nor what it was raised for."""
+
+    def no_memory(staging: Staging, size_bytes: int) -> Region:
+        raise OutOfMemory("no memory for anybody")
+
+    def no_stream(streams: RunStreams, run: PendingRun) -> None:
+        raise UnavailableDevice("it is gone")
+
+    with ExitStack() as closing:
+        _, executor = compiled(closing, start_daemon("--backend", "slow").address)
+        under_way = [executor.submit([ONE]) for _ in range(6)]
+        array = LARGE.copy()
+        known = weakref.ref(array)
+        waiting = executor.submit([array])
+        del array
+        monkeypatch.setattr(Staging, "take", no_memory)
+        monkeypatch.setattr(RunStreams, "_begin", no_stream)
+        gc.disable()
+        closing.callback(gc.enable)
+        under_way[0].cancel()
+        error = waiting.exception(DEADLINE_S)
+        assert isinstance(error, UnavailableDevice)
+        wait_for(lambda: known() is None, lambda: gc.get_referrers(known()))
+
+
+def test_no_descriptor_is_left(shared_daemon: DaemonProcess) -> None:
+    """Runs that would need a connection go over gRPC."""
+    with ExitStack() as closing:
+        _, executor = compiled(closing, shared_daemon.address)
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        closing.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        lowest = os.dup(0)  # All below it are taken.
+        os.close(lowest)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, limits[1]))
+        (output,) = executor.run_sync([ONE], timeout_ms=20_000)
+        assert output == [1]
 
 
 def test_a_run_that_is_too_long_for_a_packet(shared_daemon: DaemonProcess) -> None:
