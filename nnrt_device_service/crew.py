@@ -122,8 +122,9 @@ class Crew:
 
     def _work(self, lead: _Lead | None) -> None:
         while lead is not None:
+            hand_over = partial(self._hand_over, lead)
             while not (lead.is_lost or self._is_over):
-                self._serve_ready(lead)
+                self._serve_ready(lead, hand_over)
             lead = self._next_lead()
 
     def _next_lead(self) -> _Lead | None:
@@ -135,8 +136,7 @@ class Crew:
         self._leads.acquire()
         return None if self._is_over else self._lead
 
-    def _serve_ready(self, lead: _Lead) -> None:
-        hand_over = partial(self._hand_over, lead)
+    def _serve_ready(self, lead: _Lead, hand_over: Callable[[], None]) -> None:
         ready = [fd for fd, _ in self._epoll.poll()]
         for fd in ready if len(ready) == 1 else self._in_turn(ready):
             connection = self._begun(lead, fd)
