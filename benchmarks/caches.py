@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -50,10 +50,12 @@ class CountingProxy:
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         for end in self._open:
-            end.close()
+            with suppress(OSError):  # It has ended.
+                end.shutdown(socket.SHUT_RDWR)  # Closing it would not wake the thread that waits.
         for thread in self._threads:
             thread.join()
-        self._listener.close()
+        for end in (*self._open, self._listener):
+            end.close()
 
     def _accept(self) -> None:
         host, port = self._daemon
