@@ -75,9 +75,7 @@ class Poller:
         if (polled := self._armed.pop(fd, None)) is not None:
             try:
                 polled.read_ready()
-            except (
-                BaseException
-            ):  # Such as SystemExit in a callback of the application's. Others are read all the same.
+            except BaseException:  # Such as SystemExit in an application's callback. Others are read all the same.
                 _log.exception("%s: what a reply leads to failed", self._name)
 
     def _close(self) -> None:
