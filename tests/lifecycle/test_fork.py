@@ -45,7 +45,7 @@ from nnrt_client import Runtime
 idle = Runtime(sys.argv[1:])
 child = os.fork()
 with Runtime(sys.argv[1:]) as runtime:
-    print(runtime.device().name, idle.device().name)
+    os.write(1, f"{runtime.device().name} {idle.device().name}\\n".encode())  # At once: both write to one pipe.
 idle.close()
 if child:
     sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
