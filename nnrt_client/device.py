@@ -34,7 +34,7 @@ class Link:
     def submit(
         self, call: RunCall, decode: Decode, timeout_ms: int | None, priority: Priority, is_callers: bool = False
     ) -> PendingRun:
-        """Start a run, on the side channel where there is one and it fits. See `SideRuns.submit`."""
+        """Start a run, on the side channel where there is one and it fits. See `RunStreams.submit`."""
         if self._side_runs is not None and call.signature.fits_packet:
             try:
                 return self._side_runs.submit(call, decode, timeout_ms, priority, is_callers)

@@ -159,6 +159,9 @@ class RunStreams(LockOwner):
     which fetch the replies when the connection is found again.
     """
 
+    # What its runs are.
+    _kind = PendingRun
+
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._limit = max(connection.welcome.limits.session_streams - _RESERVED_STREAMS, 1)
@@ -202,7 +205,7 @@ class RunStreams(LockOwner):
 
         Raises the error of a session that is over.
         """
-        run = PendingRun(self._connection.next_run_id(), call, decode, timeout_ms, priority)
+        run = self._kind(self._connection.next_run_id(), call, decode, timeout_ms, priority)
         run.is_callers = is_callers
         self._begin(run)
         return run

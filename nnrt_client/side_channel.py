@@ -74,8 +74,10 @@ class SideConnection:
     def receive(self) -> Any:
         """The reply, None at the end of the connection. Raises OSError where it was reset."""
         while True:
-            with suppress(BlockingIOError):
+            try:
                 return self.receive_ready(0)
+            except BlockingIOError:
+                continue
 
     def receive_ready(self, how: int = socket.MSG_DONTWAIT) -> Any:
         """The same, of what is there: raises BlockingIOError where nothing is. `how` has flags for recv(2)."""

@@ -14,10 +14,9 @@ from nnrt_client.connection import Connection
 from nnrt_client.poller import Poller
 from nnrt_client.region import Region
 from nnrt_client.run_call import Outputs, RunCall, raising
-from nnrt_client.run_streams import Decode, PendingRun, RunStream, RunStreams
+from nnrt_client.run_streams import PendingRun, RunStream, RunStreams
 from nnrt_client.side_channel import SideChannel, SideConnection
 from nnrt_hdi import wire
-from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import ConnectionFailed, InvalidParameter, NnrtError
 from nnrt_hdi.run_codec import Incoming
 from nnrt_hdi.tensor import Array
@@ -170,7 +169,12 @@ class SidePendingRun(PendingRun):
 
 
 class SideRuns(RunStreams):
-    """Runs on connections of the side channel, one at a time on each."""
+    """Runs on connections of the side channel, one at a time on each.
+
+    Starting one raises OutOfMemory where there is no memory to share, too.
+    """
+
+    _kind = SidePendingRun
 
     def __init__(self, connection: Connection, channel: SideChannel, fallback: RunStreams) -> None:
         self._channel = channel
@@ -179,22 +183,6 @@ class SideRuns(RunStreams):
         # Runs for which there is no memory to share, until the lock is free: what ends may call the application.
         self._stranded: list[PendingRun] = []
         super().__init__(connection)
-
-    def submit(
-        self,
-        call: RunCall,
-        decode: Decode,
-        timeout_ms: int | None = None,
-        priority: Priority = Priority.NONE,
-        is_callers: bool = False,
-    ) -> SidePendingRun:
-        """As for any runs. Raises OutOfMemory where there is no memory to share, too."""
-        run = SidePendingRun(self._connection.next_run_id(), call, decode, timeout_ms, priority)
-        run.is_callers = is_callers
-        if self._has_room:  # Packed here, so that others don't wait for the lock meanwhile.
-            run.parcel = Parcel(self._channel, call)
-        self._begin(run)
-        return run
 
     def enter_child(self, reason: NnrtError) -> None:
         self._poller.enter_child()
@@ -221,6 +209,9 @@ class SideRuns(RunStreams):
         return run
 
     def _begin(self, run: PendingRun) -> None:
+        assert isinstance(run, SidePendingRun)
+        if self._has_room:  # Packed here, so that others don't wait for the lock meanwhile.
+            run.parcel = Parcel(self._channel, run.call)
         super()._begin(run)
         self._take_stranded_on()
 

@@ -206,10 +206,9 @@ class _Conversation:
     ) -> None:
         """`held` is closed with it."""
         self.user: Hashable = session.account.user
-        self.session: Hashable = session
+        self.session = session
         self._device = device
         self._requests = requests
-        self._session = session
         self._packets = packets
         self._held = held
         # The latest run: known until the next request, which says that its reply has come.
@@ -241,16 +240,16 @@ class _Conversation:
     def close(self) -> None:
         with self._held:
             if self._run is not None:
-                self._session.runs.keep(self._run)
+                self.session.runs.keep(self._run)
 
     def _answer(self, request: Any, fd: int | None, hand_over: Callable[[], None]) -> None:
         if self._run is not None:
-            self._session.runs.forget(self._run)
+            self.session.runs.forget(self._run)
             self._run = None
         for buffer_id in request.released_buffers:
-            self._session.buffers.release(buffer_id)
+            self.session.buffers.release(buffer_id)
         if request.HasField("run"):
-            if not self._device.expects_quick(self._session, request.run.model_id):
+            if not self._device.expects_quick(self.session, request.run.model_id):
                 hand_over()
             self._answer_run(request.run)
             return
@@ -260,9 +259,9 @@ class _Conversation:
                 case "share":
                     if fd is None:
                         raise InvalidParameter("no descriptor came with it; send one", place="ShareBuffer")
-                    reply.buffer_id = self._session.buffers.adopt(fd, request.share.length)
+                    reply.buffer_id = self.session.buffers.adopt(fd, request.share.length)
                 case "map":
-                    mapped, reply.length = self._session.buffers.descriptor(request.map.buffer_id)
+                    mapped, reply.length = self.session.buffers.descriptor(request.map.buffer_id)
                     descriptors.append(mapped)
                 case "attach":
                     raise OperationForbidden("the connection is attached already")
@@ -275,7 +274,7 @@ class _Conversation:
         try:
             self._packets.send(reply, descriptors)
         except OSError:
-            self._session.buffers.release(reply.buffer_id)  # The client never learns of it, and shares it again.
+            self.session.buffers.release(reply.buffer_id)  # The client never learns of it, and shares it again.
             raise
         finally:
             for descriptor in descriptors:
@@ -283,7 +282,7 @@ class _Conversation:
 
     def _answer_run(self, request: Any) -> None:
         side_reply = side_channel_pb2.SideReply()
-        reply, runs = side_reply.run, self._session.runs
+        reply, runs = side_reply.run, self.session.runs
         timeout_ms = request.timeout_ms
         cancellation = Cancellation(time.monotonic() + timeout_ms / 1000 if timeout_ms else None)
         gate = self._device.gate
@@ -300,7 +299,7 @@ class _Conversation:
             return
         try:
             try:
-                answer = self._requests.answer(self._session, request, cancellation)
+                answer = self._requests.answer(self.session, request, cancellation)
                 if answer.size_bytes <= _INLINE_BYTES:
                     answer.fill(reply)
                 if answer.size_bytes > _INLINE_BYTES or side_reply.ByteSize() > SIDE_PACKET_BYTES:
@@ -317,8 +316,8 @@ class _Conversation:
     def _kept(self, run: Run, answer: Answer, in_chunks: bool) -> Any:
         """Keep a reply that is too long for AwaitRun to fetch; what is said instead. Raises OutOfMemory."""
         answer.fit(in_chunks=in_chunks)
-        self._session.runs.finish(run, answer)
-        self._session.runs.keep(run)
+        self.session.runs.finish(run, answer)
+        self.session.runs.keep(run)
         self._run = None
         if run.held_bytes is None:
             raise OutOfMemory(
