@@ -4,21 +4,26 @@ PYTHON ?= python3
 VENV := .venv
 CHECK := .venv-check
 PROTO := .venv-proto
+MATRIX := .venv-matrix
 # The oldest runtime the stubs must work with decides the generator: protobuf 6.31, grpcio 1.74.
 GRPC_TOOLS := grpcio-tools==1.74.0
+NOX := nox>=2025.5.1
 
 PROTOS := $(wildcard protos/nnrt_hdi/v2/*.proto)
 SERVICES := $(shell grep -l '^service ' $(PROTOS))
-SOURCES := nnrt_hdi nnrt_client nnrt_device_service backends tests benchmarks examples docs
+SOURCES := nnrt_hdi nnrt_client nnrt_device_service backends tests benchmarks examples docs noxfile.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format lint types imports proto proto-check docs docs-check tests bench clean
+.PHONY: help demo quick test check format lint types imports proto proto-check docs docs-check tests matrix bench clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/installed ## Run the digits demo: two daemons, remote inference, the death of one
 	@$(VENV)/bin/python examples/digits/demo.py
+
+quick: lint types imports $(CHECK)/installed ## Run the checks and the tests that catch most, in under a minute
+	$(CHECK)/bin/pytest -q -n 2 --dist loadfile --quick
 
 test: check ## Run every check and test, as CI does
 
@@ -40,6 +45,9 @@ imports: $(CHECK)/installed ## Check who imports whom
 
 tests: $(CHECK)/installed ## Run the tests
 	$(CHECK)/bin/pytest -q -n auto --maxprocesses 4 --dist loadfile
+
+matrix: $(MATRIX)/installed ## Run the tests on each Python there is, with the oldest and the newest that they may need
+	$(MATRIX)/bin/nox $(NOX_ARGS)
 
 proto: $(PROTO)/installed ## Generate nnrt_hdi/v2 from protos/
 	$(PROTO)/bin/python -m grpc_tools.protoc -I protos --python_out=. --pyi_out=. $(PROTOS)
@@ -66,7 +74,7 @@ bench: $(CHECK)/installed ## Measure, print ratios, write docs/performance.md
 	PYTHONPATH=tests:tests/onnx_import $(CHECK)/bin/python benchmarks/run.py
 
 clean: ## Remove everything that make has made
-	rm -rf $(VENV) $(CHECK) $(PROTO) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(CHECK) $(PROTO) $(MATRIX) .nox build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -81,4 +89,9 @@ $(CHECK)/installed: pyproject.toml
 $(PROTO)/installed: Makefile
 	$(PYTHON) -m venv $(PROTO)
 	$(PROTO)/bin/pip install -q $(GRPC_TOOLS) setuptools
+	@touch $@
+
+$(MATRIX)/installed: Makefile
+	$(PYTHON) -m venv $(MATRIX)
+	$(MATRIX)/bin/pip install -q '$(NOX)'
 	@touch $@

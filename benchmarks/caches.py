@@ -1,4 +1,4 @@
-"""What it takes to have a model ready again: from the client's cache, from the daemon's store, and without either.
+"""The cost of having a model ready again: from the client's cache, from the daemon's store, and without either.
 
     python benchmarks/caches.py
 
@@ -195,7 +195,7 @@ def _ready(way: Way, device: Device, origin: Origin | None = None) -> float:
 
 
 def _sent_bytes(address: str, way: Way) -> list[int]:
-    """What a client sends for it, twice in one session."""
+    """Count what a client sends for it, twice in one session."""
     sent = []
     with counting(address) as proxy, Runtime([proxy.address]) as runtime:
         device = runtime.device()

@@ -1,4 +1,4 @@
-"""What carries a run best: the measurements behind docs/adr/0001-carrier-of-a-run.md.
+"""Carriers of a run, compared: the measurements behind docs/adr/0001-carrier-of-a-run.md.
 
     python benchmarks/carriers.py
 

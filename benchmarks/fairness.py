@@ -1,4 +1,4 @@
-"""What a priority is worth on a saturated device, what it costs the others, and how even the shares of two clients are.
+"""The worth of a priority on a saturated device, its cost to others, and the evenness of two clients' shares.
 
     OPENBLAS_NUM_THREADS=1 PYTHONPATH=tests python benchmarks/fairness.py
 

@@ -111,7 +111,7 @@ def _kind(attrs: dict[str, Any]) -> str:
 def _runs(
     node_type: NodeType, operands: Sequence[Any], attrs: dict[str, Any]
 ) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """What runs the node here, and what runs it there."""
+    """Make what runs the node here, and what runs it there."""
     random = np.random.default_rng(0)
     arrays = [
         given if isinstance(given, np.ndarray) else random.uniform(0.5, 2, given).astype(np.float32)

@@ -32,7 +32,7 @@ SIZE = 256
 
 @dataclass
 class Kill:
-    """What one kill did."""
+    """The outcome of one kill."""
 
     hung: int
     crashed: int
@@ -121,7 +121,7 @@ def kill_once(graph: Model, after_s: float) -> Kill:
         blocked = threading.Thread(target=run_until_it_raises, daemon=True)
         blocked.start()
         for run in range(runs):
-            executors[run % EXECUTORS].run_async(x, TIMEOUT_MS, run)
+            executors[run % EXECUTORS].run_async(x, timeout_ms=TIMEOUT_MS, user_data=run)
         time.sleep(after_s)
         process.kill()
         killed_at = time.monotonic()

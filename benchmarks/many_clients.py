@@ -71,7 +71,7 @@ class Clients:
             process.start()
 
     def run(self) -> list[int]:
-        """What each has done in one window."""
+        """Count what each has done in one window."""
         self._barrier.wait()
         counts = [self._counts.get() for _ in range(self._count)]
         self._barrier.wait()
@@ -85,7 +85,7 @@ class Clients:
 def measure() -> list[Report]:
     report = Report(
         "Many clients with small runs on one host",
-        f"1 KB in and out over the side channel: runs per second of {CLIENTS} client processes that each have"
+        f"1 KB in and out over the local socket: runs per second of {CLIENTS} client processes that each have"
         f" {IN_FLIGHT} under way, and of one that runs one after another; medians of {ROUNDS} rounds of {WINDOW_S:g} s"
         " taken in turns, and the median of their ratios with its quartiles. Fairness is the runs of the slowest client"
         " as a share of the fastest's, in the worst round.",

@@ -146,7 +146,7 @@ def median_s(run: Run, count: int) -> float:
 
 
 def in_turns(first: Callable[[], float], second: Callable[[], float], rounds: int) -> list[tuple[float, float]]:
-    """What the two give, round by round; each goes first in every other round."""
+    """Measure the two, round by round; each goes first in every other round."""
     first(), second()
     pairs = []
     for number in range(rounds):

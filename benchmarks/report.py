@@ -34,7 +34,7 @@ class Report:
 
 
 def machine() -> str:
-    """What the figures were taken on."""
+    """Describe the machine that the figures were taken on."""
     return (
         f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()},"
         f" grpcio {version('grpcio')}, protobuf {version('protobuf')}, numpy {version('numpy')}"

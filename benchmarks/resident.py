@@ -1,4 +1,4 @@
-"""What it gains to leave on the device what one model gives the next.
+"""The gain of leaving on the device what one model gives the next.
 
     python benchmarks/resident.py
 

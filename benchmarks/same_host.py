@@ -1,4 +1,4 @@
-"""What large tensors cost on one host beside a copy in memory, and what they leave behind in the daemon.
+"""The cost of large tensors on one host beside a copy in memory, and what they leave behind in the daemon.
 
 python benchmarks/same_host.py
 """
@@ -28,7 +28,7 @@ MIB = 1 << 20
 
 
 def reshape_model() -> Model:
-    """The same elements in another shape: not to be computed, only to be moved."""
+    """Build a model that gives its elements another shape: not to be computed, only to be moved."""
     model = Model()
     x = model.input((ELEMENTS,), name="x")
     y = model.apply(OperationType.RESHAPE, x, [ELEMENTS // 1024, 1024])
@@ -66,7 +66,7 @@ def measure() -> list[Report]:
     memory = Report(
         "The daemon's memory over many large runs",
         f"Before and after {MEMORY_RUNS} runs of 64 MB in and out (after {MEMORY_WARM} to warm up): with the same two"
-        " Tensors, and with arrays that pass through memory on loan.",
+        " Tensors, and with arrays that pass through the staging pool.",
         ("backend", "tensors", "resident MiB before", "after", "shared of it MiB before", "after"),
     )
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""What a run costs beside a bare gRPC echo of the same bytes, and what its flight recorder adds.
+"""The cost of a run beside a bare gRPC echo of the same bytes, and what its flight recorder adds.
 
     python benchmarks/small_run.py
 
@@ -27,7 +27,7 @@ from nnrt_client import Compilation, Executor, Model, OperationType, Runtime, Se
 from nnrt_hdi import wire
 from nnrt_hdi.enums import DataType
 from nnrt_hdi.tensor import TensorSpec
-from nnrt_hdi.v2 import side_channel_pb2
+from nnrt_hdi.v2 import local_socket_pb2
 
 KILOBYTE = 256  # of float32
 IMAGE = 3 * 224 * 224
@@ -99,7 +99,7 @@ def measure() -> list[Report]:
         "A run beside a bare gRPC echo",
         f"As many bytes in as out, p50 of {ROUNDS} rounds of {RUNS_PER_ROUND} calls taken in turns; the ratio is the"
         " median of the rounds' ratios, with their quartiles. The echo is a unary call of gRPC-Python on the same"
-        " transport, whose handler returns its request. With the side channel packets and shared memory carry the run,"
+        " transport, whose handler returns its request. With the local socket packets and shared memory carry the run,"
         " without it a stream of gRPC does.",
         ("tensor", "transport", "run over", "echo µs", "run µs", "ratio", "quartiles"),
     )
@@ -107,7 +107,7 @@ def measure() -> list[Report]:
         "The flight recorder",
         f"What RunReply.times adds to a run of 1 KB: reading the clock, filling it in, and its bytes in the reply, p50"
         f" of {ROUNDS} rounds of {RECORDINGS} replies with and without, in one process. Beside it the run over the"
-        " side channel, p50 of the same rounds.",
+        " local socket, p50 of the same rounds.",
         ("adds µs", "run µs", "share of the run", "quartiles"),
     )
     with tempfile.TemporaryDirectory() as folder:
@@ -125,7 +125,7 @@ def measure() -> list[Report]:
                 channel = stack.enter_context(grpc.insecure_channel(stack.enter_context(echo_server(echo_at))))
                 run = stack.enter_context(_runner(device_at, settings, x))
                 pairs = _in_turns(partial(channel.unary_unary("/echo/unary"), x.tobytes()), run)
-                carrier = "side channel" if settings.share_memory else "gRPC"
+                carrier = "local socket" if settings.share_memory else "gRPC"
                 latency.add(tensor, transport, carrier, *_cells(pairs))
                 if tensor == "1 KB" and is_unix:
                     _measure_recorder(run, recorder)
@@ -134,7 +134,7 @@ def measure() -> list[Report]:
 
 @contextmanager
 def _runner(address: str, settings: Settings, x: NDArray[np.float32]) -> Iterator[Callable[[], Any]]:
-    """What runs the identity once, on a daemon of its own."""
+    """Make what runs the identity once, on a daemon of its own."""
     with (
         device_daemon(address) as (at, _),
         Runtime([at], settings) as runtime,
@@ -172,8 +172,8 @@ def _measure_recorder(run: Callable[[], Any], recorder: Report) -> None:
 
 def _reply(spec: TensorSpec, x: NDArray[np.float32], has_times: bool) -> Any:
     """A reply, made and sent and read as the daemon and the client do, with as many looks at the clock."""
-    side_reply = side_channel_pb2.SideReply()
-    reply = side_reply.run
+    local_reply = local_socket_pb2.LocalReply()
+    reply = local_reply.run
     if has_times:
         clock = time.perf_counter_ns
         began, ready, asked, started, ended, done, end = (clock() for _ in range(7))
@@ -185,7 +185,7 @@ def _reply(spec: TensorSpec, x: NDArray[np.float32], has_times: bool) -> Any:
             end - done,
         )
     reply.outputs.add(**wire.io_tensor_fields(spec, x))
-    return side_channel_pb2.SideReply.FromString(side_reply.SerializeToString())
+    return local_socket_pb2.LocalReply.FromString(local_reply.SerializeToString())
 
 
 if __name__ == "__main__":

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import onnx
 
-from nnrt_client.onnx_import import families  # noqa: F401  (they declare the operators)
-from nnrt_client.onnx_import.operator import LAST_OPSET, OPERATORS, OnnxOperator
+from nnrt_client.onnx_import.operators.operator import LAST_OPSET, OPERATORS, OnnxOperator
 from nnrt_client.onnx_import.unmapped import reason_of
 
 DOCS = Path(__file__).resolve().parent

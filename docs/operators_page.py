@@ -13,9 +13,9 @@ from typing import Any
 from operators.samples import SAMPLES
 from operators.single_node import graph_of, pairs
 
-from nnrt_client.operations import FAMILIES, Operation
-from nnrt_client.operations.operation import MANY
-from nnrt_client.operations.parameter import Parameter
+from nnrt_client.model.operations import FAMILIES, Operation
+from nnrt_client.model.operations.operation import MANY
+from nnrt_client.model.operations.parameter import Parameter
 from nnrt_hdi.backend import backend_names, load_backend
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.graph import Graph, Node

@@ -12,10 +12,8 @@ with Runtime(["127.0.0.1:50051"]) as runtime:
             (output,) = executor.run_sync([numpy.ones((1, 4), "float32")])
 """
 
-from nnrt_client.bindings import Bindings, Memory
-from nnrt_client.build import BuildReport, Origin
-from nnrt_client.compilation import Compilation
-from nnrt_client.device import Device
+from nnrt_client.build.build_task import BuildReport, Progress
+from nnrt_client.build.compilation import Compilation
 from nnrt_client.enums import (
     DataType,
     DeviceType,
@@ -28,20 +26,26 @@ from nnrt_client.enums import (
     ReturnCode,
     TensorType,
 )
-from nnrt_client.executor import Executor
-from nnrt_client.legacy_tensor import LegacyTensor
-from nnrt_client.model import Model, ModelTensor
+from nnrt_client.model.model import Model, ModelTensor
+from nnrt_client.model_session.model_session import ModelSession, load
 from nnrt_client.onnx_import import from_onnx
-from nnrt_client.process_runtime import connect, disconnect
-from nnrt_client.quant_param import QuantParam
-from nnrt_client.resident_tensor import ResidentTensor
-from nnrt_client.runtime import Runtime
-from nnrt_client.savings import Savings
-from nnrt_client.session import Session, load
+from nnrt_client.run.bindings import Bindings, Memory
+from nnrt_client.run.executor import Executor
+from nnrt_client.run.result import OutputTooSmall, RunResult
+from nnrt_client.run.run import RunFuture
+from nnrt_client.session.compression import CompressionStatistics
+from nnrt_client.session.device import Device
+from nnrt_client.session.process_runtime import connect, disconnect
+from nnrt_client.session.runtime import Runtime
 from nnrt_client.settings import Settings
-from nnrt_client.tensor import Tensor
-from nnrt_client.tensor_desc import TensorDesc
-from nnrt_hdi.backend import Capabilities, Support
+from nnrt_client.tensors.legacy_tensor import LegacyTensor
+from nnrt_client.tensors.quant_param import QuantParam
+from nnrt_client.tensors.resident_tensor import ResidentTensor
+from nnrt_client.tensors.run_tensor import RunTensor
+from nnrt_client.tensors.tensor import Tensor
+from nnrt_client.tensors.tensor_desc import TensorDesc
+from nnrt_hdi import __version__ as __version__
+from nnrt_hdi.backend import Capabilities, DeviceInfo, DeviceState, Origin, Support
 from nnrt_hdi.enums import DeviceStatus
 from nnrt_hdi.errors import (
     ConnectionFailed,
@@ -66,9 +70,12 @@ __all__ = [
     "BuildReport",
     "Capabilities",
     "Compilation",
+    "CompressionStatistics",
     "ConnectionFailed",
     "DataType",
     "Device",
+    "DeviceInfo",
+    "DeviceState",
     "DeviceStatus",
     "DeviceType",
     "DynamicShape",
@@ -81,6 +88,7 @@ __all__ = [
     "LegacyTensor",
     "Memory",
     "Model",
+    "ModelSession",
     "ModelTensor",
     "NnrtError",
     "NullPointer",
@@ -89,17 +97,20 @@ __all__ = [
     "OperationType",
     "Origin",
     "OutOfMemory",
+    "OutputTooSmall",
     "PadMode",
     "PerformanceMode",
     "Priority",
+    "Progress",
     "QuantParam",
     "ResidentTensor",
     "ReturnCode",
+    "RunFuture",
+    "RunResult",
+    "RunTensor",
     "RunTimes",
     "Runtime",
     "SaveCacheFailed",
-    "Savings",
-    "Session",
     "Settings",
     "Support",
     "Tensor",

@@ -53,7 +53,7 @@ class PadMode(IntEnum):
 
 @unique
 class OperationType(IntEnum):
-    """What an operation of a model computes."""
+    """Operations of a model."""
 
     ADD = 1
     AVG_POOL = 2
@@ -167,7 +167,7 @@ class OperationType(IntEnum):
 
 @unique
 class TensorType(IntEnum):
-    """What a tensor of a model is: TENSOR for data, else one parameter of one operation."""
+    """Roles of a model's tensors: TENSOR for data, else one parameter of one operation."""
 
     TENSOR = 0
     ADD_ACTIVATIONTYPE = 1

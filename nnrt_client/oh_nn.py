@@ -21,6 +21,7 @@ from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from nnrt_client.build.compilation import Compilation
 from nnrt_client.c_interface import callbacks, constants, handles, structs
 from nnrt_client.c_interface.adapter import (
     FUNCTIONS,
@@ -40,14 +41,14 @@ from nnrt_client.c_interface.handles import *
 from nnrt_client.c_interface.handles import tensors_of
 from nnrt_client.c_interface.structs import *
 from nnrt_client.c_interface.structs import indices_of, legacy_tensor
-from nnrt_client.compilation import Compilation
-from nnrt_client.device import Device
-from nnrt_client.executor import Executor
-from nnrt_client.model import Model
-from nnrt_client.process_runtime import process_runtime
-from nnrt_client.quant_param import QuantParam
-from nnrt_client.tensor import Tensor
-from nnrt_client.tensor_desc import TensorDesc
+from nnrt_client.model.model import Model
+from nnrt_client.run.executor import Executor
+from nnrt_client.run.result import OutputTooSmall
+from nnrt_client.session.device import Device
+from nnrt_client.session.process_runtime import process_runtime
+from nnrt_client.tensors.quant_param import QuantParam
+from nnrt_client.tensors.tensor import Tensor
+from nnrt_client.tensors.tensor_desc import TensorDesc
 from nnrt_hdi.errors import InvalidParameter, OperationForbidden, UnavailableDevice
 
 # ---- Device
@@ -71,10 +72,10 @@ def OH_NNDevice_GetName(device_id: int) -> str:
 
 @returns_value("type", None, "Device.type")
 def OH_NNDevice_GetType(device_id: int) -> OH_NN_DeviceType:
-    """What kind of processor it is. An unknown id is INVALID_PARAMETER here, not FAILED."""
+    """The kind of processor. An unknown id is INVALID_PARAMETER here, not FAILED."""
     runtime = process_runtime()
     device = runtime.find(device_id)
-    if device is None and device_id and runtime.knows(device_id):
+    if device is None and device_id and runtime._knows(device_id):
         raise UnavailableDevice(f"device {device_id} is gone; look which there are")
     if device is None:
         raise InvalidParameter(f"no device {device_id} answers; look which there are")
@@ -92,7 +93,7 @@ def OH_NNTensorDesc_Create() -> NN_TensorDesc:
 
 @returns_code("")
 def OH_NNTensorDesc_Destroy(tensor_desc: NN_TensorDesc | None) -> None:
-    """Refuses the desc that a tensor has lent."""
+    """Refuses the desc that belongs to a tensor."""
     if isinstance(tensor_desc, NN_TensorDesc) and tensor_desc.is_borrowed:
         raise InvalidParameter("the desc belongs to its tensor; destroy that")
     NN_TensorDesc.take(tensor_desc)
@@ -186,7 +187,7 @@ def OH_NNTensor_CreateWithFd(
 
 @returns_code("Tensor.close")
 def OH_NNTensor_Destroy(tensor: NN_Tensor | None) -> None:
-    """The desc that it lent goes with it; views of its memory stay good."""
+    """Its own desc goes with it; views of its memory stay good."""
     NN_Tensor.take(tensor).close()
 
 
@@ -358,7 +359,7 @@ def OH_NNCompilation_ConstructWithOfflineModelFile(model_path: str | PathLike[st
 
 @returns_pointer("OH_NNCompilation", "Compilation.from_offline_buffer")
 def OH_NNCompilation_ConstructWithOfflineModelBuffer(model_buffer: AnyBuffer | None) -> OH_NNCompilation:
-    """The same in memory, which is not copied: leave it alone until it is built."""
+    """Of such a file in memory, which is not copied: leave it alone until it is built."""
     return OH_NNCompilation(Compilation.from_offline_buffer(bytes_of(model_buffer), _late(0)))
 
 
@@ -461,13 +462,13 @@ def OH_NNExecutor_Destroy(executor: OH_NNExecutor | None) -> None:
 
 @returns_value("count", 0, "Executor.input_count")
 def OH_NNExecutor_GetInputCount(executor: OH_NNExecutor | None) -> int:
-    """How many inputs a run takes."""
+    """The number of inputs that a run takes."""
     return OH_NNExecutor.of(executor).input_count
 
 
 @returns_value("count", 0, "Executor.output_count")
 def OH_NNExecutor_GetOutputCount(executor: OH_NNExecutor | None) -> int:
-    """How many outputs a run gives."""
+    """The number of outputs that a run gives."""
     return OH_NNExecutor.of(executor).output_count
 
 
@@ -489,10 +490,12 @@ def OH_NNExecutor_GetInputDimRange(executor: OH_NNExecutor | None, index: int) -
     return OH_NNExecutor.of(executor).input_dim_range(index)
 
 
-@returns_value("shape", None, "Executor.output_shape")
+@returns_value("shape", None, "RunResult.shapes")
 def OH_NNExecutor_GetOutputShape(executor: OH_NNExecutor | None, output_index: int) -> Sequence[int]:
     """That of the last run; before one the declared. After an output was too small, the one it needs."""
-    return OH_NNExecutor.of(executor).output_shape(output_index)
+    OH_NNExecutor.of(executor)
+    assert isinstance(executor, OH_NNExecutor)
+    return executor.output_shape(output_index)
 
 
 @returns_code("Executor.set_on_run_done")
@@ -515,7 +518,13 @@ def OH_NNExecutor_RunSync(
 ) -> None:
     """The results are in the memory of the outputs, their shapes in their descs."""
     inner = OH_NNExecutor.of(executor)
-    inner.run_sync(tensors_of(input_tensors, "inputs"), tensors_of(output_tensors, "outputs"))
+    assert isinstance(executor, OH_NNExecutor)
+    try:
+        result = inner.run_sync(tensors_of(input_tensors, "inputs"), tensors_of(output_tensors, "outputs"))
+    except OutputTooSmall as error:
+        executor.take_shapes(error)
+        raise
+    executor.take_shapes(result)
 
 
 @returns_code("Executor.run_async, Executor.submit")
@@ -529,7 +538,9 @@ def OH_NNExecutor_RunAsync(
     """After SUCCESS exactly one callback follows. `timeout` is in milliseconds."""
     inner = OH_NNExecutor.of(executor)
     inputs, outputs = tensors_of(input_tensors, "inputs"), tensors_of(output_tensors, "outputs")
-    inner.run_async(inputs, timeout, None if user_data is None else AsyncRun(user_data, output_tensors), outputs)
+    assert isinstance(executor, OH_NNExecutor)
+    run = None if user_data is None else AsyncRun(user_data, output_tensors, executor)
+    inner.run_async(inputs, outputs, timeout_ms=timeout, user_data=run)
 
 
 # ---- API 9, deprecated since API 11
@@ -559,7 +570,14 @@ def OH_NNExecutor_SetOutput(executor: OH_NNExecutor | None, output_index: int, d
 @returns_code("Executor.bindings.run", is_legacy=True)
 def OH_NNExecutor_Run(executor: OH_NNExecutor | None) -> None:
     """Runs what is bound, which stays bound. Use OH_NNExecutor_RunSync."""
-    OH_NNExecutor.of(executor).bindings.run()
+    inner = OH_NNExecutor.of(executor)
+    assert isinstance(executor, OH_NNExecutor)
+    try:
+        result = inner.bindings.run()
+    except OutputTooSmall as error:
+        executor.take_shapes(error)
+        raise
+    executor.take_shapes(result)
 
 
 @returns_pointer("OH_NN_Memory", "Executor.bindings.allocate_input_memory", is_legacy=True)

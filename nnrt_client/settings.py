@@ -1,4 +1,4 @@
-"""What an application can set about its connections, and what it gets if it doesn't."""
+"""Settings of a runtime, and what holds without them."""
 
 import os
 import threading
@@ -12,12 +12,12 @@ _COMPRESSIONS = ("none", FEATURE)
 
 
 def addresses_from_environment() -> tuple[str, ...]:
-    """The daemons named by NNRT_DEVICES, separated by commas."""
+    """Read the addresses in NNRT_DEVICES, which commas separate."""
     return tuple(address.strip() for address in os.environ.get(DEVICES_VARIABLE, "").split(",") if address.strip())
 
 
 def addresses_to_ask_for(device: str | int | None) -> tuple[str, ...]:
-    """Where a device may be: at its address if it is given by one, else at those of NNRT_DEVICES."""
+    """Give the addresses where a device may be: its own if it is given by one, else those of NNRT_DEVICES."""
     # A name has no colon; an address always has one.
     return (device,) if isinstance(device, str) and ":" in device else addresses_from_environment()
 
@@ -46,7 +46,7 @@ class Settings:
     # Whether a daemon on this host gets tensors in shared memory, and runs without gRPC.
     share_memory: bool = True
     # How tensors and constants are compressed for their way over gRPC: "none", or "deflate" for slow links, without
-    # loss. Device.savings says what that saves.
+    # loss. Device.compression_statistics says what that saves.
     compression: str = "none"
     # gRPC channel options that come on top of ours.
     channel_options: tuple[tuple[str, str | int], ...] = field(default=())

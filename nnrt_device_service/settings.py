@@ -27,7 +27,7 @@ def _setting(default: Any, help: str, least: float | None = None, most: float | 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How `nnrt-device serve` runs. Flag `--session-bytes`, else NNRT_DEVICE_SESSION_BYTES, else the default."""
+    """The settings of `nnrt-device serve`. Flag `--session-bytes`, else NNRT_DEVICE_SESSION_BYTES, else the default."""
 
     backend: str = _setting("reference", "Backend that serves the device; see `nnrt-device backends`.")
     listen: tuple[str, ...] = _setting(
@@ -48,11 +48,11 @@ class Settings:
     )
     drain_timeout_s: float = _setting(30.0, "Seconds that runs in flight get to finish after SIGTERM.", 0.0, _DAY_S)
     concurrent_runs: int = _setting(
-        0, "Runs on the device at a time, others wait their turn; 0: as many as the backend makes use of.", 0, _MANY
+        0, "Runs on the device at a time, others wait for a slot; 0: as many as the backend makes use of.", 0, _MANY
     )
     queued_runs: int = _setting(1024, "Runs that wait for the device; one more is refused.", 0, _MANY)
     priority_ageing_s: float = _setting(
-        1.0, "Seconds without a turn after which a user's runs of one priority rise by one.", 0.001, _DAY_S
+        1.0, "Seconds without a slot after which a user's runs of one priority rise by one.", 0.001, _DAY_S
     )
     max_sessions: int = _setting(64, "Clients at a time.", 1, _MANY)
     session_models: int = _setting(64, "Prepared models per client.", 1, _MANY)
@@ -64,7 +64,7 @@ class Settings:
     session_bytes: int = _setting(
         8 * GIB, "Bytes of constants, buffers and large tensors of runs per client.", 0, _MOST_BYTES
     )
-    no_shared_memory: bool = _setting(False, "Offer clients on this host no side channel, and so no shared memory.")
+    no_shared_memory: bool = _setting(False, "Offer clients on this host no local socket, and so no shared memory.")
     message_bytes: int = _setting(64 * MIB, "Longest message in bytes.", 64 * 1024, 2 * GIB - MIB)
     tensor_bytes: int = _setting(GIB, "Largest tensor in bytes that a run may make.", 1, _MOST_BYTES)
     store_dir: str = _setting("", "Directory of the model store; empty: none. Daemons may share it.")

@@ -1,4 +1,4 @@
-"""What an accelerator vendor implements, and how a daemon finds it.
+"""The interface that an accelerator vendor implements, and the way in which a daemon finds it.
 
 A backend is a package that names a factory in the entry-point group `nnrt.backends`:
 
@@ -14,12 +14,13 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from importlib.metadata import entry_points
 
-from nnrt_hdi.container import Part
 from nnrt_hdi.enums import DeviceStatus, DeviceType, PerformanceMode, Priority
 from nnrt_hdi.errors import InvalidParameter, OperationFailed, TimedOut, Unsupported
 from nnrt_hdi.graph import Graph
+from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import Array, Shape, TensorSpec
 
 ENTRY_POINT_GROUP = "nnrt.backends"
@@ -28,7 +29,7 @@ DEFAULT_MAX_TENSOR_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What of a ModelConfig has an effect, and what a model may be."""
+    """The settings of a ModelConfig that have an effect on a device, and the kinds of models that it takes."""
 
     float16_precision: bool = False
     performance_mode: bool = False
@@ -39,7 +40,7 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class DeviceInfo:
-    """Who a device is. The device and vendor names together are unique in a fleet."""
+    """The identity of a device. The device and vendor names together are unique in a fleet."""
 
     device_name: str
     vendor_name: str
@@ -51,7 +52,7 @@ class DeviceInfo:
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """What changes while a daemon lives, as of its last heartbeat.
+    """The state of a device that changes while its daemon lives, as of the last heartbeat.
 
     `running` and `queued` are runs, `held_bytes` constants and buffers, of all `sessions`.
     """
@@ -66,7 +67,7 @@ class DeviceState:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """How to compile a model. The daemon has already refused what the device's capabilities exclude.
+    """The settings of a compilation. The daemon has already refused what the device's capabilities exclude.
 
     `max_tensor_bytes` is the daemon's own: refuse a run that would make a larger tensor before taking the memory.
     """
@@ -80,13 +81,24 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """Whether a device runs a node; if not, why, in words a person can act on."""
+    """The answer of a device about a node: it runs it, or it doesn't, for a reason in words a person can act on."""
 
     reason: str = ""
 
     @property
     def supported(self) -> bool:
+        """True where there is no reason against it."""
         return not self.reason
+
+
+class Origin(Enum):
+    """The way in which a prepared model came to be."""
+
+    COMPILED = "compiled"
+    # From the application's cache or offline model.
+    RESTORED = "restored"
+    # By the daemon, from its own store.
+    STORED = "stored"
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +199,7 @@ class Backend(ABC):
 
     @abstractmethod
     def describe(self) -> DeviceInfo:
-        """Who the device is and what it can. Never changes."""
+        """The identity and the capabilities of the device. They never change."""
 
     @abstractmethod
     def supported(self, graph: Graph) -> list[Support]:

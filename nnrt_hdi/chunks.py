@@ -24,13 +24,17 @@ def beyond_inline(sizes: Iterable[int], message_bytes: int) -> set[int]:
     return beyond
 
 
+def cut(data: memoryview, message_bytes: int, start: int = 0) -> Iterator[tuple[int, memoryview]]:
+    """The bytes from `start` on in pieces for messages of at most that size (0: no limit), each with its offset."""
+    size = min(CHUNK_BYTES, message_bytes or CHUNK_BYTES)
+    return ((begin, data[begin : begin + size]) for begin in range(start, data.nbytes, size))
+
+
 def pieces(arrays: Iterable[Array], message_bytes: int) -> Iterator[memoryview]:
     """The bytes of contiguous arrays one after another, none of a piece in two arrays."""
-    size = min(CHUNK_BYTES, message_bytes)
     for array in arrays:
-        view = flat_bytes(array)
-        for start in range(0, view.nbytes, size):
-            yield view[start : start + size]
+        for _, piece in cut(flat_bytes(array), message_bytes):
+            yield piece
 
 
 def room_for(spec: TensorSpec) -> Array:
@@ -42,7 +46,7 @@ def room_for(spec: TensorSpec) -> Array:
 
 
 def outline(spec: TensorSpec) -> Array:
-    """What has the type, the shape and the size of a tensor, but takes no memory."""
+    """Make an array of the type, the shape and the size of a tensor that takes no memory."""
     return np.broadcast_to(np.empty((), spec.numpy_dtype), spec.shape)
 
 

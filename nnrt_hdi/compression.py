@@ -20,7 +20,7 @@ def compressed(piece: memoryview) -> bytes | None:
 
 
 def expanded(data: memoryview | bytes, expanded_bytes: int) -> memoryview | bytes:
-    """What a chunk holds that says that it has so many bytes when it is not compressed; 0: it isn't.
+    """The content of a chunk that is to have so many bytes when it is not compressed; 0: it isn't compressed.
 
     Raises InvalidParameter for anything else than a zlib stream of that length, and takes no memory for more.
     """

@@ -30,7 +30,7 @@ class ReturnCode(IntEnum):
 
 @unique
 class DeviceType(IntEnum):
-    """What kind of processor a device is."""
+    """The kind of processor that a device is."""
 
     OTHER = 0
     CPU = 1
@@ -40,7 +40,7 @@ class DeviceType(IntEnum):
 
 @unique
 class DeviceStatus(IntEnum):
-    """Whether a device takes work. BUSY is advisory: the device stays usable."""
+    """The readiness of a device for work. BUSY is advisory: the device stays usable."""
 
     AVAILABLE = 0
     BUSY = 1
@@ -50,7 +50,7 @@ class DeviceStatus(IntEnum):
 
 @unique
 class PerformanceMode(IntEnum):
-    """What a compiled model should trade speed against; NONE lets the device choose."""
+    """The speed that an application asks of a compiled model; NONE lets the device choose."""
 
     NONE = 0
     LOW = 1
@@ -70,7 +70,7 @@ class Priority(IntEnum):
 
     @property
     def rank(self) -> int:
-        """Which class its runs are in: 0 for LOW, 1, 2 for HIGH."""
+        """The class of the runs: 0 for LOW, 1, 2 for HIGH."""
         return _RANKS[self]
 
 
@@ -107,7 +107,7 @@ class DataType(IntEnum):
 
 @unique
 class QuantType(IntEnum):
-    """Whether a node is computed with quantized tensors."""
+    """The quantization that a node is computed with."""
 
     NONE = 0
     ALL = 1
@@ -115,7 +115,7 @@ class QuantType(IntEnum):
 
 @unique
 class NodeType(IntEnum):
-    """What a node of a graph computes."""
+    """The operator that a node of a graph computes."""
 
     NONE = 0
     ABS = 1
@@ -228,7 +228,7 @@ class ResizeMethod(IntEnum):
 
 @unique
 class CoordinateTransformMode(IntEnum):
-    """How RESIZE maps a position of its output to one of its input."""
+    """The mapping of RESIZE from a position of its output to one of its input."""
 
     ASYMMETRIC = 0
     ALIGN_CORNERS = 1
@@ -237,7 +237,7 @@ class CoordinateTransformMode(IntEnum):
 
 @unique
 class NearestMode(IntEnum):
-    """Which neighbour RESIZE takes with ResizeMethod.NEAREST."""
+    """The neighbour that RESIZE takes with ResizeMethod.NEAREST."""
 
     NORMAL = 0
     ROUND_HALF_DOWN = 1
@@ -275,7 +275,7 @@ class ActivationType(IntEnum):
 
 @unique
 class ReduceMode(IntEnum):
-    """What REDUCE_FUSION folds the reduced dimensions with."""
+    """The operation by which REDUCE_FUSION folds the reduced dimensions."""
 
     MEAN = 0
     MAX = 1
@@ -290,7 +290,7 @@ class ReduceMode(IntEnum):
 
 @unique
 class EltwiseMode(IntEnum):
-    """What ELTWISE computes."""
+    """The operation of ELTWISE."""
 
     PROD = 0
     SUM = 1
@@ -300,7 +300,7 @@ class EltwiseMode(IntEnum):
 
 @unique
 class PadMode(IntEnum):
-    """How a sliding window treats the border: PAD by an explicit list."""
+    """The treatment of the border by a sliding window: PAD by an explicit list."""
 
     PAD = 0
     SAME = 1
@@ -309,7 +309,7 @@ class PadMode(IntEnum):
 
 @unique
 class RoundMode(IntEnum):
-    """How pooling rounds its output size."""
+    """The rounding of the output size of pooling."""
 
     FLOOR = 0
     CEIL = 1
@@ -317,7 +317,7 @@ class RoundMode(IntEnum):
 
 @unique
 class PaddingMode(IntEnum):
-    """What PAD_FUSION writes into the new elements."""
+    """The content of the elements that PAD_FUSION adds."""
 
     CONSTANT = 0
     REFLECT = 1

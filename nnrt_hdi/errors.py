@@ -50,11 +50,11 @@ class NnrtError(Exception):
         return f"{self.place}: {self.message}" if self.place else self.message
 
     def copy(self) -> Self:
-        """The same error for somebody else: one that is raised keeps the frames it went through, and what they hold."""
+        """A copy for somebody else: an error that is raised keeps the frames it went through, and what they hold."""
         return type(self)(self.message, place=self.place)
 
     def at(self, place: str) -> Self:
-        """The same error with the place put in front of the one it has."""
+        """A copy of the error with the place put in front of the one it has."""
         return type(self)(self.message, place=f"{place}: {self.place}" if self.place else place)
 
 

@@ -30,8 +30,8 @@ MAX_REFERENCES = 1 << 20  # operands and results of all nodes, inputs and output
 MAX_QUANT_PARAMS = 1 << 20  # of all tensors
 MAX_ATTRIBUTE_VALUES = 1024  # of one list
 
-# As much of a name as places show.
-_SHOWN_NAME = 64
+# As much of a name as is quoted.
+_QUOTED_LENGTH = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,6 +81,8 @@ class Graph:
     outputs: tuple[int, ...]
     constants: Mapping[int, Constant] = field(default_factory=dict)
     name: str = ""
+    # Said by `nnrt_hdi.ops.infer_graph` alone, of a graph whose nodes have no problem; a copy with other parts isn't.
+    is_inferred: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "constants", MappingProxyType(dict(self.constants)))
@@ -113,17 +115,23 @@ class Graph:
         return tuple(order)
 
     def place(self, node: int) -> str:
-        """How messages name a node: CONV2D_FUSION node 3 'conv1'."""
+        """The name that messages have for a node: CONV2D_FUSION node 3 'conv1'."""
         subject = self.nodes[node]
-        return f"{subject.type.name} node {node}" + shown_name(subject.name)
+        return f"{subject.type.name} node {node}" + quoted_name(subject.name)
 
     def tensor_place(self, tensor: int) -> str:
-        """How messages name a tensor: tensor 7 'image'."""
-        return f"tensor {tensor}" + shown_name(self.tensors[tensor].name)
+        """The name that messages have for a tensor: tensor 7 'image'."""
+        return f"tensor {tensor}" + quoted_name(self.tensors[tensor].name)
 
     def with_tensors(self, tensors: Sequence[TensorSpec]) -> Self:
-        """The same graph with other (better known) tensor specs."""
+        """A copy of the graph with other (better known) tensor specs."""
         return replace(self, tensors=tuple(tensors))
+
+    def with_constants(self, constants: Mapping[int, Constant]) -> Self:
+        """A copy of the graph with the data of large constants, on which no shape depends."""
+        copy = replace(self, constants=constants)
+        object.__setattr__(copy, "is_inferred", self.is_inferred)
+        return copy
 
     @property
     def input_specs(self) -> tuple[TensorSpec, ...]:
@@ -214,8 +222,8 @@ def require_at_most(limit: int, count: int, what: str) -> None:
         raise InvalidParameter(f"there are {count} {what}; use at most {limit}")
 
 
-def shown_name(name: str) -> str:
-    """A name as a place shows it: quoted, and not much of a long one."""
+def quoted_name(name: str) -> str:
+    """A name as places have it behind their subject: a space and the name in quotes, or the beginning of a long one."""
     if not name:
         return ""
-    return f" {name!r}" if len(name) <= _SHOWN_NAME else f" {name[:_SHOWN_NAME]!r}..."
+    return f" {name!r}" if len(name) <= _QUOTED_LENGTH else f" {name[:_QUOTED_LENGTH]!r}..."

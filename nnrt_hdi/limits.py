@@ -6,5 +6,7 @@ MAX_BUFFER_BYTES = 1 << 30
 REQUEST_ID_BYTES = 16
 # Of one CancelRuns.
 MAX_RUN_IDS = 1024
-# Of one packet on the side channel.
-SIDE_PACKET_BYTES = 64 * 1024
+# Of one packet on the local socket.
+LOCAL_PACKET_BYTES = 64 * 1024
+# From here on numbers of shared buffers are the client's to choose.
+FIRST_CLIENT_BUFFER_ID = 1 << 63

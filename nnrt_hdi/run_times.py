@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 
 class RunTimes(NamedTuple):
-    """Where the time of a run went in its daemon, in nanoseconds."""
+    """The time that a run took in its daemon, by what it went into, in nanoseconds."""
 
-    # Waited for its turn on the device.
+    # Waited in the queue of the device.
     queued_ns: int
     # Checked its inputs, and copied those that the device doesn't read where they are.
     copied_in_ns: int

@@ -1,4 +1,4 @@
-"""What a tensor is: element type, shape, format and quantization, as plain values."""
+"""Tensors as plain values: element type, shape, format and quantization."""
 
 import math
 from collections.abc import Sequence
@@ -137,7 +137,7 @@ class TensorSpec:
 
     @property
     def is_quantized(self) -> bool:
-        """Whether the elements stand for real numbers: integers with quantization parameters.
+        """The elements stand for real numbers: they are integers with quantization parameters.
 
         The parameters of any other data type don't matter: a BOOL may carry some in a quantized model, and a float
         tensor may say how it is to be quantized.
@@ -154,10 +154,29 @@ class TensorSpec:
         return replace(self, shape=tuple(shape))
 
     def accepts(self, shape: Sequence[int]) -> bool:
-        """Whether a concrete shape fits this one."""
+        """A concrete shape fits this one."""
         return len(shape) == len(self.shape) and all(
             given >= 0 and declared in (UNKNOWN_DIM, given) for declared, given in zip(self.shape, shape, strict=True)
         )
+
+
+class TensorForm:
+    """A TensorSpec as runs compare and send it, worked out once: each property of the spec is a call."""
+
+    __slots__ = ("data_type", "dims", "dtype", "format", "name", "shape", "size_bytes", "spec")
+
+    def __init__(self, spec: TensorSpec) -> None:
+        self.spec = spec
+        self.name = spec.name
+        # Numbers, as messages have them; None where there is no image layout.
+        self.data_type = int(spec.data_type)
+        self.format = None if spec.format is Format.NONE else int(spec.format)
+        self.shape = spec.shape
+        self.dims = list(spec.shape)
+        # None while the data type is UNKNOWN.
+        self.dtype = NUMPY_DTYPES.get(spec.data_type)
+        # -1 where a dimension is known only when the model runs.
+        self.size_bytes = -1 if spec.is_dynamic else spec.byte_size
 
 
 def format_shape(shape: Sequence[int]) -> str:

@@ -1,8 +1,8 @@
-"""Text of others, where people read it."""
+"""Text of others, made safe where people read it."""
 
 
-def shown(text: str) -> str:
-    """Text on one line that can't steer a terminal.
+def escape_for_terminal(text: str) -> str:
+    """The text on one line, which does nothing to a terminal.
 
     Control characters, and those that turn the direction of writing, are spelled out.
     """

@@ -9,7 +9,7 @@ from conftest import StartDaemon
 from networks import convolution_model
 
 from nnrt_client import Compilation, Device, Executor, Model, Origin, Runtime
-from nnrt_client.cache import FILE_NAME
+from nnrt_client.build.cache import FILE_NAME
 
 IMAGES = np.random.default_rng(5).standard_normal((2, 8, 8, 1), np.float32)
 
@@ -39,7 +39,7 @@ def origin(compilation: Compilation) -> Origin | None:
 
 
 def outputs(compilation: Compilation) -> bytes:
-    """What the built compilation makes of the images."""
+    """Run the built compilation on the images."""
     with Executor(compilation) as executor:
         return b"".join(output.tobytes() for output in executor.run_sync([IMAGES]))
 

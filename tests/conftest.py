@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,14 +12,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 from daemon_process import DaemonProcess
+from hypothesis import HealthCheck, settings
 from shared_memory import held, held_descriptors, wait_until_held
 
 from nnrt_client import DataType, Device, Format, Runtime, Settings, Tensor, TensorDesc
 
-pytest_plugins = ["figures"]
+pytest_plugins = ["figures", "quick"]
 
 # gRPC's and our own background threads end shortly after what they served; a test may not outlive them by more.
-_THREAD_GRACE_S = 5.0
+_THREAD_GRACE_S = 20.0
+
+
+# The same examples each time, however long each takes on a busy machine.
+settings.register_profile(
+    "nnrt", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("nnrt")
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C work in the tests and in what they start, also where a shell has started them in its background."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +96,7 @@ def shared_daemon() -> Iterator[DaemonProcess]:
 
 @pytest.fixture(scope="session")
 def onnxruntime_daemon() -> Iterator[DaemonProcess]:
-    """The same on ONNX Runtime."""
+    """A daemon like that, on ONNX Runtime."""
     daemon = DaemonProcess("--backend", "onnxruntime")
     yield daemon
     daemon.kill()
@@ -126,7 +140,7 @@ def cached_daemon() -> Iterator[DaemonProcess]:
 
 @pytest.fixture
 def closing() -> Iterator[ExitStack]:
-    """What is closed when the test ends."""
+    """Things that are closed when the test ends."""
     with ExitStack() as stack:
         yield stack
 

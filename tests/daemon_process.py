@@ -41,7 +41,7 @@ class DaemonProcess:
         return self.process.pid
 
     def log(self) -> str:
-        """What it wrote to its standard error so far."""
+        """Read what it wrote to its standard error so far."""
         if not self._log.closed:
             # From a position of its own: where the file stands is where the daemon writes next.
             self._written = os.pread(self._log.fileno(), os.fstat(self._log.fileno()).st_size, 0).decode()

@@ -22,7 +22,7 @@ from networks import identity_model, weighted_model
 from observer import Observer
 
 from nnrt_client import Compilation, DataType, Device, Executor, ResidentTensor, Runtime, Tensor, TensorDesc
-from nnrt_hdi.v2 import device_pb2, side_channel_pb2
+from nnrt_hdi.v2 import device_pb2, local_socket_pb2
 
 # How long a client lives at most; it takes about half of that until it has all that it holds.
 LIFE_S = 0.8
@@ -35,12 +35,12 @@ LEASE_S = 1.0
 BACK_S = 5.0
 # What the threads and caches of a daemon that has served many may differ by.
 SPARE_THREADS = 8
-# Each of malloc's arenas keeps some MiB for the next message (nnrt_device_service/allocator.py).
+# Each of malloc's arenas keeps some MiB for the next message (nnrt_device_service/core/allocator.py).
 SPARE_BYTES = 64 << 20
 
 
 class Holdings(NamedTuple):
-    """What a daemon holds."""
+    """Counts of what a daemon holds."""
 
     sessions: int
     held_bytes: int
@@ -63,7 +63,7 @@ class Holdings(NamedTuple):
         )
 
     def is_back_at(self, before: "Holdings") -> bool:
-        """Whether nothing is left of those that came since; threads and memory may be about the same."""
+        """Tell if nothing is left of those that came since; threads and memory may be about the same."""
         return (
             all(now <= then for now, then in zip(self[:4], before[:4], strict=True))
             and self.threads <= before.threads + SPARE_THREADS
@@ -73,7 +73,7 @@ class Holdings(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Aftermath:
-    """What a daemon held before so many clients were killed, right after the last of them, and in the end."""
+    """Counts of a daemon before so many clients were killed, right after the last of them, and in the end."""
 
     before: Holdings
     most: Holdings
@@ -95,14 +95,14 @@ def kill_clients(daemon: DaemonProcess, observer: Observer, count: int, seed: in
         while zygote.poll() is None:
             now = Holdings.of(daemon, observer)
             most = Holdings(*map(max, most, now))
-            time.sleep(0.05)
+            os.sched_yield()
     if zygote.returncode:
         raise RuntimeError("a client ended before it was killed; see what it wrote")
     killed_at = time.monotonic()
     while not (after := Holdings.of(daemon, observer)).is_back_at(before):
         if time.monotonic() > killed_at + LEASE_S + BACK_S:
             break
-        time.sleep(0.05)
+        os.sched_yield()
     return Aftermath(before, most, after, time.monotonic() - killed_at - LEASE_S)
 
 
@@ -142,18 +142,18 @@ def with_resident_tensors(device: Device) -> None:
 
 
 def half_attached(device: Device) -> None:
-    """Has buffers of the daemon, and connections to the side channel that have said nothing, or whose they are."""
-    connection = device.link().connection
+    """Has buffers of the daemon, and connections to the local socket that have said nothing, or whose they are."""
+    connection = device._session()
     sockets = []
     for says_whose in (False, True, True):
         side = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        side.connect(b"\0" + connection.welcome.side_channel)
+        side.connect(b"\0" + connection.welcome.local_socket)
         sockets.append(side)
         if says_whose:
             attach = {"session_id": connection.welcome.session_id}
-            side.send(side_channel_pb2.SideRequest(attach=attach).SerializeToString())
+            side.send(local_socket_pb2.LocalRequest(attach=attach).SerializeToString())
             request = device_pb2.AllocateBufferRequest(length=ELEMENTS)
-            connection.call(connection.device.AllocateBuffer, request, 5, "AllocateBuffer")
+            connection.call("NnrtDevice.AllocateBuffer", request, 5)
     signal.pause()
 
 
@@ -178,20 +178,19 @@ def _built(device: Device) -> Executor:
 
 
 def kill_many(address: str, count: int, seed: int) -> bool:
-    """Fork clients of each kind in turn and kill each some time later; whether all lived until then."""
-    moments, living, is_well = np.random.default_rng(seed), deque[tuple[float, int]](), True
+    """Fork clients of each kind in turn, each with a moment at which it is killed; whether all lived until then."""
+    moments, living, is_well = np.random.default_rng(seed), 0, True
     for number in range(count):
-        pid = os.fork()
-        if not pid:
+        # By the kernel, with a signal that nobody handles: no line of the client's runs after it, as with SIGKILL.
+        life_s = moments.uniform(0.001, LIFE_S)
+        if not os.fork():
+            signal.setitimer(signal.ITIMER_REAL, life_s)
             _live(address, number)
-        living.append((time.monotonic() + moments.uniform(0.0, LIFE_S), pid))
-        while len(living) == AT_A_TIME or (number == count - 1 and living):
-            when, pid = min(living)
-            living.remove((when, pid))
-            time.sleep(max(when - time.monotonic(), 0.0))
-            os.kill(pid, signal.SIGKILL)
-            _, status = os.waitpid(pid, 0)
-            is_well = is_well and os.WIFSIGNALED(status)
+        living += 1
+        while living == AT_A_TIME or (number == count - 1 and living):
+            _, status = os.wait()
+            living -= 1
+            is_well = is_well and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM
     return is_well
 
 

@@ -1,10 +1,9 @@
-"""What a process holds of the memory of tensors."""
+"""Counts of what a process holds of the memory of tensors."""
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
-DEADLINE_S = 20.0
+from waiting import until
+
 _NAME = "/memfd:nnrt-tensor"
 
 
@@ -25,14 +24,7 @@ def descriptors_of(name: str) -> int:
 
 def wait_until_held(wanted: tuple[int, int]) -> None:
     """Wait until that many are left: a run lets go of its tensors just after its result is there."""
-    wait_for(lambda: held() == wanted, held)
-
-
-def wait_for(wanted: Callable[[], bool], state: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not wanted():
-        assert time.monotonic() < deadline, f"it did not come to what was waited for: {state()}"
-        time.sleep(0.005)
+    until(lambda: held() == wanted, held)
 
 
 def _target(fd: Path) -> str:

@@ -17,11 +17,11 @@ from nnrt_hdi.backend import (
     PreparedModel,
     Support,
 )
-from nnrt_hdi.container import Part
 from nnrt_hdi.enums import DeviceType
 from nnrt_hdi.errors import InvalidFile
+from nnrt_hdi.files.graph_file import packed_graph, unpacked_graph
 from nnrt_hdi.graph import Graph
-from nnrt_hdi.graph_file import packed_graph, unpacked_graph
+from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import Array
 
 _log = logging.getLogger(__name__)

@@ -1,1 +1,1 @@
-"""What `nnrt_client.oh_nn` is made of: C's constants, structs, handles, callbacks, and errors turned into codes."""
+"""The parts of `nnrt_client.oh_nn`: C's constants, structs, handles and callbacks, and errors turned into codes."""

@@ -39,7 +39,7 @@ FUNCTIONS: list[Function] = []
 
 
 class BufferTooSmall(InvalidParameter, code=InvalidParameter.code, status=InvalidParameter.grpc_status):
-    """What is to be written doesn't fit. The function returns the `value`, which is the size needed, all the same."""
+    """The caller's buffer is too small. The function returns the `value`, which is the size needed, all the same."""
 
     def __init__(self, given: int, needed: int) -> None:
         super().__init__(f"the buffer has {given} bytes; give one of {needed}")
@@ -47,7 +47,7 @@ class BufferTooSmall(InvalidParameter, code=InvalidParameter.code, status=Invali
 
 
 def last_error() -> NnrtError | None:
-    """Why, in words: the error behind the last code but SUCCESS, or the last None, that this thread was given.
+    """Give the error behind the last code but SUCCESS, or the last None, that this thread was given.
 
     It stays until the next one, like C's errno.
     """

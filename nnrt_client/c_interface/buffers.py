@@ -24,7 +24,7 @@ def bytes_of(buffer: AnyBuffer | None) -> memoryview:
 
 
 def writable_bytes_of(buffer: AnyBuffer | None) -> memoryview:
-    """The same of a buffer that can be written."""
+    """Give the bytes of a buffer as `bytes_of` does. Raises InvalidParameter for one that can't be written, too."""
     view = bytes_of(buffer)
     if view.readonly:
         raise InvalidParameter(f"the buffer is {type(buffer).__name__}, which can't be written; give a writable one")

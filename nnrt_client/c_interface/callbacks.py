@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nnrt_client.c_interface.adapter import code_of
-from nnrt_client.c_interface.handles import NN_Tensor
+from nnrt_client.c_interface.handles import NN_Tensor, OH_NNExecutor
 from nnrt_client.enums import ReturnCode
 from nnrt_hdi.errors import InvalidParameter, NnrtError
 
@@ -22,17 +22,19 @@ NN_OnServiceDied = Callable[[Any], object]
 
 @dataclass(frozen=True, slots=True)
 class AsyncRun:
-    """What a run hands to its callback."""
+    """User data of a run, with the outputs that its callback gets."""
 
     user_data: Any
     outputs: Any
+    executor: OH_NNExecutor
 
 
 def calling_on_run_done(callback: NN_OnRunDone | None) -> Callable[[AsyncRun, Any, NnrtError | None], object]:
-    """What the executor calls in place of an OnRunDone. Raises InvalidParameter for a null pointer."""
+    """Wrap an OnRunDone as the executor calls it. Raises InvalidParameter for a null pointer."""
     checked = _callable(callback)
 
     def call(run: AsyncRun, outputs: Any, error: NnrtError | None) -> object:
+        run.executor.take_shapes(outputs if error is None else error)
         code = ReturnCode.SUCCESS if error is None else code_of(error, "OH_NNExecutor_RunAsync")
         return checked(run.user_data, code, run.outputs)
 
@@ -40,7 +42,7 @@ def calling_on_run_done(callback: NN_OnRunDone | None) -> Callable[[AsyncRun, An
 
 
 def calling_on_service_died(callback: NN_OnServiceDied | None) -> Callable[[AsyncRun], object]:
-    """What the executor calls in place of an OnServiceDied. Raises InvalidParameter for a null pointer."""
+    """Wrap an OnServiceDied as the executor calls it. Raises InvalidParameter for a null pointer."""
     checked = _callable(callback)
     return lambda run: checked(run.user_data)
 

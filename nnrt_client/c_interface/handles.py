@@ -3,15 +3,17 @@
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
-from nnrt_client.bindings import Memory
-from nnrt_client.compilation import Compilation
-from nnrt_client.executor import Executor
-from nnrt_client.fork import ModuleLock
-from nnrt_client.model import Model
-from nnrt_client.quant_param import QuantParam
-from nnrt_client.tensor import Tensor
-from nnrt_client.tensor_desc import TensorDesc
+from nnrt_client.build.compilation import Compilation
+from nnrt_client.model.model import Model
+from nnrt_client.run.bindings import Memory
+from nnrt_client.run.executor import Executor
+from nnrt_client.run.result import OutputTooSmall, RunResult
+from nnrt_client.session.fork import ModuleLock
+from nnrt_client.tensors.quant_param import QuantParam
+from nnrt_client.tensors.tensor import Tensor
+from nnrt_client.tensors.tensor_desc import TensorDesc
 from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.tensor import Shape
 
 __all__ = [
     "NN_QuantParam",
@@ -38,12 +40,12 @@ class Handle(Generic[ObjectT]):
 
     @classmethod
     def find(cls, handle: object) -> ObjectT | None:
-        """What a handle of this kind stands for; None for a null handle."""
+        """Give the object that a handle of this kind stands for; None for a null handle."""
         return handle._held if isinstance(handle, cls) else None
 
     @classmethod
     def of(cls, handle: object) -> ObjectT:
-        """What a handle of this kind stands for. Raises InvalidParameter for a null handle."""
+        """Give the object that a handle of this kind stands for. Raises InvalidParameter for a null handle."""
         held = cls.find(handle)
         if held is None:
             what = "a destroyed handle" if isinstance(handle, cls) else repr(handle)
@@ -52,8 +54,8 @@ class Handle(Generic[ObjectT]):
 
     @classmethod
     def take(cls, handle: object) -> ObjectT:
-        """The same as `of`, and from now on it is a null handle. Of several threads one gets the object."""
-        with _destroying:
+        """Give the object as `of` does and make the handle a null handle. Of several threads one gets the object."""
+        with _destroying.itself:
             held = cls.of(handle)
             assert isinstance(handle, cls)
             handle._held = None
@@ -81,7 +83,7 @@ class NN_Tensor(Handle[Tensor]):  # noqa: N801
 
     @classmethod
     def take(cls, handle: object) -> Tensor:
-        """The same, of its description, too."""
+        """Take the tensor, and make the handle of the description that it lends a null handle, too."""
         held = super().take(handle)
         assert isinstance(handle, cls)
         NN_TensorDesc.take(handle._desc)
@@ -114,9 +116,24 @@ class OH_NNCompilation(Handle[Compilation]):  # noqa: N801
 
 
 class OH_NNExecutor(Handle[Executor]):  # noqa: N801
-    """An executor."""
+    """An executor, and the shapes that its outputs had last."""
 
-    __slots__ = ()
+    __slots__ = ("_shapes",)
+
+    def __init__(self, held: Executor) -> None:
+        super().__init__(held)
+        self._shapes: Sequence[Shape] | None = None
+
+    def output_shape(self, index: int) -> Shape:
+        """The shape of an output in the last run, before it the declared one; after an output was too small for it, the
+        one that it needs. Raises InvalidParameter for a null handle, and for an index that there isn't."""
+        declared = self.of(self).output_desc(index)._to_spec().shape
+        return declared if self._shapes is None else self._shapes[index]
+
+    def take_shapes(self, result: object) -> None:
+        """Know the shapes of a run that has ended, from its result or its error, if they say."""
+        if isinstance(result, RunResult | OutputTooSmall) and result.shapes:
+            self._shapes = result.shapes
 
 
 class OH_NN_Memory(Handle[Memory]):  # noqa: N801
@@ -135,7 +152,7 @@ class OH_NN_Memory(Handle[Memory]):  # noqa: N801
 
     @property
     def length(self) -> int:
-        """How many bytes it has; 0 once it has been destroyed."""
+        """Number of its bytes; 0 once it has been destroyed."""
         return len(self._data) if self.find(self) else 0
 
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nnrt_client.enums import DataType, TensorType
-from nnrt_client.legacy_tensor import LegacyTensor
-from nnrt_client.quant_param import QuantParam
+from nnrt_client.tensors.legacy_tensor import LegacyTensor
+from nnrt_client.tensors.quant_param import QuantParam
 from nnrt_hdi.errors import InvalidParameter
 
 __all__ = [
@@ -52,7 +52,7 @@ def indices_of(array: OH_NN_UInt32Array | Sequence[int] | None) -> list[int]:
 
 
 def legacy_tensor(tensor: OH_NN_Tensor | None) -> LegacyTensor:
-    """What the object API calls it. Raises InvalidParameter for a null pointer; its values are checked later."""
+    """Convert a struct for the object API, which checks its values. Raises InvalidParameter for a null pointer."""
     if not isinstance(tensor, OH_NN_Tensor):
         raise InvalidParameter(f"the tensor is {tensor!r}; give an OH_NN_Tensor")
     dimensions = () if tensor.dimensions is None else tensor.dimensions

@@ -1,4 +1,4 @@
-"""`nnrt bench`: how fast a device runs a model, by the number of runs in flight."""
+"""`nnrt bench`: measure a device running a model, by the number of runs in flight."""
 
 import csv
 import io
@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
+from nnrt_client.build.options import Options
 from nnrt_client.cli.bench_page import bench_page
 from nnrt_client.cli.closed_loop import WINDOWS, ClosedLoop, Measurement, Rule
 from nnrt_client.cli.inputs import gathered
 from nnrt_client.cli.options import (
     POSITIVE,
-    Building,
     Number,
     Shapes,
     build_timeout_option,
@@ -31,9 +31,9 @@ from nnrt_client.cli.options import (
     shape_option,
 )
 from nnrt_client.cli.printing import build_bar, print_json, print_line, print_table, step_bar
-from nnrt_client.session import load
+from nnrt_client.model_session.model_session import open_session
 from nnrt_client.settings import Settings
-from nnrt_hdi import container
+from nnrt_hdi.files import container
 
 _RANGE = re.compile(r"(\d+)(?::(\d+)(?::(\d+))?)?")
 _MOST_IN_FLIGHT = 1024
@@ -100,7 +100,7 @@ def bench(
     run_timeout_ms: int,
     csv_file: Path | None,
     html_file: Path | None,
-    building: Building,
+    options: Options,
     cache: bool,
     timeout: float,
     as_json: bool,
@@ -117,7 +117,7 @@ def bench(
         found = opened(model, shapes)
         inputs = gathered(found.inputs, given, dict(shapes), seed)
         with build_bar() as progress:
-            session = load(found, device, runtime=runtime, cache=cache, progress=progress, **building)
+            session = open_session(found, device, options, runtime=runtime, cache=cache, progress=progress)
         with session:
             with step_bar(max_windows * len(concurrency)) as steps:
                 measured = []

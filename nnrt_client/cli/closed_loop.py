@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnrt_client.session import Session
+from nnrt_client.model_session.model_session import ModelSession
 from nnrt_hdi.tensor import Array
 
 # So many windows in a row have to agree, and are what is reported.
@@ -20,7 +20,7 @@ WINDOWS = 3
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """When a measurement is stable: throughput and latency of the last windows are within `tolerance` of their mean.
+    """Rule for a stable measurement: throughput and latency of the last windows are within `tolerance` of their mean.
 
     The latency is the mean of a window, or a percentile of it. A window lasts `window_s`, and until at least
     `least_runs` have ended in it.
@@ -33,13 +33,13 @@ class Rule:
     least_runs: int = 10
 
     def latency_s(self, latencies_s: NDArray[np.float64]) -> float:
-        """What of the latencies counts."""
+        """Give the one latency that counts: the mean, or the percentile."""
         if self.percentile is None:
             return float(latencies_s.mean())
         return float(np.percentile(latencies_s, self.percentile))
 
     def is_stable(self, windows: list["Window"]) -> bool:
-        """Whether the last windows agree."""
+        """Tell if the last windows agree."""
         last = windows[-WINDOWS:]
         if len(last) < WINDOWS:
             return False
@@ -57,12 +57,13 @@ class Window:
 
     @property
     def runs_per_s(self) -> float:
+        """Throughput of the window."""
         return len(self.latencies_s) / self.seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What so many runs in flight came to: the last windows together."""
+    """Figures for a number of runs in flight: the last windows together."""
 
     concurrency: int
     windows: int
@@ -71,17 +72,19 @@ class Measurement:
     runs_per_s: float
 
     def percentile_ms(self, percentile: float) -> float:
+        """Give a percentile of the latency."""
         return float(np.percentile(self.latencies_s, percentile)) * 1e3
 
     @property
     def mean_ms(self) -> float:
+        """Mean of the latency."""
         return float(self.latencies_s.mean()) * 1e3
 
 
 class ClosedLoop:
     """Keeps runs in flight: whenever one ends, the next begins."""
 
-    def __init__(self, session: Session, inputs: Mapping[str, Array], concurrency: int, timeout_ms: int) -> None:
+    def __init__(self, session: ModelSession, inputs: Mapping[str, Array], concurrency: int, timeout_ms: int) -> None:
         self._session = session
         self._inputs = inputs
         self._timeout_ms = timeout_ms

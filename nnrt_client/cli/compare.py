@@ -1,4 +1,4 @@
-"""`nnrt compare`: whether two devices compute the same, and if not, from which operator on."""
+"""`nnrt compare`: do two devices compute the same, and if not, from which operator on?"""
 
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
+from nnrt_client.build.options import Options
 from nnrt_client.cli.difference import Difference, Tolerance, difference, first_difference
 from nnrt_client.cli.inputs import gathered
 from nnrt_client.cli.options import (
-    Building,
     Number,
     Shapes,
     build_timeout_option,
@@ -27,10 +27,10 @@ from nnrt_client.cli.options import (
     shape_option,
 )
 from nnrt_client.cli.printing import build_bar, print_json, print_line, print_table
-from nnrt_client.device import Device
-from nnrt_client.model import Model
-from nnrt_client.opened_model import OpenedModel
-from nnrt_client.session import load
+from nnrt_client.model.model import Model
+from nnrt_client.model_session.model_session import open_session
+from nnrt_client.model_session.opened_model import OpenedModel
+from nnrt_client.session.device import Device
 from nnrt_client.settings import Settings
 from nnrt_hdi.tensor import Array
 
@@ -57,7 +57,7 @@ def compare(
     seed: int,
     rtol: float,
     atol: float,
-    building: Building,
+    options: Options,
     timeout: float,
     run_timeout_ms: int,
     as_json: bool,
@@ -75,14 +75,14 @@ def compare(
         found = opened(model, shapes)
         arrays = gathered(found.inputs, given, dict(shapes), seed)
         asked = [runtime.device(device) for runtime, device in zip(runtimes, devices, strict=True)]
-        outputs = [_outputs(found, device, arrays, building, run_timeout_ms) for device in asked]
+        outputs = [_outputs(found, device, arrays, options, run_timeout_ms) for device in asked]
         tolerance = Tolerance(rtol, atol)
         compared = {name: difference(outputs[0][name], outputs[1][name], tolerance) for name in outputs[0]}
         differs = any(one.count for one in compared.values())
         first = None
         if differs and found.graph is not None:
             with build_bar("looking for the operator:") as progress:
-                run = [partial(_run, device, building, run_timeout_ms) for device in asked]
+                run = [partial(_run, device, options, run_timeout_ms) for device in asked]
                 first = first_difference(found.graph, run, list(arrays.values()), tolerance, progress)
     if as_json:
         _print_json(asked, compared, first)
@@ -93,17 +93,17 @@ def compare(
 
 
 def _outputs(
-    found: OpenedModel, device: Device, arrays: Mapping[str, Array], building: Building, timeout_ms: int
+    found: OpenedModel, device: Device, arrays: Mapping[str, Array], options: Options, timeout_ms: int
 ) -> Mapping[str, Array]:
-    """What a device makes of these inputs."""
+    """Run the model on a device with these inputs."""
     with build_bar(f"{device.name}:") as progress:
-        session = load(found, device, cache=False, progress=progress, **building)
+        session = open_session(found, device, options, cache=False, progress=progress)
     with session:
         return session.run(arrays, timeout_ms=timeout_ms)
 
 
-def _run(device: Device, building: Building, timeout_ms: int, model: Model, arrays: list[Array]) -> list[Array]:
-    with load(model, device, cache=False, **building) as session:
+def _run(device: Device, options: Options, timeout_ms: int, model: Model, arrays: list[Array]) -> list[Array]:
+    with open_session(model, device, options, cache=False) as session:
         return list(session.run(arrays, timeout_ms=timeout_ms).values())
 
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import click
 
+from nnrt_client.build.compilation import Compilation
+from nnrt_client.build.options import Options
 from nnrt_client.cli.options import (
-    Building,
     Shapes,
     build_timeout_option,
     building_options,
@@ -18,11 +19,10 @@ from nnrt_client.cli.options import (
     shape_option,
 )
 from nnrt_client.cli.printing import build_bar, print_json, print_line
-from nnrt_client.compilation import Compilation
 from nnrt_client.settings import Settings
-from nnrt_hdi import container
-from nnrt_hdi.compiled import Target
 from nnrt_hdi.errors import InvalidFile, Unsupported
+from nnrt_hdi.files import container
+from nnrt_hdi.files.compiled import Target
 
 
 @click.command("compile")
@@ -38,7 +38,7 @@ def compile_model(
     device: str,
     output: Path,
     shapes: Shapes,
-    building: Building,
+    options: Options,
     timeout: float,
     as_json: bool,
 ) -> None:
@@ -56,11 +56,7 @@ def compile_model(
         if source is None:
             raise InvalidFile("it is compiled already; give the model that it was made of", place=f"{model}")
         with Compilation(source, found) as compilation:
-            if building["float16"]:
-                compilation.enable_float16()
-            compilation.set_performance_mode(building["performance_mode"])
-            for extension in building["extensions"].items():
-                compilation.add_extension_config(*extension)
+            compilation._set_options(options)
             with build_bar() as progress:
                 compilation.build(progress)
             exported = compilation.export_cache()

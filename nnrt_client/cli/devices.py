@@ -7,8 +7,8 @@ import click
 
 from nnrt_client.cli.options import POSITIVE, json_option
 from nnrt_client.cli.printing import format_bytes, print_json, print_table
-from nnrt_client.device import Device
-from nnrt_client.runtime import Runtime
+from nnrt_client.session.device import Device
+from nnrt_client.session.runtime import Runtime
 from nnrt_client.settings import DEVICES_VARIABLE, Settings, addresses_from_environment
 from nnrt_hdi.backend import Capabilities
 

@@ -1,4 +1,4 @@
-"""What two devices compute differently, and where in a model that begins."""
+"""Differences between the results of two devices, and the operator of a model at which they begin."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from nnrt_client.build import Progress
-from nnrt_client.model import Model
+from nnrt_client.build.build_task import Progress
+from nnrt_client.model.model import Model
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.ops.inference import infer_graph
@@ -31,7 +31,7 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How two results differ: in how many elements of how many, by how much at most, and in which one most."""
+    """Difference of two results: in how many elements of how many, by how much at most, and in which one most."""
 
     count: int
     size: int
@@ -81,7 +81,7 @@ class Place:
 
 
 def difference(a: Array, b: Array, tolerance: Tolerance) -> Difference:
-    """How two results differ. What is not a number, and each infinity, agrees only with its like."""
+    """Compare two results. What is not a number, and each infinity, agrees only with its like."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return Difference(max(a.size, b.size, 1), max(a.size, b.size, 1), np.inf, shapes=(a.shape, b.shape))
     if not a.size:
@@ -119,7 +119,7 @@ def first_difference(
         places = [Place(graph, node, tensor) for node in nodes for tensor in graph.nodes[node].outputs]
         part, kept = part_of(graph, [place.tensor for place in places])
         arrays = [array for index, array in zip(graph.inputs, inputs, strict=True) if index in kept]
-        results = [run(Model.from_graph(part), arrays) for run in runs]
+        results = [run(Model._from_graph(part), arrays) for run in runs]
         for place, *pair in zip(places, *results, strict=True):
             found = difference(pair[0], pair[1], tolerance)
             if found.count:

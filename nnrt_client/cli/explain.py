@@ -36,7 +36,7 @@ def explain(model: Path, device: str | None, shapes: Shapes, as_json: bool) -> N
             )
         asked = runtime.device(device or 0)
         answers = found.model.supported_operations(asked)
-    graph = found.model.graph
+    graph = found.model._graph
     operators = [
         {
             "index": index,

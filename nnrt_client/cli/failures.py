@@ -1,4 +1,4 @@
-"""What becomes of a command that fails: one line, and an exit code."""
+"""Failures of commands: each becomes one line, and an exit code."""
 
 import errno
 from typing import Any

@@ -41,7 +41,7 @@ def image_array(path: Path, spec: TensorSpec) -> Array:
 
 
 def channel_axis(spec: TensorSpec, place: str) -> int | None:
-    """Which dimension of an input holds the channels of an image; None if it has none. Raises InvalidParameter."""
+    """Find the dimension of an input that holds the channels of an image, if any. Raises InvalidParameter."""
     if spec.numpy_dtype.kind == "f" or spec.numpy_dtype == np.uint8:
         if spec.rank == 2:
             return None

@@ -10,11 +10,11 @@ import click
 from nnrt_client.cli.graph_page import graph_page
 from nnrt_client.cli.options import Shapes, json_option, model_argument, opened, shape_option
 from nnrt_client.cli.printing import described, format_bytes, print_json, print_line, print_table
-from nnrt_client.opened_model import OpenedModel
-from nnrt_hdi import container
+from nnrt_client.model_session.opened_model import OpenedModel
 from nnrt_hdi.errors import OperationFailed
+from nnrt_hdi.files import container
+from nnrt_hdi.files.graph_file import graph_digest
 from nnrt_hdi.graph import Graph
-from nnrt_hdi.graph_file import graph_digest
 from nnrt_hdi.tensor import TensorSpec, format_shape
 
 
@@ -88,7 +88,7 @@ def _about_graph(graph: Graph) -> dict[str, Any]:
 
 
 def _summary(about: dict[str, Any]) -> Sequence[tuple[str, object]]:
-    """What is known of the model as a whole, for people."""
+    """List what is known of the model as a whole, for people."""
     if "target" in about:
         target = about["target"]
         made_for = f"{target['backend']} {target['backend_version']} ({target['vendor']}, {target['device_type']})"

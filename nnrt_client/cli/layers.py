@@ -123,7 +123,7 @@ def _placed(
 
 
 def _offsets(row: Sequence[int], widths: Sequence[float]) -> list[float]:
-    """Where the middles are when a row is packed."""
+    """Give the middles of a row that is packed."""
     offsets = [0.0]
     for left, right in pairwise(row):
         offsets.append(offsets[-1] + (widths[left] + widths[right]) / 2 + GAP)

@@ -5,12 +5,13 @@ import re
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypeVar
 
 import click
 
-from nnrt_client.opened_model import OpenedModel, open_model
-from nnrt_client.runtime import Runtime
+from nnrt_client.build.options import Options
+from nnrt_client.model_session.opened_model import OpenedModel, open_model
+from nnrt_client.session.runtime import Runtime
 from nnrt_client.settings import DEVICES_VARIABLE, Settings, addresses_to_ask_for
 from nnrt_hdi.enums import PerformanceMode
 
@@ -90,7 +91,7 @@ seed_option = click.option("--seed", default=0, show_default=True, help="Seed of
 
 
 def run_timeout_option(seconds: float) -> Callable[[CommandT], CommandT]:
-    """How long a run may take, as `run_timeout_ms`."""
+    """Give a command the option that says how long a run may take; it gets that as `run_timeout_ms`."""
     return click.option(
         "--run-timeout",
         "run_timeout_ms",
@@ -102,16 +103,8 @@ def run_timeout_option(seconds: float) -> Callable[[CommandT], CommandT]:
     )
 
 
-class Building(TypedDict):
-    """How a model is compiled, as `load` takes it."""
-
-    float16: bool
-    performance_mode: PerformanceMode
-    extensions: dict[str, bytes]
-
-
 def building_options(command: Callable[..., None]) -> Callable[..., None]:
-    """How a model is compiled; the command gets all of that as `building`."""
+    """Give a command the options that say how a model is compiled; it gets them as `options`."""
 
     @click.option("--float16", is_flag=True, help="Compute in half precision.")
     @click.option(
@@ -126,18 +119,14 @@ def building_options(command: Callable[..., None]) -> Callable[..., None]:
         extensions = dict(pairs)
         if len(extensions) < len(pairs):
             raise click.UsageError(f"--extension names {', '.join(name for name, _ in pairs)}; give each once")
-        building = Building(
-            float16=float16,
-            performance_mode=PerformanceMode[mode] if mode else PerformanceMode.NONE,
-            extensions=extensions,
-        )
-        command(building=building, **others)
+        options = Options(float16=float16 or None, mode=PerformanceMode[mode] if mode else None, extensions=extensions)
+        command(options=options, **others)
 
     return bundled
 
 
 def device_option(*, required: bool = False, multiple: bool = False) -> Callable[[CommandT], CommandT]:
-    """Which device."""
+    """Give a command the option that names its device, or devices."""
     text = "HOST:PORT, unix:PATH, or a name among NNRT_DEVICES"
     rest = "." if required else "; the first of NNRT_DEVICES if it is not given."
     names = ("--device", "devices") if multiple else ("--device",)

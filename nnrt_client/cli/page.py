@@ -3,7 +3,7 @@
 import html
 from collections.abc import Sequence
 
-from nnrt_hdi.text import shown
+from nnrt_hdi.text import escape_for_terminal
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #8886; --soft: #8882; --accent: #2a78d6; --mark: #e0803a; }
@@ -22,7 +22,7 @@ a { color: var(--accent); } svg a { text-decoration: none; color: inherit; }
 
 def escaped(text: object) -> str:
     """Foreign text for a page, in an element or an attribute."""
-    return html.escape(shown(str(text)), quote=True)
+    return html.escape(escape_for_terminal(str(text)), quote=True)
 
 
 def page(title: str, body: str, style: str = "") -> str:

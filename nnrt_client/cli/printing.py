@@ -1,4 +1,4 @@
-"""What the commands print. Text of devices, models and errors is foreign: it can't steer a terminal."""
+"""Output of the commands. Text of devices, models and errors is foreign: it can't steer a terminal."""
 
 import json
 import logging
@@ -15,19 +15,19 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
-from nnrt_client.build import Progress as BuildProgress
-from nnrt_client.tensor_desc import TensorDesc
+from nnrt_client.build.build_task import Progress as BuildProgress
+from nnrt_client.tensors.tensor_desc import TensorDesc
 from nnrt_hdi.tensor import TensorSpec
-from nnrt_hdi.text import shown
+from nnrt_hdi.text import escape_for_terminal
 
 # Into a pipe or file goes the whole table, however wide.
 _WIDE = 10_000
 
 
 def one_line(message: str) -> str:
-    """A message as `shown` has it, but that what it lists on lines of their own is listed behind it."""
+    """Escape a message for a terminal, with what it lists on lines of their own behind it."""
     first, *listed = message.split("\n")
-    return shown(f"{first} {'; '.join(line.strip() for line in listed)}".rstrip())
+    return escape_for_terminal(f"{first} {'; '.join(line.strip() for line in listed)}".rstrip())
 
 
 class OneLine(logging.Formatter):
@@ -39,7 +39,7 @@ class OneLine(logging.Formatter):
 
 def print_line(text: str) -> None:
     """One line, whatever the text."""
-    click.echo(shown(text))
+    click.echo(escape_for_terminal(text))
 
 
 def print_json(document: object) -> None:
@@ -57,25 +57,25 @@ def print_table(
             column, no_wrap=column in whole, justify="right" if column in right else "left", overflow="fold"
         )
     for row in rows:
-        table.add_row(*(Text(shown(str(cell))) for cell in row))
+        table.add_row(*(Text(escape_for_terminal(str(cell))) for cell in row))
     Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False).print(table)
 
 
 @contextmanager
 def build_bar(what: str = "") -> Iterator[BuildProgress]:
-    """Where a build reports its progress: a bar, on a terminal."""
+    """Show the progress of a build: a bar, on a terminal."""
     with _bars(TextColumn("{task.percentage:>3.0f}%")) as bars:
         bar = bars.add_task("", total=1.0)
 
         def advance(stage: str, fraction: float) -> None:
-            bars.update(bar, description=shown(f"{what} {stage}".strip()), completed=fraction)
+            bars.update(bar, description=escape_for_terminal(f"{what} {stage}".strip()), completed=fraction)
 
         yield advance
 
 
 @contextmanager
 def step_bar(total: int) -> Iterator["Steps"]:
-    """Where something done in steps reports them: a bar, on a terminal."""
+    """Show the progress of something done in steps: a bar, on a terminal."""
     with _bars(MofNCompleteColumn()) as bars:
         yield Steps(bars, bars.add_task("", total=total))
 
@@ -88,9 +88,11 @@ class Steps:
         self._bar = bar
 
     def begin(self, step: str) -> None:
+        """Show which step begins."""
         self._bars.update(self._bar, description=step)
 
     def end(self) -> None:
+        """Show that a step has ended."""
         self._bars.advance(self._bar)
 
 
@@ -99,7 +101,7 @@ def _bars(column: Any) -> Progress:
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         column,
-        console=Console(stderr=True),
+        console=Console(stderr=True, quiet=not sys.stderr.isatty()),  # Some versions of rich end a disabled bar's line.
         transient=True,
         disable=not sys.stderr.isatty(),
     )

@@ -11,9 +11,9 @@ import click
 import numpy as np
 from typing_extensions import Buffer
 
+from nnrt_client.build.options import Options
 from nnrt_client.cli.inputs import gathered
 from nnrt_client.cli.options import (
-    Building,
     Shapes,
     build_timeout_option,
     building_options,
@@ -28,9 +28,9 @@ from nnrt_client.cli.options import (
     shape_option,
 )
 from nnrt_client.cli.printing import build_bar, print_json, print_line, print_table
-from nnrt_client.session import load
+from nnrt_client.model_session.model_session import open_session
 from nnrt_client.settings import Settings
-from nnrt_hdi import container
+from nnrt_hdi.files import container
 from nnrt_hdi.tensor import Array
 
 _NOT_IN_FILE_NAMES = re.compile(r"[^A-Za-z0-9._-]")
@@ -54,7 +54,7 @@ def run(
     given: tuple[str, ...],
     output: Path | None,
     shapes: Shapes,
-    building: Building,
+    options: Options,
     cache: bool,
     timeout: float,
     run_timeout_ms: int,
@@ -70,7 +70,7 @@ def run(
         found = opened(model, shapes)
         arrays = gathered(found.inputs, given)
         with build_bar() as progress:
-            session = load(found, device, runtime=runtime, cache=cache, progress=progress, **building)
+            session = open_session(found, device, options, runtime=runtime, cache=cache, progress=progress)
         with session:
             started = time.monotonic()
             outputs = session.run(arrays, timeout_ms=run_timeout_ms)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from nnrt_hdi.errors import NnrtError, OutOfMemory, Unsupported
 
 if TYPE_CHECKING:
-    from nnrt_client.model import Model
+    from nnrt_client.model.model import Model
 
 
 def from_onnx(model: str | PathLike[str] | bytes, *, shapes: Mapping[str, Sequence[int]] | None = None) -> "Model":
@@ -28,11 +28,11 @@ def from_onnx(model: str | PathLike[str] | bytes, *, shapes: Mapping[str, Sequen
     except ImportError as error:
         raise Unsupported("ONNX models need the package onnx; install nnrt[onnx]") from error
     from nnrt_client.onnx_import.file import OnnxFile
-    from nnrt_client.onnx_import.importer import Importer
+    from nnrt_client.onnx_import.importer import imported
 
     place = repr(fspath(model)) if isinstance(model, str | PathLike) else "the ONNX model"
     try:
-        return Importer(OnnxFile(model), shapes or {}).run()
+        return imported(OnnxFile(model), shapes or {})
     except NnrtError as error:
         raise error.at(place) from error
     except MemoryError as error:

@@ -12,10 +12,9 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
-from nnrt_client.model import Model
-from nnrt_client.onnx_import.call import constant_value
-from nnrt_client.onnx_import.operator import refuse
-from nnrt_client.onnx_import.value import Value
+from nnrt_client.model.model import Model
+from nnrt_client.onnx_import.signature import refuse
+from nnrt_client.onnx_import.value import Value, constant_value
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, InvalidPath, OperationFailed
 from nnrt_hdi.tensor import NUMPY_DTYPES, Array
 

@@ -8,13 +8,13 @@ from onnx import NodeProto
 from nnrt_client.enums import FuseType
 from nnrt_client.onnx_import.scope import Scope
 from nnrt_client.onnx_import.value import Value
-from nnrt_client.quant_param import QuantParam
+from nnrt_client.tensors.quant_param import QuantParam
 from nnrt_hdi.tensor import Array
 
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """How a result is to be quantized."""
+    """The data type and the parameters that a result is to be quantized with."""
 
     dtype: np.dtype[np.generic]
     param: QuantParam

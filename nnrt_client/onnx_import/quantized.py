@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from nnrt_client.onnx_import.fusion import Quantization
-from nnrt_client.onnx_import.operator import OnnxOperator
+from nnrt_client.onnx_import.operators.operator import OnnxOperator
 from nnrt_client.onnx_import.value import Quantized, Value
 
 # Operators with a weight that may have a scale for each channel, and a bias behind it.
@@ -44,7 +44,7 @@ def quantized_operands(
 
 
 def _runs_well(operator: OnnxOperator, weight: Quantized, attributes: Mapping[str, Any]) -> bool:
-    """Whether the scales of a weight run along its output channels, as NNRt has them."""
+    """The scales of a weight run along its output channels, as NNRt has them."""
     if not weight.tensor.is_constant:
         return False
     last = weight.tensor.rank - 1
@@ -53,7 +53,7 @@ def _runs_well(operator: OnnxOperator, weight: Quantized, attributes: Mapping[st
 
 
 def takes_quantization(operator: OnnxOperator, operands: Sequence[Value | None], quantization: Quantization) -> bool:
-    """Whether a node on quantized tensors can give its result in this quantization.
+    """A node on quantized tensors can give its result in this quantization.
 
     NNRt's result has the data type of the first operand; what only moves elements leaves them as they are.
     """
@@ -61,14 +61,6 @@ def takes_quantization(operator: OnnxOperator, operands: Sequence[Value | None],
     if first is None or first.quantized is None or first.dtype != quantization.dtype:
         return False
     return not operator.moves or first.quantized.is_like(quantization.param)
-
-
-def marked(value: Value) -> Value:
-    """A result whose tensor is quantized, as the value of the QuantizeLinear that was taken along."""
-    if value.quantized is None:
-        (param,) = value.tensor.model._tensors[value.tensor.index].quant
-        value.quantized = Quantized(value, (param.scale,), (param.zero_point,))
-    return value
 
 
 def _bias(bias: Value, given: Sequence[Value | None]) -> Value:

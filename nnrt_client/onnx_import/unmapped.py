@@ -1,4 +1,4 @@
-"""Why operators of ONNX are not imported."""
+"""Reasons for which operators of ONNX are not imported."""
 
 import onnx
 
@@ -42,7 +42,7 @@ _DOMAINS = {
 
 
 def reason_of(domain: str, name: str, opset: int) -> str:
-    """Why there is no way to import an operator."""
+    """The reason for which an operator can't be imported."""
     if domain in _DOMAINS:
         return _DOMAINS[domain]
     if domain:

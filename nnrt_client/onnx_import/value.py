@@ -1,4 +1,4 @@
-"""What stands behind a name of an ONNX graph: a tensor of the model, a constant, or numbers that are partly known."""
+"""Values behind the names of an ONNX graph: tensors of the model, constants, and numbers that are partly known."""
 
 import math
 from collections.abc import Callable
@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnrt_client.model import ModelTensor
-from nnrt_client.onnx_import.dims import Dims, Elements, are_known, elements, shape_of
-from nnrt_client.quant_param import QuantParam
-from nnrt_hdi.tensor import Array
+from nnrt_client.enums import DataType, Format
+from nnrt_client.model.model import Model, ModelTensor
+from nnrt_client.onnx_import.shapes.dims import MAX_ELEMENTS, Dims, Elements, are_known, elements, shape_of
+from nnrt_client.onnx_import.signature import refuse
+from nnrt_client.tensors.quant_param import QuantParam
+from nnrt_hdi.enums import DataType as HdiDataType
+from nnrt_hdi.tensor import NUMPY_DTYPES, Array
 
-# As many numbers as shape arithmetic looks at.
-MAX_ELEMENTS = 64
+Dtype = np.dtype[np.generic]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,7 +40,7 @@ class Quantized:
         return QuantParam(self.scales, self.zero_points)
 
     def is_like(self, other: "Quantized | QuantParam") -> bool:
-        """Whether the same integers stand for the same numbers."""
+        """Equal integers stand for equal numbers."""
         param = other.param if isinstance(other, Quantized) else other
         return len(self.scales) == 1 and self.param == param
 
@@ -50,7 +52,7 @@ class Value:
 
     def __init__(
         self,
-        dtype: np.dtype[np.generic],
+        dtype: Dtype,
         dims: Dims,
         make: Callable[[], ModelTensor],
         *,
@@ -90,7 +92,7 @@ class Value:
 
     @property
     def is_small(self) -> bool:
-        """Whether shape arithmetic may look at its elements."""
+        """Shape arithmetic may look at its elements."""
         return -1 not in self.shape and math.prod(self.shape) <= MAX_ELEMENTS
 
     @property
@@ -116,3 +118,54 @@ class Value:
 
     def __str__(self) -> str:
         return f"{self.dtype}{list(self.shape)}".replace("-1", "?")
+
+
+def data_type_of(dtype: Dtype) -> DataType:
+    """The data type of the application interface. Refuses one that NNRt doesn't have."""
+    known = next((known for known, numpy_dtype in NUMPY_DTYPES.items() if numpy_dtype == dtype), None)
+    if known is None:
+        refuse(f"{dtype} is no data type of NNRt")
+    return DataType[known.name]
+
+
+def dtype_of(data_type: DataType) -> Dtype:
+    return NUMPY_DTYPES[HdiDataType[data_type.name]]
+
+
+def value_of(tensor: ModelTensor, dims: Dims) -> Value:
+    """A tensor of the model as a value."""
+    return Value(dtype_of(tensor.desc.data_type), dims, lambda: tensor)
+
+
+def constant_value(
+    model: Model,
+    array: Array | Callable[[], Array],
+    kind: tuple[Dtype, tuple[int, ...]] | None = None,
+    *,
+    format: Format = Format.NONE,
+    quant: QuantParam | None = None,
+) -> Value:
+    """A constant as a value; it is put into the model when its tensor is asked for.
+
+    The elements may come later, if `kind` says their data type and shape.
+    """
+    if not callable(array):
+        kind = array.dtype, array.shape
+    assert kind is not None
+
+    def make() -> ModelTensor:
+        assert value.array is not None
+        if not value.array.size:
+            refuse(f"a constant {value} has no elements")
+        return model.constant(value.array, format=format, quant=quant)
+
+    value = Value(*kind, make, array=array)
+    return value
+
+
+def marked(value: Value) -> Value:
+    """A result whose tensor is quantized, as the value of the QuantizeLinear that was taken along."""
+    if value.quantized is None:
+        (param,) = value.tensor._record.quant
+        value.quantized = Quantized(value, (param.scale,), (param.zero_point,))
+    return value

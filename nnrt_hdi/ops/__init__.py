@@ -1,4 +1,4 @@
-"""What each NodeType computes: operands, attributes, constraints, and the shape and data type of its outputs.
+"""The operators, one for each NodeType: operands, attributes, constraints, and the shape and data type of its outputs.
 
 Operators are declared in the module of their family, in the language of `nnrt_hdi.ops.operator`.
 """
@@ -18,7 +18,7 @@ from nnrt_hdi.ops import (  # noqa: F401  (each module declares its operators)
     shape,
     spatial,
 )
-from nnrt_hdi.ops.inference import Inference, infer_graph, infer_node
+from nnrt_hdi.ops.inference import Inference, infer_graph, infer_node, inferred_graph
 from nnrt_hdi.ops.operator import OPERATORS, Operator
 
-__all__ = ["OPERATORS", "Inference", "Operator", "infer_graph", "infer_node"]
+__all__ = ["OPERATORS", "Inference", "Operator", "infer_graph", "infer_node", "inferred_graph"]

@@ -1,4 +1,4 @@
-"""Which inputs and outputs of a graph may lie in memory that a client writes to while the graph is computed.
+"""Inputs and outputs of a graph that may lie in memory to which a client writes while the graph is computed.
 
 Where operators only compute with the elements of a tensor, or move them, a change under way gives wrong numbers, to the
 client that made it. Where elements are indices, sizes, axes or keys to sort by, it can do worse: an index is checked,
@@ -98,7 +98,7 @@ PASS = frozenset(
         NodeType.WHERE,
     }
 )
-# The same with the elements of their first operand. Those of the others say where to.
+# Compute with the elements of their first operand, or move them. Those of the others say where to.
 PASS_FIRST = frozenset(
     {
         NodeType.ALL,
@@ -117,7 +117,7 @@ PASS_FIRST = frozenset(
 )
 # Look up, sort or count. Operands that are only moved are named; what else goes on inside is a backend's own affair, so
 # results are not shared either.
-STEERED: dict[NodeType, frozenset[str]] = {
+DATA_DEPENDENT: dict[NodeType, frozenset[str]] = {
     NodeType.ARGMAX_FUSION: frozenset(),
     NodeType.ASSERT: frozenset(),
     NodeType.CONSTANT_OF_SHAPE: frozenset(),
@@ -141,48 +141,48 @@ class InPlace(NamedTuple):
     outputs: frozenset[int] = frozenset()
 
 
-class Step(NamedTuple):
-    """What one operator does with memory: `values` says of each tensor read whether only its values matter.
+class MemoryUse(NamedTuple):
+    """The tensors that one operator reads and writes; `values` says of each that it reads if only its values matter.
 
-    `makes_own` says that no result lies in the memory of an operand, `is_steered` that results are no client's business
-    before they are complete.
+    `makes_own` says that no result lies in the memory of an operand, `is_data_dependent` that the work depends on the
+    elements themselves, so that results are no client's business before they are complete.
     """
 
     reads: Sequence[Hashable]
     values: Sequence[bool]
     writes: Sequence[Hashable]
     makes_own: bool = False
-    is_steered: bool = False
+    is_data_dependent: bool = False
 
 
 def in_place(graph: Graph) -> InPlace:
-    """What of a graph that has been inferred may be shared."""
-    return traced([_step(graph, graph.nodes[index]) for index in graph.order], graph.inputs, graph.outputs)
+    """The inputs and outputs that may be shared, of a graph that has been inferred."""
+    return traced([_memory_use(graph, graph.nodes[index]) for index in graph.order], graph.inputs, graph.outputs)
 
 
-def traced(steps: Sequence[Step], inputs: Sequence[Hashable], outputs: Sequence[Hashable]) -> InPlace:
-    """What may be shared where these steps are done, in this order."""
-    steering: set[Hashable] = set()  # Their memory, under whatever name, is read for more than its values.
-    for step in reversed(steps):
-        if not step.makes_own and not steering.isdisjoint(step.writes):
-            steering.update(step.reads)
-        steering.update(tensor for tensor, is_value in zip(step.reads, step.values, strict=True) if not is_value)
-    private, written = set(steering), set[Hashable]()
-    for step in steps:
-        written.update(step.writes)
+def traced(uses: Sequence[MemoryUse], inputs: Sequence[Hashable], outputs: Sequence[Hashable]) -> InPlace:
+    """The inputs and outputs that may be shared where memory is used so, in this order."""
+    deciding: set[Hashable] = set()  # Their memory, under whatever name, is read for more than its values.
+    for use in reversed(uses):
+        if not use.makes_own and not deciding.isdisjoint(use.writes):
+            deciding.update(use.reads)
+        deciding.update(tensor for tensor, is_value in zip(use.reads, use.values, strict=True) if not is_value)
+    private, written = set(deciding), set[Hashable]()
+    for use in uses:
+        written.update(use.writes)
         # A result lies in the memory of an operand whose values it has, if in any.
-        passed = () if step.makes_own else itertools.compress(step.reads, step.values)
-        if step.is_steered or not private.isdisjoint(passed):
-            private.update(step.writes)
+        passed = () if use.makes_own else itertools.compress(use.reads, use.values)
+        if use.is_data_dependent or not private.isdisjoint(passed):
+            private.update(use.writes)
     return InPlace(
-        frozenset(at for at, tensor in enumerate(inputs) if tensor not in steering),
+        frozenset(at for at, tensor in enumerate(inputs) if tensor not in deciding),
         frozenset(at for at, tensor in enumerate(outputs) if tensor in written and tensor not in private),
     )
 
 
-def _step(graph: Graph, node: Node) -> Step:
+def _memory_use(graph: Graph, node: Node) -> MemoryUse:
     values = [_is_value(graph, node, at) for at in range(len(node.inputs))]
-    return Step(node.inputs, values, node.outputs, node.type in COMPUTE, node.type in STEERED)
+    return MemoryUse(node.inputs, values, node.outputs, node.type in COMPUTE, node.type in DATA_DEPENDENT)
 
 
 def _is_value(graph: Graph, node: Node, at: int) -> bool:
@@ -193,4 +193,4 @@ def _is_value(graph: Graph, node: Node, at: int) -> bool:
     if node.type in PASS_FIRST:
         return at == 0
     rules = OPERATORS[node.type].operands
-    return rules[min(at, len(rules) - 1)].name in STEERED.get(node.type, ())
+    return rules[min(at, len(rules) - 1)].name in DATA_DEPENDENT.get(node.type, ())

@@ -132,7 +132,7 @@ def arg_max(
 
 
 def _depth(indices: Operand, rank: int) -> int:
-    """How many positions an index has: the last dimension."""
+    """The number of positions in an index: the last dimension."""
     depth = indices.shape[-1]
     if depth == UNKNOWN_DIM:
         refuse(f"the last dimension of {indices} decides the output's shape, but is not known; fix it")
@@ -142,7 +142,7 @@ def _depth(indices: Operand, rank: int) -> int:
 
 
 def _may_equal(shape: Shape, other: Sequence[int]) -> bool:
-    """Whether nothing that is known contradicts that two shapes are the same."""
+    """Two shapes are the same as far as they are known."""
     return len(shape) == len(other) and all(
         dim == wanted or UNKNOWN_DIM in (dim, wanted) for dim, wanted in zip(shape, other, strict=True)
     )

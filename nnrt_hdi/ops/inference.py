@@ -22,6 +22,13 @@ class Inference:
             raise problem
 
 
+def inferred_graph(graph: Graph) -> Graph:
+    """The graph with every tensor as well as it can be known. Raises the problem of the first node that has one."""
+    inference = infer_graph(graph)
+    inference.raise_first_problem()
+    return inference.graph
+
+
 def operator_of(node: Node) -> Operator:
     """The declaration of a node's type. Raises Unsupported where there is none."""
     try:
@@ -53,7 +60,12 @@ def agreed(inferred: tuple[TensorSpec, ...], declared: tuple[TensorSpec, ...]) -
 
 
 def infer_graph(graph: Graph) -> Inference:
-    """Infer every node in order. One with a problem leaves its outputs as declared, so that the others are checked."""
+    """Infer every node in order. One with a problem leaves its outputs as declared, so that the others are checked.
+
+    A graph that has been inferred is taken as it is.
+    """
+    if graph.is_inferred:
+        return Inference(graph, {})
     tensors = list(graph.tensors)
     problems: dict[int, NnrtError] = {}
     for index in graph.order:
@@ -66,7 +78,9 @@ def infer_graph(graph: Graph) -> Inference:
             continue
         for tensor, spec in zip(node.outputs, outputs, strict=True):
             tensors[tensor] = spec
-    return Inference(graph.with_tensors(tensors), problems)
+    known = graph.with_tensors(tensors)
+    object.__setattr__(known, "is_inferred", not problems)
+    return Inference(known, problems)
 
 
 def _shape_value(graph: Graph, tensor: int) -> Array | None:

@@ -33,7 +33,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Annotated, Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NoReturn, TypeVar, get_args, get_origin
 
 from nnrt_hdi.enums import DataType, Format, NodeType
 from nnrt_hdi.errors import InvalidParameter
@@ -49,6 +49,7 @@ from nnrt_hdi.ops.quantized import (
     real_spec,
     scaling_of,
 )
+from nnrt_hdi.ops.signature import DeclaredAttribute, Signature, has_type
 from nnrt_hdi.tensor import Array, QuantParam, Shape, TensorSpec, format_shape
 
 Ints = tuple[int, ...]
@@ -57,10 +58,13 @@ IntLists = tuple[tuple[int, ...], ...]
 Infer = Callable[..., TensorSpec | tuple[TensorSpec, ...]]
 InferT = TypeVar("InferT", bound=Infer)
 
+# The parameter that is no attribute.
+_DECLARED = "declared"
+
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """What inference knows of an operand: its spec always, its elements where they are a small constant.
+    """An operand as inference knows it: its spec always, its elements where they are a small constant.
 
     `stands_for_real` says that the FLOAT32 tensor which the spec describes is that of a quantized one.
     """
@@ -96,7 +100,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Accepts:
-    """What an operand may be. Empty `data_types` means any.
+    """The rule of an operand: data types (none: any), ranks, and how it may be quantized.
 
     `quantized` says that a quantized operand is moved as it is. `channel_axis` is the dimension along which several
     quantization parameters run, where that is not the layout's. `is_bias` says that INT32 elements beside a quantized
@@ -119,7 +123,7 @@ class Accepts:
 
     @property
     def takes_real(self) -> bool:
-        """Whether it may be FLOAT32."""
+        """The operand may be FLOAT32."""
         return not self.data_types or DataType.FLOAT32 in self.data_types
 
     @property
@@ -142,35 +146,6 @@ class OperandRule:
 
 
 @dataclass(frozen=True, slots=True)
-class AttributeRule:
-    """One declared attribute: its type (bool, int, float, str, an enum or a tuple of them) and default."""
-
-    name: str
-    parameter: str
-    type: Any
-    default: Any
-
-    def bind(self, value: AttrValue) -> Any:
-        """The value in its declared type. Raises InvalidParameter."""
-        is_enum = isinstance(self.type, type) and issubclass(self.type, IntEnum)
-        if is_enum:
-            try:
-                return self.type(value)
-            except ValueError:
-                known = ", ".join(f"{member.value} ({member.name})" for member in self.type)
-                refuse(f"{self.name} is {value!r}; use one of {known}")
-        if not _has_type(value, self.type):
-            refuse(f"{self.name} is {value!r}; use {_type_name(self.type)}")
-        return value
-
-    def absent(self) -> Any:
-        """What it means that the attribute is not given. Refuses where the operator can't do without."""
-        if self.default is inspect.Parameter.empty:
-            refuse(f"{self.name} is missing; give {_type_name(self.type)}")
-        return self.default
-
-
-@dataclass(frozen=True, slots=True)
 class Operator:
     """The declaration of one NodeType."""
 
@@ -178,7 +153,7 @@ class Operator:
     family: str
     doc: str
     operands: tuple[OperandRule, ...]
-    attributes: Mapping[str, AttributeRule]
+    attributes: Mapping[str, DeclaredAttribute]
     takes_declared: bool
     quantized: bool
     sees_quantization: bool
@@ -191,8 +166,8 @@ class Operator:
                 known = ", ".join(self.attributes) or "none"
                 refuse(f"it has no attribute {name!r}; it has {known}")
         return {
-            rule.parameter: rule.bind(attrs[name]) if name in attrs else rule.absent()
-            for name, rule in self.attributes.items()
+            attribute.parameter: _bound(attribute, attrs[name]) if name in attrs else _absent(attribute)
+            for name, attribute in self.attributes.items()
         }
 
     def infer(
@@ -221,7 +196,7 @@ class Operator:
         return self._call(bound, attrs, declared)
 
     def real_view(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> RealView | None:
-        """How a backend computes a node on real numbers; None if on the elements as they are.
+        """The view on a node of a backend that computes it on real numbers; None if on the elements as they are.
 
         The specs are those of a node that has been inferred.
         """
@@ -233,13 +208,13 @@ class Operator:
         return RealView(scalings, tuple(scaling_of("output", spec) if spec.is_quantized else None for spec in outputs))
 
     def takes_quantized(self, rule: OperandRule) -> bool:
-        """Whether an operand may be quantized."""
+        """An operand may be quantized."""
         return rule.accepts.quantized or (self.quantized and rule.accepts.takes_real) or self.sees_quantization
 
     def _call(
         self, bound: Sequence[Operand | None], attrs: Mapping[str, Any], declared: tuple[TensorSpec, ...]
     ) -> tuple[TensorSpec, ...]:
-        extra = {"declared": declared} if self.takes_declared else {}
+        extra = {_DECLARED: declared} if self.takes_declared else {}
         result = self.function(*bound, **attrs, **extra)
         return result if isinstance(result, tuple) else (result,)
 
@@ -264,7 +239,7 @@ class Operator:
         return [spec for at, spec in enumerate(specs) if spec and self._rule(at)[0].accepts.quantized]
 
     def _scalings(self, specs: Sequence[TensorSpec | None]) -> tuple[Scaling | None, ...]:
-        """How each operand stands for real numbers; None for those that don't. Refuses what can't be computed."""
+        """A scaling for each operand that stands for real numbers, None for others. Refuses what can't be computed."""
         scalings: list[Scaling | None] = [None] * len(specs)
         if self.sees_quantization or not any(spec and spec.is_quantized for spec in specs):
             return tuple(scalings)
@@ -324,27 +299,17 @@ def operator(
     def declare(function: InferT) -> InferT:
         if node_type in OPERATORS:
             raise TypeError(f"{node_type.name} is declared twice")
-        hints = get_type_hints(function, include_extras=True)
-        operands: list[OperandRule] = []
-        attributes: dict[str, AttributeRule] = {}
-        takes_declared = False
-        for name, parameter in inspect.signature(function).parameters.items():
-            if name == "declared":
-                takes_declared = True
-            elif parameter.kind is inspect.Parameter.KEYWORD_ONLY:
-                attribute = name.rstrip("_")
-                attributes[attribute] = AttributeRule(attribute, name, hints[name], parameter.default)
-            else:
-                variadic = parameter.kind is inspect.Parameter.VAR_POSITIONAL
-                optional = parameter.default is None
-                operands.append(OperandRule(name.rstrip("_"), _accepts(hints[name]), optional, variadic))
+        signature = Signature.of(function)
         OPERATORS[node_type] = Operator(
             node_type=node_type,
             family=function.__module__.rpartition(".")[2],
             doc=doc or inspect.getdoc(function) or "",
-            operands=tuple(operands),
-            attributes=attributes,
-            takes_declared=takes_declared,
+            operands=tuple(
+                OperandRule(operand.name, _accepts(operand.annotation), operand.is_optional, operand.is_variadic)
+                for operand in signature.operands
+            ),
+            attributes={name: rule for name, rule in signature.attributes.items() if name != _DECLARED},
+            takes_declared=_DECLARED in signature.attributes,
             quantized=quantized,
             sees_quantization=sees_quantization,
             function=function,
@@ -371,17 +336,26 @@ def _accepts(hint: Any) -> Accepts:
     return next((_accepts(part) for part in get_args(hint) if get_origin(part) is Annotated), Accepts())
 
 
-def _has_type(value: object, declared: Any) -> bool:
-    if get_origin(declared) is tuple:
-        item = get_args(declared)[0]
-        return isinstance(value, tuple) and all(_has_type(part, item) for part in value)
-    if declared is float:
-        return isinstance(value, float | int) and not isinstance(value, bool)
-    if declared is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if get_args(declared):
-        return any(_has_type(value, part) for part in get_args(declared))
-    return isinstance(value, declared)
+def _bound(attribute: DeclaredAttribute, value: AttrValue) -> Any:
+    """The value in its declared type. Refuses one of another."""
+    declared = attribute.type
+    is_enum = isinstance(declared, type) and issubclass(declared, IntEnum)
+    if is_enum:
+        try:
+            return declared(value)
+        except ValueError:
+            known = ", ".join(f"{member.value} ({member.name})" for member in declared)
+            refuse(f"{attribute.name} is {value!r}; use one of {known}")
+    if not has_type(value, declared):
+        refuse(f"{attribute.name} is {value!r}; use {_type_name(declared)}")
+    return value
+
+
+def _absent(attribute: DeclaredAttribute) -> Any:
+    """The value that an absent attribute stands for. Refuses to do without one that has none."""
+    if attribute.is_required:
+        refuse(f"{attribute.name} is missing; give {_type_name(attribute.type)}")
+    return attribute.default
 
 
 def _type_name(declared: Any) -> str:

@@ -51,7 +51,7 @@ def quant_dtype_cast_of_whole_tensor(
 
 
 def cast_scalings(x: TensorSpec, y: TensorSpec, axis: int) -> tuple[Scaling | None, Scaling | None]:
-    """How x is read and y is written; None for real numbers."""
+    """The scalings by which x is read and y is written; None for real numbers."""
     return _scaling("x", x, axis), _scaling("the output", y, axis)
 
 

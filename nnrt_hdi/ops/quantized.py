@@ -44,8 +44,8 @@ class RealView:
 
 
 def scaling_of(name: str, spec: TensorSpec, axis: int | None = None) -> Scaling:
-    """How a quantized tensor is read, `axis` (absent: its channels) being the dimension along which several
-    parameters run. Refuses parameters that say nothing."""
+    """The scaling by which a quantized tensor is read. Several parameters run along `axis`, if it is absent along the
+    channels. Refuses parameters that say nothing."""
     limits = QUANTIZED_TYPES.get(spec.data_type)
     if limits is None:
         _refuse(f"{name} is {spec.data_type.name} with quantization parameters; use INT8 or UINT8")
@@ -74,7 +74,7 @@ def scaling_of(name: str, spec: TensorSpec, axis: int | None = None) -> Scaling:
 
 
 def bias_scaling(name: str, x: Scaling | None, weight: Scaling | None) -> Scaling:
-    """How an INT32 bias is read: its scale is the product of those of x and weight."""
+    """The scaling of an INT32 bias: its scale is the product of those of x and weight."""
     if x is None or weight is None:
         missing = "x" if x is None else "weight"
         _refuse(f"{name} is INT32, but {missing}, whose scale decides what it stands for, is not quantized")
@@ -89,7 +89,7 @@ def real_spec(spec: TensorSpec) -> TensorSpec:
 
 
 def real_declaration(declared: TensorSpec) -> TensorSpec:
-    """What the declaration of an output says of the real numbers."""
+    """The declaration of an output, as one of real numbers."""
     return real_spec(declared) if declared.data_type in QUANTIZED_TYPES else declared
 
 

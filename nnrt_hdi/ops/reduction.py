@@ -54,7 +54,7 @@ def reduced_axes(axes: Sequence[int], rank: int, reduce_to_end: bool) -> Shape:
 
 
 def reduction_factor(reduce_to_end: bool, coeff: float) -> float:
-    """What the result is multiplied by (MindSpore Lite: a coeff up to 1e-5 stands for none)."""
+    """The factor of the result (MindSpore Lite: a coeff up to 1e-5 stands for none)."""
     return coeff if reduce_to_end and abs(coeff) > 1e-5 else 1.0
 
 

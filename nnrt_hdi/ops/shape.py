@@ -351,7 +351,7 @@ def _output_count(count: int, declared: Sequence[TensorSpec]) -> int:
 
 
 def _moved(x: Operand, shape: Sequence[int], layout: Format = Format.NONE) -> TensorSpec:
-    """The same elements in other dimensions."""
+    """The spec of the elements of x in other dimensions."""
     return replace(x.spec, shape=tuple(shape), format=layout)
 
 

@@ -1,4 +1,4 @@
-"""Which elements slices take: geometry that inference and kernels share. A dimension of -1 is not known."""
+"""Geometry of slices, which inference and kernels share: the elements they take. A dimension of -1 is not known."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,7 +21,7 @@ def window(
 
 
 def crop_starts(offset: Sequence[int], along: range) -> Sequence[int]:
-    """Where CROP begins in each dimension from its axis on."""
+    """The positions at which CROP begins, in each dimension from its axis on."""
     rank, count = along.stop, len(along)
     if len(offset) in (0, 1):
         return (*offset, 0)[:1] * count
@@ -56,7 +56,7 @@ Entry = tuple[int | None, int | None, int | None]
 
 
 def strided_cuts(shape: Shape, entries: Sequence[Entry], masks: Masks) -> list[Cut]:
-    """What STRIDED_SLICE does, with dimensions that are shrunk still in their places."""
+    """The cuts of STRIDED_SLICE, with dimensions that are shrunk still in their places."""
     cuts = []
     for number, at in _places(len(shape), len(entries), masks):
         if at is None:

@@ -91,7 +91,7 @@ class NnrtDeviceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def GetDeviceStatus(self, request, context):
-        """Whether the device takes work. A client needs it only to ask at once: each Beat of the session brings it too.
+        """Says if the device takes work. A client needs it only to ask at once: each Beat of the session brings it too.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

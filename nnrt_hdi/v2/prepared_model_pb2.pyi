@@ -41,24 +41,28 @@ class CancelRunsRequest(_message.Message):
     def __init__(self, run_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class CancelRunsReply(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("stopping_run_ids",)
+    STOPPING_RUN_IDS_FIELD_NUMBER: _ClassVar[int]
+    stopping_run_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, stopping_run_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class RunReply(_message.Message):
-    __slots__ = ("error", "outputs", "chunk", "times", "kept", "expanded_bytes")
+    __slots__ = ("error", "outputs", "chunk", "times", "kept", "expanded_bytes", "run_id")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
     TIMES_FIELD_NUMBER: _ClassVar[int]
     KEPT_FIELD_NUMBER: _ClassVar[int]
     EXPANDED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
     error: _error_pb2.ErrorDetail
     outputs: _containers.RepeatedCompositeFieldContainer[_model_pb2.IOTensor]
     chunk: bytes
     times: RunTimes
     kept: bool
     expanded_bytes: int
-    def __init__(self, error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., chunk: _Optional[bytes] = ..., times: _Optional[_Union[RunTimes, _Mapping]] = ..., kept: bool = ..., expanded_bytes: _Optional[int] = ...) -> None: ...
+    run_id: int
+    def __init__(self, error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., chunk: _Optional[bytes] = ..., times: _Optional[_Union[RunTimes, _Mapping]] = ..., kept: bool = ..., expanded_bytes: _Optional[int] = ..., run_id: _Optional[int] = ...) -> None: ...
 
 class RunTimes(_message.Message):
     __slots__ = ("queued_ns", "copied_in_ns", "computed_ns", "copied_out_ns")

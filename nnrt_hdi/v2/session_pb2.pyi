@@ -38,7 +38,7 @@ class Hello(_message.Message):
     def __init__(self, protocol_minor: _Optional[int] = ..., features: _Optional[_Iterable[str]] = ..., client_name: _Optional[str] = ..., user: _Optional[str] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("session_id", "instance_id", "protocol_minor", "features", "hdi_major", "hdi_minor", "device", "limits", "heartbeat_timeout_ms", "lease_ms", "side_channel")
+    __slots__ = ("session_id", "instance_id", "protocol_minor", "features", "hdi_major", "hdi_minor", "device", "limits", "heartbeat_timeout_ms", "lease_ms", "local_socket")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_MINOR_FIELD_NUMBER: _ClassVar[int]
@@ -49,7 +49,7 @@ class Welcome(_message.Message):
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
-    SIDE_CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_SOCKET_FIELD_NUMBER: _ClassVar[int]
     session_id: bytes
     instance_id: bytes
     protocol_minor: int
@@ -60,8 +60,8 @@ class Welcome(_message.Message):
     limits: Limits
     heartbeat_timeout_ms: int
     lease_ms: int
-    side_channel: bytes
-    def __init__(self, session_id: _Optional[bytes] = ..., instance_id: _Optional[bytes] = ..., protocol_minor: _Optional[int] = ..., features: _Optional[_Iterable[str]] = ..., hdi_major: _Optional[int] = ..., hdi_minor: _Optional[int] = ..., device: _Optional[_Union[DeviceInfo, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., heartbeat_timeout_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., side_channel: _Optional[bytes] = ...) -> None: ...
+    local_socket: bytes
+    def __init__(self, session_id: _Optional[bytes] = ..., instance_id: _Optional[bytes] = ..., protocol_minor: _Optional[int] = ..., features: _Optional[_Iterable[str]] = ..., hdi_major: _Optional[int] = ..., hdi_minor: _Optional[int] = ..., device: _Optional[_Union[DeviceInfo, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., heartbeat_timeout_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., local_socket: _Optional[bytes] = ...) -> None: ...
 
 class DeviceInfo(_message.Message):
     __slots__ = ("device_name", "vendor_name", "device_type", "capabilities", "backend_name", "backend_version")

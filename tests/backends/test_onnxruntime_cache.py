@@ -15,10 +15,11 @@ from onnx import helper
 from onnxruntime_graphs import Net, backend, op_types, prepare, run
 
 from nnrt_hdi.backend import Cancellation, ModelConfig
-from nnrt_hdi.container import Part, packed, unpacked
 from nnrt_hdi.enums import ActivationType, DataType, NodeType
 from nnrt_hdi.errors import InvalidFile, OutOfMemory
+from nnrt_hdi.files.container import packed, unpacked
 from nnrt_hdi.graph import Graph
+from nnrt_hdi.part import Part
 
 N = NodeType
 X = np.random.default_rng(0).standard_normal((2, 8, 8, 3)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Where ONNX Runtime by itself means something else than NNRt, or isn't sure: by hand, and on two threads."""
+"""Edges at which ONNX Runtime by itself means something else than NNRt, or isn't sure: by hand, and on two threads."""
 
 import resource
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from nnrt_backend_onnxruntime.backend import OnnxRuntimeBackend
-from nnrt_backend_onnxruntime.session import Target
+from nnrt_backend_onnxruntime.providers import ProviderDevice
 from numpy.typing import NDArray
 from onnxruntime_graphs import Net
 from operators.single_node import Pair, graph_of, of, spec, without_dims
@@ -31,7 +31,7 @@ from nnrt_hdi.tensor import QuantParam, data_type_of
 AnyArray = NDArray[Any]
 N = NodeType
 NAN, INF = np.nan, np.inf
-BACKEND = OnnxRuntimeBackend(Target("cpu", 0, 2))
+BACKEND = OnnxRuntimeBackend(ProviderDevice("cpu", 0, 2))
 
 
 def compute(node_type: NodeType, arrays: Sequence[AnyArray], attrs: Mapping[str, Any], *given: int) -> list[AnyArray]:

@@ -1,4 +1,4 @@
-"""What the ONNX Runtime backend makes of graphs: layouts, weights, quantization, precision."""
+"""The ONNX models that the ONNX Runtime backend makes of graphs: layouts, weights, quantization, precision."""
 
 from dataclasses import replace
 from typing import Any

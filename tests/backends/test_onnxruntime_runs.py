@@ -1,4 +1,4 @@
-"""How the ONNX Runtime backend runs models: options, cancellation, threads, memory, what it refuses."""
+"""Runs of the ONNX Runtime backend: options, cancellation, threads, memory, what it refuses."""
 
 import os
 import subprocess
@@ -15,7 +15,9 @@ import pytest
 from daemon_process import DaemonProcess
 from networks import convolution_model
 from nnrt_backend_onnxruntime.backend import OPTIONS
-from nnrt_backend_onnxruntime.session import MODES, PROVIDER_OPTIONS, SESSION_OPTIONS, Target
+from nnrt_backend_onnxruntime.extensions import PROVIDER_OPTIONS, SESSION_OPTIONS
+from nnrt_backend_onnxruntime.providers import ProviderDevice
+from nnrt_backend_onnxruntime.session import MODES
 from onnxruntime_graphs import Net, backend, prepare, reference, require_close, run
 
 from nnrt_client import Compilation, Executor, Runtime, Settings
@@ -52,6 +54,7 @@ class Watched(Cancellation):
         self.listens.set()
 
 
+@pytest.mark.slow
 def test_a_long_run_ends_when_it_is_cancelled() -> None:
     model, cancellation = prepare(endless()), Watched()
     with ThreadPoolExecutor(1) as pool:
@@ -62,6 +65,7 @@ def test_a_long_run_ends_when_it_is_cancelled() -> None:
             running.result(JOIN_S)
 
 
+@pytest.mark.slow
 def test_a_long_run_ends_at_its_deadline() -> None:
     device = backend()
     model = device.prepare(endless(), ModelConfig(), lambda _: None)
@@ -243,11 +247,11 @@ def test_extensions_reach_the_session_by_name() -> None:
 def test_options_of_providers_that_are_not_for_clients(provider: str, option: str) -> None:
     """They are addresses that are called, libraries that are loaded, files that are written."""
     with pytest.raises(InvalidParameter, match=f"has no option '{option}'"):
-        Target(provider, 0, 1).providers({f"provider.{option}": b"1"})
+        ProviderDevice(provider, 0, 1).providers({f"provider.{option}": b"1"})
 
 
 def test_options_of_providers() -> None:
-    ((_, options), _) = Target("cuda", 1, 1).providers({"provider.use_tf32": b"0"})
+    ((_, options), _) = ProviderDevice("cuda", 1, 1).providers({"provider.use_tf32": b"0"})
     assert options == {"use_tf32": "0", "device_id": "1"}
 
 
@@ -329,7 +333,7 @@ def test_a_daemon_serves_it() -> None:
             compilation.build()
             with Executor(compilation) as executor:
                 (y,) = executor.run_sync([image])
-        require_close([y], reference(model.graph, image))
+        require_close([y], reference(model._graph, image))
     finally:
         daemon.kill()
 

@@ -8,7 +8,8 @@ import pytest
 from nnrt_backend_onnxruntime.backend import OnnxRuntimeBackend
 from nnrt_backend_onnxruntime.kernels import Kernels
 from nnrt_backend_onnxruntime.program import lower
-from nnrt_backend_onnxruntime.session import Target, open_session, session_options
+from nnrt_backend_onnxruntime.providers import ProviderDevice
+from nnrt_backend_onnxruntime.session import open_session, session_options
 from numpy.typing import NDArray
 from operators.oracles import expected
 from operators.quantized_values import in_steps
@@ -28,12 +29,12 @@ from nnrt_hdi.backend import Cancellation, ModelConfig
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.errors import InvalidParameter, Unsupported
 from nnrt_hdi.graph import Graph
-from nnrt_hdi.ops import infer_graph
+from nnrt_hdi.ops import inferred_graph
 from nnrt_hdi.tensor import UNKNOWN_DIM, TensorSpec
 
 AnyArray = NDArray[Any]
 
-CPU = Target("cpu", 0, 1)
+CPU = ProviderDevice("cpu", 0, 1)
 BACKEND, KERNELS = OnnxRuntimeBackend(CPU), Kernels(CPU.providers())
 
 # What ONNX Runtime's CPU provider has no kernels for, and the lowerings no other way.
@@ -95,7 +96,7 @@ def test_what_lacks_a_kernel_still_does(dtype: str) -> None:
 
 @per_single_sample
 def test_is_restored(sample: Sample) -> None:
-    """What ONNX Runtime's optimizations make of a node is among what a compiled model may hold."""
+    """A compiled model may hold all operators that ONNX Runtime's optimizations make of a node."""
     graph = graph_of(sample.node_type, pairs(sample, sample.arrays()), sample.attrs)
     model = BACKEND.prepare(graph, ModelConfig(), lambda _: None)
     restored = BACKEND.restore(model.export(), ModelConfig())
@@ -110,7 +111,7 @@ def test_float16(sample: Sample) -> None:
     graph = graph_of(sample.node_type, pairs(sample, sample.arrays()), sample.attrs)
     wanted = run(graph, inputs_of(sample))
     halved = run(graph, inputs_of(sample), enable_float16=True)
-    lowered = lower(infer_graph(graph).graph, KERNELS, float16=True, half_kernels=True)
+    lowered = lower(inferred_graph(graph), KERNELS, float16=True, half_kernels=True)
     options = session_options(CPU, ModelConfig())
     session = open_session(lowered.model.SerializeToString(), lowered.weights, options, CPU, {})
     names = [entry.name for entry in session.get_inputs()]

@@ -1,4 +1,4 @@
-"""Which provider a daemon computes with, as an operator says it."""
+"""The provider that a daemon computes with, as an operator chooses it."""
 
 import os
 import subprocess
@@ -8,7 +8,8 @@ import onnx
 import onnxruntime
 import pytest
 from daemon_process import DaemonProcess
-from nnrt_backend_onnxruntime.session import PROVIDERS, Target, open_session, session_options
+from nnrt_backend_onnxruntime.providers import PROVIDERS, ProviderDevice
+from nnrt_backend_onnxruntime.session import open_session, session_options
 from onnx import helper
 
 from nnrt_client import Runtime
@@ -96,28 +97,28 @@ def test_backends_shows_the_providers() -> None:
 def test_the_device_reaches_every_provider_that_has_several(
     provider: str, expected: list[tuple[str, dict[str, str]]]
 ) -> None:
-    assert Target(provider, 1, threads=1).providers() == expected
+    assert ProviderDevice(provider, 1, threads=1).providers() == expected
 
 
 def test_options_of_a_client_reach_the_provider() -> None:
-    chosen = Target("tensorrt", 2, threads=1).providers({"provider.trt_fp16_enable": b"True"})
+    chosen = ProviderDevice("tensorrt", 2, threads=1).providers({"provider.trt_fp16_enable": b"True"})
     assert chosen[0] == ("TensorrtExecutionProvider", {"trt_fp16_enable": "True", "device_id": "2"})
     assert chosen[1] == ("CUDAExecutionProvider", {"device_id": "2"})
 
 
 def test_what_a_provider_compiles_is_not_exported() -> None:
     """ONNX Runtime refuses to write down a model with compiled nodes."""
-    assert {name for name in PROVIDERS if Target(name, 0, threads=1).can_export} >= {"cpu", "cuda"}
-    assert not Target("tensorrt", 0, threads=1).can_export
+    assert {name for name in PROVIDERS if ProviderDevice(name, 0, threads=1).can_export} >= {"cpu", "cuda"}
+    assert not ProviderDevice("tensorrt", 0, threads=1).can_export
 
 
 @pytest.mark.skipif("CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="CUDA is there")
 @pytest.mark.filterwarnings("ignore:Specified provider 'CUDAExecutionProvider' is not in available:UserWarning")
 def test_a_session_that_would_run_on_the_cpu_instead_is_an_error() -> None:
     """ONNX Runtime itself only warns of a provider that it can't have, and takes the next one."""
-    target = Target("cuda", 0, threads=1)
+    device = ProviderDevice("cuda", 0, threads=1)
     kinds = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in "xy"]
     graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "graph", kinds[:1], kinds[1:])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     with pytest.raises(OperationFailed, match=r"did not start; it would have run on \['CPUExecutionProvider'\]"):
-        open_session(model.SerializeToString(), {}, session_options(target, ModelConfig()), target, {})
+        open_session(model.SerializeToString(), {}, session_options(device, ModelConfig()), device, {})

@@ -21,11 +21,12 @@ from operators.test_quantized_samples import (
 )
 
 from nnrt_hdi.backend import Cancellation, ModelConfig, PreparedModel, load_backend
-from nnrt_hdi.container import Part, packed, unpacked
 from nnrt_hdi.enums import ActivationType, DataType, NodeType
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, OutOfMemory
+from nnrt_hdi.files.container import packed, unpacked
 from nnrt_hdi.graph import Constant, Graph, Node
 from nnrt_hdi.ops import OPERATORS
+from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import TensorSpec
 
 AnyArray = NDArray[Any]
@@ -75,6 +76,7 @@ def require_restored(graph: Graph, inputs: Sequence[AnyArray], **config: Any) ->
 
 
 @pytest.mark.parametrize("enable_float16", [False, True])
+@pytest.mark.slow
 def test_every_sample(enable_float16: bool) -> None:
     for sample in SAMPLES:
         arrays = sample.arrays()

@@ -57,7 +57,7 @@ def network(image: AnyArray, weight: AnyArray, bias: AnyArray, dense: AnyArray) 
 
 
 def oracle(image: AnyArray, weight: AnyArray, bias: AnyArray, dense: AnyArray) -> list[AnyArray]:
-    """The same in ONNX Runtime, with a cast to FLOAT16 and back around every operator."""
+    """The network in ONNX Runtime, with a cast to FLOAT16 and back around every operator."""
     onnx = Onnx([image, weight, bias, dense])
 
     def half(name: str) -> str:

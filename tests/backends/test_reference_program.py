@@ -1,4 +1,4 @@
-"""How the reference backend runs a model: what it refuses, when it stops, whose memory its outputs are."""
+"""Runs of the reference backend: what it refuses, when it stops, whose memory its outputs are."""
 
 import gc
 import weakref
@@ -169,6 +169,7 @@ def test_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         run(chain(1), np.zeros((2, 3), np.float32))
 
 
+@pytest.mark.slow
 def test_intermediates_are_freed_after_their_last_use(monkeypatch: pytest.MonkeyPatch) -> None:
     alive: list[weakref.ref[AnyArray]] = []
     counts: list[int] = []

@@ -12,9 +12,10 @@ from operators.tolerances import TOLERANCES, relative_error
 from test_onnxruntime_samples import inputs_of, may_lack_kernel
 
 from nnrt_client import Device, NnrtError, Runtime
-from nnrt_client.build import Build
-from nnrt_client.prepared import PreparedHandle
-from nnrt_client.upload import ask_supported, prepare
+from nnrt_client.build.build_task import BuildTask
+from nnrt_client.build.prepared import PreparedHandle
+from nnrt_client.build.upload import compile_graph
+from nnrt_client.session.support import ask_supported
 from nnrt_hdi import wire
 from nnrt_hdi.backend import ModelConfig
 from nnrt_hdi.enums import DataType, NodeType, Priority
@@ -46,21 +47,20 @@ def devices() -> Iterator[tuple[Device, Device]]:
 
 def run(device: Device, graph: Graph, inputs: list[AnyArray]) -> list[AnyArray]:
     """Prepare, run once, and release. Nodes go as they are: not each is the operation of an application."""
-    build = Build()
-    build.connect((link := device.link()).connection)
-    prepared = PreparedHandle(link, prepare(build, graph, ModelConfig()), Priority.NONE)
+    build = BuildTask()
+    build.connect(session := device._session())
+    prepared = PreparedHandle(session, compile_graph(build, graph, ModelConfig()), Priority.NONE)
     try:
-        connection = link.connection
         tensors = [wire.io_tensor_message(TensorSpec(data_type_of(x.dtype), x.shape), x) for x in inputs]
         request = prepared_model_pb2.RunRequest(model_id=prepared.model_id, inputs=tensors)
-        reply = connection.call(connection.models.Run, request, RUN_S, "PreparedModel.Run")
+        reply = session.call("PreparedModel.Run", request, RUN_S)
         return [wire.io_array(output) for output in reply.outputs]
     finally:
         prepared.release()
 
 
 def disagreement(sample: Sample, fast: Device, reference: Device) -> str:
-    """What is wrong; empty if nothing is."""
+    """The difference between the daemon's answer and the reference's; empty if there is none."""
     graph = graph_of(sample.node_type, pairs(sample, sample.arrays()), sample.attrs)
     inputs = inputs_of(sample)
     try:
@@ -68,7 +68,7 @@ def disagreement(sample: Sample, fast: Device, reference: Device) -> str:
         try:
             given = run(fast, graph, inputs)
         except Unsupported as error:
-            (support,) = ask_supported(fast.link().connection, graph)
+            (support,) = ask_supported(fast._session(), graph)
             return "" if may_lack_kernel(sample) and not support.supported else f"{sample.name}: {error}"
     except NnrtError as error:
         return f"{sample.name}: {error!r}"
@@ -81,6 +81,7 @@ def disagreement(sample: Sample, fast: Device, reference: Device) -> str:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.slow
 def test_every_sample_gives_the_same_on_both(devices: tuple[Device, Device]) -> None:
     """They are many more than a client may have at a time: what is released makes room."""
     with ThreadPoolExecutor(THREADS) as threads:

@@ -16,7 +16,7 @@ NOBODY = "127.0.0.1:1"
 
 
 def nnrt(*arguments: object) -> Result:
-    """What it prints, and its exit code."""
+    """Run the command, and give what it prints and its exit code."""
     result = CliRunner().invoke(main, [*map(str, arguments)])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
     return result
@@ -30,7 +30,7 @@ def told(*arguments: object, exit_code: int = 0) -> Any:
 
 
 def refused(exit_code: int, *arguments: object) -> str:
-    """Why it fails: one line, for wrong use after the usage; nothing goes to the standard output."""
+    """Run a command that fails, and give its reason: one line, after the usage where it was used wrongly."""
     result = nnrt(*arguments)
     assert result.exit_code == exit_code, result.output
     assert result.stdout == ""

@@ -139,7 +139,7 @@ def test_random_inputs(data_type: DataType) -> None:
     x = model.input((1000,), data_type, name="x")
     model.specify_inputs_and_outputs([x], [model.apply(OperationType.RESHAPE, x, [1000])])
     model.finish()
-    first, again, other = (gathered(model.graph.input_specs, (), {}, seed)["x"] for seed in (1, 1, 2))
+    first, again, other = (gathered(model._graph.input_specs, (), {}, seed)["x"] for seed in (1, 1, 2))
     np.testing.assert_array_equal(first, again)
     assert (first != other).any()
     assert len(np.unique(first)) > 1

@@ -12,8 +12,8 @@ from networks import convolution_model
 
 from cli.command import NOBODY, nnrt
 from nnrt_client import Compilation, Executor, Runtime
-from nnrt_hdi.compiled import CompiledModel
 from nnrt_hdi.enums import PerformanceMode
+from nnrt_hdi.files.compiled import CompiledModel
 
 
 def run(*arguments: object) -> Result:

@@ -17,7 +17,7 @@ from networks import convolution_model
 from cli.command import nnrt, refused, saved, told
 from nnrt_client import Model, OperationType
 from nnrt_client.cli.layers import GAP, layout
-from nnrt_hdi.graph_file import graph_digest
+from nnrt_hdi.files.graph_file import graph_digest
 
 HOSTILE = "\x1b]0;owned\x07[bold red]<script>alert(1)</script>\u202e\n--"
 
@@ -64,7 +64,7 @@ def test_what_a_saved_model_is(conv: Path) -> None:
         ["CONV2D_FUSION", "FULL_CONNECTION", "MAX_POOL_FUSION", "RESHAPE", "SOFTMAX"], 1
     )
     assert about["parameters"] == 8 * 9 + 8 + 10 * 128 + 10 + 2
-    assert about["digest"] == graph_digest(Model.load(conv).graph).hex()
+    assert about["digest"] == graph_digest(Model.load(conv)._graph).hex()
     text = nnrt("inspect", conv).stdout
     assert all(part in text for part in ("saved model", "image", "[?, 8, 8, 1]", "SOFTMAX", "1,372", about["digest"]))
 
@@ -154,7 +154,7 @@ def test_the_page_draws_each_operator(tmp_path: Path) -> None:
     model = ladder(100)
     page = tmp_path / "page.html"
     assert nnrt("inspect", saved(model, tmp_path / "m"), "--html", page).exit_code == 0
-    graph = model.graph
+    graph = model._graph
     svg = drawing(page)
     assert len(svg.findall(".//rect")) == len(graph.nodes) + 2
     reads = {(number, tensor) for number, node in enumerate(graph.nodes) for tensor in node.inputs}

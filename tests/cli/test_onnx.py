@@ -9,7 +9,7 @@ from onnx import TensorProto, checker, helper, load_model, numpy_helper
 
 from cli.command import nnrt, refused, told
 from nnrt_client import load
-from nnrt_client.opened_model import Kind, open_model
+from nnrt_client.model_session.opened_model import Kind, open_model
 
 WEIGHT = np.array([[1, -1], [2, 0], [0, 3]], np.float32)
 

@@ -80,6 +80,7 @@ def test_a_bar_on_a_terminal(restoring_daemon: DaemonProcess, tmp_path: Path) ->
     assert "100%" in shown.decode()
 
 
+@pytest.mark.slow
 def test_nobody_reads(shared_daemon: DaemonProcess, tmp_path: Path) -> None:
     """No traceback into a pipe that is closed."""
     path = saved(convolution_model(), tmp_path / "model")

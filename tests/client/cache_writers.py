@@ -6,18 +6,17 @@ python cache_writers.py killed|together DIRECTORY SEED
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from nnrt_client.cache import CacheDirectory
+from nnrt_client.build.cache import CacheDirectory
 from nnrt_hdi.backend import Capabilities, DeviceInfo, ModelConfig
-from nnrt_hdi.compiled import CompiledModel, Target
-from nnrt_hdi.container import Part
 from nnrt_hdi.enums import DataType, DeviceType
+from nnrt_hdi.files.compiled import CompiledModel, Target
+from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import TensorSpec
 
 INFO = DeviceInfo("device", "vendor", DeviceType.CPU, Capabilities(), "backend", "1")
@@ -51,10 +50,15 @@ def require_whole(directory: Path) -> int | None:
     return there.version
 
 
-def writer(directory: Path, first: int, count: int) -> int:
-    """Fork a process that writes so many versions."""
+def writer(directory: Path, first: int, count: int, life_s: float = 0.0) -> int:
+    """Fork a process that writes so many versions, or until the kernel kills it: that may be at any moment.
+
+    It does so when the process has computed for that long, by a signal that nobody handles: no line runs after it, as
+    with SIGKILL.
+    """
     pid = os.fork()
     if not pid:
+        signal.setitimer(signal.ITIMER_PROF, life_s)
         try:
             for version in range(first, first + count):
                 write(directory, version)
@@ -69,10 +73,9 @@ def killed(directory: Path, seed: int) -> None:
     moments = np.random.default_rng(seed)
     highest, left = -1, 0
     for round_ in range(KILLS):
-        pid = writer(directory, round_ * 1000, 1000)
-        time.sleep(moments.uniform(0.0, 0.02))
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        pid = writer(directory, round_ * 1000, 1000, moments.uniform(0.001, 0.02))
+        _, status = os.waitpid(pid, 0)
+        assert os.waitstatus_to_exitcode(status) == -signal.SIGPROF
         version = require_whole(directory)
         assert version is None or version >= highest
         highest = highest if version is None else version

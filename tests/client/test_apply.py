@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 
 from nnrt_client.enums import DataType, Format, FuseType, OperationType, PadMode, TensorType
-from nnrt_client.model import Model, ModelTensor
-from nnrt_client.tensor_desc import TensorDesc
+from nnrt_client.model.model import Model, ModelTensor
+from nnrt_client.tensors.tensor_desc import TensorDesc
 from nnrt_hdi import enums as hdi
 from nnrt_hdi.errors import InvalidParameter, NnrtError
 from nnrt_hdi.graph import INLINE_CONSTANT_BYTES
-from nnrt_hdi.ops import infer_graph
+from nnrt_hdi.ops import inferred_graph
 
 
 def state(model: Model) -> Any:
-    """What a failed call may not change."""
+    """Everything that a failed call may not change."""
     tensors = [(record.desc.copy(), record.type, record.data is None) for record in model._tensors]
     return tensors, model.operations, model.inputs, model.outputs, model.is_finished
 
@@ -45,10 +45,8 @@ def test_apply() -> None:
     model, image, scores = digits()
     model.specify_inputs_and_outputs([image], [scores])
     model.finish()
-    graph = model.graph
-    inference = infer_graph(graph)
-    inference.raise_first_problem()
-    assert inference.graph.tensors == graph.tensors
+    graph = model._graph
+    assert inferred_graph(graph).tensors == graph.tensors
     assert scores.desc == TensorDesc(DataType.FLOAT32, (1, 10), name="scores")
     assert [node.name for node in graph.nodes] == [
         "Conv2D:0",
@@ -77,8 +75,8 @@ def test_apply_and_add_operation_make_the_same_graph() -> None:
     for model in (applied, added):
         model.specify_inputs_and_outputs([0, 1], [3])
         model.finish()
-    assert applied.graph.nodes == added.graph.nodes
-    assert applied.graph.tensors == added.graph.tensors
+    assert applied._graph.nodes == added._graph.nodes
+    assert applied._graph.tensors == added._graph.tensors
 
 
 @pytest.mark.parametrize(

@@ -32,9 +32,9 @@ from nnrt_client import (
     TensorDesc,
     Unsupported,
 )
-from nnrt_client.cache import FILE_NAME, NO_VERSION
-from nnrt_hdi.compiled import CompiledModel
-from nnrt_hdi.container import temporary_name
+from nnrt_client.build.cache import FILE_NAME, NO_VERSION
+from nnrt_hdi.files.compiled import CompiledModel
+from nnrt_hdi.files.container import temporary_name
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from nnrt_client import (
     SaveCacheFailed,
     Settings,
 )
-from nnrt_client.cache import FILE_NAME
+from nnrt_client.build.cache import FILE_NAME
 
 FLIPS = 2000
 
@@ -41,7 +41,7 @@ def device(restoring_daemon: DaemonProcess) -> Iterator[Device]:
 
 @contextmanager
 def largest_file(size_bytes: int) -> Iterator[None]:
-    """What a full disk is like."""
+    """Limit the size of files, as a full disk does."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
     try:
@@ -72,6 +72,7 @@ def test_directory_that_can_be_read_only(device: Device) -> None:
 
 
 @pytest.mark.parametrize("how", ["killed", "together"])
+@pytest.mark.slow
 def test_writers(tmp_path: Path, how: str) -> None:
     """Killed at any moment, or several at once: there is a whole cache of one version, or none."""
     script = Path(__file__).with_name("cache_writers.py")
@@ -81,6 +82,7 @@ def test_writers(tmp_path: Path, how: str) -> None:
     assert not done.returncode, done.stderr
 
 
+@pytest.mark.slow
 def test_cache_that_another_writes_for_ever(restoring_daemon: DaemonProcess, tmp_path: Path) -> None:
     """A writer that holds the lock and stands still costs the cache and not the build."""
     with Runtime([restoring_daemon.address], Settings(build_timeout_s=1.0)) as runtime:

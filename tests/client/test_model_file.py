@@ -23,13 +23,13 @@ from nnrt_client import (
     TensorDesc,
 )
 from nnrt_client.enums import DataType
-from nnrt_client.operations import OPERATIONS
-from nnrt_hdi import container
-from nnrt_hdi.container import packed
+from nnrt_client.model.operations import OPERATIONS
 from nnrt_hdi.enums import ActivationType, NodeType
 from nnrt_hdi.enums import DataType as HdiDataType
+from nnrt_hdi.files import container
+from nnrt_hdi.files.container import packed
+from nnrt_hdi.files.graph_file import graph_digest, packed_graph
 from nnrt_hdi.graph import Graph, Node
-from nnrt_hdi.graph_file import graph_digest, packed_graph
 from nnrt_hdi.ops import OPERATORS
 from nnrt_hdi.tensor import TensorSpec
 
@@ -46,7 +46,7 @@ def test_a_loaded_model_is_the_saved_one(tmp_path: Path) -> None:
     loaded = Model.load(str(tmp_path / "model"))
     assert loaded.is_finished
     assert loaded.name == saved.name
-    assert graph_digest(loaded.graph) == graph_digest(saved.graph)
+    assert graph_digest(loaded._graph) == graph_digest(saved._graph)
     assert [tensor.desc for tensor in loaded.inputs] == [tensor.desc for tensor in saved.inputs]
     assert [tensor.desc.shape for tensor in loaded.outputs] == [(-1, 10)]
     assert loaded.operations == saved.operations
@@ -74,8 +74,8 @@ def test_quantization_is_kept(tmp_path: Path) -> None:
     y = model.apply(OperationType.ADD, x, x, quant=QuantParam([0.3], [5]))
     finished(model, [x], y).save(tmp_path / "model")
     loaded = Model.load(tmp_path / "model")
-    assert loaded.graph.tensors == model.graph.tensors
-    assert loaded.graph.nodes == model.graph.nodes
+    assert loaded._graph.tensors == model._graph.tensors
+    assert loaded._graph.nodes == model._graph.nodes
 
 
 def test_it_can_not_be_changed(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_real_numbers_are_those_that_travel(tmp_path: Path) -> None:
     model = Model()
     x = model.input((2, 4))
     y = model.apply(OperationType.LAYER_NORM, x, np.ones(4, "f4"), np.zeros(4, "f4"), epsilon=1e-5, begin_norm_axis=1)
-    (node,) = finished(model, [x], y).graph.nodes
+    (node,) = finished(model, [x], y)._graph.nodes
     assert node.attrs["epsilon"] == float(np.float32(1e-5))
 
 

@@ -21,7 +21,7 @@ from nnrt_client import (
     Origin,
     Runtime,
 )
-from nnrt_hdi.graph_file import packed_graph
+from nnrt_hdi.files.graph_file import packed_graph
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def offline(device: Device, tmp_path: Path) -> tuple[Path, bytes]:
 
 
 def test_file_and_buffer(device: Device, offline: tuple[Path, bytes]) -> None:
-    """The same outputs to the last bit, and word of what was saved."""
+    """They give equal outputs to the last bit, and word of what was saved."""
     path, expected = offline
     for compilation in (
         Compilation.from_offline_file(path, device),
@@ -102,7 +102,7 @@ UNSOUND: dict[str, tuple[Callable[[Path], object], type[NnrtError]]] = {
     "cut off": (lambda path: path.write_bytes(path.read_bytes()[:-1]), InvalidFile),
     "one bit": (flip_a_bit, InvalidFile),
     "a directory": (to_directory, InvalidFile),
-    "a graph": (lambda path: path.write_bytes(b"".join(packed_graph(convolution_model().graph))), InvalidFile),
+    "a graph": (lambda path: path.write_bytes(b"".join(packed_graph(convolution_model()._graph))), InvalidFile),
 }
 
 
@@ -131,7 +131,7 @@ def test_empty_buffer(device: Device) -> None:
 def test_vendors_own_file(device: Device, tmp_path: Path) -> None:
     """Goes to the device as it is, with the options that are set; which alone knows whether it is good."""
     path = tmp_path / "model.vendor"
-    path.write_bytes(b"vendor: " + b"".join(packed_graph(weighted_model(1 << 16).graph)))
+    path.write_bytes(b"vendor: " + b"".join(packed_graph(weighted_model(1 << 16)._graph)))
     with Compilation.from_offline_file(path, device) as compilation:
         compilation.enable_float16()
         compilation.build()

@@ -11,20 +11,20 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from nnrt_client import model as model_module
 from nnrt_client.enums import DataType, Format, FuseType, OperationType, PadMode, TensorType
-from nnrt_client.model import Model
-from nnrt_client.operations import FAMILIES, OPERATIONS
-from nnrt_client.operations.operation import MANY, Operation
-from nnrt_client.operations.parameter import Parameter
-from nnrt_client.operations.record import TensorRecord
-from nnrt_client.quant_param import QuantParam
-from nnrt_client.tensor_desc import TensorDesc
+from nnrt_client.model import model as model_module
+from nnrt_client.model.model import Model
+from nnrt_client.model.operations import FAMILIES, OPERATIONS
+from nnrt_client.model.operations.operation import MANY, Operation
+from nnrt_client.model.operations.parameter import Parameter
+from nnrt_client.model.operations.record import TensorRecord
+from nnrt_client.tensors.quant_param import QuantParam
+from nnrt_client.tensors.tensor_desc import TensorDesc
 from nnrt_hdi import enums as hdi
 from nnrt_hdi.enums import ActivationType, QuantType
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.graph import Node
-from nnrt_hdi.ops import OPERATORS, infer_graph
+from nnrt_hdi.ops import OPERATORS, inferred_graph
 
 FACTS: dict[str, Any] = {
     fact["name"]: fact
@@ -309,8 +309,8 @@ def applied(type_: OperationType, shapes: tuple[Any, ...], keywords: dict[str, A
     output: Any = model.apply(type_, *inputs, *values, **keywords)
     model.specify_inputs_and_outputs(inputs, output if isinstance(output, tuple) else [output])
     model.finish()
-    infer_graph(model.graph).raise_first_problem()
-    return model.graph.nodes[0]
+    inferred_graph(model._graph)
+    return model._graph.nodes[0]
 
 
 @pytest.mark.parametrize(("name", "shapes", "keywords", "expected"), LOWERED, ids=lambda value: str(value)[:40])
@@ -389,7 +389,7 @@ def test_outputs_say_how_many_pieces_split_makes() -> None:
     assert [y.desc for y in model.apply(OperationType.SPLIT, x, output=pieces)] == pieces
     model.specify_inputs_and_outputs([0], [1, 2, 3])
     model.finish()
-    assert model.graph.nodes[0].attrs["output_num"] == 3
+    assert model._graph.nodes[0].attrs["output_num"] == 3
 
 
 def test_outputs_that_contradict_output_num() -> None:
@@ -407,7 +407,7 @@ def test_channels_first() -> None:
     assert y.desc == TensorDesc(DataType.FLOAT32, (1, 6, 6, 4), Format.NCHW)
     model.specify_inputs_and_outputs([x], [y])
     model.finish()
-    attrs = model.graph.nodes[0].attrs
+    attrs = model._graph.nodes[0].attrs
     assert (attrs["kernel_size"], attrs["in_channel"], attrs["out_channel"]) == ((3, 5), 4, 6)
 
 
@@ -529,4 +529,4 @@ def test_quantized_node(name: str, expected: QuantType) -> None:
     model.add_operation(OperationType[name], [], [x], [y])
     model.specify_inputs_and_outputs([x], [y])
     model.finish()
-    assert model.graph.nodes[0].quant_type is expected
+    assert model._graph.nodes[0].quant_type is expected

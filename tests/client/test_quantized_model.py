@@ -122,7 +122,7 @@ class Network:
 
 def spec(array: AnyArray, quant: QuantParam | None = None) -> TensorSpec:
     kind = hdi.DataType[array.dtype.name.upper()]
-    return TensorSpec(kind, array.shape, quant=quant.to_spec() if quant else ())
+    return TensorSpec(kind, array.shape, quant=quant._to_spec() if quant else ())
 
 
 def given(array: AnyArray, quant: QuantParam) -> Tensor:
@@ -175,7 +175,7 @@ def test_apply_takes_parameters_in_several_places() -> None:
         model.apply(OperationType.RELU, x, output=[desc], quant=[quant]),
     ]
     assert [output.desc.data_type.name for output in outputs] == ["INT8", "UINT8", "UINT8", "UINT8"]
-    assert [quant_of(model, output) for output in outputs] == [quant.to_spec()] * 4
+    assert [quant_of(model, output) for output in outputs] == [quant._to_spec()] * 4
 
 
 def test_apply_to_several_outputs() -> None:
@@ -220,7 +220,7 @@ def test_conversion_in_the_numbers_of_the_device_interface() -> None:
     y = model.apply(OperationType.QUANT_DTYPE_CAST, x, src_t=DataType.FLOAT32, dst_t=DataType.INT8, axis=0, quant=quant)
     model.specify_inputs_and_outputs([x], [y])
     model.finish()
-    (node,) = model.graph.nodes
+    (node,) = model._graph.nodes
     assert node.type is hdi.NodeType.QUANT_DTYPE_CAST_V2
     assert dict(node.attrs) == {"src_t": hdi.DataType.FLOAT32, "dst_t": hdi.DataType.INT8, "axis": 0}
     assert node.quant_type is hdi.QuantType.NONE

@@ -30,7 +30,7 @@ from nnrt_client import (
     UnavailableDevice,
     load,
 )
-from nnrt_client.cache import FILE_NAME
+from nnrt_client.build.cache import FILE_NAME
 
 IMAGES = np.random.default_rng(5).standard_normal((2, 8, 8, 1), np.float32)
 
@@ -42,7 +42,7 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def computed(model: Model, address: str) -> list[np.ndarray]:
-    """What the parts that a session is made of compute."""
+    """Compute with the parts that a session is made of."""
     with Runtime([address]) as runtime, Compilation(model, runtime.device()) as compilation:
         compilation.build()
         with Executor(compilation) as executor:
@@ -72,7 +72,7 @@ def test_runs_by_name(shared_daemon: DaemonProcess, tmp_path: Path) -> None:
         np.testing.assert_array_equal(outputs[name], computed(model, shared_daemon.address)[0])
         np.testing.assert_array_equal(session.submit([IMAGES]).result()[name], outputs[name])
         assert session.device.name == "reference_nnrt_v2_1"
-        assert repr(session) == f"<Session on reference_nnrt_v2_1: image -> {name}>"
+        assert repr(session) == f"<ModelSession on reference_nnrt_v2_1: image -> {name}>"
 
 
 def test_any_source(shared_daemon: DaemonProcess, restoring_daemon: DaemonProcess, tmp_path: Path) -> None:
@@ -121,9 +121,9 @@ def test_names_are_different(shared_daemon: DaemonProcess) -> None:
     z = model.apply(OperationType.SUB, tensors[2], tensors[3])
     model.specify_inputs_and_outputs(tensors, [y, z])
     model.finish()
-    named = zip(model.graph.tensors, ("", "x", "x", "input0", "y", "y"), strict=True)
-    graph = model.graph.with_tensors([replace(spec, name=name) for spec, name in named])
-    with load(Model.from_graph(graph), shared_daemon.address) as session:
+    named = zip(model._graph.tensors, ("", "x", "x", "input0", "y", "y"), strict=True)
+    graph = model._graph.with_tensors([replace(spec, name=name) for spec, name in named])
+    with load(Model._from_graph(graph), shared_daemon.address) as session:
         names = [desc.name for desc in session.inputs]
         assert names == ["input0#", "x", "x#2", "input0"]
         outputs = session.run({name: [float(10**at)] for at, name in enumerate(names)})
@@ -236,7 +236,7 @@ def test_a_cache_of_another_version_of_the_backend_is_replaced(start_daemon: Sta
 def test_it_runs_without_a_cache(
     start_daemon: StartDaemon, restoring_daemon: DaemonProcess, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where the directory can't be made, where the device has none, and where writing it fails."""
+    """It does where the directory can't be made, where the device has none, and where writing it fails."""
     (tmp_path / "file").write_bytes(b"")
     assert origin(convolution_model(), restoring_daemon.address, cache=tmp_path / "file" / "x") is Origin.COMPILED
     assert "compiled models are not kept" in caplog.text
@@ -249,7 +249,7 @@ def test_it_runs_without_a_cache(
 
 
 def test_relative_homes_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from nnrt_client.session import cache_directory
+    from nnrt_client.model_session.model_session import cache_directory
 
     assert cache_directory() == tmp_path / "cache" / "nnrt" / "models"
     for relative in ("cache", ""):

@@ -172,7 +172,7 @@ def test_two_tensors_over_one_descriptor(device: Device) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_regions(shared_device: Device, data: st.DataObject) -> None:
     """Any [offset, size) of a file is what the kernel reads and writes there, beyond pages too."""
     length = data.draw(st.integers(1, 3 * mmap.PAGESIZE))
@@ -284,7 +284,7 @@ def test_nobody_pulls_the_memory_away(device: Device) -> None:
 
 
 def test_memory_without_memfd(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the system has no memfd, a file without a name serves as well."""
+    """A file without a name serves as well where the system has no memfd."""
     monkeypatch.delattr(os, "memfd_create")
     with Tensor(device, FOUR) as tensor, Tensor.from_fd(device, FOUR, tensor.fd, 16) as other:
         assert "(deleted)" in str(Path(f"/proc/self/fd/{tensor.fd}").readlink())
@@ -293,7 +293,7 @@ def test_memory_without_memfd(device: Device, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_no_descriptors_left(device: Device) -> None:
-    """Where the process may open no more files, OutOfMemory says so."""
+    """OutOfMemory says so where the process may open no more files."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(int(fd.name) for fd in Path("/proc/self/fd").iterdir())
     tensors: list[Tensor] = []

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from nnrt_client import Priority
-from nnrt_client.waiting_runs import AGEING_S, WaitingRuns
+from nnrt_client.run.waiting_runs import AGEING_S, WaitingRuns
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from nnrt_hdi.backend import Capabilities, DeviceInfo, ModelConfig
-from nnrt_hdi.compiled import KIND, MAX_PARTS, MAX_VERSION, CompiledModel, Target
-from nnrt_hdi.container import Part, packed, unpacked
 from nnrt_hdi.enums import DataType, DeviceType, Format, PerformanceMode, Priority
 from nnrt_hdi.errors import InvalidFile, InvalidParameter
+from nnrt_hdi.files.compiled import KIND, MAX_PARTS, MAX_VERSION, CompiledModel, Target
+from nnrt_hdi.files.container import packed, unpacked
+from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import QuantParam, TensorSpec
 
 INFO = DeviceInfo("left", "acme", DeviceType.ACCELERATOR, Capabilities(), "acme-ml", "1.2")

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from nnrt_hdi import container
-from nnrt_hdi.container import MAGIC, MAX_MANIFEST_BYTES, Part, packed, unpacked
 from nnrt_hdi.errors import InvalidFile, InvalidParameter
+from nnrt_hdi.files import container
+from nnrt_hdi.files.container import MAGIC, MAX_MANIFEST_BYTES, packed, unpacked
+from nnrt_hdi.part import Part
 
 PARTS = [Part.of(data) for data in (b"first", b"", bytes(range(70)))]
 SMALL = b"".join(packed("test", {"x": 1}, PARTS))
@@ -207,7 +208,8 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from nnrt_hdi.container import Part, packed, write
+from nnrt_hdi.files.container import packed, write
+from nnrt_hdi.part import Part
 
 path, last, stop = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 
@@ -230,8 +232,9 @@ ANYWHERE = [(last, -1) for last in range(1, 10)]
 
 
 @pytest.mark.parametrize("kills", [IN_THE_MIDDLE, ANYWHERE], ids=["in the middle", "anywhere"])
+@pytest.mark.slow
 def test_kill_9(kills: Sequence[tuple[int, int]], tmp_path: Path) -> None:
-    """What is there is always one whole file; what was begun is called so that it can be told apart."""
+    """There is always one whole file; one that was begun has a name by which it can be told apart."""
     path = tmp_path / "file"
     for last, stop in kills:
         path.unlink(missing_ok=True)

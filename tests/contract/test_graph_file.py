@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from operators.samples import SAMPLES, Sample
 from operators.single_node import graph_of, pairs
 
-from nnrt_client.operations.record import carried_attrs
+from nnrt_client.model.operations.record import carried_attrs
 from nnrt_hdi import wire
-from nnrt_hdi.container import packed, unpacked
 from nnrt_hdi.enums import ActivationType, DataType, Format, NodeType, QuantType
 from nnrt_hdi.errors import InvalidFile, InvalidParameter
+from nnrt_hdi.files.container import packed, unpacked
+from nnrt_hdi.files.graph_file import KIND, described_graph, graph_digest, packed_graph, read_graph, unpacked_graph
 from nnrt_hdi.graph import Constant, Graph, Node
-from nnrt_hdi.graph_file import KIND, described_graph, graph_digest, packed_graph, read_graph, unpacked_graph
 from nnrt_hdi.tensor import QuantParam, TensorSpec
 from nnrt_hdi.v2 import model_pb2
 
@@ -96,7 +96,7 @@ def merged(samples: Sequence[Sample], name: str) -> Graph:
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.sampled_from(SAMPLES), min_size=1, max_size=6), NAMES)
 def test_any_graph(samples: list[Sample], name: str) -> None:
     graph = merged(samples, name)
@@ -211,7 +211,7 @@ def changed_file(change: Change) -> bytes:
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: ".".join(map(str, place)))
 def test_junk_anywhere(place: tuple[str | int, ...]) -> None:
-    """What is not refused must be a graph, which is as it says."""
+    """A file that is not refused must be a graph, which is as it says."""
     for junk in JUNK:
         hostile = changed_file(put(junk, *place))
         try:

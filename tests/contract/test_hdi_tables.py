@@ -66,7 +66,7 @@ each_struct = pytest.mark.parametrize("struct", STRUCTS)
 
 
 class WireField(NamedTuple):
-    """What decides how a field travels and how it is spelt in JSON."""
+    """The properties of a field by which it travels and is spelt in JSON."""
 
     number: int
     json_name: str

@@ -9,13 +9,14 @@ from google.protobuf.message import DecodeError, Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnrt_hdi import run_codec, wire
+from nnrt_hdi import wire
 from nnrt_hdi.chunks import Assembly, beyond_inline, outline, pieces
 from nnrt_hdi.enums import DataType
 from nnrt_hdi.errors import InvalidParameter
-from nnrt_hdi.run_codec import Incoming
 from nnrt_hdi.tensor import TensorSpec
 from nnrt_hdi.v2 import model_pb2, prepared_model_pb2
+from nnrt_hdi.wire import run_codec
+from nnrt_hdi.wire.run_codec import Incoming
 
 RunRequest, RunReply = prepared_model_pb2.RunRequest, prepared_model_pb2.RunReply
 Read = Callable[[bytes], Incoming]
@@ -23,7 +24,7 @@ Read = Callable[[bytes], Incoming]
 
 @pytest.fixture(autouse=True)
 def looks_at_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is large counts the same in little messages."""
+    """Tensors of a few bytes count as large ones."""
     monkeypatch.setattr(run_codec, "VIEWED_BYTES", 4)
 
 
@@ -110,6 +111,7 @@ def damaged(draw: st.DrawFn, messages: "st.SearchStrategy[Message]") -> bytes:
 
 @given(st.data())
 @pytest.mark.parametrize(("kind", "read", "messages"), KINDS, ids=["request", "reply"])
+@pytest.mark.slow
 def test_damaged_messages_are_read_as_protobuf_reads_them(kind: Any, read: Read, messages: Any, data: Any) -> None:
     assert_as_protobuf(kind, read, data.draw(damaged(messages)))
 

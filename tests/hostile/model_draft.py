@@ -82,5 +82,5 @@ class Draft:
 
 
 def spec_of(tensor: "model_pb2.Tensor") -> TensorSpec:
-    """What a PreparedModelInfo says of a tensor."""
+    """Read what a PreparedModelInfo says of a tensor."""
     return wire.tensor_spec(tensor)

@@ -9,11 +9,11 @@ from typing import Any, get_args, get_origin
 import numpy as np
 
 from nnrt_hdi.enums import DataType
-from nnrt_hdi.ops.operator import AttributeRule
+from nnrt_hdi.ops.signature import DeclaredAttribute
 from nnrt_hdi.tensor import NUMPY_DTYPES, Array, QuantParam
 
 
-def is_int_lists(rule: AttributeRule) -> bool:
+def is_int_lists(rule: DeclaredAttribute) -> bool:
     return get_origin(rule.type) is tuple and get_origin(get_args(rule.type)[0]) is tuple
 
 
@@ -26,7 +26,7 @@ def random_quantization(rng: Random, data_type: DataType) -> tuple[QuantParam, .
     return tuple(QuantParam(rng.choice([0.5, 0.0, 1e-30, 1e30]), 3) for _ in range(rng.choice([1, 1, 1, 2])))
 
 
-def random_attribute(rng: Random, rule: AttributeRule) -> Any:
+def random_attribute(rng: Random, rule: DeclaredAttribute) -> Any:
     # Of what may be left out the first type is the one that counts, of a list that of its elements.
     kind = get_args(rule.type)[0] if get_args(rule.type) else rule.type
     if is_int_lists(rule):

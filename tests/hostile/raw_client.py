@@ -1,7 +1,6 @@
 """A client that sends what it likes: it has a session, but checks nothing, and takes bytes for any message."""
 
 import queue
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -231,14 +230,6 @@ def assert_unharmed(daemon: DaemonProcess, sum_of_two: Sequence[float] = SUM) ->
     assert daemon.memory_bytes() < MEMORY_BYTES
     log = daemon.log()
     assert "failed unexpectedly" not in log and "Traceback" not in log, log
-
-
-def until(ask: Callable[[], ResultT]) -> ResultT:
-    """Ask until the answer is true."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not (answer := ask()):
-        assert time.monotonic() < deadline, "what the test waits for did not happen"
-    return answer
 
 
 def _multi_callable(channel: grpc.Channel, method: Method, arity: str) -> Callable[..., Any]:

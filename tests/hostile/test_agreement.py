@@ -1,4 +1,4 @@
-"""What a device says it supports is what it prepares, and what it prepares it runs.
+"""A device prepares what it says it supports, and runs what it prepares.
 
 Small random graphs of all operators that are declared, about half of them wrong somewhere.
 """
@@ -16,8 +16,8 @@ from model_draft import Draft
 from random_values import is_int_lists, random_array, random_attribute, random_quantization
 from raw_client import RawClient, attacked_daemon
 
-from nnrt_device_service.device import Device
-from nnrt_device_service.session import Session
+from nnrt_device_service.core.device import Device
+from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings
 from nnrt_hdi import wire
 from nnrt_hdi.backend import (
@@ -57,12 +57,10 @@ def client(daemon: DaemonProcess) -> Iterator[RawClient]:
 
 @settings(
     max_examples=EXAMPLES,
-    derandomize=True,
-    database=None,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
 )
 @given(seed=st.integers(0, 2**32))
+@pytest.mark.slow
 def test_supported_prepared_and_run_agree(client: RawClient, seed: int) -> None:
     rng = Random(seed)  # noqa: S311
     draft = RandomGraph(rng).draft
@@ -226,7 +224,7 @@ def fits(rule: OperandRule, spec: TensorSpec) -> bool:
 
 
 def message_fields(spec: TensorSpec) -> dict[str, Any]:
-    """What of a spec is said only where it has it."""
+    """Parts of a spec are said only where it has them."""
     fields: dict[str, Any] = {} if spec.format is Format.NONE else {"format": spec.format}
     if spec.quant:
         fields["quant_params"] = wire.tensor_message(spec).quant_params

@@ -648,7 +648,7 @@ def chain(nodes: int) -> Draft:
 
 
 def backwards_chain(nodes: int) -> Draft:
-    """The same, with the nodes in the worst order."""
+    """Make a chain with its nodes in the worst order."""
     draft = chain(nodes)
     turned = list(reversed(draft.nodes))
     del draft.nodes[:]
@@ -688,6 +688,7 @@ def constants(nodes: int) -> Draft:
         (constants, 10_000, [10_000] * 2),
     ],
 )
+@pytest.mark.slow
 def test_large_models_take_seconds(
     client: RawClient, make: Callable[[int], Draft], nodes: int, expected: list[float]
 ) -> None:

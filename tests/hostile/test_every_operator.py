@@ -132,7 +132,7 @@ def outcome(backend: Backend, rng: Random, case: Case) -> str:
 
 
 def declaration(rng: Random, case: Case) -> tuple[TensorSpec, ...]:
-    """What the model says of the outputs: nothing or, where operands are quantized, often how they are."""
+    """Say of the outputs nothing or, where operands are quantized, often how they are."""
     if case.declared or not any(spec.is_quantized for spec in case.specs) or rng.random() < 0.2:
         return case.declared
     real = [

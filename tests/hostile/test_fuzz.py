@@ -22,8 +22,8 @@ from raw_client import (
     attacked_daemon,
     chunks,
     io_tensor,
-    until,
 )
+from waiting import until
 
 from nnrt_hdi import wire
 from nnrt_hdi.enums import DataType, NodeType, PerformanceMode
@@ -121,7 +121,7 @@ def test_no_message_at_all(client: RawClient, method: str) -> None:
 
 
 def answered(client: RawClient, method: str, requests: Sequence[bytes], metadata: Metadata) -> NnrtError | None:
-    """What the daemon says; a status without an error of the daemon's own is none, and fails the test."""
+    """Get the daemon's answer; a status without an error of the daemon's own is none, and fails the test."""
     try:
         client.call(method, *requests, metadata=metadata)
     except NnrtError as error:
@@ -279,6 +279,7 @@ def test_wrong_chunks(client: RawClient, sent: list[Message | bytes], error: typ
     assert type(refusal.value) is error
 
 
+@pytest.mark.slow
 def test_claims_that_send_nothing(client: RawClient, daemon: DaemonProcess) -> None:
     """Even the smallest constant costs something, or millions of them would cost more than the limit."""
     claims = (chunk(sha256=number.to_bytes(32, "big"), size_bytes=1) for number in range(100_000))
@@ -420,7 +421,7 @@ SHORT = model_pb2.SharedBuffer(region=model_pb2.BufferRegion(buffer_id=1, data_s
         ([changed(data=model_pb2.SharedBuffer())], [], "input 0", "it has no data; send it inline or in a buffer"),
         ([changed(data=BY_DIGEST)], [], "input 0", "data by digest is only for constants of a model"),
         ([changed(data=SHORT)], [], "input 0", "there are 11 bytes of data; FLOAT32[3] has 12"),
-        ([X], [X, X], "", "2 places for outputs were given; the model has 1"),
+        ([X], [X, X], "", "2 regions for outputs were given; the model has 1"),
         ([X], [changed(data=SHORT)], "output 0", "it has 12 bytes, its region 11; give it more"),
     ],
 )
@@ -465,6 +466,7 @@ def test_caches_the_device_did_not_export(client: RawClient) -> None:
 # ---- limits
 
 
+@pytest.mark.slow
 def test_messages_above_the_limit(client: RawClient) -> None:
     """gRPC refuses them before they reach anybody who could add a detail."""
     for method in ("NnrtDevice.GetSupportedOperation", "NnrtDevice.UploadConstants"):
@@ -544,6 +546,7 @@ LIMITED = (*STREAM_METHODS, "DeviceSession.Open")
 
 
 @pytest.mark.parametrize("method", STREAM_METHODS)
+@pytest.mark.slow
 def test_silent_streams(client: RawClient, method: str) -> None:
     silent = [client.converse(method) for _ in range(STREAMS)]
     assert until(lambda: refused(client, method))
@@ -552,6 +555,7 @@ def test_silent_streams(client: RawClient, method: str) -> None:
     assert until(lambda: not refused(client, method))
 
 
+@pytest.mark.slow
 def test_streams_that_nobody_reads() -> None:
     """Each keeps a thread of the daemon as soon as gRPC's own buffers are full, so they count like the others."""
     with attacked_daemon("--session-streams", str(STREAMS)) as daemon, RawClient(daemon.address) as client:
@@ -576,7 +580,7 @@ def test_calls_that_never_send_their_request(client: RawClient) -> None:
 
 
 def refused(client: RawClient, method: str) -> bool:
-    """Whether one more stream is over the limit."""
+    """Tell if one more stream is over the limit."""
     try:
         client.call(method)
     except OutOfMemory as error:

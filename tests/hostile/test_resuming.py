@@ -9,10 +9,13 @@ import pytest
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from model_draft import Draft
-from raw_client import DEADLINE_S, METHODS, Conversation, RawClient, io_tensor, until
+from raw_client import DEADLINE_S, METHODS, Conversation, RawClient, io_tensor
+from waiting import until
 
 from nnrt_client import ConnectionFailed, InvalidParameter, NnrtError, OperationFailed, OutOfMemory, UnavailableDevice
 from nnrt_hdi import wire
+from nnrt_hdi.chunks import CHUNK_BYTES
+from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import error_class
 from nnrt_hdi.v2 import device_pb2, prepared_model_pb2, session_pb2
 
@@ -62,8 +65,10 @@ def awaiting(client: RawClient, run_id: int) -> Any:
     )
 
 
-def cancel_runs(client: RawClient, *run_ids: int) -> None:
-    client.call("PreparedModel.CancelRuns", prepared_model_pb2.CancelRunsRequest(run_ids=run_ids))
+def cancel_runs(client: RawClient, *run_ids: int) -> list[int]:
+    """Those that were under way."""
+    (reply,) = client.call("PreparedModel.CancelRuns", prepared_model_pb2.CancelRunsRequest(run_ids=run_ids))
+    return list(reply.stopping_run_ids)
 
 
 def state_of(client: RawClient) -> Any:
@@ -238,12 +243,25 @@ def test_cancellation_that_comes_first(slow: DaemonProcess) -> None:
     """Its run doesn't begin."""
     with RawClient(slow.address) as client:
         model_id = model_of(client)
-        cancel_runs(client, 7)
+        assert cancel_runs(client, 7) == []
         stream = client.converse("PreparedModel.RunStream")
         stream.send(run_request(model_id, 7))
         assert error_of(stream.receive()) is OperationFailed
         stream.cancel()
     assert "run started" not in slow.log()
+
+
+def test_cancellation_says_what_is_still_to_end(slow: DaemonProcess) -> None:
+    """A run under way is named, once; its reply comes where it was sent. One that is over, or unknown, is not."""
+    with RawClient(slow.address) as client:
+        model_id = model_of(client)
+        stream = client.converse("PreparedModel.RunStream")
+        stream.send(run_request(model_id, 3))
+        until(lambda: state_of(client).running == 1)
+        assert cancel_runs(client, 2, 3, 4) == [3]
+        assert error_of(stream.receive()) is OperationFailed
+        assert cancel_runs(client, 3) == []
+        stream.cancel()
 
 
 def test_many_who_wait_for_a_run(slow: DaemonProcess) -> None:
@@ -305,6 +323,37 @@ def test_reply_of_a_broken_stream_is_kept(start_daemon: StartDaemon) -> None:
         assert state_of(client).held_bytes == before
         with pytest.raises(ConnectionFailed):
             await_run(client, 3)
+
+
+@pytest.mark.parametrize("takes_chunks", [False, True], ids=["inline", "in chunks"])
+def test_replies_name_their_runs(shared_daemon: DaemonProcess, takes_chunks: bool) -> None:
+    """Those of runs that fail, of runs that are awaited, and those that chunks follow; chunks name none."""
+    x = np.ones(CHUNK_BYTES // 4 + 1 if takes_chunks else 1, np.float32)
+    with RawClient(shared_daemon.address) as client:
+        draft = Draft()
+        operands = [draft.input([-1]), draft.constant(np.ones(1, np.float32))]
+        draft.node(NodeType.ADD_FUSION, operands, [draft.output([-1])])
+        model_id = client.prepare(draft.message).prepared.model_id
+        request = prepared_model_pb2.RunRequest(model_id=model_id, takes_chunks=takes_chunks, inputs=[io_tensor(x)])
+        stream = client.converse("PreparedModel.RunStream")
+        for run_id in (7, 0, 2**64 - 1):
+            request.run_id = run_id
+            stream.send(request)
+            assert stream.receive().run_id == run_id
+            if takes_chunks:
+                assert [stream.receive().run_id for _ in range(2)] == [0, 0]
+        request.run_id, request.model_id = 8, 1000
+        stream.send(request)
+        refused = stream.receive()
+        assert (refused.run_id, error_of(refused)) == (8, UnavailableDevice)
+        request.run_id, request.model_id = 9, model_id
+        stream.send(request)
+        assert stream.receive().run_id == 9
+        stream.cancel()
+        replies = client.call("PreparedModel.AwaitRun", prepared_model_pb2.AwaitRunRequest(run_id=9))
+        assert [reply.run_id for reply in replies] == ([9, 0, 0] if takes_chunks else [9])
+        (reply,) = client.call("PreparedModel.Run", request)
+        assert reply.run_id == 9
 
 
 def test_kept_replies_are_bounded(start_daemon: StartDaemon) -> None:

@@ -1,4 +1,4 @@
-"""What a client gives a session to keep: constants by their digest, and buffers that runs read and write."""
+"""Things that a client gives a session to keep: constants by digest, and buffers that runs read and write."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -9,11 +9,12 @@ import pytest
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from model_draft import Draft
-from raw_client import INPUT, RawClient, attacked_daemon, chunks, io_tensor, until
+from raw_client import INPUT, RawClient, attacked_daemon, chunks, io_tensor
+from waiting import until
 
-from nnrt_device_service.buffers import BufferPool
-from nnrt_device_service.constants import ConstantPool
-from nnrt_device_service.memory import LEAST_BYTES, MemoryBudget
+from nnrt_device_service.sessions.buffers import BufferPool
+from nnrt_device_service.sessions.constants import ConstantPool
+from nnrt_device_service.sessions.memory_budget import LEAST_BYTES, MemoryBudget
 from nnrt_hdi import wire
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, OutOfMemory, UnavailableDevice, Unsupported
@@ -64,7 +65,7 @@ def adding(constant: Array) -> Draft:
 
 
 def missing(client: RawClient, draft: Draft) -> dict[bytes, int]:
-    """What PrepareModel says is missing, with the bytes that are there."""
+    """Ask PrepareModel what is missing, with the bytes that are there."""
     reply = client.prepare(draft.message)
     return {entry.sha256: entry.received_bytes for entry in reply.missing.constants}
 
@@ -195,7 +196,7 @@ def test_a_model_keeps_its_constants(client: RawClient) -> None:
 
 
 def test_one_constant_as_two_tensors(client: RawClient) -> None:
-    """The same bytes once as FLOAT32 and once as INT32."""
+    """Two tensors have one constant's bytes: one FLOAT32, one INT32."""
     array = new_constant(300)
     draft = adding(array)
     whole = draft.constant(array.view(np.int32))
@@ -531,7 +532,7 @@ def test_an_exported_model_can_not_be_written(caching_daemon: DaemonProcess) -> 
 
 def test_exported_parts_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit for buffers that clients allocate is none for them; the session's memory is."""
-    monkeypatch.setattr("nnrt_device_service.buffers.MAX_BUFFER_BYTES", 10)
+    monkeypatch.setattr("nnrt_device_service.sessions.buffers.MAX_BUFFER_BYTES", 10)
     budget = MemoryBudget(100_000)
     pool = BufferPool(budget)
     large = bytes(50_000)

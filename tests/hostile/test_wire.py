@@ -46,7 +46,7 @@ UNHEARD_OF: Any = 99
 # What gRPC takes by default of all metadata of a message together.
 METADATA_BYTES = 8 * 1024
 
-bounded = settings(max_examples=20, derandomize=True, database=None, deadline=None)
+bounded = settings(max_examples=20)
 int32s = st.integers(-(2**31), 2**31 - 1)
 int64s = st.integers(-(2**63), 2**63 - 1)
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -185,7 +185,7 @@ def test_constants(data_type: DataType, shape: tuple[int, ...]) -> None:
 
 
 def test_arrays_in_any_layout() -> None:
-    """What travels is in C order, however it lies in memory."""
+    """Arrays travel in C order, however they lie in memory."""
     array = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
     for view in (array.T, array[:, ::-1], array[..., ::2], np.asfortranarray(array)):
         spec = TensorSpec(DataType.INT16, view.shape)
@@ -234,7 +234,7 @@ ERRORS = [error_class(code) for code in ReturnCode if code not in (0, ReturnCode
 
 
 class FailedCall:
-    """What a client sees of a call that was aborted with a status."""
+    """Make the error that a client sees of a call that was aborted with a status."""
 
     def __init__(self, status: Any) -> None:
         self._status = status

@@ -68,10 +68,8 @@ def _build(device: Device) -> Executor:
 def idle(device: Device) -> None:
     """Holds a model with weights and a buffer, and waits."""
     executor = _build(device)
-    connection = device.link().connection
-    connection.call(
-        connection.device.AllocateBuffer, device_pb2.AllocateBufferRequest(length=BUFFER_BYTES), 5, "AllocateBuffer"
-    )
+    request = device_pb2.AllocateBufferRequest(length=BUFFER_BYTES)
+    device._session().call("NnrtDevice.AllocateBuffer", request, 5)
     _ready()
     signal.pause()
     executor.close()

@@ -4,6 +4,7 @@ The child's exit code says whether everything it tried ended at once with a clea
 """
 
 import os
+import select
 import signal
 import sys
 import threading
@@ -21,17 +22,12 @@ FORKS = 8
 ONE = np.ones(1, np.float32)
 
 
-def wait_for(child: int) -> int:
-    """The exit code of a child; one that hangs is killed."""
-    deadline = time.monotonic() + CHILD_S
-    while time.monotonic() < deadline:
-        pid, status = os.waitpid(child, os.WNOHANG)
-        if pid:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.01)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return -1
+def wait_for(child: int, lives: int) -> int:
+    """The exit code of a child; one that hangs is killed. The other end of `lives` is the child's until it ends."""
+    with os.fdopen(lives) as pipe:
+        if not select.select([pipe], [], [], CHILD_S)[0]:
+            os.kill(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def require_unavailable(call: Callable[[], Any]) -> None:
@@ -53,7 +49,7 @@ def main(address: str) -> None:
     # The daemon's runs end by cancellation only: threads of ours wait, in the client and in gRPC.
     executor.set_on_run_done(lambda *outcome: print("called back", os.getpid(), flush=True))
     pending = executor.submit([ONE])
-    executor.run_async([ONE], 600_000, "pending")
+    executor.run_async([ONE], timeout_ms=600_000, user_data="pending")
     busy = threading.Event()
 
     def keep_busy() -> None:
@@ -66,13 +62,14 @@ def main(address: str) -> None:
         thread.start()
     codes = []
     for _ in range(FORKS):
+        lives, held_open = os.pipe()
         # Locks that another thread holds at the moment of the fork.
-        with executor._lock, device._lock, runtime._lock, compilation._lock, executor._connection._lock:
+        with executor._queue._lock, device._lock, runtime._lock, compilation._lock, executor._session._lock:
             child = os.fork()
         if not child:
             began = time.monotonic()
             require_unavailable(lambda: executor.run_sync([ONE]))
-            require_unavailable(lambda: executor.run_async([ONE], 1000, 1))
+            require_unavailable(lambda: executor.run_async([ONE], timeout_ms=1000, user_data=1))
             require_unavailable(lambda: pending.result(CHILD_S))
             require_unavailable(device.status)
             require_unavailable(runtime.device)
@@ -86,7 +83,8 @@ def main(address: str) -> None:
             runtime.close()
             assert time.monotonic() - began < CHILD_S / 2
             sys.exit(7)
-        codes.append(wait_for(child))
+        os.close(held_open)
+        codes.append(wait_for(child, lives))
     busy.set()
     for thread in threads:
         thread.join()

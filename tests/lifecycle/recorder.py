@@ -1,4 +1,4 @@
-"""What the callbacks of executors were told."""
+"""A record of what the callbacks of executors were told."""
 
 import threading
 import time

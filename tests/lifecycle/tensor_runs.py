@@ -33,7 +33,7 @@ def refused(executor: Executor, inputs: Any, outputs: Any) -> type[NnrtError]:
     for run in (
         lambda: executor.run_sync(inputs, outputs),
         lambda: executor.submit(inputs, outputs),
-        lambda: executor.run_async(inputs, LONG_MS, "run", outputs),
+        lambda: executor.run_async(inputs, outputs, timeout_ms=LONG_MS, user_data="run"),
     ):
         with pytest.raises(NnrtError) as caught:
             run()

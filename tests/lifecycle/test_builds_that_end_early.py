@@ -136,7 +136,7 @@ def test_daemon_killed(stage: Stage, sound: Device, cache: Path) -> None:
 
 @pytest.mark.parametrize("stage", ["checking", "uploading", "compiling"], indirect=True)
 def test_watcher_fails(stage: Stage, sound: Device, cache: Path) -> None:
-    """What the callback raises comes out of build, whichever thread it was called from."""
+    """An error of the callback comes out of build, whichever thread it was called from."""
 
     def fail() -> None:
         raise UnavailableDevice("the application's own")
@@ -148,7 +148,7 @@ def test_watcher_fails(stage: Stage, sound: Device, cache: Path) -> None:
 
 
 def test_watcher_fails_while_the_cache_is_read_and_written(sound: Device, tmp_path: Path) -> None:
-    """The same, where no daemon is waited for."""
+    """Its error comes out of build, where no daemon is waited for, too."""
     for stage in ("storing", "restoring"):
         with Compilation(MODEL, sound) as compilation:
             compilation.set_cache(tmp_path, 1)
@@ -169,7 +169,7 @@ def test_closed_while_it_is_built(start_daemon: StartDaemon) -> None:
         with pytest.raises(OperationFailed, match="cancelled"):
             compilation.build(lambda stage, fraction: compilation.close() if stage == "compiling" else None)
         with pytest.raises(OperationForbidden):
-            compilation.prepared()
+            compilation._prepared()
         with pytest.raises(InvalidParameter, match="the compilation is closed"):
             compilation.build()
 

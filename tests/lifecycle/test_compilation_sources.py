@@ -1,4 +1,4 @@
-"""Where a compilation gets its model and its device from, and in which order a build looks at what is wrong."""
+"""Sources of a compilation's model and device, and the order in which a build looks at what is wrong."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -42,7 +42,7 @@ def incapable(start_daemon: StartDaemon) -> Iterator[Device]:
 
 
 def test_constructors_open_nothing(device: Device) -> None:
-    """What is wrong with a source is for build to say."""
+    """An error of a source is for build to raise."""
     Compilation.from_offline_file("/nowhere/model", device)
     Compilation.from_offline_buffer(b"nonsense", device)
     Compilation.for_cache(device)
@@ -154,7 +154,7 @@ def test_device_that_is_found_late(device: Device, incapable: Device, tmp_path: 
 
 
 def test_order_of_refusals(device: Device, incapable: Device, tmp_path: Path) -> None:
-    """What comes first is told: sources, device, caches, float16, performance mode, priority, then the model."""
+    """The first error is told, of: sources, device, caches, float16, performance mode, priority, then the model."""
     model = Model()
     x = model.input((1,))
     model.specify_inputs_and_outputs([x], [model.apply(OperationType.RELU, x)])
@@ -181,7 +181,7 @@ def test_order_of_refusals(device: Device, incapable: Device, tmp_path: Path) ->
         with pytest.raises(OperationForbidden, match="float16"):
             compilation.build()
         compilation.enable_float16(False)
-        with pytest.raises(OperationForbidden, match="performance mode"):
+        with pytest.raises(OperationForbidden, match="performance_mode"):
             compilation.build()
         compilation.set_device(device)
         with pytest.raises(InvalidParameter, match="performance mode is 17"):

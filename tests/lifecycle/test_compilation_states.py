@@ -161,7 +161,7 @@ def test_set_device_to_one_that_lacks_a_capability(capable: Device, plain: Devic
     with Compilation(identity_model(), capable) as compilation:
         compilation.set_priority(Priority.HIGH)
         compilation.set_device(plain)
-        with pytest.raises(OperationForbidden, match="plain_test_v2_1 does not offer a priority"):
+        with pytest.raises(OperationForbidden, match="plain_test_v2_1 does not have the capability priority"):
             compilation.build()
         compilation.set_device(capable)
         compilation.build()
@@ -236,13 +236,15 @@ def test_unsupported_operators_are_all_listed(capable_daemon: DaemonProcess, sta
 
 
 def test_a_model_that_is_taken_is_sent_once(device: Device) -> None:
-    """What is supported is asked only where a model was refused."""
+    """A client asks what is supported only where a model was refused."""
     model = identity_model()
     with Compilation(model, device) as compilation:
         compilation.build()
         assert compilation.report is not None
         sent = device_pb2.PrepareModelRequest(
-            model=wire.model_message(model.graph), config=wire.model_config_message(ModelConfig()), request_id=bytes(16)
+            model=wire.model_message(model._graph),
+            config=wire.model_config_message(ModelConfig()),
+            request_id=bytes(16),
         )
         assert compilation.report.sent_bytes == sent.ByteSize()
 

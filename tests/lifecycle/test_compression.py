@@ -11,7 +11,8 @@ from networks import identity_model
 from proxy import Proxy
 from tensor_runs import compiled
 
-from nnrt_client import InvalidParameter, Model, OperationType, Savings, Settings, line
+from nnrt_client import CompressionStatistics, InvalidParameter, Model, OperationType, Settings
+from nnrt_client.session import channel
 
 DEFLATE = Settings(compression="deflate")
 rng = np.random.default_rng(0)
@@ -19,9 +20,9 @@ rng = np.random.default_rng(0)
 SIZES = [25_000, 750_001]
 
 
-@pytest.fixture(scope="module", params=["no side channel", "side channel"])
+@pytest.fixture(scope="module", params=["no local socket", "local socket"])
 def daemon(request: pytest.FixtureRequest) -> Iterator[DaemonProcess]:
-    daemon = DaemonProcess(*(["--no-shared-memory"] if request.param == "no side channel" else []))
+    daemon = DaemonProcess(*(["--no-shared-memory"] if request.param == "no local socket" else []))
     yield daemon
     daemon.kill()
 
@@ -44,19 +45,22 @@ def test_runs(closing: ExitStack, proxy: Proxy, tensor: MakeTensor, count: int) 
     """Arrays and Tensors, several at a time."""
     device, executor = compiled(closing, proxy.address, settings=DEFLATE)
     x = (np.arange(count) % 100).astype(np.float32)
-    before, sent, received = device.savings, proxy.sent_bytes, proxy.received_bytes
+    before, sent, received = device.compression_statistics, proxy.sent_bytes, proxy.received_bytes
     for run in [executor.submit([x]) for _ in range(3)]:
         np.testing.assert_array_equal(run.result(20)[0], x)
     source, target = tensor(device, [count]), tensor(device, [-1], x.nbytes)
     source.numpy()[:] = x
     executor.run_sync([source], [target])
     np.testing.assert_array_equal(target.numpy(), x)
-    plain_bytes = device.savings.plain_bytes - before.plain_bytes
-    wire_bytes = device.savings.wire_bytes - before.wire_bytes
+    plain_bytes = device.compression_statistics.plain_bytes - before.plain_bytes
+    wire_bytes = device.compression_statistics.wire_bytes - before.wire_bytes
     assert plain_bytes == 4 * 2 * x.nbytes
     on_the_wire = proxy.sent_bytes - sent + proxy.received_bytes - received
     assert wire_bytes < on_the_wire < 1.2 * wire_bytes + 50_000 < plain_bytes / 2
-    assert device.savings.saved_bytes == device.savings.plain_bytes - device.savings.wire_bytes
+    assert (
+        device.compression_statistics.saved_bytes
+        == device.compression_statistics.plain_bytes - device.compression_statistics.wire_bytes
+    )
 
 
 def test_what_can_not_be_compressed(closing: ExitStack, proxy: Proxy) -> None:
@@ -66,8 +70,8 @@ def test_what_can_not_be_compressed(closing: ExitStack, proxy: Proxy) -> None:
     x = np.nan_to_num(x)
     (result,) = executor.run_sync([x])
     np.testing.assert_array_equal(result, x)
-    assert device.savings.plain_bytes >= 2 * x.nbytes
-    assert 0 <= device.savings.saved_bytes < x.nbytes / 2
+    assert device.compression_statistics.plain_bytes >= 2 * x.nbytes
+    assert 0 <= device.compression_statistics.saved_bytes < x.nbytes / 2
 
 
 def test_constants(closing: ExitStack, proxy: Proxy) -> None:
@@ -80,7 +84,7 @@ def test_constants(closing: ExitStack, proxy: Proxy) -> None:
     model.finish()
     device, executor = compiled(closing, proxy.address, model, DEFLATE)
     assert proxy.sent_bytes < weights.nbytes / 10
-    assert device.savings.saved_bytes > 0.9 * weights.nbytes
+    assert device.compression_statistics.saved_bytes > 0.9 * weights.nbytes
     np.testing.assert_array_equal(executor.run_sync([np.zeros(1, np.float32)])[0], weights)
 
 
@@ -91,27 +95,27 @@ def test_off_by_default(closing: ExitStack, proxy: Proxy, count: int) -> None:
     sent, received = proxy.sent_bytes, proxy.received_bytes
     executor.run_sync([x])
     assert proxy.sent_bytes - sent > x.nbytes and proxy.received_bytes - received > x.nbytes
-    assert device.savings == Savings(0, 0)
+    assert device.compression_statistics == CompressionStatistics(0, 0)
 
 
 def test_a_daemon_that_does_not_know_it(closing: ExitStack, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     """It gets everything as it is."""
-    monkeypatch.setattr(line, "FEATURE", "unknown")
+    monkeypatch.setattr(channel, "FEATURE", "unknown")
     device, executor = compiled(closing, proxy.address, settings=DEFLATE)
     sent, x = proxy.sent_bytes, np.zeros(SIZES[1], np.float32)
     np.testing.assert_array_equal(executor.run_sync([x])[0], x)
-    assert proxy.sent_bytes - sent > x.nbytes and device.savings == Savings(0, 0)
+    assert proxy.sent_bytes - sent > x.nbytes and device.compression_statistics == CompressionStatistics(0, 0)
 
 
 def test_runs_on_the_same_host(closing: ExitStack, daemon: DaemonProcess) -> None:
-    """Are not compressed on the side channel."""
+    """Are not compressed on the local socket."""
     device, executor = compiled(closing, daemon.address, settings=DEFLATE)
     x = np.zeros(SIZES[1], np.float32)
     np.testing.assert_array_equal(executor.run_sync([x])[0], x)
-    has_side_channel = bool(device.link().connection.welcome.side_channel)
+    has_local_socket = bool(device._session().welcome.local_socket)
     # Of an output whose size was not known before there is no memory; it is fetched over gRPC.
-    assert device.savings.plain_bytes == (x.nbytes if has_side_channel else 2 * x.nbytes)
-    assert (device.savings.saved_bytes == 0) == has_side_channel
+    assert device.compression_statistics.plain_bytes == (x.nbytes if has_local_socket else 2 * x.nbytes)
+    assert (device.compression_statistics.saved_bytes == 0) == has_local_socket
 
 
 def test_settings() -> None:

@@ -1,4 +1,4 @@
-"""What a daemon refuses so that one client, one mistake or its own shutdown harms nobody else."""
+"""Refusals of a daemon, so that one client, one mistake or its own shutdown harms nobody else."""
 
 import os
 import queue
@@ -21,21 +21,29 @@ from networks import identity_model
 from observer import DEADLINE_S, Observer
 
 from nnrt_client import Compilation, Executor, Runtime, Settings, UnavailableDevice
-from nnrt_client.connection import Connection
+from nnrt_client.session.session import Session as ClientSession
 from nnrt_device_service.cli import main
-from nnrt_device_service.constants import ConstantPool
-from nnrt_device_service.device import Device
-from nnrt_device_service.memory import MemoryBudget
-from nnrt_device_service.servicers import NnrtDeviceServicer
-from nnrt_device_service.session import HeldModel, Session
+from nnrt_device_service.core.device import Device
+from nnrt_device_service.sessions.constants import ConstantPool
+from nnrt_device_service.sessions.loaded_model import LoadedModel
+from nnrt_device_service.sessions.memory_budget import MemoryBudget
+from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings as DaemonSettings
+from nnrt_device_service.transport.servicers import NnrtDeviceServicer
 from nnrt_hdi import wire
 from nnrt_hdi.backend import Backend, Cancellation, Capabilities, DeviceInfo, PreparedModel
 from nnrt_hdi.enums import DataType, DeviceType
 from nnrt_hdi.errors import InvalidParameter, OperationFailed, OutOfMemory
 from nnrt_hdi.graph import Constant, Graph
 from nnrt_hdi.tensor import Array, TensorSpec
-from nnrt_hdi.v2 import device_pb2, model_pb2, prepared_model_pb2, session_pb2, session_pb2_grpc
+from nnrt_hdi.v2 import (
+    device_pb2,
+    model_pb2,
+    prepared_model_pb2,
+    prepared_model_pb2_grpc,
+    session_pb2,
+    session_pb2_grpc,
+)
 
 ONE = np.ones(1, np.float32)
 FLOAT = TensorSpec(DataType.FLOAT32, (1,))
@@ -52,11 +60,11 @@ def gate(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def built(address: str, elements: int = -1) -> Iterator[tuple[Connection, int]]:
+def built(address: str, elements: int = -1) -> Iterator[tuple[ClientSession, int]]:
     """A client with a model; its connection and the model's id."""
     with Runtime([address]) as runtime, Compilation(identity_model(elements=elements), runtime.device()) as compilation:
         compilation.build()
-        yield runtime.device().link().connection, compilation.prepared().model_id
+        yield runtime.device()._session(), compilation._prepared().model_id
 
 
 def run_request(model_id: int, array: Array = ONE, **fields: Any) -> "prepared_model_pb2.RunRequest":
@@ -70,15 +78,15 @@ def region(buffer_id: int, size_bytes: int) -> "model_pb2.IOTensor":
     )
 
 
-def allocate(connection: Connection, length: int) -> int:
+def allocate(connection: ClientSession, length: int) -> int:
     request = device_pb2.AllocateBufferRequest(length=length)
-    reply = connection.call(connection.device.AllocateBuffer, request, LONG_S, "AllocateBuffer")
+    reply = connection.call("NnrtDevice.AllocateBuffer", request, LONG_S)
     return int(reply.buffer.region.buffer_id)
 
 
-def write(connection: Connection, buffer_id: int, data: bytes) -> None:
+def write(connection: ClientSession, buffer_id: int, data: bytes) -> None:
     chunks = iter([device_pb2.BufferChunk(buffer_id=buffer_id, data=data)])
-    connection.call(connection.device.WriteBuffer, chunks, LONG_S, "WriteBuffer")
+    connection.call("NnrtDevice.WriteBuffer", chunks, LONG_S)
 
 
 # ---- calls
@@ -87,11 +95,11 @@ def write(connection: Connection, buffer_id: int, data: bytes) -> None:
 def test_one_client_does_not_take_the_daemon(start_daemon: StartDaemon) -> None:
     """Its calls beyond the limit are refused for what they are, and others have their places."""
     daemon = start_daemon("--backend", "slow", "--max-sessions", "2", "--session-streams", "2", "--session-calls", "5")
-    with built(daemon.address) as (connection, model_id):
+    with grpc.insecure_channel(daemon.address) as channel, built(daemon.address) as (connection, model_id):
+        models = prepared_model_pb2_grpc.PreparedModelStub(channel)
         ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
         runs = [
-            connection.models.Run.future(run_request(model_id), timeout=LONG_S, metadata=connection.metadata)
-            for _ in range(60)
+            models.Run.future(run_request(model_id), timeout=LONG_S, metadata=connection.metadata) for _ in range(60)
         ]
         for run in runs:
             run.add_done_callback(ended.put)
@@ -114,7 +122,7 @@ def test_a_call_that_never_sends_its_request_counts(start_daemon: StartDaemon) -
     with grpc.insecure_channel(daemon.address) as channel, Runtime([daemon.address]) as runtime:
         device = runtime.device()
         unary = channel.stream_unary("/nnrt_hdi.v2.PreparedModel/Run")
-        metadata = device.link().connection.metadata
+        metadata = device._session().metadata
         refused: queue.SimpleQueue[grpc.Future] = queue.SimpleQueue()
         calls = [unary.future(iter(silent.get, None), metadata=metadata, timeout=LONG_S) for _ in range(3)]
         for call in calls:
@@ -134,7 +142,7 @@ def test_calls_with_no_request(start_daemon: StartDaemon) -> None:
     with grpc.insecure_channel(daemon.address) as channel, Runtime([daemon.address]) as runtime:
         unary = channel.stream_unary("/nnrt_hdi.v2.PreparedModel/Run")
         with pytest.raises(grpc.RpcError, match="ended without a request") as refusal:
-            unary(iter(()), metadata=runtime.device().link().connection.metadata, timeout=LONG_S)
+            unary(iter(()), metadata=runtime.device()._session().metadata, timeout=LONG_S)
         assert refusal.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
@@ -144,42 +152,46 @@ def test_calls_with_no_request(start_daemon: StartDaemon) -> None:
 def test_everything_new_is_refused_while_draining(start_daemon: StartDaemon, gate: Path) -> None:
     """Except what asks how the device is, or gives something back."""
     daemon = start_daemon("--backend", "gated", "--option", f"gate={gate}")
-    with Observer(daemon.address) as observer, built(daemon.address) as (connection, model_id):
-        device, models = connection.device, connection.models
+    with (
+        grpc.insecure_channel(daemon.address) as channel,
+        Observer(daemon.address) as observer,
+        built(daemon.address) as (connection, model_id),
+    ):
         buffer_id = allocate(connection, 4)
+        models = prepared_model_pb2_grpc.PreparedModelStub(channel)
         run = models.Run.future(run_request(model_id), timeout=LONG_S, metadata=connection.metadata)
         observer.wait_for(lambda state: state.running == 1)
         daemon.send(signal.SIGTERM)
         observer.wait_for(lambda state: state.draining)
         place = model_pb2.BufferRegion(buffer_id=buffer_id, data_size=4)
-        new: list[tuple[Callable[..., Any], Any]] = [
-            (device.GetSupportedOperation, device_pb2.GetSupportedOperationRequest()),
-            (device.AllocateBuffer, device_pb2.AllocateBufferRequest(length=1)),
-            (device.UploadConstants, iter(())),
-            (device.WriteBuffer, iter(())),
-            (models.Run, run_request(model_id)),
-            (models.GetInputDimRanges, prepared_model_pb2.GetInputDimRangesRequest(model_id=model_id)),
-            (models.ExportModelCache, prepared_model_pb2.ExportModelCacheRequest(model_id=model_id)),
+        new: list[tuple[str, Any]] = [
+            ("NnrtDevice.GetSupportedOperation", device_pb2.GetSupportedOperationRequest()),
+            ("NnrtDevice.AllocateBuffer", device_pb2.AllocateBufferRequest(length=1)),
+            ("NnrtDevice.UploadConstants", iter(())),
+            ("NnrtDevice.WriteBuffer", iter(())),
+            ("PreparedModel.Run", run_request(model_id)),
+            ("PreparedModel.GetInputDimRanges", prepared_model_pb2.GetInputDimRangesRequest(model_id=model_id)),
+            ("PreparedModel.ExportModelCache", prepared_model_pb2.ExportModelCacheRequest(model_id=model_id)),
         ]
         for method, request in new:
             with pytest.raises(UnavailableDevice, match="shutting down"):
-                connection.call(method, request, LONG_S, "new work")
+                connection.call(method, request, LONG_S)
         for method, request in (
-            (device.PrepareModel, device_pb2.PrepareModelRequest()),
-            (device.PrepareModelFromModelCache, device_pb2.PrepareFromBuffersRequest()),
-            (device.ReadBuffer, place),
+            ("NnrtDevice.PrepareModel", device_pb2.PrepareModelRequest()),
+            ("NnrtDevice.PrepareModelFromModelCache", device_pb2.PrepareFromBuffersRequest()),
+            ("NnrtDevice.ReadBuffer", place),
         ):
             with pytest.raises(UnavailableDevice, match="shutting down"):
-                list(connection.stream(method, request, LONG_S, "new work"))
+                list(connection.stream(method, request, LONG_S))
         hello = session_pb2.SessionRequest(hello=session_pb2.Hello())
         with grpc.insecure_channel(daemon.address) as channel, pytest.raises(grpc.RpcError, match="shutting down"):
             next(session_pb2_grpc.DeviceSessionStub(channel).Open(iter([hello]), timeout=LONG_S))
         for method, request in (
-            (device.GetDeviceStatus, device_pb2.GetDeviceStatusRequest()),
-            (device.ReleaseBuffer, device_pb2.ReleaseBufferRequest(buffer_id=buffer_id)),
-            (models.Release, prepared_model_pb2.ReleaseRequest(model_id=model_id)),
+            ("NnrtDevice.GetDeviceStatus", device_pb2.GetDeviceStatusRequest()),
+            ("NnrtDevice.ReleaseBuffer", device_pb2.ReleaseBufferRequest(buffer_id=buffer_id)),
+            ("PreparedModel.Release", prepared_model_pb2.ReleaseRequest(model_id=model_id)),
         ):
-            connection.call(method, request, LONG_S, "the rest")
+            connection.call(method, request, LONG_S)
         gate.write_bytes(b"")
         assert wire.io_array(run.result(DEADLINE_S).outputs[0]).tolist() == [1]
         assert daemon.wait() == 0
@@ -205,7 +217,7 @@ class StubBackend(Backend):
 def test_the_accelerator_is_let_go_when_all_work_has_ended() -> None:
     backend = StubBackend()
     device = Device(backend, DaemonSettings())
-    with device.gate.passage():
+    with device.gate.admit():
         assert not device.close(0.0)
     assert backend.closed == 0
     assert device.close(0.0)
@@ -273,7 +285,7 @@ class Unclosable(PreparedModel):
 def test_a_model_that_cannot_be_closed(caplog: pytest.LogCaptureFixture) -> None:
     """It is logged; everything else is freed all the same."""
     closed: list[int] = []
-    HeldModel(Unclosable(), lambda: closed.append(0)).release()
+    LoadedModel(Unclosable(), lambda: closed.append(0)).release()
     session = Session(DaemonSettings(), "client")
     for number in (1, 2):
         session.add_model(Unclosable(), partial(closed.append, number))
@@ -333,7 +345,7 @@ def test_inputs_are_those_of_the_moment(start_daemon: StartDaemon, gate: Path) -
         write(connection, buffer_id, (ONE * 5).tobytes())
         request = prepared_model_pb2.RunRequest(model_id=model_id, inputs=[region(buffer_id, 4)])
         with ThreadPoolExecutor(1) as pool:
-            run = pool.submit(connection.call, connection.models.Run, request, LONG_S, "Run")
+            run = pool.submit(connection.call, "PreparedModel.Run", request, LONG_S)
             observer.wait_for(lambda state: state.running == 1)
             write(connection, buffer_id, (ONE * 7).tobytes())
             gate.write_bytes(b"")
@@ -341,7 +353,8 @@ def test_inputs_are_those_of_the_moment(start_daemon: StartDaemon, gate: Path) -
 
 
 @pytest.mark.parametrize(
-    ("sizes", "said"), [((4, 4), "2 places for outputs were given; the model has 1"), ((3,), "it has 4 bytes, its reg")]
+    ("sizes", "said"),
+    [((4, 4), "2 regions for outputs were given; the model has 1"), ((3,), "it has 4 bytes, its reg")],
 )
 def test_places_of_outputs_are_checked_before_the_run(
     start_daemon: StartDaemon, sizes: tuple[int, ...], said: str
@@ -351,7 +364,7 @@ def test_places_of_outputs_are_checked_before_the_run(
         buffer_id = allocate(connection, 8)
         request = run_request(model_id, outputs=[region(buffer_id, size) for size in sizes])
         with pytest.raises(InvalidParameter, match=said):
-            connection.call(connection.models.Run, request, LONG_S, "Run")
+            connection.call("PreparedModel.Run", request, LONG_S)
     assert "run started" not in daemon.log()
 
 
@@ -385,7 +398,7 @@ def test_settings_out_of_range(flag: str, value: str) -> None:
 
 
 def test_the_most_of_everything_starts(start_daemon: StartDaemon) -> None:
-    """What is in range works."""
+    """Values in range work."""
     most = {
         "heartbeat-timeout-s": "86400",
         "max-sessions": str(1 << 16),
@@ -397,5 +410,5 @@ def test_the_most_of_everything_starts(start_daemon: StartDaemon) -> None:
     }
     daemon = start_daemon(*(part for flag, value in most.items() for part in (f"--{flag}", value)))
     with built(daemon.address) as (connection, model_id):
-        reply = connection.call(connection.models.Run, run_request(model_id), LONG_S, "Run")
+        reply = connection.call("PreparedModel.Run", run_request(model_id), LONG_S)
         assert wire.io_array(reply.outputs[0]).tolist() == [1]

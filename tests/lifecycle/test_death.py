@@ -60,7 +60,7 @@ def test_kill_ends_every_asynchronous_run_exactly_once(start_daemon: StartDaemon
             recorder.watch(stack.enter_context(Executor(compilation)), died=listens_to_death) for _ in range(3)
         ]
         for user_data in runs:
-            executors[user_data[0]].run_async([ONE], LONG_MS, user_data)
+            executors[user_data[0]].run_async([ONE], timeout_ms=LONG_MS, user_data=user_data)
         with Observer(daemon.address) as observer:
             observer.wait_for(lambda state: (state.running, state.queued) == (2, 4))
         daemon.kill()
@@ -141,7 +141,7 @@ def test_everything_old_stays_dead(start_daemon: StartDaemon) -> None:
             for call in (
                 lambda: executor.run_sync([ONE]),
                 lambda: executor.submit([ONE]).result(),
-                lambda: executor.run_async([ONE], LONG_MS, "never called back"),
+                lambda: executor.run_async([ONE], timeout_ms=LONG_MS, user_data="never called back"),
                 lambda: executor.input_dim_range(0),
                 lambda: Executor(compilation),
             ):
@@ -171,11 +171,11 @@ def test_device_of_a_dead_daemon_is_unavailable(start_daemon: StartDaemon) -> No
 
 @pytest.mark.parametrize("listen", ["unix", "tcp"])
 def test_rebuilt_after_a_restart(start_daemon: StartDaemon, tmp_path: Path, listen: str) -> None:
-    """The same Device and even the same unfinished Compilation work with the next daemon at the address."""
+    """A Device and even an unfinished Compilation work with the next daemon at the address."""
     daemon = start_daemon(listen=f"unix:{tmp_path}/d" if listen == "unix" else "127.0.0.1:0")
     with Runtime([daemon.address]) as runtime:
         device = runtime.device()
-        old_instance = device.link().connection.welcome.instance_id
+        old_instance = device._session().welcome.instance_id
         unbuilt = Compilation(identity_model(), device)
         daemon.kill()
         with pytest.raises(UnavailableDevice):
@@ -184,7 +184,7 @@ def test_rebuilt_after_a_restart(start_daemon: StartDaemon, tmp_path: Path, list
         unbuilt.build()
         with unbuilt, Executor(unbuilt) as executor:
             np.testing.assert_array_equal(executor.run_sync([ONE * 3]), [ONE * 3])
-        assert device.link().connection.welcome.instance_id != old_instance
+        assert device._session().welcome.instance_id != old_instance
 
 
 def test_rebuilt_on_another_daemon(start_daemon: StartDaemon) -> None:
@@ -225,7 +225,7 @@ def test_three_kills(start_daemon: StartDaemon) -> None:
             runs = range(int(rng.integers(1, 60)))
             accepted = []
             for run in runs:
-                executors[run % 2].run_async([np.ones(1 << 14, np.float32)], LONG_MS, run)
+                executors[run % 2].run_async([np.ones(1 << 14, np.float32)], timeout_ms=LONG_MS, user_data=run)
                 accepted.append(run)
             daemon.process.kill()
             recorder.wait(len(accepted))
@@ -255,7 +255,7 @@ def silent_run(device: Device) -> BlockedCall:
 def silent_asynchronous_run(device: Device) -> BlockedCall:
     recorder = Recorder()
     executor = recorder.watch(Executor(built(device)))
-    executor.run_async([ONE], LONG_MS, "run")
+    executor.run_async([ONE], timeout_ms=LONG_MS, user_data="run")
 
     def wait() -> None:
         recorder.wait(1)
@@ -307,7 +307,7 @@ def test_stopped_daemon_is_noticed(
 
 
 def test_nobody_welcomes(start_daemon: StartDaemon) -> None:
-    """What takes the connection and says nothing: somebody else's server, or a stopped daemon, which then goes on."""
+    """A server takes the connection and says nothing: somebody else's, or a stopped daemon, which then goes on."""
     daemon = start_daemon()
     daemon.stop()
     with socket.create_server(("127.0.0.1", 0)) as mute:
@@ -329,7 +329,7 @@ def test_closing_while_a_device_is_looked_for_again(start_daemon: StartDaemon, t
     with Runtime([daemon.address], Settings(connect_timeout_s=1.5)) as runtime, socket.socket(socket.AF_UNIX) as mute:
         device = runtime.device()
         ended = threading.Event()
-        device.link().connection.on_death(lambda reason: ended.set())
+        device._session().on_death(lambda reason: ended.set())
         daemon.kill()
         assert ended.wait(10)
         path.unlink()

@@ -7,7 +7,7 @@ import pytest
 from conftest import StartDaemon
 from networks import identity_model
 
-from nnrt_client import Compilation, Executor, NnrtError, Runtime, UnavailableDevice
+from nnrt_client import Compilation, Executor, NnrtError, OperationFailed, Runtime, Settings, UnavailableDevice
 
 ONE = np.ones(1, np.float32)
 DEADLINE_S = 20.0
@@ -32,6 +32,34 @@ def test_the_session_lives_on(start_daemon: StartDaemon) -> None:
             assert daemon.log().count("RuntimeError: DMA fault") == daemon.log().count("Traceback") == 1
             executor.set_on_run_done(lambda user_data, outputs, error: done.put(error))
             executor.set_on_service_died(lambda user_data: done.put(None))
-            executor.run_async([ONE], 60_000, "mine")
+            executor.run_async([ONE], timeout_ms=60_000, user_data="mine")
             assert isinstance(done.get(timeout=DEADLINE_S), UnavailableDevice)
             np.testing.assert_array_equal(sound_executor.run_sync([ONE]), [ONE])
+
+
+@pytest.mark.parametrize("share_memory", [True, False], ids=["local socket", "gRPC"])
+def test_a_backend_that_exits_is_a_device_that_fails(start_daemon: StartDaemon, share_memory: bool) -> None:
+    """No run is left without an end, neither on its carrier nor for those who await it."""
+    daemon = start_daemon("--backend", "faulty")
+    with (
+        Runtime([daemon.address], Settings(share_memory=share_memory)) as runtime,
+        Compilation(identity_model(), runtime.device()) as compilation,
+    ):
+        compilation.add_extension_config("fault", b"exits")
+        compilation.build()
+        with Executor(compilation) as executor:
+            for _ in range(3):
+                with pytest.raises(UnavailableDevice, match=r"the device failed to run the model \(SystemExit\)"):
+                    executor.submit([ONE]).result(DEADLINE_S)
+
+
+def test_a_compiler_that_exits(start_daemon: StartDaemon) -> None:
+    """The build is told, and another one finds the daemon as it was."""
+    daemon = start_daemon("--backend", "faulty")
+    with Runtime([daemon.address], Settings(request_timeout_s=DEADLINE_S)) as runtime:
+        with Compilation(identity_model(), runtime.device()) as refused:
+            refused.add_extension_config("fault", b"prepare exits")
+            with pytest.raises(OperationFailed, match="failed with SystemExit"):
+                refused.build()
+        with Compilation(identity_model(), runtime.device()) as compilation:
+            compilation.build()

@@ -78,7 +78,7 @@ def test_drain_finishes_what_is_under_way(start_daemon: StartDaemon, gate: Path)
         device = runtime.device()
         compilation.build()
         with recorder.watch(Executor(compilation)) as executor:
-            executor.run_async([ONE * 5], LONG_MS, "under way")
+            executor.run_async([ONE * 5], timeout_ms=LONG_MS, user_data="under way")
             observer.wait_for(lambda state: state.running == 1)
             daemon.send(signal.SIGTERM)
             state = observer.wait_for(lambda state: state.draining)
@@ -91,7 +91,7 @@ def test_drain_finishes_what_is_under_way(start_daemon: StartDaemon, gate: Path)
             for _ in range(2):  # A refused build may be tried again.
                 with pytest.raises(UnavailableDevice, match="shutting down"):
                     unbuilt.build()
-            executor.run_async([ONE], LONG_MS, "too late")
+            executor.run_async([ONE], timeout_ms=LONG_MS, user_data="too late")
             recorder.wait(1)
             assert type(recorder.error("too late")) is UnavailableDevice
             gate.write_bytes(b"")
@@ -107,7 +107,7 @@ def test_sessions_learn_of_the_drain(start_daemon: StartDaemon) -> None:
     daemon = start_daemon("--backend", "slow", "--heartbeat-timeout-s", "1")
     with Runtime([daemon.address]) as runtime, Compilation(identity_model(), runtime.device()) as compilation:
         compilation.build()
-        connection = runtime.device().link().connection
+        connection = runtime.device()._session()
         with Executor(compilation) as executor, Observer(daemon.address) as observer:
             run = executor.submit([ONE])
             observer.wait_for(lambda state: state.running == 1)
@@ -133,7 +133,7 @@ def test_drain_time_is_over(start_daemon: StartDaemon, gate: Path, backend: str)
         compilation.build()
         executor = recorder.watch(Executor(compilation))
         for run in range(10):  # On the device, queued there, and queued here.
-            executor.run_async([ONE], LONG_MS, run)
+            executor.run_async([ONE], timeout_ms=LONG_MS, user_data=run)
         observer.wait_for(lambda state: (state.running, state.queued) == (2, 4))
         sent_at = time.monotonic()
         daemon.send(signal.SIGTERM)
@@ -298,7 +298,7 @@ def test_broken_backend_shows_its_traceback() -> None:
 
 
 def test_stale_socket_is_taken_over(start_daemon: StartDaemon, tmp_path: Path) -> None:
-    """What a killed daemon left behind does not keep the next from starting; an orderly end leaves nothing."""
+    """A killed daemon leaves nothing that keeps the next from starting; an orderly end leaves nothing at all."""
     path = tmp_path / "d"
     start_daemon(listen=f"unix:{path}").kill()
     assert path.is_socket()

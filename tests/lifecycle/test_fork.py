@@ -74,7 +74,7 @@ if __name__ == "__main__":
 
 
 def test_spawned_process(start_daemon: StartDaemon, tmp_path: Path) -> None:
-    """What the error advises."""
+    """A child does what the error advises."""
     daemon = start_daemon()
     script = tmp_path / "spawned.py"
     script.write_text(SPAWNED)
@@ -92,7 +92,7 @@ compilation = Compilation(identity_model(), runtime.device())
 compilation.build()
 executor = Executor(compilation)
 executor.set_on_run_done(lambda *outcome: print("called back", flush=True))
-executor.run_async([np.ones(1, np.float32)], 600_000, 1)
+executor.run_async([np.ones(1, np.float32)], timeout_ms=600_000, user_data=1)
 os.kill(int(sys.argv[2]), signal.SIGSTOP)
 """
 

@@ -75,8 +75,8 @@ def test_callbacks_that_wait_for_who_closes_another_executor(
     other.set_on_run_done(lambda user_data, *_: called.append(user_data))
     with applications_own:
         for number in range(8):
-            waiting.run_async([ONE], LONG_MS, number + 1)
-        other.run_async([ONE], LONG_MS, "other")
+            waiting.run_async([ONE], timeout_ms=LONG_MS, user_data=number + 1)
+        other.run_async([ONE], timeout_ms=LONG_MS, user_data="other")
         other.close()
         assert called == ["other"]
     waiting.close()
@@ -104,7 +104,7 @@ def interrupted(error: type[BaseException]) -> Iterator[None]:
         signal.signal(signal.SIGALRM, former)
 
 
-@pytest.mark.parametrize("error", [_Alarm, KeyboardInterrupt])
+@pytest.mark.parametrize("error", [_Alarm, KeyboardInterrupt, TimeoutError])
 def test_an_interrupted_run_writes_nothing(
     closing: ExitStack, start_daemon: StartDaemon, tmp_path: Any, error: type[BaseException]
 ) -> None:

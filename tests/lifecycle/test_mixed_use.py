@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import pytest
 from mixed_use import MixedUse
 
 from nnrt_client import Runtime
 
 
+@pytest.mark.slow
 def test_everything_at_once(runtime: Runtime, tmp_path: Path) -> None:
     use = MixedUse(runtime, tmp_path)
     try:

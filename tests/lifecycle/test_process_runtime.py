@@ -16,7 +16,7 @@ import pytest
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from networks import identity_model
-from shared_memory import wait_for
+from waiting import until
 
 from nnrt_client import (
     Executor,
@@ -28,7 +28,7 @@ from nnrt_client import (
     connect,
     disconnect,
 )
-from nnrt_client.process_runtime import process_runtime
+from nnrt_client.session.process_runtime import process_runtime
 
 # How long a stopped daemon counts as living. Long, so that who asks it would wait.
 PATIENT = Settings(heartbeat_timeout_s=60, query_timeout_s=60)
@@ -135,7 +135,7 @@ def test_the_first_device_is_the_first_of_the_list(start_daemon: StartDaemon) ->
         with pytest.raises(OperationFailed):
             runtime.device(ids[0])
         assert runtime.find(ids[0]) is None
-        assert runtime.knows(ids[0])
+        assert runtime._knows(ids[0])
         start_daemon("--name", "first", listen=first.address)
         assert [device.id for device in runtime.devices()] == ids
         assert runtime.device().id == ids[0]
@@ -155,9 +155,9 @@ def test_the_first_may_come_late(start_daemon: StartDaemon, tmp_path: Path) -> N
                 continue
             for _ in range(2):
                 first = start_daemon("--name", "first", listen=address)
-                wait_for(lambda: runtime.device().address == address, runtime.devices)
+                until(lambda: runtime.device().address == address, runtime.devices)
                 first.kill()
-                wait_for(lambda: runtime.device().address == second.address, runtime.devices)
+                until(lambda: runtime.device().address == second.address, runtime.devices)
 
 
 def test_why_there_is_no_such_device(start_daemon: StartDaemon) -> None:

@@ -3,7 +3,6 @@
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,6 +18,7 @@ from networks import identity_model, weighted_model
 from observer import Observer
 from proxy import Proxy
 from recorder import Recorder
+from waiting import until
 
 from nnrt_client import (
     Compilation,
@@ -30,7 +30,7 @@ from nnrt_client import (
     TimedOut,
     UnavailableDevice,
 )
-from nnrt_client.endpoint import Endpoint
+from nnrt_client.session.address import Address
 
 ONE = np.ones(1, np.float32)
 LONG_MS = 600_000
@@ -57,16 +57,9 @@ def executor_behind(proxy: Proxy, settings: Settings = PATIENT) -> Iterator[Exec
         yield executor
 
 
-def until(wanted: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not wanted():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
 def wait_for_attachment(device: Device, count: int) -> None:
     """Wait until the session has been found again that many times in all."""
-    connection = device.link().connection
+    connection = device._session()
     until(lambda: connection.attachment >= count)
 
 
@@ -102,14 +95,14 @@ def test_cut_while_idle(start_daemon: StartDaemon) -> None:
     with Proxy(daemon.address) as proxy, Runtime([proxy.address], PATIENT) as runtime:
         device = runtime.device()
         with built(device) as compilation, Executor(compilation) as executor:
-            connection = device.link().connection
+            connection = device._session()
             for cut in range(3):
                 np.testing.assert_array_equal(executor.run_sync([ONE * cut]), [ONE * cut])
                 proxy.cut()
                 wait_for_attachment(device, cut + 1)
                 assert device.is_connected
                 assert runtime.devices() == [device]
-            assert device.link().connection is connection
+            assert device._session() is connection
 
 
 @pytest.mark.parametrize("runs", [1, 9], ids=["running", "queued there and here"])
@@ -120,7 +113,7 @@ def test_cut_under_runs(start_daemon: StartDaemon, gate: Path, runs: int) -> Non
     with Proxy(daemon.address) as proxy, executor_behind(proxy) as executor, Observer(daemon.address) as observer:
         recorder.watch(executor)
         for run in range(runs):
-            executor.run_async([ONE * run], LONG_MS, run)
+            executor.run_async([ONE * run], timeout_ms=LONG_MS, user_data=run)
         observer.wait_for(lambda state: (state.running, state.queued) == (1, min(runs - 1, 5)))
         proxy.cut()
         open_until(gate, lambda: recorder.count == runs)
@@ -249,7 +242,7 @@ def test_cut_in_a_callback(start_daemon: StartDaemon) -> None:
                 ended.set()
 
             executor.set_on_run_done(on_run_done)
-            executor.run_async([ONE], LONG_MS, 7)
+            executor.run_async([ONE], timeout_ms=LONG_MS, user_data=7)
             assert ended.wait(DEADLINE_S)
     assert results[0] is None
     np.testing.assert_array_equal(results[1], [ONE * 7])
@@ -263,7 +256,7 @@ def test_calls_wait_for_the_verdict(start_daemon: StartDaemon) -> None:
         with built(device) as compilation, Executor(compilation) as executor:
             proxy.swallow(new=True)
             proxy.cut()
-            connection = device.link().connection
+            connection = device._session()
             until(lambda: not connection.is_attached)
             status, run = BlockedCall(device.status), executor.submit([ONE * 4])
             status.require_blocked()
@@ -298,7 +291,7 @@ def test_cuts_under_load(start_daemon: StartDaemon) -> None:
         for cut in range(6):
             runs = [(cut, run) for run in range(40)]
             for run in runs:
-                executor.run_async([np.full(1 << 10, run[1], np.float32)], LONG_MS, run)
+                executor.run_async([np.full(1 << 10, run[1], np.float32)], timeout_ms=LONG_MS, user_data=run)
             recorder.wait(cut * 40 + int(rng.integers(1, 30)))
             proxy.cut()
             recorder.wait((cut + 1) * 40)
@@ -325,7 +318,7 @@ def test_nobody_listens(start_daemon: StartDaemon) -> None:
         Proxy(daemon.address) as proxy,
         executor_behind(proxy, Settings(reconnect_timeout_s=60)) as executor,
     ):
-        recorder.watch(executor).run_async([ONE], LONG_MS, "run")
+        recorder.watch(executor).run_async([ONE], timeout_ms=LONG_MS, user_data="run")
         observer.wait_for(lambda state: state.running == 1)
         proxy.refuse()
         proxy.cut()
@@ -335,6 +328,7 @@ def test_nobody_listens(start_daemon: StartDaemon) -> None:
             executor.run_sync([ONE])
         # The daemon lives on, and frees everything when the lease is over.
         observer.wait_until_empty()
+        until(lambda: "model closed" in daemon.log())
     assert daemon.log().count("model closed") == 1
     assert "has not come back; its session is over" in daemon.log()
 
@@ -348,7 +342,7 @@ def test_no_answer_within_the_grace_time(start_daemon: StartDaemon) -> None:
     ):
         device = runtime.device()
         deaths: SimpleQueue[Exception] = SimpleQueue()
-        device.link().connection.on_death(deaths.put)
+        device._session().on_death(deaths.put)
         run = Executor(built(device)).submit([ONE])
         observer.wait_for(lambda state: state.running == 1)
         proxy.swallow(new=True)
@@ -382,7 +376,7 @@ def test_found_too_late(start_daemon: StartDaemon) -> None:
 
 
 def test_no_lease(start_daemon: StartDaemon) -> None:
-    """Where the daemon keeps nothing, or the client looks for nobody, a lost connection is a death at once."""
+    """A lost connection is a death at once, where the daemon keeps nothing or the client looks for nobody."""
     for lease, settings in (("0", PATIENT), ("60", Settings(reconnect_timeout_s=0))):
         daemon = start_daemon("--lease-s", lease)
         with Proxy(daemon.address) as proxy, executor_behind(proxy, settings) as executor:
@@ -401,7 +395,7 @@ def test_another_instance_answers(start_daemon: StartDaemon, tmp_path: Path) -> 
         device = runtime.device()
         executor = recorder.watch(Executor(built(device)))
         for run in range(10):
-            executor.run_async([ONE], LONG_MS, run)
+            executor.run_async([ONE], timeout_ms=LONG_MS, user_data=run)
         daemon.kill()
         assert recorder.count == 0  # The proxy takes connections for it, so it may come back.
         start_daemon("--backend", "slow", listen=address)
@@ -420,7 +414,7 @@ def test_closing_while_the_connection_is_lost(start_daemon: StartDaemon) -> None
         run = executor.submit([ONE])
         proxy.swallow(new=True)
         proxy.cut()
-        until(lambda: not device.link().connection.is_attached)
+        until(lambda: not device._session().is_attached)
         BlockedCall(runtime.close).wait()
         assert type(run.exception(DEADLINE_S)) is UnavailableDevice
 
@@ -434,13 +428,13 @@ def test_endpoints(tmp_path: Path) -> None:
         port = listener.getsockname()[1]
         # On one of the addresses of a name is enough.
         for address in (f"127.0.0.1:{port}", f"localhost:{port}"):
-            assert not Endpoint(address).refuses(DEADLINE_S)
+            assert not Address(address).refuses(DEADLINE_S)
     for address in (f"127.0.0.1:{port}", f"unix:{tmp_path}/nobody"):
-        assert Endpoint(address).refuses(DEADLINE_S)
+        assert Address(address).refuses(DEADLINE_S)
     with socket.socket(socket.AF_UNIX) as unix:
         unix.bind(f"{tmp_path}/d")
-        assert Endpoint(f"unix:{tmp_path}/d").refuses(DEADLINE_S)
+        assert Address(f"unix:{tmp_path}/d").refuses(DEADLINE_S)
         unix.listen()
-        assert not Endpoint(f"unix:{tmp_path}/d").refuses(DEADLINE_S)
+        assert not Address(f"unix:{tmp_path}/d").refuses(DEADLINE_S)
     for only_grpc_knows in ("dns:///localhost:1", "unix-abstract:x", "no.such.host.invalid:1", "host"):
-        assert not Endpoint(only_grpc_knows).refuses(DEADLINE_S)
+        assert not Address(only_grpc_knows).refuses(DEADLINE_S)

@@ -13,8 +13,8 @@ from daemon_process import DaemonProcess
 from networks import identity_model
 from observer import Observer
 from recorder import Recorder
-from shared_memory import wait_for
 from tensor_runs import LONG_MS, refused
+from waiting import until
 
 from nnrt_client import (
     Compilation,
@@ -27,6 +27,7 @@ from nnrt_client import (
     OperationFailed,
     OperationType,
     OutOfMemory,
+    OutputTooSmall,
     ResidentTensor,
     Runtime,
     Settings,
@@ -98,7 +99,7 @@ def test_a_chain_of_five_models(closing: ExitStack, device: Device) -> None:
     (fetched,) = chain[3].run_sync([between[2]])
     np.testing.assert_array_equal(fetched, X * 210)
     chain[3].run_sync([between[2]], [between[3]])
-    chain[4].run_async([between[3]], LONG_MS, "last", [between[4]])
+    chain[4].run_async([between[3]], [between[4]], timeout_ms=LONG_MS, user_data="last")
     recorder.wait(1)
     assert recorder.outputs("last") == [between[4]]
     np.testing.assert_array_equal(between[4].numpy(), X * 2310)
@@ -151,10 +152,10 @@ def test_outputs_some_of_which_stay(closing: ExitStack, device: Device) -> None:
     both = executor(closing, device, model)
     stays = resident(closing, device)
     comes = closing.enter_context(Tensor(device, TensorDesc(FLOAT32, (3,))))
-    both.run_sync([-X], [stays, comes])
+    result = both.run_sync([-X], [stays, comes])
     np.testing.assert_array_equal(stays.numpy(), X)
     np.testing.assert_array_equal(comes.numpy(), X)
-    assert both.output_shape(0) == (3,)
+    assert result.shapes[0] == (3,)
 
 
 def test_dimensions_that_are_known_when_the_model_runs(closing: ExitStack, device: Device) -> None:
@@ -168,9 +169,9 @@ def test_dimensions_that_are_known_when_the_model_runs(closing: ExitStack, devic
         assert (y.desc.shape, y.capacity_bytes) == ((count,), 20)
         np.testing.assert_array_equal(y.numpy(), given)
     y.write(np.arange(5, dtype=np.float32))
-    with pytest.raises(InvalidParameter, match=r"its memory has 16 bytes; the result \[5\] has 20"):
+    with pytest.raises(OutputTooSmall, match=r"its memory has 16 bytes; the result \[5\] has 20") as refusal:
         identity.run_sync([y], [z])
-    assert identity.output_shape(0) == (5,)
+    assert refusal.value.shapes == ((5,),)
     with pytest.raises(OperationFailed, match="the run that was to do so failed"):
         z.numpy()
     identity.run_sync([X], [z])
@@ -273,7 +274,7 @@ def test_death_of_the_daemon(closing: ExitStack, start_daemon: StartDaemon) -> N
     x.write(X)
     identity = executor(closing, device)
     daemon.kill()
-    wait_for(lambda: not device.is_connected, lambda: "its death is not noticed")
+    until(lambda: not device.is_connected, lambda: "its death is not noticed")
     for use in (x.numpy, lambda: x.write(X), lambda: identity.run_sync([x]), lambda: resident(closing, device)):
         with pytest.raises(UnavailableDevice):
             use()

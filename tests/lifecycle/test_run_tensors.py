@@ -23,6 +23,7 @@ from nnrt_client import (
     NullPointer,
     OperationFailed,
     OperationType,
+    OutputTooSmall,
     Runtime,
     Tensor,
     TensorDesc,
@@ -57,20 +58,21 @@ def test_results_are_in_the_outputs(cached: tuple[Device, Executor], tensor: Mak
     device, executor = cached
     source, target = tensor(device, [3]), tensor(device, [-1], 64, fill=9)
     source.numpy()[:] = [1, 2, 3]
-    outputs = [target]
-    assert executor.run_sync([source], outputs) is outputs
-    assert (target.desc.shape, executor.output_shape(0)) == ((3,), (3,))
+    result = executor.run_sync([source], [target])
+    assert result[0] is target
+    assert (target.desc.shape, result.shapes) == ((3,), ((3,),))
     np.testing.assert_array_equal(target.numpy(), [1, 2, 3])
     assert bytes(target.data_buffer[12:]) == np.full(13, 9, np.float32).tobytes()
     source.numpy()[:] = 4
-    assert executor.submit([source], outputs).result(20) is outputs
+    assert executor.submit([source], [target]).result(20)[0] is target
     np.testing.assert_array_equal(target.numpy(), [4, 4, 4])
     source.numpy()[:] = 5
     recorder = Recorder()
-    recorder.watch(executor).run_async([source], LONG_MS, "run", outputs)
+    recorder.watch(executor).run_async([source], [target], timeout_ms=LONG_MS, user_data="run")
     recorder.wait(1)
-    assert recorder.done["run"] == [(outputs, None)]
-    assert recorder.done["run"][0][0] is outputs
+    ((outputs, error),) = recorder.done["run"]
+    assert error is None
+    assert outputs is not None and outputs[0] is target
     np.testing.assert_array_equal(target.numpy(), [5, 5, 5])
 
 
@@ -119,8 +121,8 @@ def test_dynamic_shapes_end_to_end(cached: tuple[Device, Executor], closing: Exi
     for length in (1, 64, 7, 1):
         source.desc.shape = [length]
         source.numpy()[:] = np.arange(length)
-        executor.run_sync([source], [target])
-        assert target.desc.shape == executor.output_shape(0) == (length,)
+        result = executor.run_sync([source], [target])
+        assert target.desc.shape == result.shapes[0] == (length,)
         np.testing.assert_array_equal(target.numpy(), np.arange(length))
     for length in (0, 65, -1):
         source.desc.shape = [length]
@@ -138,27 +140,28 @@ def test_scalars(closing: ExitStack, cached_daemon: DaemonProcess, tensor: MakeT
     device, executor = compiled(closing, cached_daemon.address, model)
     source, target = tensor(device, [1], fill=3), tensor(device, [1])
     for _ in range(2):
-        executor.run_sync([source], [target])
-        assert (target.desc.shape, executor.output_shape(0)) == (None, ())
+        result = executor.run_sync([source], [target])
+        assert (target.desc.shape, result.shapes) == (None, ((),))
         assert target.numpy() == 3
         target.numpy()[()] = 0
 
 
 def test_outputs_too_small(cached: tuple[Device, Executor], tensor: MakeTensor) -> None:
-    """InvalidParameter with nothing written, and output_shape says what is needed."""
+    """OutputTooSmall with nothing written, and it says what is needed."""
     device, executor = cached
     source, target = tensor(device, [5], fill=3), tensor(device, [-1], 19, fill=9)
-    with pytest.raises(InvalidParameter, match=r"output 0.*: its memory has 19 bytes; the result \[5\] has 20"):
+    said = r"output 0.*: its memory has 19 bytes; the result \[5\] has 20"
+    with pytest.raises(OutputTooSmall, match=said) as refusal:
         executor.run_sync([source], [target])
-    assert executor.output_shape(0) == (5,)
+    assert refusal.value.shapes == ((5,),)
     assert target.desc.shape == (-1,)
     assert bytes(target.data_buffer[:16]) == np.full(4, 9, np.float32).tobytes()
     recorder = Recorder()
-    recorder.watch(executor).run_async([source], LONG_MS, "run", [target])
+    recorder.watch(executor).run_async([source], [target], timeout_ms=LONG_MS, user_data="run")
     recorder.wait(1)
     ((outputs, error),) = recorder.done["run"]
     assert outputs == [target]
-    assert type(error) is InvalidParameter
+    assert isinstance(error, OutputTooSmall)
 
 
 def test_all_outputs_or_none(runtime: Runtime, closing: ExitStack, tensor: MakeTensor) -> None:
@@ -173,9 +176,9 @@ def test_all_outputs_or_none(runtime: Runtime, closing: ExitStack, tensor: MakeT
     executor = closing.enter_context(Executor(compilation))
     source = tensor(device, [2, 4], fill=3)
     first, second = tensor(device, [-1, 1], 8, fill=9), tensor(device, [-1, 3], 20, fill=9)
-    with pytest.raises(InvalidParameter, match="output 1"):
+    with pytest.raises(OutputTooSmall, match="output 1") as refusal:
         executor.run_sync([source], [first, second])
-    assert (executor.output_shape(0), executor.output_shape(1)) == ((2, 1), (2, 3))
+    assert refusal.value.shapes == ((2, 1), (2, 3))
     assert first.desc.shape == (-1, 1)
     assert bytes(first.data_buffer) == np.full(2, 9, np.float32).tobytes()
     larger = tensor(device, [-1, 3], 24)
@@ -218,7 +221,7 @@ BAD_OUTPUTS: list[tuple[str, Bad, type[NnrtError]]] = [
     ("format", lambda make, device: make(device, [4], format=Format.NCHW), InvalidParameter),
     ("rank", lambda make, device: make(device, [2, 2]), InvalidParameter),
     ("dimension", lambda make, device: make(device, [5]), InvalidParameter),
-    ("too small", lambda make, device: make(device, [-1], 15), InvalidParameter),
+    ("too small", lambda make, device: make(device, [-1], 15), OutputTooSmall),
 ]
 
 
@@ -297,12 +300,12 @@ def test_ranges_are_asked_for_once_and_only_for_tensors(
 ) -> None:
     """Arrays do without; what was said is kept, the daemon's death included."""
     device, executor = compiled(closing, cached_daemon.address)
-    connection = device.link().connection
+    connection = device._session()
     asked: list[str] = []
     call = connection.call
 
     def counted(*args: Any) -> Any:
-        asked.append(args[-1])
+        asked.append(args[0])
         return call(*args)
 
     monkeypatch.setattr(connection, "call", counted)
@@ -319,7 +322,7 @@ def test_ranges_that_make_no_sense(
 ) -> None:
     """A device that gives too few, or ends that don't belong together, is not believed."""
     device, executor = cached
-    connection = device.link().connection
+    connection = device._session()
     for ranges in ([], [DimRange((1,), (2, 3))], [DimRange((1,), (2,))] * 2):
         reply = wire.dim_ranges_message(ranges)
         with monkeypatch.context() as patch:

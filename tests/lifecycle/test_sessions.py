@@ -208,10 +208,10 @@ def test_handles_are_the_sessions_own(shared_daemon: DaemonProcess) -> None:
         Compilation(identity_model(), mine.device()) as compilation,
     ):
         compilation.build()
-        other = theirs.device().link().connection
-        request = prepared_model_pb2.GetInputDimRangesRequest(model_id=compilation.prepared().model_id)
+        other = theirs.device()._session()
+        request = prepared_model_pb2.GetInputDimRangesRequest(model_id=compilation._prepared().model_id)
         with pytest.raises(UnavailableDevice, match="this session has no model"):
-            other.call(other.models.GetInputDimRanges, request, 5, "GetInputDimRanges")
+            other.call("PreparedModel.GetInputDimRanges", request, 5)
 
 
 def test_too_many_clients(start_daemon: StartDaemon) -> None:

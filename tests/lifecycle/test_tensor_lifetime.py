@@ -17,8 +17,9 @@ from daemon_process import DaemonProcess
 from networks import identity_model
 from observer import Observer
 from recorder import Recorder
-from shared_memory import held, wait_for, wait_until_held
+from shared_memory import held, wait_until_held
 from tensor_runs import LONG_MS, compiled, refused
+from waiting import until
 
 from nnrt_client import (
     Compilation,
@@ -71,7 +72,7 @@ def test_a_dead_executor(closing: ExitStack, start_daemon: StartDaemon, tensor: 
     source, target = tensor(device, [4], fill=3), tensor(device, [4])
     executor.run_sync([source], [target])
     daemon.kill()
-    wait_for(lambda: not device.is_connected, lambda: device)
+    until(lambda: not device.is_connected, lambda: device)
     assert refused(executor, [None], [None]) is UnavailableDevice
     assert refused(executor, [None], [None, None]) is InvalidParameter
     start_daemon("--backend", "cached", listen=daemon.address)
@@ -95,7 +96,7 @@ def test_service_death_with_tensors(
     recorder.watch(executor, died=died)
     targets = [tensor(device, [-1], 16, fill=9) for _ in range(5)]
     for run, target in enumerate(targets):
-        executor.run_async([ONE], LONG_MS, run, [target])
+        executor.run_async([ONE], [target], timeout_ms=LONG_MS, user_data=run)
     blocked = BlockedCall(lambda: executor.run_sync([ONE], [targets[0]]))
     blocked.require_blocked()
     daemon.kill()
@@ -124,7 +125,7 @@ def test_a_late_result_is_not_written(
     device, executor = compiled(closing, daemon.address)
     target = tensor(device, [-1], 16, fill=9)
     recorder = Recorder()
-    recorder.watch(executor).run_async([ONE], 100, "late", [target])
+    recorder.watch(executor).run_async([ONE], [target], timeout_ms=100, user_data="late")
     recorder.wait(1)
     ((outputs, error),) = recorder.done["late"]
     assert outputs == [target]
@@ -148,7 +149,7 @@ def test_failed_runs_write_nothing(slow: tuple[Device, Executor], tensor: MakeTe
         executor.run_sync([ONE], [targets[0]], timeout_ms=50)
     assert executor.submit([ONE], [targets[1]]).cancel()
     recorder = Recorder()
-    recorder.watch(executor).run_async([ONE], LONG_MS, "closed", [targets[2]])
+    recorder.watch(executor).run_async([ONE], [targets[2]], timeout_ms=LONG_MS, user_data="closed")
     executor.close()
     ((outputs, error),) = recorder.done["closed"]
     assert outputs == [targets[2]]
@@ -174,9 +175,9 @@ def test_asynchronous_runs_that_never_begin(
     device, executor = cached
     one = tensor(device, [1])
     with pytest.raises(error):
-        executor.run_async([one], timeout_ms, user_data, [one])
+        executor.run_async([one], [one], timeout_ms=timeout_ms, user_data=user_data)
     with pytest.raises(NullPointer):
-        executor.run_async([None], timeout_ms, user_data, [one])  # type: ignore[list-item]
+        executor.run_async([None], [one], timeout_ms=timeout_ms, user_data=user_data)  # type: ignore[list-item]
 
 
 def test_an_interrupted_run_writes_nothing(
@@ -216,7 +217,7 @@ def test_tensors_closed_while_a_run_is_in_flight(closing: ExitStack, start_daemo
     source.numpy()[:] = [1, 2, 3, 4]
     seen: Future[Any] = Future()
     executor.set_on_run_done(lambda user_data, outputs, error: seen.set_result(outputs[0].numpy().copy()))
-    executor.run_async([source], LONG_MS, "run", [target])
+    executor.run_async([source], [target], timeout_ms=LONG_MS, user_data="run")
     source.close()
     target.close()
     assert refused(executor, [ONE], [target]) is InvalidParameter
@@ -248,7 +249,7 @@ def test_many_overlapping_runs(closing: ExitStack, cached_daemon: DaemonProcess)
                     executor.submit([source], [target]).result(20)
                 else:
                     results[caller] = threading.Event()
-                    executor.run_async([source], LONG_MS, caller, [target])
+                    executor.run_async([source], [target], timeout_ms=LONG_MS, user_data=caller)
                     assert results[caller].wait(20)
                 assert target.desc.shape == (values.size,)
                 np.testing.assert_array_equal(target.numpy(), values)

@@ -1,4 +1,4 @@
-"""What an executor calls."""
+"""Callbacks for executors, which note what they are called with."""
 
 import queue
 from typing import Any

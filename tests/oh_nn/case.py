@@ -1,8 +1,9 @@
-"""How the tests of the rows are written down: under the id of a row, what to call and what that needs."""
+"""Cases of the rows: under the id of a row, what to call and what that needs."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from oh_nn.spec import ROWS
 from oh_nn.world import World
 
 # Makes what it needs in the world, makes the call, and gives its answer.
@@ -15,6 +16,11 @@ class Case(NamedTuple):
     row_id: str
     body: Body
 
+    @property
+    def function(self) -> str:
+        """The name of the C function that the row is about."""
+        return ROWS[self.row_id].function
+
 
 # All of them, filled by the modules oh_nn.cases_*.
 CASES: list[Case] = []
@@ -26,7 +32,7 @@ def cases(row_id: str, *bodies: Body) -> None:
 
 
 def case(row_id: str) -> Callable[[Body], Body]:
-    """The same for one call that takes some arranging, or whose effects are looked at."""
+    """Declare a case of one call that takes some arranging, or whose effects are looked at."""
 
     def declare(body: Body) -> Body:
         CASES.append(Case(row_id, body))

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from waiting import until
+
 from nnrt_client.oh_nn import *
 from oh_nn.case import case, cases
 from oh_nn.cases_descriptions import UNKNOWN_ID
@@ -15,7 +17,7 @@ NO_VERSION = 2**32 - 1
 
 
 def _on(backend: str, body: Callable[[World], Any]) -> Callable[[World], Any]:
-    """The same, with a device."""
+    """Have a device connected before the body of a case."""
 
     def connected(world: World) -> Any:
         world.connect(backend)
@@ -388,7 +390,7 @@ def _(world: World) -> Any:
 
 @case("9.10-6f")
 def _(world: World) -> Any:
-    """What is no offline model at all."""
+    """A file that is no offline model at all."""
     world.connect("faulty")
     return OH_NNCompilation_Build(world.offline_buffer(b"a vendor's own format"))
 
@@ -468,7 +470,7 @@ def _(world: World) -> Any:
     answers: list[Any] = []
     building = threading.Thread(target=lambda: answers.append(OH_NNCompilation_Build(compilation)))
     building.start()
-    world.wait_for_log(daemon, "compiling for ever")
+    until(lambda: "compiling for ever" in daemon.log())
     daemon.kill()
     building.join(30)
     ok(OH_NNCompilation_SetPriority(compilation, OH_NN_PRIORITY_NONE))

@@ -4,13 +4,15 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from waiting import until
+
 from nnrt_client.oh_nn import *
 from oh_nn.callbacks import DEADLINE_S, MINUTE_MS, Callbacks
 from oh_nn.world import World, X, floats, ok
 
 
 class Deceased(NamedTuple):
-    """What a program holds of a daemon that has been killed since."""
+    """Objects that a program holds of a daemon that has been killed since."""
 
     world: World
     device_id: int
@@ -33,7 +35,7 @@ def bury(world: World) -> Deceased:
     (device_id,) = world.ids()
     ok(OH_NNCompilation_SetDevice(configured, device_id))
     daemon.kill()
-    world.wait_until(lambda: not world.ids())
+    until(lambda: not world.ids())
     return Deceased(world, device_id, configured, built, executor, asynchronous, bound, tensors)
 
 

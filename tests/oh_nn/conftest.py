@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import StartDaemon
 from daemon_process import DaemonProcess
 
 from oh_nn.world import World
@@ -15,7 +14,7 @@ BACKENDS = ("reference", "faulty", "picky", "silent")
 
 @pytest.fixture(scope="session")
 def addresses() -> Iterator[dict[str, str]]:
-    """Where the daemons are, by the names of their backends."""
+    """Addresses of the daemons, by the names of their backends."""
     daemons = {backend: DaemonProcess("--backend", backend) for backend in BACKENDS}
     yield {backend: daemon.address for backend, daemon in daemons.items()}
     for daemon in daemons.values():
@@ -23,10 +22,8 @@ def addresses() -> Iterator[dict[str, str]]:
 
 
 @pytest.fixture
-def world(
-    addresses: dict[str, str], start_daemon: StartDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[World]:
+def world(addresses: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.delenv("NNRT_DEVICES", raising=False)
-    world = World(addresses, start_daemon, tmp_path)
+    world = World(addresses, tmp_path)
     yield world
     world.close()

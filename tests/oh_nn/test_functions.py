@@ -35,7 +35,7 @@ by_name = pytest.mark.parametrize("call", CALLS, ids=lambda call: call.function.
 
 
 def failure(call: Call, code: Any) -> Any:
-    """How a function answers an error."""
+    """Give the answer of a function to an error."""
     given = NOTHING.get(call.function.__name__, (None,))
     return {"code": code, "value": (code, *given), "pointer": None, "nothing": None}[call.returns]
 
@@ -118,7 +118,7 @@ def test_destroying_twice(call: Call, world: World) -> None:
 
 
 def test_counterparts_exist() -> None:
-    """What stands in the last column of the page."""
+    """Each name in the last column of the page is one of the object API."""
     for counterpart in {name for function in FUNCTIONS for name in function.counterpart.split(", ") if name}:
         owner, *names = counterpart.replace("Executor.bindings", "Bindings").split(".")
         kind = getattr(nnrt_client, owner)

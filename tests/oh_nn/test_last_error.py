@@ -1,4 +1,4 @@
-"""Why a call failed, which codes don't say."""
+"""Reasons of failed calls, which codes don't say."""
 
 import logging
 import threading

@@ -27,7 +27,7 @@ def check(row_id: str, answer: Any) -> None:
 
 
 def case_id(case: Case) -> str:
-    return f"{case.row_id} {ROWS[case.row_id].function}: {ROWS[case.row_id].condition}"
+    return f"{case.row_id} {case.function}: {ROWS[case.row_id].condition}"
 
 
 @pytest.mark.parametrize("case", CASES, ids=case_id)

@@ -1,6 +1,5 @@
-"""What a C program would have made before the call that a case is about."""
+"""Objects that a C program would have made before the call that a case is about."""
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -8,14 +7,12 @@ from typing import Any
 
 import numpy as np
 from daemon_process import DaemonProcess
+from waiting import until
 
 from nnrt_client import Settings, connect, disconnect, oh_nn
 from nnrt_client.oh_nn import *
-from nnrt_client.process_runtime import process_runtime
+from nnrt_client.session.process_runtime import process_runtime
 
-StartDaemon = Callable[..., DaemonProcess]
-
-_DEADLINE_S = 30.0
 # For daemons that are stopped: how long it takes until they count as dead.
 _IMPATIENT = Settings(heartbeat_timeout_s=1.0)
 
@@ -35,21 +32,22 @@ _DESTROY: tuple[Callable[[Any], object], ...] = (
 class World:
     """Makes what cases need by the C functions themselves, and destroys it when the case has ended.
 
-    `addresses` are those of daemons that all cases share, by the names of their backends; `start` starts one of the
-    case's own, to be killed.
+    `addresses` are those of daemons that all cases share, by the names of their backends.
     """
 
-    def __init__(self, addresses: Mapping[str, str], start: StartDaemon, directory: Path) -> None:
+    def __init__(self, addresses: Mapping[str, str], directory: Path) -> None:
         self._addresses = addresses
-        self.start = start
         self.directory = directory
         self._connected: tuple[str, ...] = ()
+        self._own: list[DaemonProcess] = []
         self._destroy: list[Callable[[], object]] = []
 
     def close(self) -> None:
         while self._destroy:
             self._destroy.pop()()
         disconnect()
+        for daemon in self._own:
+            daemon.kill()
 
     def connect(self, *backends: str) -> list[int]:
         """Use the devices with these backends, the first of them as device 0; their ids."""
@@ -60,7 +58,8 @@ class World:
 
     def connect_own(self, backend: str = "reference") -> DaemonProcess:
         """Use a daemon that this case may kill or stop."""
-        daemon = self.start("--backend", backend)
+        daemon = DaemonProcess("--backend", backend)
+        self._own.append(daemon)
         connect(daemon.address, settings=_IMPATIENT)
         assert self.ids()
         return daemon
@@ -70,20 +69,10 @@ class World:
         assert code == OH_NN_SUCCESS
         return list(ids)
 
-    def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Until something outside this process has happened."""
-        deadline = time.monotonic() + _DEADLINE_S
-        while not condition():
-            assert time.monotonic() < deadline, "it did not happen"
-            time.sleep(0.01)
-
-    def wait_for_log(self, daemon: DaemonProcess, text: str) -> None:
-        self.wait_until(lambda: text in daemon.log())
-
     def wait_for_runs(self, count: int) -> None:
         """Until so many are with device 0, under way or queued."""
         device = process_runtime().device()
-        self.wait_until(lambda: device.state.running + device.state.queued == count)
+        until(lambda: device.state.running + device.state.queued == count)
 
     # ---- handles
 
@@ -223,7 +212,7 @@ def ok(code: Any) -> None:
 
 
 def value(answer: tuple[Any, ...]) -> Any:
-    """What a function that has succeeded gave."""
+    """Give the value of a function that has succeeded."""
     code, given = answer
     ok(code)
     return given

@@ -75,7 +75,7 @@ def outcome(test: NodeTest, backend: Backend) -> str:
 
 
 def _run(test: NodeTest, model: onnx.ModelProto, backend: Backend) -> str:
-    """What is wrong with the outputs."""
+    """The difference between the outputs and those that ONNX gives."""
     imported = from_onnx(model.SerializeToString())
     for inputs, outputs in test.data_sets:
         names = [info.name for info in test.model.graph.input]
@@ -115,7 +115,7 @@ def _reason(error: NnrtError) -> str:
 
 
 def document(outcomes: Outcomes, on_onnxruntime: Outcomes) -> dict[str, Any]:
-    """What is kept of the outcomes."""
+    """The summary of the outcomes that is kept."""
     not_there: dict[str, list[str]] = {}
     for name, said in sorted(on_onnxruntime.items()):
         if said not in (PASSED, FROZEN):

@@ -86,7 +86,7 @@ def element_type(dtype: Any) -> int:
 
 def run_imported(model: Model, feeds: Mapping[str, AnyArray], backend: Backend = REFERENCE) -> list[AnyArray]:
     """The outputs of an imported model on a backend, in this process."""
-    prepared = backend.prepare(model.graph, ModelConfig(), lambda _: None)
+    prepared = backend.prepare(model._graph, ModelConfig(), lambda _: None)
     try:
         return [np.asarray(y) for y in prepared.run([feeds[x.desc.name] for x in model.inputs], Cancellation())]
     finally:

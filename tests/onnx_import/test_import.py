@@ -1,4 +1,4 @@
-"""What `from_onnx` promises beside the numbers: names, dimensions, errors, fusion."""
+"""Promises of `from_onnx` beside the numbers: names, dimensions, errors, fusion."""
 
 import subprocess
 import sys
@@ -257,7 +257,7 @@ def test_weights_are_the_bytes_of_the_file_and_no_copy() -> None:
     g = Graph()
     weight = np.random.default_rng(1).normal(size=(8, 600)).astype("f4")
     model = imported(g, g.op("MatMul", g.input("x", [2, 8]), g.constant(weight)))
-    (held,) = (c.data for c in model.graph.constants.values() if c.size_bytes == weight.nbytes)
+    (held,) = (c.data for c in model._graph.constants.values() if c.size_bytes == weight.nbytes)
     owner: object = held
     while isinstance(owner, np.ndarray):
         owner = owner.base

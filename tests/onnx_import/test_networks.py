@@ -25,6 +25,7 @@ def test_networks_of_onnx_are_imported(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(LIGHT.glob("*.onnx")), ids=lambda path: path.stem)
+@pytest.mark.slow
 def test_networks_of_onnx_give_what_onnx_runtime_gives(path: Path, both_runtimes: list[Runtime]) -> None:
     proto = with_weights(onnx.load(path))
     model = from_onnx(proto.SerializeToString())

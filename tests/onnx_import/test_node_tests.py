@@ -20,6 +20,7 @@ def node_tests() -> dict[str, NodeTest]:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.slow
 def test_no_fewer_node_tests_pass_than_before(node_tests: dict[str, NodeTest]) -> None:
     outcomes, on_onnxruntime = outcomes_of(node_tests.values())
     passing = [name for name in _KEPT[PASSED] + _KEPT[FROZEN] if name in outcomes]
@@ -32,6 +33,7 @@ def test_no_fewer_node_tests_pass_than_before(node_tests: dict[str, NodeTest]) -
         assert document(outcomes, on_onnxruntime) == _KEPT
 
 
+@pytest.mark.slow
 def test_node_tests_pass_through_a_daemon(node_tests: dict[str, NodeTest], runtime: Runtime) -> None:
     wrong = []
     for name in [name for name in _KEPT[PASSED] if name in node_tests][::_SAMPLED]:

@@ -10,8 +10,7 @@ from onnx_models import AnyArray, Graph, run_onnxruntime
 from samples import OF_ANY_SIZE, SAMPLES, Sample
 
 from nnrt_client import Compilation, Executor, OperationFailed, Runtime, from_onnx
-from nnrt_client.onnx_import import families  # noqa: F401  (they declare the operators)
-from nnrt_client.onnx_import.operator import OPERATORS, operator_of
+from nnrt_client.onnx_import.operators.operator import OPERATORS, operator_of
 
 # What the ONNX Runtime backend does not run, as docs/onnxruntime.md says: a form of an operator by its constants.
 _REFUSED = {

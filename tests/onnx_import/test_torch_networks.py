@@ -65,7 +65,7 @@ def test_exported_quantization_reaches_the_operations(exporter: str) -> None:
 
 @pytest.fixture(scope="session")
 def fresh_exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the installed torch exports."""
+    """The networks as the installed torch exports them."""
     pytest.importorskip("torch", reason="torch is not installed; the extra nnrt[torch] has it")
     pytest.importorskip("onnxscript", reason="onnxscript is not installed; the extra nnrt[torch] has it")
     from torch_networks import write_exports

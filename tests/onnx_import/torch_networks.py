@@ -49,7 +49,7 @@ class Lstm(nn.Module):
 
 
 class FakeQuantize(nn.Module):
-    """What quantization to UINT8 leaves of an activation."""
+    """An activation after quantization to UINT8 and back."""
 
     def __init__(self, scale: float, zero_point: int) -> None:
         super().__init__()

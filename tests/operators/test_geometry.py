@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -18,11 +19,10 @@ from .tolerances import require_close
 Record = Callable[[str, str, str, float], None]
 Case = tuple[list[AnyArray], dict[str, Any], Format]
 
+pytestmark = pytest.mark.slow
+
 geometries = settings(
     max_examples=80,
-    derandomize=True,
-    deadline=None,
-    database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much],
 )
 sizes = st.tuples(st.integers(1, 9), st.integers(1, 9))

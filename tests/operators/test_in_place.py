@@ -1,4 +1,4 @@
-"""What may be shared with a client that writes to it meanwhile, judged for every operator."""
+"""Memory that may be shared with a client that writes to it meanwhile, judged for every operator."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,11 +8,11 @@ import pytest
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.graph import Constant, Graph, Node
 from nnrt_hdi.ops import OPERATORS
-from nnrt_hdi.ops.in_place import COMPUTE, FLOATS_ONLY, PASS, PASS_FIRST, STEERED, InPlace, in_place
+from nnrt_hdi.ops.in_place import COMPUTE, DATA_DEPENDENT, FLOATS_ONLY, PASS, PASS_FIRST, InPlace, in_place
 from nnrt_hdi.ops.operands import INDICES
 from nnrt_hdi.tensor import TensorSpec
 
-JUDGED = (COMPUTE, PASS, PASS_FIRST, STEERED.keys())
+JUDGED = (COMPUTE, PASS, PASS_FIRST, DATA_DEPENDENT.keys())
 
 
 def test_every_operator_is_judged_once() -> None:
@@ -23,8 +23,8 @@ def test_every_operator_is_judged_once() -> None:
 @pytest.mark.parametrize("node_type", sorted(OPERATORS), ids=lambda node_type: NodeType(node_type).name)
 def test_no_operand_of_indices_counts_as_values(node_type: NodeType) -> None:
     rules = OPERATORS[node_type].operands
-    if node_type in STEERED:
-        values = STEERED[node_type]
+    if node_type in DATA_DEPENDENT:
+        values = DATA_DEPENDENT[node_type]
         assert values <= {rule.name for rule in rules}
     else:
         values = frozenset(rule.name for rule in (rules[:1] if node_type in PASS_FIRST else rules))

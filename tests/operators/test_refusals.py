@@ -1,4 +1,4 @@
-"""What operators refuse, and that they say what was given and what would be right."""
+"""Operators refuse wrong nodes, and say what was given and what would be right."""
 
 import re
 from collections.abc import Mapping, Sequence

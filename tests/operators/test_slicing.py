@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -18,11 +19,10 @@ from .tolerances import require_close
 Record = Callable[[str, str, str, float], None]
 Case = tuple[AnyArray, tuple[Any, ...]]
 
+pytestmark = pytest.mark.slow
+
 geometries = settings(
     max_examples=80,
-    derandomize=True,
-    deadline=None,
-    database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 shapes = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tuple)
@@ -44,7 +44,7 @@ def _numbered(shape: tuple[int, ...]) -> AnyArray:
 
 
 def _part(draw: st.DrawFn, size: int) -> slice | int:
-    """What is taken of one dimension: one element, or some."""
+    """The part that is taken of one dimension: one element, or some."""
     if draw(st.integers(0, 3)) == 0:
         return draw(st.integers(-size, size - 1))
     return slice(draw(positions), draw(positions), draw(strides))

@@ -1,4 +1,4 @@
-"""How far a result may be from the oracle's, in one table for all operators."""
+"""Tolerances between a result and the oracle's, in one table for all operators."""
 
 from typing import Any
 

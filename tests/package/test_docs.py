@@ -1,4 +1,4 @@
-"""What the documents say is so."""
+"""The documents say what is so."""
 
 import re
 from dataclasses import fields
@@ -8,11 +8,11 @@ import onnx
 import pytest
 from daemon_process import DaemonProcess
 from onnx import parser
+from source_files import ROOT, source_files
 
 from nnrt_device_service.settings import Settings
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted(path for path in ROOT.glob("**/*.md") if not any(part.startswith(".") for part in path.parts))
+PAGES = sorted(path for path in source_files() if path.suffix == ".md")
 POOLING = """
 <ir_version: 8, opset_import: ["": 17]>
 pooling (float[1, 3, 224, 224] image) => (float[1, 3, 1, 1] means) { means = GlobalAveragePool(image) }

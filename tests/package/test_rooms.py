@@ -8,7 +8,7 @@ import pytest
 from nnrt_backend_reference.kernels.kernel import KERNELS
 
 from nnrt_client.enums import OperationType, TensorType
-from nnrt_client.operations import OPERATIONS
+from nnrt_client.model.operations import OPERATIONS
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.ops import OPERATORS
 from nnrt_hdi.v2 import attributes_pb2, node_pb2
@@ -26,7 +26,7 @@ def test_declared_operators_have_a_kernel_in_the_same_family(node_type: NodeType
 
 @pytest.mark.parametrize("node_type", sorted(OPERATORS), ids=lambda node_type: NodeType(node_type).name)
 def test_declared_attributes_are_those_of_the_contract(node_type: NodeType) -> None:
-    """The same names in the same order."""
+    """They have equal names in equal order."""
     assert list(OPERATORS[node_type].attributes) == [field.name for field in _STRUCTS[node_type].fields]
 
 
@@ -53,8 +53,8 @@ def test_every_attribute_struct_has_a_node_type(message: str) -> None:
     "room",
     [
         "nnrt_hdi.ops",
-        "nnrt_client.operations",
-        "nnrt_client.onnx_import",
+        "nnrt_client.model.operations",
+        "nnrt_client.onnx_import.operators",
         "nnrt_backend_onnxruntime.lowering",
         "nnrt_backend_reference.kernels",
     ],

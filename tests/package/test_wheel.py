@@ -7,8 +7,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from source_files import ROOT, source_files
 
-ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("nnrt_hdi", "nnrt_client", "nnrt_device_service", "nnrt_backend_onnxruntime", "nnrt_backend_reference")
 
 
@@ -16,17 +16,10 @@ ROOMS = ("nnrt_hdi", "nnrt_client", "nnrt_device_service", "nnrt_backend_onnxrun
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel built from a copy of the sources, so that the build leaves nothing in them."""
     source = tmp_path_factory.mktemp("source")
-    files = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-    for name in filter(None, files.split("\0")):
-        if (ROOT / name).is_file():
-            (source / name).parent.mkdir(parents=True, exist_ok=True)
-            (source / name).write_bytes((ROOT / name).read_bytes())
+    for path in source_files():
+        copy = source / path.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(path.read_bytes())
     built = tmp_path_factory.mktemp("wheel")
     subprocess.run(
         [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", built, source],
@@ -37,6 +30,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_wheel_holds_every_room_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
@@ -46,6 +40,7 @@ def test_wheel_holds_every_room_and_nothing_else(wheel: Path) -> None:
     assert "nnrt_hdi/v2/node_pb2.pyi" in names
 
 
+@pytest.mark.slow
 def test_an_installed_wheel_serves_and_is_found(wheel: Path, tmp_path: Path) -> None:
     """Daemon and client of the wheel talk to each other from a folder that isn't the sources."""
     place = tmp_path / "site"

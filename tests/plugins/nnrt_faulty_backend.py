@@ -1,6 +1,7 @@
 """A backend that goes wrong as the extension config `fault` of a model says; else it computes identities."""
 
 import logging
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
@@ -14,10 +15,10 @@ from nnrt_hdi.backend import (
     PreparedModel,
     Support,
 )
-from nnrt_hdi.container import Part
 from nnrt_hdi.enums import DeviceType
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, OperationFailed
 from nnrt_hdi.graph import Graph
+from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import Array, TensorSpec
 
 _log = logging.getLogger(__name__)
@@ -32,8 +33,13 @@ class _Model(PreparedModel):
     def run(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
     ) -> list[Array]:
-        if self._fault == b"run":
+        fault = self._fault
+        if fault == b"first run":
+            self._fault = b""
+        if fault in (b"run", b"first run"):
             raise RuntimeError("DMA fault")
+        if self._fault == b"exits":
+            sys.exit("DMA fault")
         if self._fault == b"never ends":
             _log.info("running for ever")
             stop = threading.Event()
@@ -63,6 +69,8 @@ class _Faulty(Backend):
 
     def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
         fault = config.extensions.get("fault", b"")
+        if fault == b"prepare exits":
+            sys.exit("the compiler gave up")
         if fault == b"prepare":
             raise OperationFailed("the accelerator does not take the model")
         if fault == b"extension":

@@ -22,10 +22,10 @@ from nnrt_hdi.backend import (
     PreparedModel,
     Support,
 )
-from nnrt_hdi.container import Part
 from nnrt_hdi.enums import DeviceType, NodeType
 from nnrt_hdi.errors import InvalidFile, OperationFailed, Unsupported
 from nnrt_hdi.graph import Graph
+from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import Array, TensorSpec
 
 _log = logging.getLogger(__name__)
@@ -109,7 +109,7 @@ def _until_cancelled(inputs: Sequence[Array], cancellation: Cancellation) -> lis
 
 def _hold_the_interpreter(inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
     """PyDLL keeps the interpreter's lock during the call, so that no Python thread runs while gRPC's own do."""
-    ctypes.PyDLL(None).sleep(3600)
+    ctypes.PyDLL(None).pause()
     return [inputs[0]]
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from nnrt_backend_reference import create as create_reference
 
 from nnrt_hdi.backend import Backend, Cancellation, Capabilities, DeviceInfo, ModelConfig, PreparedModel, Support
-from nnrt_hdi.container import Part
 from nnrt_hdi.enums import DeviceType
 from nnrt_hdi.errors import InvalidFile, OperationFailed
+from nnrt_hdi.files.graph_file import packed_graph, unpacked_graph
 from nnrt_hdi.graph import Graph
-from nnrt_hdi.graph_file import packed_graph, unpacked_graph
+from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import Array
 
 # How a file of this vendor's own tools begins; a graph follows.

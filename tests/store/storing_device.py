@@ -10,13 +10,13 @@ import numpy as np
 from networks import weighted_model
 from storing_backend import StoringBackend
 
-from nnrt_device_service.constants import MissingConstants
-from nnrt_device_service.device import Device
-from nnrt_device_service.session import Origin, Prepared, Session
+from nnrt_device_service.core.device import Device
+from nnrt_device_service.core.store_directory import SUFFIX
+from nnrt_device_service.sessions.constants import MissingConstants
+from nnrt_device_service.sessions.session import Prepared, Session
 from nnrt_device_service.settings import Settings
-from nnrt_device_service.store import SUFFIX
 from nnrt_hdi import wire
-from nnrt_hdi.backend import Backend, Cancellation, ModelConfig
+from nnrt_hdi.backend import Backend, Cancellation, ModelConfig, Origin
 from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, Constant, Graph
 
 WEIGHTS = 1000
@@ -25,7 +25,7 @@ X = np.array([0.5], np.float32)
 
 def graph(seed: int = 0, elements: int = WEIGHTS) -> Graph:
     """y = x + w, with other weights for each seed."""
-    return weighted_model(elements, seed).graph
+    return weighted_model(elements, seed)._graph
 
 
 def device_on(directory: Path, backend: Backend | None = None, **settings: Any) -> Device:
@@ -69,7 +69,7 @@ def prepared(
             session.constants.write(constant.sha256, constant.size_bytes, 0, constant.data.tobytes())
         answer = ask(device, session, graph, config, stages)
     assert isinstance(answer, Prepared)
-    (result,) = device.run(session, answer.model_id, [X], Cancellation()).outputs
+    (result,), _, _ = device.run(session, session.model(answer.model_id), [X], Cancellation())
     (weights,) = graph.constants.values()
     assert weights.data is not None
     np.testing.assert_array_equal(result, np.add(X, weights.data))
@@ -77,7 +77,7 @@ def prepared(
 
 
 def origin(device: Device, graph: Graph, config: ModelConfig | None = None) -> Origin:
-    """Where a model comes from for a new session."""
+    """Tell where a new session gets a model from."""
     with session_of(device) as session:
         return prepared(device, session, graph, config).origin
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from storing_device import device_on, files, graph, origin
 
 from nnrt_device_service.cli import main
-from nnrt_device_service.session import Origin
+from nnrt_hdi.backend import Origin
 
 
 def run(*arguments: str) -> Result:
@@ -59,7 +59,7 @@ def test_ls(directory: Path) -> None:
 
 
 def test_ls_of_what_is_damaged(directory: Path) -> None:
-    """What it says of itself can't be read; the others can."""
+    """One entry can't be read; the others can."""
     first, second, _ = files(directory)
     first.write_bytes(first.read_bytes()[:60])
     second.write_bytes(bytes(100))

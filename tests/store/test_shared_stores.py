@@ -1,14 +1,12 @@
 """Stores of real daemons: restarted, killed while they write, several on one directory, on a disk that is full."""
 
-import os
 import resource
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +14,10 @@ import pytest
 from daemon_process import DaemonProcess
 from networks import weighted_model
 from storing_device import X, device_on, files
+from waiting import until
 
 from nnrt_client import Compilation, Device, Executor, Model, Origin, Runtime
-from nnrt_device_service.store import MARKER, StoreDirectory
+from nnrt_device_service.core.store_directory import MARKER, StoreDirectory
 
 StartDaemon = Callable[..., DaemonProcess]
 
@@ -44,13 +43,13 @@ def client_of(daemon: DaemonProcess) -> Iterator[Device]:
 
 
 def stages(device: Device, model: Model) -> list[str]:
-    """What happens when a model is built, each stage once. Its answer has been checked."""
+    """List the stages of a model's build, each once, after its answer has been checked."""
     reached: dict[str, None] = {}
     with Compilation(model, device) as compilation:
         compilation.build(lambda stage, _: reached.setdefault(stage))
         with Executor(compilation) as executor:
             (result,) = executor.run_sync([X])
-    (weights,) = model.graph.constants.values()
+    (weights,) = model._graph.constants.values()
     assert weights.data is not None
     np.testing.assert_array_equal(result, np.add(X, weights.data))
     return list(reached)
@@ -61,7 +60,7 @@ KNOWN = ["checking", "restoring"]
 
 
 def test_a_clients_own_cache(start: StartDaemon, tmp_path: Path) -> None:
-    """What the store had was built by somebody else, in a time that this client doesn't know."""
+    """The store's model was built by somebody else, in a time that this client doesn't know."""
     model = weighted_model(ELEMENTS)
     daemon = start()
     with client_of(daemon) as device:
@@ -108,45 +107,46 @@ def test_a_full_disk(start: StartDaemon, directory: Path) -> None:
         assert [stages(device, model) for _ in range(2)] == [NEW, KNOWN]
 
 
-# For each line it gets it starts a process that stores models, each another one, until it is killed.
+# For each line it gets it starts a process that stores models, each another one, until it has computed for that many
+# seconds. Then the kernel kills it, by a signal that nobody handles: no line runs after it, as with SIGKILL.
 _STORING = """
 import os
+import signal
 import sys
 from pathlib import Path
 
-from nnrt_device_service.store import ModelStore
+from nnrt_device_service.core.model_store import ModelStore
 from nnrt_hdi.backend import ModelConfig
-from nnrt_hdi.compiled import CompiledModel, Target
-from nnrt_hdi.container import Part
+from nnrt_hdi.files.compiled import CompiledModel, Target
+from nnrt_hdi.part import Part
 from nnrt_hdi.enums import DeviceType
 
 target = Target("device", "vendor", DeviceType.OTHER, "backend", "1")
 parts = [Part.of(os.urandom(1 << 22)) for _ in range(2)]
 store = ModelStore(Path(sys.argv[1]), 5 << 23)
-for _ in sys.stdin:
+for life_s in sys.stdin:
     pid = os.fork()
     if pid == 0:
+        signal.setitimer(signal.ITIMER_PROF, float(life_s))
         while True:
             store.keep(CompiledModel(target, os.urandom(32), ModelConfig(), (), (), 0, parts))
-    print(pid, flush=True)
-    os.waitpid(pid, 0)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 """
 
 
+@pytest.mark.slow
 def test_kills_while_models_are_stored(directory: Path) -> None:
     """Each at another moment. What is there then is whole, and what was left in the middle of it goes."""
     rng, interrupted = np.random.default_rng(0), 0
     with subprocess.Popen(
-        [sys.executable, "-c", _STORING, str(directory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", _STORING, str(directory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         for _ in range(40):
-            process.stdin.write(b"\n")
+            process.stdin.write(f"{rng.uniform(0.001, 0.05)}\n")
             process.stdin.flush()
-            pid = int(process.stdout.readline())
-            time.sleep(rng.uniform(0, 0.05))  # The moment of the kill, which is not waited for.
-            os.kill(pid, signal.SIGKILL)
+            assert int(process.stdout.readline()) == -signal.SIGPROF
             interrupted += any(path.suffix == ".tmp" for path in directory.iterdir())
         process.stdin.close()
     assert interrupted > 1, "hardly a kill came in the middle of a file"
@@ -160,13 +160,13 @@ def test_kills_while_models_are_stored(directory: Path) -> None:
 
 
 def test_a_daemon_killed_while_it_stores(start: StartDaemon, directory: Path) -> None:
-    rng, daemon = np.random.default_rng(0), start()
-    for attempt in range(3):
-        model = weighted_model(1_000_000, seed=attempt)
+    """As soon as so many bytes of the file are there, which still has another name, or is just getting its own."""
+    daemon = start()
+    for attempt, part in enumerate((1, 2_000_000, 4_000_000)):
+        model, wanted = weighted_model(1_000_000, seed=attempt), bytes_in(directory) + part
         with ThreadPoolExecutor(1) as pool, client_of(daemon) as device:
             death = pool.submit(_stages_until_death, device, model)
-            _wait_for(daemon, "compiled a model")
-            time.sleep(rng.uniform(0, 0.03))  # The moment of the kill, which is not waited for.
+            until(lambda wanted=wanted: bytes_in(directory) >= wanted)  # type: ignore[misc]
             daemon.kill()
             death.result(30)
         daemon = start()
@@ -176,18 +176,19 @@ def test_a_daemon_killed_while_it_stores(start: StartDaemon, directory: Path) ->
     assert len(files(directory)) == 3
 
 
+def bytes_in(directory: Path) -> int:
+    size = 0
+    for path in directory.iterdir():
+        with suppress(FileNotFoundError):  # It has got its own name in between.
+            size += path.stat().st_size
+    return size
+
+
 def _stages_until_death(device: Device, model: Model) -> None:
     try:
         stages(device, model)
     except Exception:
         assert not device.is_connected
-
-
-def _wait_for(daemon: DaemonProcess, said: str) -> None:
-    deadline = time.monotonic() + 30
-    while said not in daemon.log():
-        assert time.monotonic() < deadline, daemon.log()
-        time.sleep(0.001)
 
 
 def test_daemons_that_share_a_directory(start: StartDaemon, directory: Path) -> None:

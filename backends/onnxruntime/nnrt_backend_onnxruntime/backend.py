@@ -12,22 +12,15 @@ from nnrt_backend_onnxruntime.kernels import Kernels
 from nnrt_backend_onnxruntime.model import OnnxModel, require_fits, skeleton
 from nnrt_backend_onnxruntime.processor import integer_kernels
 from nnrt_backend_onnxruntime.program import lower
-from nnrt_backend_onnxruntime.session import (
-    PROVIDERS,
-    Target,
-    load_libraries,
-    open_session,
-    present_providers,
-    session_options,
-    smallest_session,
-)
+from nnrt_backend_onnxruntime.providers import PROVIDERS, ProviderDevice, load_libraries, present_providers
+from nnrt_backend_onnxruntime.session import open_session, session_options, smallest_session
 from nnrt_backend_onnxruntime.single_node import key_of, single_node
 from nnrt_hdi.backend import Backend, BackendSkipped, Capabilities, DeviceInfo, ModelConfig, Support
-from nnrt_hdi.container import Part
 from nnrt_hdi.errors import InvalidParameter, NnrtError
 from nnrt_hdi.graph import Graph
-from nnrt_hdi.ops import infer_graph
+from nnrt_hdi.ops import inferred_graph
 from nnrt_hdi.ops.in_place import in_place
+from nnrt_hdi.part import Part
 
 OPTIONS = ("provider", "device_index", "threads", "name")
 # Answers about nodes that are kept, the latest ones.
@@ -39,27 +32,27 @@ MOST_FOLDED_BYTES = 1 << 24
 class OnnxRuntimeBackend(Backend):
     """One device of one provider."""
 
-    def __init__(self, target: Target, name: str = "") -> None:
+    def __init__(self, device: ProviderDevice, name: str = "") -> None:
         """Raises InvalidParameter or BackendSkipped for a device that is not here."""
-        _require_present(target)
-        self._target = target
-        if target.is_cpu:
+        _require_present(device)
+        self._device = device
+        if device.is_cpu:
             # One more computes while the tensors of another come and go.
-            self.concurrent_runs = _processors() // target.threads + 1
-        self._kernels = Kernels(target.providers())
+            self.concurrent_runs = _processors() // device.threads + 1
+        self._kernels = Kernels(device.providers())
         self._answers: OrderedDict[bytes, Support] = OrderedDict()
         self._deadlines = Deadlines()
-        index = f"-{target.device_index}" if target.device_index else ""
+        index = f"-{device.device_index}" if device.device_index else ""
         self._info = DeviceInfo(
-            device_name=name or f"onnxruntime-{target.provider}{index}",
+            device_name=name or f"onnxruntime-{device.provider}{index}",
             vendor_name="nnrt",
-            device_type=target.device_type,
+            device_type=device.device_type,
             capabilities=Capabilities(
                 float16_precision=True,
                 performance_mode=True,
                 priority=True,
                 dynamic_input=True,
-                model_cache=target.can_export,
+                model_cache=device.can_export,
             ),
             backend_name="onnxruntime",
             backend_version=f"{onnxruntime.__version__} ({', '.join(present_providers())})",
@@ -73,24 +66,22 @@ class OnnxRuntimeBackend(Backend):
         return [self._supported(graph, index) for index in range(len(graph.nodes))]
 
     def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> OnnxModel:
-        inference = infer_graph(graph)
-        inference.raise_first_problem()
-        graph = inference.graph
+        graph = inferred_graph(graph)
         require_fits(graph, config.max_tensor_bytes)  # Before ONNX Runtime computes what is constant.
         entries = integer_kernels(graph)
-        options = session_options(self._target, config, entries)
-        lowered = lower(graph, self._kernels, float16=config.enable_float16, half_kernels=not self._target.is_cpu)
+        options = session_options(self._device, config, entries)
+        lowered = lower(graph, self._kernels, float16=config.enable_float16, half_kernels=not self._device.is_cpu)
         progress(0.25)
         model = lowered.model.SerializeToString()
-        session = open_session(model, lowered.weights, options, self._target, config.extensions)
+        session = open_session(model, lowered.weights, options, self._device, config.extensions)
         progress(1.0)
         count, light = len(graph.inputs), skeleton(graph)
-        export = exporter(self._target, light, count, lowered, config, entries)
+        export = exporter(self._device, light, count, lowered, config, entries)
         most, shared = config.max_tensor_bytes, in_place(graph)
         return OnnxModel(session, light, count, lowered.weights, most, self._deadlines, export, shared)
 
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> OnnxModel:
-        return restored(parts, config, self._target, self._deadlines)
+        return restored(parts, config, self._device, self._deadlines)
 
     def close(self) -> None:
         self._deadlines.close()
@@ -106,13 +97,12 @@ class OnnxRuntimeBackend(Backend):
 
     def _asked(self, graph: Graph, index: int) -> Support:
         try:
-            alone = infer_graph(single_node(graph, index))
-            alone.raise_first_problem()
-            lowered = lower(alone.graph, self._kernels, half_kernels=not self._target.is_cpu)
-            options = session_options(self._target, ModelConfig(), integer_kernels(alone.graph))
-            if any(not spec.is_dynamic and spec.byte_size > MOST_FOLDED_BYTES for spec in alone.graph.output_specs):
+            alone = inferred_graph(single_node(graph, index))
+            lowered = lower(alone, self._kernels, half_kernels=not self._device.is_cpu)
+            options = session_options(self._device, ModelConfig(), integer_kernels(alone))
+            if any(not spec.is_dynamic and spec.byte_size > MOST_FOLDED_BYTES for spec in alone.output_specs):
                 options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-            open_session(lowered.model.SerializeToString(), lowered.weights, options, self._target, {})
+            open_session(lowered.model.SerializeToString(), lowered.weights, options, self._device, {})
         except NnrtError as error:
             return Support(error.message)
         return Support()
@@ -131,11 +121,13 @@ def create(options: Mapping[str, str]) -> OnnxRuntimeBackend:
     if provider not in PROVIDERS:
         raise InvalidParameter(f"there is no provider {provider!r}; present: {', '.join(present_providers())}")
     threads = _number(options, "threads", _processors(), least=1)
-    return OnnxRuntimeBackend(Target(provider, _number(options, "device_index", 0), threads), options.get("name", ""))
+    return OnnxRuntimeBackend(
+        ProviderDevice(provider, _number(options, "device_index", 0), threads), options.get("name", "")
+    )
 
 
 def _processors() -> int:
-    """How many processors this process may use."""
+    """The number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -146,18 +138,18 @@ def _number(options: Mapping[str, str], name: str, default: int, least: int = 0)
     return int(text)
 
 
-def _require_present(target: Target) -> None:
+def _require_present(device: ProviderDevice) -> None:
     """Refuse a provider that this ONNX Runtime wasn't built with, or that doesn't start here."""
-    if target.provider not in present_providers():
+    if device.provider not in present_providers():
         raise InvalidParameter(
-            f"provider {target.provider!r} is not in this ONNX Runtime {onnxruntime.__version__};"
+            f"provider {device.provider!r} is not in this ONNX Runtime {onnxruntime.__version__};"
             f" present: {', '.join(present_providers())}"
         )
-    target.require_device_index()
-    if target.is_cpu:
+    device.require_device_index()
+    if device.is_cpu:
         return
-    load_libraries(target)
+    load_libraries(device)
     try:
-        smallest_session(target)
+        smallest_session(device)
     except NnrtError as error:
-        raise BackendSkipped(f"provider {target.provider!r} does not start here: {error}") from error
+        raise BackendSkipped(f"provider {device.provider!r} does not start here: {error}") from error

@@ -3,10 +3,10 @@
     def swish(op: Onnx, call: Call, x: Value) -> Value:
         return x * op.Sigmoid(x)
 
-A value may lie in memory in another order of its dimensions than it has. Transposing one only changes how it is read;
-operators that can do with any order are given what lies there (see `orders`), and only for one that can't is an ONNX
-Transpose added, of a constant by numpy. So the transposes between two images in NCHW that an NHWC graph asks for never
-come to be.
+A value may lie in memory in another layout: with its dimensions in another order. Transposing one only changes how it
+is read; operators that can do with any layout are given what lies there (see `layouts`), and only for one that can't is
+an ONNX Transpose added, of a constant by numpy. So the transposes between two images in NCHW that an NHWC graph asks
+for never come to be.
 
 Where ONNX Runtime has no kernel for a data type, operands are cast to one that holds their elements (see `kernels`).
 """
@@ -21,7 +21,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from nnrt_backend_onnxruntime import orders
+from nnrt_backend_onnxruntime import layouts
 from nnrt_backend_onnxruntime.kernels import IR_VERSION, OPSET, AnyDType, Kernels, widened
 from nnrt_hdi.tensor import UNKNOWN_DIM, Shape
 
@@ -45,9 +45,9 @@ _LEADING = {"Where": 1, "QuantizeLinear": 2, "DequantizeLinear": 1}
 class Value:
     """A tensor of the model under construction.
 
-    In memory its dimension order[n] is the n-th; an empty order is the one it has. A constant has its elements `data`
-    as they lie in memory. `shape` is what is known of a node's operand or result, and `elements` are those of a small
-    constant: all that a lowering may decide by.
+    In memory its dimension layout[n] is the n-th; an empty layout is that of its own dimensions. A constant has its
+    elements `data` as they lie in memory. `shape` is what is known of a node's operand or result, and `elements` are
+    those of a small constant: all that a lowering may decide by.
     """
 
     op: "Onnx"
@@ -55,7 +55,7 @@ class Value:
     rank: int | None
     name: str = ""
     data: AnyArray | None = None
-    order: Shape = ()
+    layout: Shape = ()
     shape: Shape = ()
     elements: AnyArray | None = None
 
@@ -77,7 +77,7 @@ class Value:
         return self.op.Neg(self)
 
     def cast(self, dtype: AnyDType) -> "Value":
-        """The same elements in another data type."""
+        """The elements in another data type."""
         if dtype == self.dtype:
             return self
         if self.data is not None:
@@ -85,10 +85,11 @@ class Value:
                 return replace(self, dtype=dtype, data=self.data.astype(dtype), elements=None)
         return replace(self.op.Cast(self, to=element_type(dtype)), shape=self.shape)
 
-    def transposed(self, order: Sequence[int]) -> "Value":
-        """With dimension order[n] as the n-th: only read so."""
-        shape = tuple(self.shape[axis] for axis in order) if self.shape else ()
-        return replace(self, rank=len(order), order=orders.after(self.order, order), shape=shape, elements=None)
+    def transposed(self, permutation: Sequence[int]) -> "Value":
+        """With dimension permutation[n] as the n-th: only read so."""
+        shape = tuple(self.shape[axis] for axis in permutation) if self.shape else ()
+        layout = layouts.after(self.layout, permutation)
+        return replace(self, rank=len(permutation), layout=layout, shape=shape, elements=None)
 
 
 Given = Value | int | float | AnyArray
@@ -128,7 +129,7 @@ class Onnx:
     def several(self, op_type: str, outputs: int, *inputs: Given | None, **attrs: Any) -> tuple[Value, ...]:
         """An operator with several outputs. Numbers become constants of the data type of the first tensor."""
         values = self._values(op_type, inputs)
-        values, attrs, order, rank = orders.arranged(op_type, values, attrs)
+        values, attrs, layout, rank = layouts.arranged(op_type, values, attrs)
         lead = values[_LEADING.get(op_type, 0)] if values else None
         dtype = lead.dtype if lead else FLOAT32
         wide = dtype if lead is None or op_type == "Cast" else self._kernel_type(op_type, values, dtype, attrs, outputs)
@@ -140,7 +141,9 @@ class Onnx:
         node_name = f"{self.place}/{results[0]}"
         self.nodes.append(helper.make_node(op_type, names, results, name=node_name, **attrs))
         made_types = [_result_type(op_type, number, wide, attrs) for number in range(outputs)]
-        made = (Value(self, result, rank, name, order=order) for name, result in zip(results, made_types, strict=True))
+        made = (
+            Value(self, result, rank, name, layout=layout) for name, result in zip(results, made_types, strict=True)
+        )
         return tuple(value.cast(dtype) if value.dtype == wide else value for value in made)
 
     def input(self, dtype: AnyDType, shape: Shape) -> Value:
@@ -165,8 +168,8 @@ class Onnx:
         """The length of a dimension: a number if it is known, else a vector of one that the run makes."""
         if x.shape and x.shape[axis] != UNKNOWN_DIM:
             return x.shape[axis]
-        at = orders.place(x.order, axis)
-        return replace(self.Shape(replace(x, order=()), start=at, end=at + 1), rank=1)
+        at = layouts.axis_in_memory(x.layout, axis)
+        return replace(self.Shape(replace(x, layout=()), start=at, end=at + 1), rank=1)
 
     def sizes(self, x: Value) -> Value:
         """All dimensions of x, as a vector."""
@@ -212,25 +215,25 @@ class Onnx:
 
     def plain(self, x: Value) -> Value:
         """x in memory as it is."""
-        return self.in_order(x, ())
+        return self.in_layout(x, ())
 
-    def in_order(self, x: Value, order: Shape) -> Value:
-        """x in memory with dimension order[n] as the n-th."""
-        if x.order == order:
+    def in_layout(self, x: Value, layout: Shape) -> Value:
+        """x in memory with dimension layout[n] as the n-th."""
+        if x.layout == layout:
             return x
-        permutation = orders.between(x.order, order)
+        permutation = layouts.between(x.layout, layout)
         if x.data is not None:
-            return replace(x, data=x.data.transpose(permutation), order=order)
+            return replace(x, data=x.data.transpose(permutation), layout=layout)
         key = x.name, permutation
         if key not in self._transposes:
-            self._transposes[key] = self._moved(x, permutation, order)
-        return replace(x, name=self._transposes[key], order=order)
+            self._transposes[key] = self._moved(x, permutation, layout)
+        return replace(x, name=self._transposes[key], layout=layout)
 
-    def _moved(self, x: Value, permutation: Shape, order: Shape) -> str:
+    def _moved(self, x: Value, permutation: Shape, layout: Shape) -> str:
         """The name of a tensor with the dimensions in memory permuted; where only such of length 1 move, reshaped."""
         name = self._new_name("Transpose")
-        if x.shape and _is_in_place([x.shape[axis] for axis in x.order or range(len(x.shape))], permutation):
-            sizes = [x.shape[axis] for axis in order or range(len(x.shape))]
+        if x.shape and _is_in_place([x.shape[axis] for axis in x.layout or range(len(x.shape))], permutation):
+            sizes = [x.shape[axis] for axis in layout or range(len(x.shape))]
             if sizes.count(UNKNOWN_DIM) < 2 and 0 not in sizes:
                 shape = self._memory(self.ints(sizes))
                 self.nodes.append(helper.make_node("Reshape", [x.name, shape], [name], name=f"{self.place}/{name}"))
@@ -297,7 +300,7 @@ class Onnx:
 
 
 def _is_in_place(sizes: Sequence[int], permutation: Shape) -> bool:
-    """Whether a permutation leaves dimensions longer than 1 in their order, and so all elements."""
+    """A permutation leaves dimensions longer than 1 in their order, and so all elements."""
     kept = [axis for axis in permutation if sizes[axis] != 1]
     return kept == sorted(kept)
 

@@ -29,13 +29,15 @@ from nnrt_backend_onnxruntime.in_place import in_place_of
 from nnrt_backend_onnxruntime.kernels import names
 from nnrt_backend_onnxruntime.model import OnnxModel
 from nnrt_backend_onnxruntime.program import Lowered, asserted
-from nnrt_backend_onnxruntime.session import Target, open_session, session_options
+from nnrt_backend_onnxruntime.providers import ProviderDevice
+from nnrt_backend_onnxruntime.session import open_session, session_options
 from nnrt_hdi.backend import ModelConfig
-from nnrt_hdi.container import Part, packed, unpacked
 from nnrt_hdi.errors import InvalidFile, NnrtError, OperationFailed
+from nnrt_hdi.files.container import packed, unpacked
+from nnrt_hdi.files.graph_file import packed_graph, unpacked_graph
 from nnrt_hdi.graph import Graph
-from nnrt_hdi.graph_file import packed_graph, unpacked_graph
-from nnrt_hdi.ops import infer_graph
+from nnrt_hdi.ops import inferred_graph
+from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import NUMPY_DTYPES, TensorSpec
 
 KIND = "onnxruntime model"
@@ -57,15 +59,20 @@ _FUSED = names(
 
 
 def exporter(
-    target: Target, graph: Graph, input_count: int, lowered: Lowered, config: ModelConfig, entries: Mapping[str, str]
+    device: ProviderDevice,
+    graph: Graph,
+    input_count: int,
+    lowered: Lowered,
+    config: ModelConfig,
+    entries: Mapping[str, str],
 ) -> Callable[[], list[Part]]:
     """A function that gives the compiled model in parts; `graph` has large constants as inputs behind the first."""
 
     def export() -> list[Part]:
-        model, weights = _optimized(target, lowered, config, entries)
+        model, weights = _optimized(device, lowered, config, entries)
         parts = [Part.of(data) for data in (b"".join(packed_graph(graph)), model, weights)]
         about = {
-            "made_for": _binding(target),
+            "made_for": _binding(device),
             "inputs": input_count,
             "parts": [part.sha256.hex() for part in parts],
         }
@@ -74,11 +81,11 @@ def exporter(
     return export
 
 
-def restored(parts: Sequence[Part], config: ModelConfig, target: Target, deadlines: Deadlines) -> OnnxModel:
+def restored(parts: Sequence[Part], config: ModelConfig, device: ProviderDevice, deadlines: Deadlines) -> OnnxModel:
     """The model that was exported; loaded as it is, without optimizing it again. Raises InvalidFile for any other."""
-    options = session_options(target, config)
+    options = session_options(device, config)
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    about = _about(parts, target)
+    about = _about(parts, device)
     graph, input_count = _graph(about, parts[1].data)
     constants = parts[3].data
     model = _checked_model(bytes(parts[2].data), constants.nbytes)
@@ -86,7 +93,7 @@ def restored(parts: Sequence[Part], config: ModelConfig, target: Target, deadlin
     # What was checked, and nothing that another parser might see in the bytes.
     model.DiscardUnknownFields()
     try:
-        session = open_session(model.SerializeToString(), weights, options, target, config.extensions)
+        session = open_session(model.SerializeToString(), weights, options, device, config.extensions)
     except OperationFailed as error:
         raise InvalidFile(f"ONNX Runtime does not take it: {error.message}") from error
     _require_interface(session, graph, input_count)
@@ -95,70 +102,71 @@ def restored(parts: Sequence[Part], config: ModelConfig, target: Target, deadlin
 
 
 def _optimized(
-    target: Target, lowered: Lowered, config: ModelConfig, entries: Mapping[str, str]
+    device: ProviderDevice, lowered: Lowered, config: ModelConfig, entries: Mapping[str, str]
 ) -> tuple[bytes, bytes]:
     """The model as ONNX Runtime leaves it after its optimizations, and its large constants."""
     with tempfile.TemporaryDirectory(prefix="nnrt-onnxruntime-") as folder:
-        options = session_options(target, config, entries)
+        options = session_options(device, config, entries)
         options.optimized_model_filepath = str(Path(folder, MODEL_FILE))
         options.add_session_config_entry("session.optimized_model_external_initializers_file_name", WEIGHTS)
         options.add_session_config_entry(
             "session.optimized_model_external_initializers_min_size_in_bytes", str(EMBEDDED_BYTES)
         )
-        open_session(lowered.model.SerializeToString(), lowered.weights, options, target, config.extensions)
+        open_session(lowered.model.SerializeToString(), lowered.weights, options, device, config.extensions)
         weights = Path(folder, WEIGHTS)
         return Path(folder, MODEL_FILE).read_bytes(), weights.read_bytes() if weights.exists() else b""
 
 
-def _binding(target: Target) -> dict[str, Any]:
-    """What has to be the same for a compiled model to be of use."""
+def _binding(device: ProviderDevice) -> dict[str, Any]:
+    """The properties that a host must share with the one that compiled a model, for it to be of use."""
     return {
         "onnxruntime": onnxruntime.__version__,
         "build": onnxruntime.get_build_info(),
-        "provider": target.provider,
-        "device": _device(target),
+        "provider": device.provider,
+        "device": _hardware(device),
         "processor": processor.identity(),
     }
 
 
-def _device(target: Target) -> str:
-    """What the compiled model depends on of an accelerator: what it is, where ONNX Runtime says so."""
+def _hardware(device: ProviderDevice) -> str:
+    """The kind of an accelerator, on which a compiled model depends, where ONNX Runtime tells it."""
     devices = [
-        f"{device.ep_name} {device.device.vendor} {device.device.vendor_id} {device.device.device_id}"
-        for device in onnxruntime.get_ep_devices()
-        if not target.is_cpu and device.ep_name != "CPUExecutionProvider"
+        f"{found.ep_name} {found.device.vendor} {found.device.vendor_id} {found.device.device_id}"
+        for found in onnxruntime.get_ep_devices()
+        if not device.is_cpu and found.ep_name != "CPUExecutionProvider"
     ]
     return "; ".join(sorted(devices))
 
 
-def _about(parts: Sequence[Part], target: Target) -> Mapping[str, Any]:
-    """What the header says, if the other parts are those it was written for, and this is where they were made for."""
+def _about(parts: Sequence[Part], device: ProviderDevice) -> Mapping[str, Any]:
+    """The content of the header. Raises InvalidFile if the other parts are not those it was written for, or this is not
+    a host that they were made for."""
     if len(parts) != 4:
         raise InvalidFile(f"it has {len(parts)} parts; a model of this backend has 4")
     about, _ = unpacked(KIND, parts[0].data)
-    made_for, here = about.get("made_for"), _binding(target)
+    made_for, here = about.get("made_for"), _binding(device)
     if made_for != here:
-        raise InvalidFile(f"it was made for {_shown(made_for)}; this is {_shown(here)}: compile the model again")
+        raise InvalidFile(f"it was made for {_quoted(made_for)}; this is {_quoted(here)}: compile the model again")
     if about.get("parts") != [part.sha256.hex() for part in parts[1:]]:
         raise InvalidFile("its parts are not those that were written; it is damaged")
     return about
 
 
-def _shown(binding: Any) -> str:
+def _quoted(binding: Any) -> str:
     return json.dumps(binding)[:512]
 
 
 def _graph(about: Mapping[str, Any], part: memoryview) -> tuple[Graph, int]:
     """The graph, and how many of its inputs are those of a run."""
-    inference = infer_graph(unpacked_graph(part))
+    unpacked_part = unpacked_graph(part)
     try:
-        inference.raise_first_problem()
+        graph = inferred_graph(unpacked_part)
     except NnrtError as error:
         raise InvalidFile(f"its graph is not sound: {error}") from error
-    count, most = about.get("inputs"), len(inference.graph.inputs)
+    count, most = about.get("inputs"), len(graph.inputs)
     if not isinstance(count, int) or not 0 <= count <= most:
         raise InvalidFile(f"it has {count!r} inputs, its graph {most}")
-    return inference.graph, count
+    return graph, count
 
 
 def _checked_model(data: bytes, weights_bytes: int) -> onnx.ModelProto:

@@ -1,4 +1,4 @@
-"""What a compiled ONNX model may read and write where a client can write.
+"""Inputs and outputs of a compiled ONNX model that may lie where a client can write.
 
 The graph beside it says so too (`nnrt_hdi.ops.in_place`), but both come from anybody, and need not be of one model.
 """
@@ -7,7 +7,7 @@ import onnx
 
 from nnrt_backend_onnxruntime.kernels import names
 from nnrt_hdi.graph import Graph
-from nnrt_hdi.ops.in_place import InPlace, Step, in_place, traced
+from nnrt_hdi.ops.in_place import InPlace, MemoryUse, in_place, traced
 
 # As in nnrt_hdi.ops.in_place. What isn't named is not shared.
 COMPUTE = names(
@@ -36,16 +36,16 @@ PASS_FIRST = names(
 
 
 def in_place_of(model: onnx.ModelProto, graph: Graph, input_count: int) -> InPlace:
-    """What of the model may be shared: what both it and the graph beside it allow."""
+    """The inputs and outputs that may be shared: those that both the model and the graph beside it allow."""
     inputs, outputs = (
         [entry.name for entry in entries][:count]
         for entries, count in ((model.graph.input, input_count), (model.graph.output, len(graph.outputs)))
     )
-    says, is_so = in_place(graph), traced(list(map(_step, model.graph.node)), inputs, outputs)
+    says, is_so = in_place(graph), traced(list(map(_memory_use, model.graph.node)), inputs, outputs)
     return InPlace(says.inputs & is_so.inputs, says.outputs & is_so.outputs)
 
 
-def _step(node: onnx.NodeProto) -> Step:
+def _memory_use(node: onnx.NodeProto) -> MemoryUse:
     is_known, is_first = node.op_type in COMPUTE or node.op_type in PASS, node.op_type in PASS_FIRST
     values = [is_known or (is_first and not at) for at in range(len(node.input))]
-    return Step(node.input, values, node.output, node.op_type in COMPUTE, not (is_known or is_first))
+    return MemoryUse(node.input, values, node.output, node.op_type in COMPUTE, not (is_known or is_first))

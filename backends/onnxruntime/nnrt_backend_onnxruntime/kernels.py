@@ -1,4 +1,4 @@
-"""What ONNX Runtime has kernels for, asked of itself: a model of one operator either loads or it doesn't.
+"""The kernels that ONNX Runtime has, asked of itself: a model of one operator either loads or it doesn't.
 
 It lacks kernels for some data types, mostly narrow integers. Elements of those are cast to a type that holds them and
 for which there is a kernel, where the result is the same: integers that wrap around do so on the way back.

@@ -15,24 +15,24 @@ from nnrt_backend_onnxruntime.kernels import QUIET
 from nnrt_backend_onnxruntime.program import asserted
 from nnrt_backend_onnxruntime.session import release_memory
 from nnrt_hdi.backend import Cancellation, DimRange, PreparedModel
-from nnrt_hdi.container import Part
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfMemory
 from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, Constant, Graph
-from nnrt_hdi.ops import OPERATORS, infer_graph
+from nnrt_hdi.ops import OPERATORS, inferred_graph
 from nnrt_hdi.ops.in_place import InPlace
 from nnrt_hdi.ops.operands import INDICES
+from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import MAX_DIM, UNKNOWN_DIM, Array, Shape, TensorSpec
 
 # Most elements that a failed ASSERT shows: messages are short.
 MOST_SHOWN = 100
 # Input shapes that a dynamic model has been checked for, the latest ones.
 MOST_SHAPES = 64
-# Shapes of inputs, and the elements of those that decide others.
 # Outputs of fewer bytes together are copied: that costs no more than to tell ONNX Runtime where they go.
-LEAST_PLACED_BYTES = 1 << 15
+LEAST_IN_PLACE_BYTES = 1 << 15
 # The memory of this process, in which all inputs and outputs are, whatever the provider.
 HERE = OrtDevice(OrtDevice.cpu(), OrtDevice.default_memory(), 0)
+# Shapes of inputs, and the elements of those that decide others.
 Decided = tuple[tuple[Shape, ...], tuple[bytes, ...]]
 Export = Callable[[], list[Part]]
 
@@ -69,7 +69,7 @@ class OnnxModel(PreparedModel):
         self.inputs = graph.input_specs[:input_count]
         self.outputs = graph.output_specs
         self.reads_in_place = shared.inputs
-        self._writes_in_place = self._placed(shared)
+        self._writes_in_place = self._written_in_place(shared)
         require_fits(graph, max_tensor_bytes)
 
     def run(
@@ -91,7 +91,7 @@ class OnnxModel(PreparedModel):
         ticket = None if deadline is None else self._deadlines.add(deadline, stop)
         try:
             if outputs and self._writes_in_place and any(outputs[at] is not None for at in self._writes_in_place):
-                return self._run_placed(inputs, outputs, options)
+                return self._run_in_place(inputs, outputs, options)
             results: list[AnyArray] = self.session.run(
                 self._output_names, dict(zip(self._names, inputs, strict=True)), options
             )
@@ -120,20 +120,20 @@ class OnnxModel(PreparedModel):
         self._weights = {}
         release_memory()
 
-    def _placed(self, shared: InPlace) -> frozenset[int]:
+    def _written_in_place(self, shared: InPlace) -> frozenset[int]:
         """The outputs that are written where they go: none, unless ONNX Runtime can be told where each is to go."""
         if self._asserted or any(spec.is_dynamic or 0 in spec.shape for spec in self.outputs):
             return frozenset()
-        if sum(spec.byte_size for spec in self.outputs) < LEAST_PLACED_BYTES:
+        if sum(spec.byte_size for spec in self.outputs) < LEAST_IN_PLACE_BYTES:
             return frozenset()
         return shared.outputs
 
-    def _run_placed(self, inputs: Sequence[Array], places: Sequence[Array | None], options: Any) -> list[Array]:
-        """Run with outputs in these places, or new ones."""
+    def _run_in_place(self, inputs: Sequence[Array], regions: Sequence[Array | None], options: Any) -> list[Array]:
+        """Run with outputs in these regions, or in memory of their own."""
         outputs: list[Array] = []
-        for at, (spec, place) in enumerate(zip(self.outputs, places, strict=True)):
-            is_placed = place is not None and at in self._writes_in_place
-            outputs.append(place if is_placed else np.empty(spec.shape, spec.numpy_dtype))  # type: ignore[arg-type]
+        for at, (spec, region) in enumerate(zip(self.outputs, regions, strict=True)):
+            is_given = region is not None and at in self._writes_in_place
+            outputs.append(region if is_given else np.empty(spec.shape, spec.numpy_dtype))  # type: ignore[arg-type]
         # ONNX Runtime's IOBinding does the same for 30 microseconds more (1.31).
         self.session.run_with_ortvaluevector(
             options, self._names, _values(inputs), self._output_names, _values(outputs), [HERE] * len(outputs)
@@ -167,10 +167,9 @@ class OnnxModel(PreparedModel):
         for at in self._deciding:
             constants[self._graph.inputs[at]] = Constant(b"", inputs[at].nbytes, inputs[at])
         rest = tuple(index for index in self._graph.inputs if index not in constants)
-        inference = infer_graph(replace(self._graph, tensors=tuple(tensors), inputs=rest, constants=constants))
-        inference.raise_first_problem()
-        require_fits(inference.graph, self._max_tensor_bytes)
-        self._fitting[decided] = outputs = inference.graph.output_specs
+        graph = inferred_graph(replace(self._graph, tensors=tuple(tensors), inputs=rest, constants=constants))
+        require_fits(graph, self._max_tensor_bytes)
+        self._fitting[decided] = outputs = graph.output_specs
         while len(self._fitting) > MOST_SHAPES:
             self._fitting.popitem(last=False)
         return outputs
@@ -185,7 +184,7 @@ def _values(arrays: Sequence[Array]) -> Any:
 
 
 def _deciding(graph: Graph, input_count: int) -> tuple[int, ...]:
-    """The inputs whose elements say shapes, axes or places, and not only which elements to pick."""
+    """The inputs whose elements say shapes, axes or positions, and not only which elements to pick."""
     found = set()
     for node in graph.nodes:
         rules = OPERATORS[node.type].operands

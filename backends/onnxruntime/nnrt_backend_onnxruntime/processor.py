@@ -1,4 +1,4 @@
-"""What the processor can, of which depends what ONNX Runtime makes of a model."""
+"""The features of the processor, on which the models that ONNX Runtime optimizes depend."""
 
 import hashlib
 import platform

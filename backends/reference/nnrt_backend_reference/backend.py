@@ -7,11 +7,11 @@ from nnrt_backend_reference.kernels import KERNELS
 from nnrt_backend_reference.program import Program
 from nnrt_hdi import __version__
 from nnrt_hdi.backend import Backend, Capabilities, DeviceInfo, ModelConfig, Support
-from nnrt_hdi.container import Part
 from nnrt_hdi.enums import DeviceType
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, NnrtError, OutOfMemory, Unsupported
 from nnrt_hdi.graph import Graph
-from nnrt_hdi.ops import infer_graph
+from nnrt_hdi.ops import inferred_graph
+from nnrt_hdi.part import Part
 
 OPTIONS = ("name",)
 
@@ -53,9 +53,7 @@ class ReferenceBackend(Backend):
     def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> Program:
         _refuse_extensions(config)
         self._require_supported(graph)
-        inference = infer_graph(graph)
-        inference.raise_first_problem()
-        program = Program(inference.graph, config.max_tensor_bytes, enable_float16=config.enable_float16)
+        program = Program(inferred_graph(graph), config.max_tensor_bytes, enable_float16=config.enable_float16)
         progress(1.0)
         return program
 

@@ -1,6 +1,6 @@
 """Programs as parts that can be kept, and loaded again.
 
-The first part is a file (see `nnrt_hdi.container`) with the graph as it was inferred, and what was asked for; the
+The first part is a file (see `nnrt_hdi.files.container`) with the graph as it was inferred, and what was asked for; the
 others hold its constants. A large constant is a part of its own, a view of the memory it is in; the small ones, and
 those that are too many, are copied into the last.
 """
@@ -8,10 +8,11 @@ those that are too many, are copied into the last.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nnrt_hdi.container import ALIGNMENT, Part, packed, unpacked
 from nnrt_hdi.errors import InvalidFile
+from nnrt_hdi.files.container import ALIGNMENT, packed, unpacked
+from nnrt_hdi.files.graph_file import constant_parts, described_graph, read_graph
 from nnrt_hdi.graph import Graph
-from nnrt_hdi.graph_file import constant_parts, described_graph, read_graph
+from nnrt_hdi.part import Part
 
 KIND = "reference program"
 
@@ -69,7 +70,7 @@ def _sizes(described: Any) -> dict[bytes, int]:
 
 
 def _placed(sizes: Mapping[bytes, int]) -> list[list[bytes]]:
-    """Which constants, by digest, each of the parts behind the first holds."""
+    """The constants, by digest, that each of the parts behind the first holds."""
     by_size = sorted(sizes, key=lambda sha256: (-sizes[sha256], sha256))
     own = [[sha256] for sha256 in by_size[:_OWN_PARTS] if sizes[sha256] >= _OWN_PART_BYTES]
     rest = by_size[len(own) :]

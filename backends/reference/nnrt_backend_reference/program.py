@@ -12,13 +12,13 @@ from nnrt_backend_reference.kernels import KERNELS
 from nnrt_backend_reference.kernels.kernel import AnyArray, Call, Kernel, require_memory
 from nnrt_backend_reference.quantized import on_real_numbers
 from nnrt_hdi.backend import Cancellation, DimRange, PreparedModel
-from nnrt_hdi.container import Part
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfMemory
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.ops import OPERATORS, infer_node
 from nnrt_hdi.ops.in_place import in_place
 from nnrt_hdi.ops.inference import agreed
+from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import MAX_DIM, UNKNOWN_DIM, Array, TensorSpec
 
 
@@ -39,7 +39,7 @@ class Program(PreparedModel):
     """Runs a graph node by node. A run keeps all it knows to itself, so any number may be under way at once.
 
     Kernels never write into their operands, and what a run returns is the caller's alone: no output shares
-    memory with an input, a constant or another output. Results are put into the places given for them in the end, and
+    memory with an input, a constant or another output. Results are put into the regions given for them in the end, and
     never looked at there.
 
     With float16 every FLOAT32 tensor (input, constant, result of an operator) is rounded to FLOAT16, where overflow
@@ -122,7 +122,7 @@ class Program(PreparedModel):
             return array.astype(np.float16).astype(np.float32)
 
     def _bind(self, step: Step, operands: Sequence[Array], specs: Sequence[TensorSpec]) -> Call:
-        """What the kernel needs, from the real shapes and elements of its operands."""
+        """The call of a kernel, from the real shapes and elements of its operands."""
         inputs = tuple(specs[index] for index in step.inputs)
         declared = tuple(self._graph.tensors[index] for index in step.outputs)
         node = self._graph.nodes[step.node]
@@ -136,16 +136,16 @@ class Program(PreparedModel):
             require_memory(call, spec.shape, spec.numpy_dtype)
         return call
 
-    def _own_outputs(self, values: Sequence[AnyArray | None], places: Sequence[Array | None]) -> list[Array]:
-        """The outputs, contiguous, each in its place or memory of its own. Views of inputs and constants are
+    def _own_outputs(self, values: Sequence[AnyArray | None], regions: Sequence[Array | None]) -> list[Array]:
+        """The outputs, contiguous, each in its region or memory of its own. Views of inputs and constants are
         read-only."""
         outputs: list[Array] = []
         given_away: set[int] = set()
         for at, index in enumerate(self._graph.outputs):
             array: AnyArray = np.asarray(values[index])
-            if (place := places[at] if places else None) is not None:
-                np.copyto(place, array)
-                outputs.append(place)
+            if (region := regions[at] if regions else None) is not None:
+                np.copyto(region, array)
+                outputs.append(region)
                 continue
             if not (array.flags.c_contiguous and array.flags.writeable) or id(_owner(array)) in given_away:
                 array = array.copy()

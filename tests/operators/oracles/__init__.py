@@ -1,4 +1,4 @@
-"""What other people's code says an operator gives."""
+"""Results of operators by other people's code."""
 
 from . import (  # noqa: F401  (each module says what its operators give)
     activation,

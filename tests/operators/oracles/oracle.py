@@ -97,7 +97,7 @@ ORACLES: dict[NodeType, Oracle] = {}
 def expected(
     node_type: NodeType, arrays: Sequence[AnyArray], attrs: Attrs, layout: Format
 ) -> tuple[list[AnyArray], str]:
-    """What a node gives, per output, and which oracle says so.
+    """The outputs of a node, and the name of the oracle that computed them.
 
     FLOAT16 is computed in FLOAT32, and rounded at the end.
     """

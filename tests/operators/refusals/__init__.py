@@ -1,4 +1,4 @@
-"""What operators refuse, in the module of their family."""
+"""The nodes that operators refuse, in the module of their family."""
 
 from . import (
     activation,

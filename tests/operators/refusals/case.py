@@ -1,4 +1,4 @@
-"""What a refusal is made of, in short."""
+"""The parts of a refusal, in short."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

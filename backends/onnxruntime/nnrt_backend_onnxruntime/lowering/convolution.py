@@ -113,7 +113,7 @@ def _pads(window: Window, spec: TensorSpec) -> dict[str, Any]:
 
 
 def _ends(window: Window, axis: int, size: int) -> tuple[int, int] | None:
-    """What is put before and after an axis; None where that depends on a size that is not known."""
+    """The padding before and after an axis; None where that depends on a size that is not known."""
     if size != UNKNOWN_DIM:
         return window.padding(axis, size)
     if window.pad_mode is PadMode.SAME and (window.extent[axis] == 1 or window.stride[axis] == 1):
@@ -122,7 +122,7 @@ def _ends(window: Window, axis: int, size: int) -> tuple[int, int] | None:
 
 
 def _transposed_ends(window: Window, axis: int, extra: int) -> tuple[int, int]:
-    """How much is cut off in front of and behind the full result, which doesn't depend on its size."""
+    """The lengths cut off in front of and behind the full result, which don't depend on its size."""
     cut = window.transposed_cut(axis, 1)
     return cut, window.extent[axis] - cut - window.transposed_size(axis, 1, extra)
 

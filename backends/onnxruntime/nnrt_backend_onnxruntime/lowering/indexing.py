@@ -112,7 +112,7 @@ def arg_max(op: Onnx, call: Call, x: Value) -> Value:
 
 
 def comparable(op: Onnx, x: Value) -> Value:
-    """What compares as elements do: not a number as the largest, and UINT64, for which ONNX Runtime has no kernels."""
+    """Keys that compare as elements do: not a number as the largest, UINT64 as INT64, for which there are kernels."""
     if x.dtype.kind == "f":
         return op.Where(op.IsNaN(x), np.inf, op.Min(x, float(np.finfo(x.dtype).max)))
     if x.dtype == UINT64:

@@ -1,4 +1,4 @@
-"""What a lowering is, and where it is found.
+"""Lowerings, and the table in which they are found.
 
     @lowering(NodeType.SQUARE)
     def square(op, call, x):

@@ -32,7 +32,7 @@ def reduce(op: Onnx, call: Call, x: Value, axis: Value) -> Value:
 
 @lowering(NodeType.ALL, moves=True)
 def all_of(op: Onnx, call: Call, x: Value, axis: Value) -> Value:
-    """Whether no element is 0 over the dimensions in axis."""
+    """No element is 0 over the dimensions in axis."""
     axes = reduced_axes(known(axis, "axis"), call.inputs[0].rank, reduce_to_end=False)
     return folded(op, call, x, axes, ReduceMode.ALL, call.attrs.keep_dims != 0).cast(BOOL)
 
@@ -84,7 +84,7 @@ def _with_dims(op: Onnx, y: Value, axes: Value, keep_dims: int) -> Value:
 
 
 def _count(op: Onnx, x: Value, axes: Value) -> Value:
-    """How many elements are folded into one."""
+    """The number of elements that are folded into one."""
     assert axes.data is not None
     sizes = [op.size(x, int(axis)) for axis in axes.data]
     number = op.constant(np.array(math.prod(size for size in sizes if isinstance(size, int)), INT64))
@@ -109,7 +109,7 @@ def sum_of_squares(op: Onnx, x: Value, axes: Value, keep_dims: int) -> Value:
 
 
 def truth(op: Onnx, x: Value, axes: Value, keep_dims: int) -> Value:
-    """Whether no element is 0, as 1 or 0. Of what may turn out to be empty ONNX Runtime has only products."""
+    """1 where no element is 0, else 0. Of what may turn out to be empty ONNX Runtime has only products."""
     if x.shape and UNKNOWN_DIM not in x.shape:
         return op.ReduceMin(x.cast(BOOL), axes, keepdims=keep_dims).cast(x.dtype)
     return op.ReduceProd(x.cast(BOOL).cast(np.dtype(np.int32)), axes, keepdims=keep_dims).cast(x.dtype)

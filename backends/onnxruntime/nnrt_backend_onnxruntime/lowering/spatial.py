@@ -7,10 +7,10 @@ from math import prod
 import numpy as np
 
 from nnrt_backend_onnxruntime.builder import Onnx, Value
+from nnrt_backend_onnxruntime.layouts import is_image
 from nnrt_backend_onnxruntime.lowering import boxes
 from nnrt_backend_onnxruntime.lowering.lowering import Call, Size, as_given, channels_first, lowering, product
 from nnrt_backend_onnxruntime.lowering.shape import FAR, cut_out
-from nnrt_backend_onnxruntime.orders import is_image
 from nnrt_hdi.enums import CoordinateTransformMode, Format, NearestMode, NodeType, ResizeMethod
 from nnrt_hdi.errors import Unsupported
 from nnrt_hdi.ops.convolution import ImageShape
@@ -45,7 +45,7 @@ def resize(op: Onnx, call: Call, x: Value) -> Value:
     new, image = ImageShape.of(call.outputs[0]), channels_first(x, call.inputs[0])
     if UNKNOWN_DIM in (new.height, new.width):
         raise Unsupported("the ratio to preserve is known only when the model runs; fix height and width of x")
-    if x.dtype.kind == "f" and x.dtype != FLOAT64 and is_image(image.order) and _is_usual(call):
+    if x.dtype.kind == "f" and x.dtype != FLOAT64 and is_image(image.layout) and _is_usual(call):
         return as_given(_resized(op, call, image, new), call.inputs[0])
     image = op.plain(image.transposed([0, 2, 3, 1]))
     sizes = {1: (op.size(image, 1), new.height), 2: (op.size(image, 2), new.width)}
@@ -57,7 +57,7 @@ def resize(op: Onnx, call: Call, x: Value) -> Value:
 
 
 def _is_usual(call: Call) -> bool:
-    """Whether ONNX Runtime's Resize does, whose positions are FLOAT32.
+    """ONNX Runtime's Resize will do, whose positions are FLOAT32.
 
     That is good enough to weight two neighbours. The nearest pixel is sure where the image grows by whole factors.
     """
@@ -120,7 +120,7 @@ def _weighted_sum(op: Onnx, call: Call, image: Value, axis: int, old: Size, new:
 
 
 def _positions(op: Onnx, call: Call, old: Size, new: int) -> tuple[Value, int]:
-    """Where new pixels are in the old ones: numerators, and their denominator."""
+    """Positions of new pixels in the old ones: numerators, and their denominator."""
     mode = call.attrs.coordinate_transform_mode
     index = op.range(0, new, 1)
     if mode is CoordinateTransformMode.ASYMMETRIC:

@@ -1,4 +1,4 @@
-"""What a kernel is, and where it is found.
+"""Kernels, and the table in which they are found.
 
     @kernel(NodeType.SQUARE)
     def square(call, x):
@@ -44,7 +44,7 @@ class Call:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no output has an element."""
+        """No output has an element."""
         return all(0 in spec.shape for spec in self.outputs)
 
     @property

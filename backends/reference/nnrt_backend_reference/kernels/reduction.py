@@ -24,7 +24,7 @@ def reduce(call: Call, x: AnyArray, axis: AnyArray) -> AnyArray:
 
 @kernel(NodeType.ALL)
 def all_of(call: Call, x: AnyArray, axis: AnyArray) -> AnyArray:
-    """Whether no element is 0 over the dimensions in axis."""
+    """No element is 0 over the dimensions in axis."""
     axes = reduced_axes(axis.reshape(-1).tolist(), x.ndim, reduce_to_end=False)
     return np.asarray(np.all(x, axis=axes)).reshape(call.outputs[0].shape)
 
@@ -45,12 +45,12 @@ def accumulator(dtype: AnyDType) -> AnyDType:
 
 
 def lowest(dtype: AnyDType) -> float | int:
-    """What every element is at least."""
+    """The lowest number of a data type."""
     return -np.inf if dtype.kind == "f" else int(np.iinfo(dtype).min)
 
 
 def highest(dtype: AnyDType) -> float | int:
-    """What every element is at most."""
+    """The highest number of a data type."""
     return np.inf if dtype.kind == "f" else int(np.iinfo(dtype).max)
 
 

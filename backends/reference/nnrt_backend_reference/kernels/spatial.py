@@ -52,7 +52,7 @@ def _neighbours(attrs: SimpleNamespace, old: int, new: int) -> tuple[AnyArray, A
 
 
 def _positions(mode: CoordinateTransformMode, old: int, new: int) -> tuple[AnyArray, int]:
-    """Where new pixels are in the old ones: numerators, and their denominator."""
+    """Positions of new pixels in the old ones: numerators, and their denominator."""
     index = np.arange(new, dtype=np.int64)
     if mode is CoordinateTransformMode.ASYMMETRIC:
         return index * old, new

@@ -1,0 +1,132 @@
+"""Counts the Python frames of a small run, from `Executor.run_sync` to the backend and back.
+
+    python benchmarks/frames.py [--list]
+
+A daemon and a client share this process, and every thread reports each frame of nnrt that it enters or resumes (the
+`call` events of `sys.setprofile`; a comprehension is a frame before Python 3.12). What runs below the package of a
+backend is the backend's; all else is the side's whose thread it is, and a thread is the daemon's if it runs code of the
+daemon. Of many runs the one with the fewest frames is shown: heartbeats fall into some, and a run that took long, as
+some do where they are watched, lets the daemon use another thread for the next.
+"""
+
+import sys
+import tempfile
+import threading
+from collections import Counter
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+import numpy as np
+from small_run import KILOBYTE, identity_model
+
+import nnrt_hdi
+from nnrt_client import Compilation, Executor, Runtime, Settings
+from nnrt_device_service.core.device import Device
+from nnrt_device_service.settings import Settings as DaemonSettings
+from nnrt_device_service.transport.server import Daemon
+from nnrt_hdi.backend import load_backend
+
+RUNS = 300
+SIDES = ("client", "daemon", "backend")
+_ROOT = f"{Path(nnrt_hdi.__file__).parent.parent}/"
+
+
+class Entered(NamedTuple):
+    """A frame that a thread entered."""
+
+    file: str
+    name: str
+    # Its method's class, if it is a method.
+    owner: str
+    thread: int
+
+
+class Recorder:
+    """Notes the frames that all threads enter and leave, as quickly as it can: daemons go by what runs take."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[int, CodeType, bool]] = []
+        self._owners: dict[CodeType, str] = {}
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" or event == "return":
+            code = frame.f_code
+            if code not in self._owners:
+                owner = frame.f_locals.get("self") if code.co_filename.startswith(_ROOT) else None
+                self._owners[code] = "" if owner is None else type(owner).__name__
+            self.events.append((threading.get_ident(), code, event == "call"))
+
+    def frames(self) -> dict[str, list[Entered]]:
+        """Those of nnrt by the sides they belong to."""
+        daemon_threads = {thread for thread, code, _ in self.events if "/nnrt_device_service/" in code.co_filename}
+        sides: dict[str, list[Entered]] = {side: [] for side in SIDES}
+        # How deep each thread is in a backend.
+        depth: Counter[int] = Counter()
+        for thread, code, begins in self.events:
+            file = code.co_filename
+            is_backend = "/nnrt_backend_" in file
+            if begins:
+                depth[thread] += is_backend
+                side = "backend" if depth[thread] else "daemon" if thread in daemon_threads else "client"
+                if file.startswith(_ROOT) and "/nnrt_" in file:
+                    sides[side].append(Entered(file.removeprefix(_ROOT), code.co_name, self._owners[code], thread))
+            else:
+                depth[thread] = max(depth[thread] - is_backend, 0)
+        return sides
+
+
+def undisturbed_run(address: str, settings: Settings, recorder: Recorder) -> dict[str, list[Entered]]:
+    """The frames of a run of 1 KB into which nothing else falls."""
+    runs: list[dict[str, list[Entered]]] = []
+    x = np.ones(KILOBYTE, np.float32)
+    with Runtime([address], settings) as runtime, Compilation(identity_model(), runtime.device()) as compilation:
+        compilation.build()
+        with Executor(compilation) as executor:
+            for _ in range(RUNS):
+                recorder.events = []
+                sys.setprofile(recorder)
+                executor.run_sync([x])
+                sys.setprofile(None)
+                _settle(recorder)
+                runs.append(recorder.frames())
+    return min(runs, key=lambda run: sum(map(len, run.values())))
+
+
+def _settle(recorder: Recorder) -> None:
+    """Wait until the threads that still finish a run enter no more frames."""
+    pause, seen = threading.Event(), -1
+    while seen != len(recorder.events):
+        seen = len(recorder.events)
+        pause.wait(0.005)
+
+
+def show(carrier: str, run: dict[str, list[Entered]], lists: bool) -> None:
+    print(f"{carrier}: {sum(map(len, run.values()))} frames")
+    for side, frames in run.items():
+        files, owners, threads = (
+            len({getattr(frame, name) for frame in frames if getattr(frame, name)})
+            for name in ("file", "owner", "thread")
+        )
+        print(f"  {side:8}{len(frames):4} frames, {files} files, {owners} classes, {threads} threads")
+        if lists:
+            for frame in frames:
+                print(f"      {frame.file}: {frame.owner and frame.owner + '.'}{frame.name}")
+
+
+def main() -> None:
+    recorder = Recorder()
+    # Before any thread starts: each has the function that was set when it did.
+    threading.setprofile(recorder)
+    with tempfile.TemporaryDirectory() as folder:
+        daemon = Daemon(Device(load_backend("reference"), DaemonSettings()), DaemonSettings())
+        try:
+            (address,) = daemon.start([f"unix:{folder}/device"])
+            for carrier, settings in (("local socket", Settings()), ("gRPC", Settings(share_memory=False))):
+                show(carrier, undisturbed_run(address, settings, recorder), "--list" in sys.argv)
+        finally:
+            daemon.stop()
+
+
+if __name__ == "__main__":
+    main()

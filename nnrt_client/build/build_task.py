@@ -1,0 +1,198 @@
+"""A build under way: asks a daemon within one deadline, says how far it is, and can be ended from any thread."""
+
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from nnrt_client.session.fork import LockOwner
+from nnrt_client.session.session import Session
+from nnrt_client.settings import Settings
+from nnrt_hdi.backend import Origin
+from nnrt_hdi.errors import TimedOut
+
+Progress = Callable[[str, float], object]
+
+# The stage in which every build begins; the others are "uploading", "restoring", "compiling" and "storing".
+CHECKING = "checking"
+
+# How often who waits for a lock looks whether the build was cancelled.
+_POLL_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class BuildReport:
+    """Report of a build: which way it went, and what that took."""
+
+    origin: Origin
+    # Seconds by stage: "checking" (a cache's file, too), "uploading", "restoring", "compiling", "storing".
+    stages_s: Mapping[str, float]
+    # Messages sent to the daemon, weights included.
+    sent_bytes: int
+    # What building took when the cache or the offline model was made; None for a model that doesn't come from one, and
+    # where nobody knows.
+    compiled_in_s: float | None = None
+
+    @property
+    def total_s(self) -> float:
+        """Seconds that the build took in all."""
+        return sum(self.stages_s.values())
+
+    @property
+    def saved_s(self) -> float | None:
+        """Seconds by which restoring was faster than building; None where `compiled_in_s` is None."""
+        return None if self.compiled_in_s is None else self.compiled_in_s - self.total_s
+
+    def __str__(self) -> str:
+        stages = ", ".join(f"{stage} {seconds * 1000:.0f} ms" for stage, seconds in self.stages_s.items())
+        instead = "" if self.compiled_in_s is None else f" instead of {self.compiled_in_s * 1000:.0f} ms"
+        return (
+            f"{self.origin.value} in {self.total_s * 1000:.0f} ms{instead} ({stages}), {self.sent_bytes:,} bytes sent"
+        )
+
+
+class BuildTask(LockOwner):
+    """One build, from its start to its end.
+
+    Calls a daemon as a Session does, but every call ends with the build: at its deadline, by `cancel`, and when the
+    callback that watches its progress raises.
+    """
+
+    def __init__(self, progress: Progress | None = None) -> None:
+        self._watcher = progress
+        super().__init__()
+        self._calls: set[Any] = set()
+        self._reason: BaseException | None = None
+        self._deadline = float("inf")
+        self._stage = CHECKING
+        self._stage_began = time.monotonic()
+        self._stages_s: dict[str, float] = {}
+        self.sent_bytes = 0
+
+    def _make_locks(self) -> None:
+        self._lock = threading.Lock()
+
+    def connect(self, session: Session) -> None:
+        """Ask this daemon from now on, until `build_timeout_s` from now."""
+        self.session = session
+        self._deadline = time.monotonic() + session.settings.build_timeout_s
+
+    @property
+    def settings(self) -> Settings:
+        """Settings of the session."""
+        return self.session.settings
+
+    # ---- the end
+
+    def end(self, reason: BaseException) -> None:
+        """Have the build end with this; the first reason counts. Any thread."""
+        with self._lock:
+            self._reason = self._reason or reason
+            calls = list(self._calls)
+        for call in calls:
+            call.cancel()
+
+    @property
+    def is_ended(self) -> bool:
+        """True from `end` on."""
+        return self._reason is not None
+
+    def check(self) -> None:
+        """Raise the reason that the build was ended with, if it was."""
+        if self._reason is not None:
+            raise self._reason
+
+    def remaining_s(self) -> float:
+        """Seconds until the deadline. Raises TimedOut after it, and what `check` raises."""
+        self.check()
+        remaining = self._deadline - time.monotonic()
+        if remaining <= 0:
+            raise TimedOut(
+                f"the build took longer than {self.settings.build_timeout_s:g} s (build_timeout_s)",
+                place=self.session.place,
+            )
+        return remaining
+
+    @contextmanager
+    def holding(self, lock: threading.Lock) -> Iterator[None]:
+        """Hold a lock that other builds hold for long."""
+        while not lock.acquire(timeout=min(self.remaining_s(), _POLL_S)):
+            pass
+        try:
+            yield
+        finally:
+            lock.release()
+
+    # ---- progress
+
+    def progress(self, stage: str, fraction: float) -> None:
+        """Report how far a stage is. What the callback raises ends the build."""
+        self.check()
+        if stage == CHECKING != self._stage:
+            return  # The daemon checks again after an upload.
+        self._enter(stage)
+        if self._watcher:
+            try:
+                self._watcher(stage, fraction)
+            except BaseException as error:
+                with self._lock:
+                    self._reason = self._reason or error
+                raise
+
+    def begin_again(self) -> None:
+        """Go back to the first stage, for what was tried so far came to nothing."""
+        self._enter(CHECKING)
+
+    def spent(self, seconds: float) -> None:
+        """Count what was checked before the build as part of it."""
+        self._stages_s[CHECKING] = self._stages_s.get(CHECKING, 0.0) + seconds
+
+    def report(self, origin: Origin, compiled_in_s: float | None = None) -> BuildReport:
+        """Report what the build has taken until now."""
+        self._enter(self._stage)
+        return BuildReport(origin, dict(self._stages_s), self.sent_bytes, compiled_in_s)
+
+    def _enter(self, stage: str) -> None:
+        now = time.monotonic()
+        self._stages_s[self._stage] = self._stages_s.get(self._stage, 0.0) + now - self._stage_began
+        self._stage, self._stage_began = stage, now
+
+    # ---- calls
+
+    def call(self, name: str, request: Any, timeout_s: float) -> Any:
+        """Make one RPC with one reply; `request` is a message or an iterator of messages."""
+        timeout_s = min(timeout_s, self.remaining_s())
+        counted = map(self._counted, request) if isinstance(request, Iterator) else self._counted(request)
+        return self.session.call(name, counted, timeout_s, self._ending)
+
+    def stream(self, name: str, request: Any) -> Generator[Any, None, None]:
+        """Make one RPC with many replies. Close the stream to end it early."""
+        return self.session.stream(name, self._counted(request), self.remaining_s(), self._ending)
+
+    def _counted(self, message: Any) -> Any:
+        self.sent_bytes += message.ByteSize()
+        return message
+
+    @contextmanager
+    def _ending(self, call: Any) -> Iterator[None]:
+        """End a call with the build, by the build's reason instead of gRPC's."""
+        with self._lock:
+            self._calls.add(call)
+            is_ended = self.is_ended
+        if is_ended:
+            call.cancel()
+        try:
+            yield
+        except (grpc.RpcError, grpc.FutureCancelledError):
+            self.check()
+            raise
+        except BaseException:  # Nobody reads it any more.
+            call.cancel()
+            raise
+        finally:
+            with self._lock:
+                self._calls.discard(call)

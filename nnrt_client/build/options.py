@@ -1,0 +1,78 @@
+"""Options of a compilation."""
+
+from dataclasses import dataclass, field, replace
+
+from nnrt_client.session.device import Device
+from nnrt_hdi import wire
+from nnrt_hdi.backend import ModelConfig
+from nnrt_hdi.enums import PerformanceMode, Priority
+from nnrt_hdi.errors import InvalidFile, NnrtError, OperationForbidden
+
+# The extension that is none of a device's.
+MODEL_NAME = "ModelName"
+
+_REMEDY = "set the same options, or compile it anew (for a cache directory: with a higher version)"
+
+
+def require_offered(device: Device, capability: str, value: int | None, refusal: type[NnrtError]) -> None:
+    """Refuse an option that the device has no capability for, unless its value is the neutral one.
+
+    The class of the error is the caller's, for NNRt has two codes: UNAVAILABLE_DEVICE from the function that sets the
+    option, OPERATION_FORBIDDEN from the build, whose device may be another one.
+    """
+    if value and not getattr(device.capabilities, capability):
+        raise refusal(
+            f"{device.name} does not have the capability {capability}; take the option back, or another device"
+        )
+
+
+@dataclass(slots=True)
+class Options:
+    """Options as they were set, None for those that were not; a build refuses values outside the enums."""
+
+    float16: bool | None = None
+    mode: int | None = None
+    priority: int | None = None
+    extensions: dict[str, bytes] = field(default_factory=dict)
+    # The runtime's own: what models that share a cache directory are told apart by. No device is told.
+    model_name: bytes = b""
+
+    def extend(self, name: str, value: bytes) -> None:
+        """Set an extension, or add to one with `|`."""
+        if name == MODEL_NAME:
+            self.model_name = _joined(self.model_name, value)
+        else:
+            self.extensions[name] = _joined(self.extensions.get(name, b""), value)
+
+    def config(self, device: Device) -> ModelConfig:
+        """Put them together for a device that offers them.
+
+        Raises OperationForbidden for one that it doesn't offer, InvalidParameter for a value outside the enum.
+        """
+        require_offered(device, "float16_precision", self.float16, OperationForbidden)
+        require_offered(device, "performance_mode", self.mode, OperationForbidden)
+        mode = wire.known_enum(PerformanceMode, self.mode or 0, "performance mode")
+        require_offered(device, "priority", self.priority, OperationForbidden)
+        priority = wire.known_enum(Priority, self.priority or 0, "priority")
+        return ModelConfig(
+            enable_float16=bool(self.float16), mode=mode, priority=priority, extensions=dict(self.extensions)
+        )
+
+    def require_same(self, compiled: ModelConfig) -> None:
+        """Refuse a model that was compiled with other options than those that have been set, with InvalidFile."""
+        for what, wanted, was in (
+            ("float16", self.float16, compiled.enable_float16),
+            ("performance mode", self.mode, compiled.mode),
+        ):
+            if wanted not in (None, was):
+                raise InvalidFile(f"it was compiled with {what} {was!r}, and {wanted!r} is set; {_REMEDY}")
+        if self.extensions and self.extensions != compiled.extensions:
+            raise InvalidFile(f"it was compiled with other extensions than those that are set; {_REMEDY}")
+
+    def all_set(self) -> "Options":
+        """Copy them, with neutral values where nothing has been set."""
+        return replace(self, float16=bool(self.float16), mode=self.mode or 0, priority=self.priority or 0)
+
+
+def _joined(first: bytes, second: bytes) -> bytes:
+    return first + b"|" + second if first else second

@@ -1,0 +1,90 @@
+"""Models that a daemon holds for a client."""
+
+import threading
+from contextlib import closing
+from typing import Any
+
+from nnrt_client.build.build_task import BuildTask
+from nnrt_client.session.fork import LockOwner
+from nnrt_client.session.release import release, release_buffer
+from nnrt_client.session.session import Session
+from nnrt_client.tensors.device_buffer import joined
+from nnrt_hdi import wire
+from nnrt_hdi.enums import Priority
+from nnrt_hdi.errors import (
+    NnrtError,
+    OperationFailed,
+    OperationForbidden,
+)
+from nnrt_hdi.files.compiled import MAX_PARTS
+from nnrt_hdi.part import Part
+from nnrt_hdi.tensor import TensorSpec
+from nnrt_hdi.v2 import prepared_model_pb2
+
+
+class PreparedHandle(LockOwner):
+    """A model that a daemon holds for us. Released when the compilation and all its executors are closed."""
+
+    def __init__(self, session: Session, info: Any, priority: Priority) -> None:
+        self.session = session
+        self.priority = priority
+        self.model_id: int = info.model_id
+        self.origin = wire.origin(info.origin)
+        super().__init__()
+        self._users = 1
+        try:
+            self.inputs: tuple[TensorSpec, ...] = tuple(wire.tensor_spec(tensor) for tensor in info.inputs)
+            self.outputs: tuple[TensorSpec, ...] = tuple(wire.tensor_spec(tensor) for tensor in info.outputs)
+        except NnrtError:
+            self.release()
+            raise
+
+    def _make_locks(self) -> None:
+        self._lock = threading.RLock()
+
+    def retain(self) -> "PreparedHandle":
+        """Take the model into use once more. Raises OperationForbidden once it has been released."""
+        with self._lock:
+            if not self._users:
+                raise OperationForbidden("the compilation is closed; make a new one")
+            self._users += 1
+        return self
+
+    def release(self) -> None:
+        """Give up one use. A daemon that is gone has released everything already."""
+        with self._lock:
+            self._users -= 1
+            if self._users:
+                return
+        release(self.session, "PreparedModel.Release", prepared_model_pb2.ReleaseRequest(model_id=self.model_id))
+
+    def export(self, build: BuildTask) -> list[Part]:
+        """Fetch the compiled model in parts, as the device takes it back."""
+        build.progress("storing", 0.0)
+        reply = build.call(
+            "PreparedModel.ExportModelCache",
+            prepared_model_pb2.ExportModelCacheRequest(model_id=self.model_id),
+            build.remaining_s(),
+        )
+        buffers = list(reply.buffers)
+        try:
+            return self._read_all(build, buffers)
+        finally:
+            for buffer_id in {buffer.region.buffer_id for buffer in buffers if buffer.HasField("region")}:
+                release_buffer(self.session, buffer_id)
+
+    def _read_all(self, build: BuildTask, buffers: list[Any]) -> list[Part]:
+        if not 1 <= len(buffers) <= MAX_PARTS:
+            place = build.session.place
+            raise OperationFailed(f"it exports {len(buffers)} parts; a compiled model has 1..{MAX_PARTS}", place=place)
+        parts = []
+        for number, buffer in enumerate(buffers):
+            parts.append(Part.of(_read(build, buffer.region) if buffer.HasField("region") else buffer.inline))
+            # The last of it is writing the file.
+            build.progress("storing", (number + 1) / (len(buffers) + 1))
+        return parts
+
+
+def _read(build: BuildTask, region: Any) -> bytearray:
+    with closing(build.stream("NnrtDevice.ReadBuffer", region)) as chunks:
+        return joined(chunks, region, build.session.place)

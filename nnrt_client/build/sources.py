@@ -1,0 +1,333 @@
+"""The sources of a build: a model to compile, a cache or an offline model to restore."""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from typing_extensions import Buffer
+
+from nnrt_client.build import upload
+from nnrt_client.build.build_task import BuildTask
+from nnrt_client.build.cache import CacheDirectory, require_compiled_for
+from nnrt_client.build.options import Options
+from nnrt_client.build.prepared import PreparedHandle
+from nnrt_client.model.model import Model
+from nnrt_client.session.device import Device
+from nnrt_client.session.release import TRANSPORT_ERRORS
+from nnrt_client.session.session import Session
+from nnrt_client.session.support import ask_supported
+from nnrt_hdi.backend import ModelConfig, Origin
+from nnrt_hdi.errors import (
+    InvalidFile,
+    InvalidParameter,
+    InvalidPath,
+    NnrtError,
+    OperationFailed,
+    OperationForbidden,
+    OutOfMemory,
+    SaveCacheFailed,
+    Unsupported,
+)
+from nnrt_hdi.files.compiled import CompiledModel, Target
+from nnrt_hdi.files.container import is_packed, read
+from nnrt_hdi.graph import Graph
+from nnrt_hdi.part import Part
+
+_log = logging.getLogger(__name__)
+
+Ask = Callable[[BuildTask, Sequence[Part], ModelConfig], Any]
+
+
+class Refused(Exception):
+    """The device has decided: it does not take the model."""
+
+    def __init__(self, error: NnrtError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The place of a build that has reached its device."""
+
+    build: BuildTask
+    device: Device
+    session: Session
+    options: Options
+    config: ModelConfig
+
+
+@dataclass(frozen=True, slots=True)
+class BuildResult:
+    """The compiled model that a build ends with, and all that its manifest says."""
+
+    prepared: PreparedHandle
+    device: Device
+    origin: Origin
+    config: ModelConfig
+    # SHA-256 of the graph it was compiled from; empty for a vendor's model.
+    digest: Callable[[], bytes]
+    # What building took, now or when the cache was written; None where nobody knows.
+    build_s: float | None
+    # Where it is still to be written.
+    cache: CacheDirectory | None = None
+
+    @property
+    def compiled_in_s(self) -> float | None:
+        """Seconds that building it had taken, where its manifest says so."""
+        return self.build_s if self.origin is Origin.RESTORED else None
+
+    def exported(self, build: BuildTask, version: int) -> CompiledModel:
+        """The compiled model with its manifest, as the device gives it."""
+        return CompiledModel(
+            target=Target.of(self.device.info, self.device.name),
+            source_digest=self.digest(),
+            config=self.config,
+            inputs=self.prepared.inputs,
+            outputs=self.prepared.outputs,
+            version=version,
+            parts=self.prepared.export(build),
+            build_s=self.build_s,
+        )
+
+    def save(self, build: BuildTask) -> None:
+        """Write the cache. Raises SaveCacheFailed where only that fails, and the model is sound."""
+        if self.cache is None:
+            return
+        try:
+            self.cache.store(self.device, self.exported(build, self.cache.version), build.remaining_s)
+        except (NnrtError, OSError) as error:
+            build.check()
+            self.prepared.session.require_alive()
+            raise SaveCacheFailed(
+                f"it was not written: {error}; the model can be used", place=self.cache.place(self.device)
+            ) from error
+        build.progress("storing", 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineModel:
+    """A model that was compiled earlier, in a file or in memory of the application's."""
+
+    read: Callable[[], Buffer]
+    place: str
+
+    @classmethod
+    def in_file(cls, path: Path) -> "OfflineModel":
+        """Name a file, which the build reads."""
+        return cls(lambda: _file_data(path), f"offline model {path}")
+
+    @classmethod
+    def in_memory(cls, buffer: Buffer) -> "OfflineModel":
+        """Refer to a buffer, which is not copied."""
+        return cls(lambda: buffer, "offline model")
+
+
+# ---- from a model
+
+
+def from_model(site: Site, model: Model, cache: CacheDirectory | None) -> BuildResult:
+    """Compile, or restore what the cache has of it. Raises Refused where the device doesn't run the model."""
+    if not model.is_finished:
+        raise InvalidParameter("the model is not finished; call Model.finish first")
+    graph, build = model._graph, site.build
+    if cache is not None and (compiled := cache.found(site.device)) is not None:
+        place = cache.place(site.device)
+        require_compiled_from(model, compiled, place)
+        _require_same_options(site.options.all_set(), compiled, place)
+        result = _restore(site, compiled, upload.restore)
+        if not isinstance(result, NnrtError):
+            return result
+        if isinstance(result, OutOfMemory):
+            raise Refused(_build_error(result))
+        _log.warning("%s does not take its cache any more, so it compiles: %s", site.device, result)
+        build.begin_again()
+    build.progress("checking", 0.0)
+    with _deciding(build):
+        prepared = PreparedHandle(site.session, _compile(build, graph, site.config), site.config.priority)
+        if prepared.origin is Origin.COMPILED:
+            _completed(build, prepared, "compiling")
+    is_compiled = prepared.origin is Origin.COMPILED
+    return BuildResult(
+        prepared=prepared,
+        device=site.device,
+        origin=prepared.origin,
+        config=site.config,
+        digest=lambda: model.digest,
+        # What the daemon's store had was built some time ago, for somebody else.
+        build_s=build.report(prepared.origin).total_s if is_compiled else None,
+        cache=cache,
+    )
+
+
+def require_compiled_from(model: Model, compiled: CompiledModel, place: str) -> None:
+    """Refuse what was compiled from another model, with InvalidFile."""
+    if compiled.source_digest != model.digest:
+        raise InvalidFile(
+            "it is of another model; give this one a directory or a ModelName of its own, or a higher version to"
+            " replace it",
+            place=place,
+        )
+
+
+def _compile(build: BuildTask, graph: Graph, config: ModelConfig) -> Any:
+    """Have a model compiled. A device that refuses names one reason; then it is asked for all of them."""
+    try:
+        return upload.compile_graph(build, graph, config)
+    except (InvalidParameter, Unsupported, OutOfMemory) as error:
+        build.check()
+        answers = enumerate(ask_supported(build, graph))
+        reasons = [f"{graph.place(index)}: {answer.reason}" for index, answer in answers if not answer.supported]
+        if not reasons:
+            raise
+        raise OperationFailed("the device does not run " + "; ".join(reasons)) from error
+
+
+# ---- from what was compiled before
+
+
+def from_directory(site: Site, cache: CacheDirectory) -> BuildResult:
+    """Restore the cache of a directory."""
+    compiled = cache.found(site.device)
+    place = cache.place(site.device)
+    if compiled is None:
+        raise InvalidParameter(f"there is none of version {cache.version}, and no model to make it from", place=place)
+    return _from_cache(site, compiled, place)
+
+
+def from_buffer(site: Site, buffer: Buffer) -> BuildResult:
+    """Restore an imported cache."""
+    place = "imported cache"
+    try:
+        compiled = CompiledModel.unpacked(buffer)
+        require_compiled_for(site.device, compiled)
+    except InvalidFile as error:
+        raise error.at(place) from error
+    return _from_cache(site, compiled, place)
+
+
+def from_offline(site: Site, offline: OfflineModel) -> BuildResult:
+    """Load an offline model: one of ours, with its I/O descriptions, or any that the device's vendor understands."""
+    data = offline.read()
+    if is_packed(data):
+        try:
+            compiled = CompiledModel.unpacked(data)
+        except InvalidFile as error:
+            raise error.at(offline.place) from error
+        kind = Target.of(site.device.info, site.device.name)
+        if compiled.target.kind != kind.kind:
+            raise Refused(
+                OperationFailed(
+                    f"it was made for {compiled.target.describe_kind()}; {site.device.name} is {kind.describe_kind()}",
+                    place=offline.place,
+                )
+            )
+        _require_same_options(site.options, compiled, offline.place)
+        result = _restore(site, compiled, upload.load_offline)
+        if isinstance(result, NnrtError):
+            raise Refused(_build_error(result))
+        return result
+    with _deciding(site.build):
+        prepared = PreparedHandle(
+            site.session, upload.load_offline(site.build, [Part.of(data)], site.config), site.config.priority
+        )
+        _completed(site.build, prepared, "restoring")
+    return BuildResult(
+        prepared=prepared,
+        device=site.device,
+        origin=Origin.RESTORED,
+        config=site.config,
+        digest=lambda: b"",
+        build_s=None,
+    )
+
+
+def _from_cache(site: Site, compiled: CompiledModel, place: str) -> BuildResult:
+    _require_same_options(site.options, compiled, place)
+    result = _restore(site, compiled, upload.restore)
+    if isinstance(result, OutOfMemory):
+        raise Refused(_build_error(result))
+    if isinstance(result, NnrtError):
+        raise Refused(InvalidFile(f"the device does not take it: {result}", place=place))
+    return result
+
+
+def _restore(site: Site, compiled: CompiledModel, ask: Ask) -> BuildResult | NnrtError:
+    """Have the device load again what was compiled; return the error with which it refuses instead of raising it."""
+    build = site.build
+    was = compiled.config
+    config = ModelConfig(was.enable_float16, was.mode, site.config.priority, was.extensions)
+    build.progress("checking", 1.0)
+    try:
+        with _deciding(build, told=lambda error: error):
+            prepared = PreparedHandle(site.session, ask(build, compiled.parts, config), config.priority)
+            _completed(build, prepared, "restoring")
+    except Refused as refused:
+        return refused.error
+    if (prepared.inputs, prepared.outputs) != (compiled.inputs, compiled.outputs):
+        prepared.release()
+        raise Refused(InvalidFile("the device made of it a model with other inputs or outputs than its manifest says"))
+    return BuildResult(
+        prepared=prepared,
+        device=site.device,
+        origin=Origin.RESTORED,
+        config=config,
+        digest=lambda: compiled.source_digest,
+        build_s=compiled.build_s,
+    )
+
+
+def _require_same_options(options: Options, compiled: CompiledModel, place: str) -> None:
+    try:
+        options.require_same(compiled.config)
+    except InvalidFile as error:
+        raise error.at(place) from error
+
+
+def _file_data(path: Path) -> Buffer:
+    place = f"offline model {path}"
+    try:
+        data = read(path)
+    except (FileNotFoundError, NotADirectoryError, ValueError) as error:  # Of a path with a zero byte in it.
+        raise InvalidPath("there is no such file", place=place) from error
+    except OSError as error:
+        raise InvalidFile(f"it can't be read: {error.strerror}", place=place) from error
+    if not data.nbytes:
+        raise InvalidFile("it is empty", place=place)
+    return data
+
+
+# ---- what a device answers
+
+
+def _build_error(error: NnrtError) -> NnrtError:
+    """Give a refusal one of NNRt's codes for it: that of what the caller can mend, else FAILED."""
+    if isinstance(error, InvalidParameter | OperationForbidden | OperationFailed):
+        return error
+    failed = OperationFailed(error.message, place=error.place)
+    failed.__cause__ = error
+    return failed
+
+
+@contextmanager
+def _deciding(build: BuildTask, told: Callable[[NnrtError], NnrtError] = _build_error) -> Iterator[None]:
+    """Take errors for decisions of the device, unless it wasn't reached or the build was ended."""
+    try:
+        yield
+    except TRANSPORT_ERRORS:
+        raise
+    except NnrtError as error:
+        build.check()
+        raise Refused(told(error)) from error
+
+
+def _completed(build: BuildTask, prepared: PreparedHandle, stage: str) -> None:
+    """Report the end of a stage; if that ends the build, give the model back."""
+    try:
+        build.progress(stage, 1.0)
+    except BaseException:
+        prepared.release()
+        raise

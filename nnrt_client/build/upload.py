@@ -1,0 +1,150 @@
+"""The way of a model to a daemon: the client asks for it, sends the bytes that the daemon lacks, and asks again."""
+
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+from nnrt_client.build.build_task import BuildTask
+from nnrt_client.session.compression import Compressor
+from nnrt_hdi import wire
+from nnrt_hdi.backend import ModelConfig
+from nnrt_hdi.chunks import cut
+from nnrt_hdi.errors import ConnectionFailed, OperationFailed
+from nnrt_hdi.files.graph_file import constant_parts
+from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, Graph
+from nnrt_hdi.limits import REQUEST_ID_BYTES
+from nnrt_hdi.part import Part
+from nnrt_hdi.v2 import device_pb2, model_pb2, prepared_model_pb2
+
+_ATTEMPTS = 3
+# Connections that a build may lose; each costs no more than what was on the way.
+_LOSSES = 3
+
+
+def compile_graph(build: BuildTask, graph: Graph, config: ModelConfig) -> Any:
+    """Have a graph compiled, and get its PreparedModelInfo. Uploads the constants that the daemon lacks.
+
+    Raises whatever the daemon refuses with, and UnavailableDevice or ConnectionFailed if it goes away meanwhile.
+    """
+    request = device_pb2.PrepareModelRequest(model=wire.model_message(graph), config=wire.model_config_message(config))
+    return _ask_until_prepared(build, "NnrtDevice.PrepareModel", request, constant_parts(graph))
+
+
+def restore(build: BuildTask, parts: Sequence[Part], config: ModelConfig) -> Any:
+    """Have what a device exported loaded again, and get its PreparedModelInfo."""
+    return _restore(build, "NnrtDevice.PrepareModelFromModelCache", parts, config)
+
+
+def load_offline(build: BuildTask, parts: Sequence[Part], config: ModelConfig) -> Any:
+    """Have an offline model loaded, and get its PreparedModelInfo."""
+    return _restore(build, "NnrtDevice.PrepareOfflineModel", parts, config)
+
+
+def _restore(build: BuildTask, name: str, parts: Sequence[Part], config: ModelConfig) -> Any:
+    request = device_pb2.PrepareFromBuffersRequest(
+        buffers=map(_buffer, parts), config=wire.model_config_message(config)
+    )
+    return _ask_until_prepared(build, name, request, {part.sha256: part for part in parts})
+
+
+def _ask_until_prepared(build: BuildTask, name: str, request: Any, parts: Mapping[bytes, Part]) -> Any:
+    """Ask until the daemon has prepared the model; leave nothing in it when that fails."""
+    request.request_id = secrets.token_bytes(REQUEST_ID_BYTES)
+    session = build.session
+    try:
+        return _ask_and_upload(build, name, request, parts)
+    except BaseException:
+        session.tell("PreparedModel.Release", prepared_model_pb2.ReleaseRequest(request_id=request.request_id))
+        raise
+
+
+def _ask_and_upload(build: BuildTask, name: str, request: Any, parts: Mapping[bytes, Part]) -> Any:
+    """Ask, and upload what the daemon says it lacks, until it lacks nothing."""
+    session = build.session
+    attempts = losses = 0
+    # The first answer names what is missing. The second can name more only if the daemon had to drop something.
+    while attempts < _ATTEMPTS:
+        try:
+            uploads = session.uploads
+            reply = _ask(build, name, request)
+            if reply.HasField("prepared"):
+                return reply.prepared
+            with build.holding(session.uploading):
+                try:
+                    if session.uploads == uploads:  # Else another build has sent something since, perhaps the same.
+                        attempts += 1
+                        _upload(build, _wanted(parts, reply.missing.constants, session.place))
+                finally:
+                    session.uploads += 1  # Now, for who asked meanwhile was told of less than has arrived.
+        except ConnectionFailed:  # The session lives on, with what has arrived: ask again what is missing.
+            losses += 1
+            if losses > _LOSSES:
+                raise
+    raise OperationFailed("it asks for the same bytes again and again", place=session.place)
+
+
+def _ask(build: BuildTask, name: str, request: Any) -> Any:
+    answer = None
+    with closing(build.stream(name, request)) as replies:
+        for reply in replies:  # To the end of the stream: the daemon takes back a model whose client stops listening.
+            if reply.HasField("progress"):
+                build.progress(reply.progress.stage, reply.progress.fraction)
+            else:
+                answer = reply
+    if answer is None:
+        raise OperationFailed(f"it ended {name} without an answer", place=build.session.place)
+    return answer
+
+
+def _wanted(parts: Mapping[bytes, Part], missing: Iterable[Any], place: str) -> list[tuple[Part, int]]:
+    """Pair the parts to send with how much of each has arrived. Raises OperationFailed for one that there isn't."""
+    try:
+        return [(parts[entry.sha256], entry.received_bytes) for entry in missing]
+    except KeyError as error:
+        raise OperationFailed("it asks for bytes that are no part of the model", place=place) from error
+
+
+def _upload(build: BuildTask, wanted: Sequence[tuple[Part, int]]) -> None:
+    """Send parts from where the daemon says, in chunks."""
+    failures: list[BaseException] = []
+    message_bytes = build.session.welcome.limits.message_bytes
+
+    def chunks() -> Iterator[Any]:
+        try:
+            yield from _chunks(wanted, message_bytes, build.progress, build.session.compressor)
+        except BaseException as error:  # In a thread of gRPC's, which would tell only that there was one.
+            failures.append(error)
+
+    build.call("NnrtDevice.UploadConstants", chunks(), build.remaining_s())
+    if failures:
+        raise failures[0]
+
+
+def _chunks(
+    wanted: Sequence[tuple[Part, int]],
+    message_bytes: int,
+    progress: Callable[[str, float], None],
+    compressor: Compressor | None,
+) -> Iterator[Any]:
+    total = sum(part.data.nbytes - received for part, received in wanted)
+    sent = 0
+    for part, received in wanted:
+        size = part.data.nbytes
+        # An empty part is one empty chunk.
+        for offset, piece in cut(part.data, message_bytes, received) if size else ((0, part.data),):
+            chunk = device_pb2.ConstantChunk(sha256=part.sha256, size_bytes=size, offset=offset)
+            if compressor is not None and (packed := compressor.packed(piece)) is not None:
+                chunk.data, chunk.expanded_bytes = packed, len(piece)
+            else:
+                chunk.data = bytes(piece)
+            yield chunk
+            sent += len(piece)
+            progress("uploading", sent / total if total else 1.0)
+
+
+def _buffer(part: Part) -> Any:
+    """Put a part into a message: inline where it is small, as constants are."""
+    if part.data.nbytes <= INLINE_CONSTANT_BYTES:
+        return model_pb2.SharedBuffer(inline=bytes(part.data))
+    return model_pb2.SharedBuffer(constant=model_pb2.ConstantRef(sha256=part.sha256, size_bytes=part.data.nbytes))

@@ -1,0 +1,1 @@
+"""Graphs that an application builds."""

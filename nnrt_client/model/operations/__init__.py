@@ -1,0 +1,77 @@
+"""Operations of the application interface: the operands of each, and the node of the device interface it becomes.
+
+Operations are declared in the module of their family, in the language of `nnrt_client.model.operations.operation`.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from nnrt_client.enums import OperationType, TensorType
+from nnrt_client.model.operations import (
+    activation,
+    arithmetic,
+    convolution,
+    creation,
+    elementwise,
+    indexing,
+    linear,
+    logic,
+    normalization,
+    quantization,
+    reduction,
+    shape,
+    spatial,
+)
+from nnrt_client.model.operations.operation import Operation
+from nnrt_hdi.errors import InvalidParameter
+
+__all__ = ["FAMILIES", "OPERATIONS", "Operation", "operation_of"]
+
+FAMILIES: Mapping[str, tuple[Operation, ...]] = MappingProxyType(
+    {
+        module.__name__.rpartition(".")[2]: module.OPERATIONS
+        for module in (
+            activation,
+            arithmetic,
+            convolution,
+            creation,
+            elementwise,
+            indexing,
+            linear,
+            logic,
+            normalization,
+            quantization,
+            reduction,
+            shape,
+            spatial,
+        )
+    }
+)
+
+
+def _by_type() -> dict[OperationType, Operation]:
+    """All operations; each type is declared once, and a parameter tensor belongs to one operation."""
+    operations: dict[OperationType, Operation] = {}
+    owner: dict[TensorType, OperationType] = {}
+    for family in FAMILIES.values():
+        for declared in family:
+            if operations.setdefault(declared.type, declared) is not declared:
+                raise TypeError(f"{declared.type.name} is declared twice")
+            for tensor_type in declared.tensor_types:
+                if owner.setdefault(tensor_type, declared.type) is not declared.type:
+                    other = owner[tensor_type].name
+                    raise TypeError(f"both {other} and {declared.type.name} take {tensor_type.name}")
+    return operations
+
+
+OPERATIONS: Mapping[OperationType, Operation] = MappingProxyType(_by_type())
+
+
+def operation_of(type: int) -> Operation:
+    """The declaration of an operation type. Raises InvalidParameter for one there is none of."""
+    try:
+        return OPERATIONS[OperationType(type)]
+    except ValueError as error:
+        raise InvalidParameter(f"{type!r} is no operation type; use 1 (ADD) to 108 (GATHER_ND)") from error
+    except KeyError as error:
+        raise InvalidParameter(f"{OperationType(type).name} is an operation this version doesn't offer") from error

@@ -1,0 +1,195 @@
+"""The language operations are declared in: one expression per operation.
+
+    operation(
+        OperationType.MATMUL,
+        NodeType.MATMUL_FUSION,
+        boolean("transpose_a", TensorType.MATMUL_TRANSPOSE_A),
+        boolean("transpose_b", TensorType.MATMUL_TRANSPOSE_B),
+        activation(TensorType.MATMUL_ACTIVATION_TYPE),
+        inputs=2,
+    )
+
+The parameters (see `nnrt_client.model.operations.parameter`) fill the attributes of HDI's struct, under the names
+that `nnrt_hdi.ops` gives them; `fixed` are attributes that this operation always has; `derive` computes those
+that follow from the operands, and refuses calls that the counts and parameters alone can't judge. A parameter
+that is left out stays out: what an absent attribute means is written down once, in `nnrt_hdi.ops`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NoReturn, Protocol
+
+from nnrt_client.enums import OperationType, TensorType
+from nnrt_client.model.operations.parameter import Parameter
+from nnrt_hdi.enums import NodeType
+from nnrt_hdi.errors import InvalidParameter, NnrtError
+from nnrt_hdi.graph import AttrValue
+from nnrt_hdi.ops import OPERATORS
+from nnrt_hdi.ops.operands import INTEGERS
+from nnrt_hdi.tensor import Array, TensorSpec
+
+# The most inputs or outputs an operation may have.
+MANY = 200
+
+Range = tuple[int, int]
+
+
+class Tensor(Protocol):
+    """Tensor of the model, as far as a declaration may know it. Parameters and constants have data."""
+
+    @property
+    def type(self) -> TensorType: ...
+    @property
+    def spec(self) -> TensorSpec: ...
+    @property
+    def data(self) -> Array | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Operands, number of outputs (None: not known yet) and attributes given, which `derive` may look at."""
+
+    inputs: tuple[Tensor, ...]
+    outputs: int | None
+    attrs: Mapping[str, AttrValue]
+
+    def integer(self, attr: str, default: int) -> int:
+        """An attribute that is an integer, or what stands for it while it is absent."""
+        value = self.attrs.get(attr, default)
+        if not isinstance(value, int):
+            raise TypeError(f"{attr} is {value!r}, no integer")
+        return value
+
+
+Derive = Callable[[Call], Mapping[str, AttrValue]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operation:
+    """The declaration of one OperationType: what it takes, and the node it becomes.
+
+    `node_name` is the stem of the node's name. `sets_quant_type` says whether a quantized first output makes
+    it a quantized node.
+    """
+
+    type: OperationType
+    node_type: NodeType
+    parameters: tuple[Parameter, ...]
+    inputs: Range
+    outputs: Range
+    fixed: Mapping[str, AttrValue]
+    derive: Derive | None
+    node_name: str
+    sets_quant_type: bool
+    _keywords: Mapping[str, Parameter] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        keywords = {parameter.keyword: parameter for parameter in self.parameters}
+        object.__setattr__(self, "_keywords", MappingProxyType(keywords))
+
+    @property
+    def tensor_types(self) -> frozenset[TensorType]:
+        """The parameter tensors it takes."""
+        return frozenset(type_ for parameter in self.parameters for type_ in parameter.tensor_types)
+
+    def is_index(self, position: int) -> bool:
+        """Tell if an input takes integers only: an axis, a shape, a permutation."""
+        rules = OPERATORS[self.node_type].operands
+        accepted = rules[min(position, len(rules) - 1)].accepts.data_types
+        return bool(accepted) and accepted <= INTEGERS
+
+    def parameter(self, keyword: str) -> Parameter:
+        """The parameter of a keyword. Raises InvalidParameter, listing the ones there are."""
+        try:
+            return self._keywords[keyword]
+        except KeyError as error:
+            known = ", ".join(self._keywords) or "none"
+            raise InvalidParameter(f"it has no parameter {keyword!r}; it has {known}", place=self.type.name) from error
+
+    def attributes(
+        self,
+        inputs: Sequence[Tensor],
+        outputs: int | None,
+        parameters: Sequence[Tensor],
+    ) -> dict[str, AttrValue]:
+        """Check a call and compute the attributes of its node. Raises InvalidParameter.
+
+        In NNRt's order: number of inputs, outputs and parameters, each parameter as given (of one given twice
+        the last counts), then what `derive` finds.
+        """
+        names = f" ({', '.join(rule.name for rule in OPERATORS[self.node_type].operands)})"
+        self._check_count("inputs", len(inputs), self.inputs, names)
+        if outputs is not None:
+            self._check_count("outputs", outputs, self.outputs)
+        self._check_count("parameters", len(parameters), (0, len(self.parameters)))
+        attrs = dict(self.fixed)
+        for tensor in parameters:
+            parameter = self._parameter_of(tensor)
+            try:
+                attrs[parameter.attr] = parameter.read(tensor.spec, tensor.data, inputs[0].spec)
+            except NnrtError as error:
+                raise error.at(f"{self.type.name} {parameter.place}") from error
+        for parameter in self.parameters:
+            if parameter.required and parameter.attr not in attrs:
+                raise InvalidParameter("it is missing; give it", place=f"{self.type.name} {parameter.place}")
+        if self.derive:
+            try:
+                attrs.update(self.derive(Call(tuple(inputs), outputs, attrs)))
+            except NnrtError as error:
+                raise error.at(self.type.name) from error
+        return attrs
+
+    def _check_count(self, what: str, count: int, allowed: Range, names: str = "") -> None:
+        least, most = allowed
+        if least <= count <= most:
+            return
+        wanted = f"{least}" if least == most else f"{least} to {most}"
+        raise InvalidParameter(f"it has {count} {what}; give {wanted}{names}", place=self.type.name)
+
+    def _parameter_of(self, tensor: Tensor) -> Parameter:
+        """The parameter that a tensor is: by its type, and if that may be several, by its element count."""
+        candidates = [parameter for parameter in self.parameters if tensor.type in parameter.tensor_types]
+        if not candidates:
+            known = ", ".join(parameter.tensor_types[0].name for parameter in self.parameters) or "no parameters"
+            raise InvalidParameter(f"a parameter tensor is {tensor.type.name}; it takes {known}", place=self.type.name)
+        candidates.sort(key=lambda parameter: parameter.tensor_types.index(tensor.type))
+        count = 0 if tensor.spec.is_dynamic else tensor.spec.element_count
+        if len(candidates) == 1 or any(count in parameter.counts for parameter in candidates):
+            return next((parameter for parameter in candidates if count in parameter.counts), candidates[0])
+        wanted = " or ".join(f"{parameter.expected_count} ({parameter.keyword})" for parameter in candidates)
+        raise InvalidParameter(f"it has {count} values; give {wanted}", place=f"{self.type.name} {candidates[0].place}")
+
+
+def operation(
+    type: OperationType,
+    node_type: NodeType,
+    *parameters: Parameter,
+    inputs: int | Range = 1,
+    outputs: int | Range = 1,
+    fixed: Mapping[str, AttrValue] | None = None,
+    derive: Derive | None = None,
+    node_name: str = "",
+    sets_quant_type: bool = True,
+) -> Operation:
+    """Declare an operation. Counts are a number or (least, most); the node name is the type in camel case."""
+    return Operation(
+        type=type,
+        node_type=node_type,
+        parameters=parameters,
+        inputs=_range(inputs),
+        outputs=_range(outputs),
+        fixed=MappingProxyType(dict(fixed or {})),
+        derive=derive,
+        node_name=node_name or type.name.title().replace("_", ""),
+        sets_quant_type=sets_quant_type,
+    )
+
+
+def refuse(message: str) -> NoReturn:
+    """Say that the call at hand is wrong; the operation's name is added by whoever asked."""
+    raise InvalidParameter(message)
+
+
+def _range(count: int | Range) -> Range:
+    return (count, count) if isinstance(count, int) else count

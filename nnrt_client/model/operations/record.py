@@ -1,0 +1,166 @@
+"""Records that a model keeps of its tensors and operations, and the graph of the device interface they become."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import get_args
+
+import numpy as np
+
+from nnrt_client.enums import TensorType
+from nnrt_client.model.operations.operation import Operation
+from nnrt_client.tensors.tensor_desc import TensorDesc
+from nnrt_hdi.enums import DataType, NodeType, QuantType
+from nnrt_hdi.errors import InvalidParameter, NnrtError
+from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, AttrValue, Constant, Graph, Node
+from nnrt_hdi.ops import OPERATORS, infer_node
+from nnrt_hdi.ops.quantized import QUANTIZED_TYPES
+from nnrt_hdi.tensor import Array, QuantParam, TensorSpec
+
+
+@dataclass(slots=True)
+class TensorRecord:
+    """A tensor of a model: data, unless its type says that it is a parameter."""
+
+    desc: TensorDesc
+    type: TensorType = TensorType.TENSOR
+    data: Array | None = None
+    quant: tuple[QuantParam, ...] = ()
+
+    @property
+    def spec(self) -> TensorSpec:
+        """Value of the device interface for the tensor."""
+        return self.desc._to_spec(self.quant)
+
+    @property
+    def shape_value(self) -> Array | None:
+        """The data if inference may look at them: if the other end of the wire may, too."""
+        return self.data if self.data is not None and self.data.nbytes <= INLINE_CONSTANT_BYTES else None
+
+
+@dataclass(frozen=True, slots=True)
+class OperationRecord:
+    """An operation of a model, with the attributes of its node."""
+
+    declared: Operation
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    attrs: Mapping[str, AttrValue]
+    name: str
+
+    def tensors(self) -> Iterator[int]:
+        """Go through the tensors that the operation reads and writes."""
+        yield from self.inputs
+        yield from self.outputs
+
+
+@dataclass(frozen=True, slots=True)
+class AddedOperation:
+    """An operation of a model, as its node computes it: with the tensors that it reads and writes."""
+
+    node_type: NodeType
+    attrs: Mapping[str, AttrValue]
+    inputs: Sequence[TensorRecord]
+    outputs: Sequence[TensorRecord]
+
+
+def inferred(
+    declared: Operation,
+    inputs: Sequence[TensorRecord],
+    parameters: Sequence[TensorRecord],
+    outputs: Sequence[TensorSpec],
+    quant: Sequence[tuple[QuantParam, ...]],
+    name: str,
+) -> tuple[TensorSpec, ...]:
+    """Specs of the outputs of an operation, `outputs` being what the model declares, or nothing.
+
+    `quant` are the quantization parameters of outputs that have none yet. Raises InvalidParameter if the specs
+    can't be computed or are not as declared.
+    """
+    attrs = declared.attributes(inputs, len(outputs) or None, parameters)
+    operands = [(tensor.spec, tensor.shape_value) for tensor in inputs]
+    # Where nothing is declared, the parameters alone are: neither shapes nor data types are known before inference.
+    hints = tuple(TensorSpec(DataType.UNKNOWN, (), quant=params) for params in quant)
+    try:
+        if outputs:
+            known = _with_params(outputs, quant)
+            return infer_node(Node(declared.node_type, (), (), attrs), operands, known)
+        operator = OPERATORS[declared.node_type]
+        return _with_params(operator.infer(operands, operator.bind(attrs), hints), quant)
+    except NnrtError as error:
+        raise error.at(declared.type.name + (f" {name!r}" if name else "")) from error
+
+
+def _with_params(outputs: Sequence[TensorSpec], quant: Sequence[tuple[QuantParam, ...]]) -> tuple[TensorSpec, ...]:
+    """Outputs with these parameters, which only quantized ones and, where they say nothing, truth values take."""
+    if len(quant) > len(outputs):
+        raise InvalidParameter(f"quant is for {len(quant)} outputs; there are {len(outputs)}")
+    specs = list(outputs)
+    for at, params in enumerate(quant):
+        if params and specs[at].quant not in ((), params):
+            raise InvalidParameter(f"quant is given for output {at}, which has other parameters already; leave it out")
+        if params and specs[at].data_type not in (*QUANTIZED_TYPES, DataType.BOOL):
+            raise InvalidParameter(
+                f"quant is given for output {at}, which is {specs[at]}; quantize an operand, or use QUANT_DTYPE_CAST"
+            )
+        specs[at] = replace(specs[at], quant=params or specs[at].quant)
+    return tuple(specs)
+
+
+def lowered(
+    name: str,
+    tensors: Sequence[TensorRecord],
+    operations: Sequence[OperationRecord],
+    inputs: Sequence[int],
+    outputs: Sequence[int],
+) -> Graph:
+    """The graph of a model: the tensors that are read or written, in their order. Inputs lose their data.
+
+    Raises InvalidParameter, naming the place, when the parts don't form a graph.
+    """
+    used = sorted({*inputs, *outputs, *(index for operation in operations for index in operation.tensors())})
+    position = {index: new for new, index in enumerate(used)}
+    data = ((index, tensors[index].data) for index in used if index not in inputs)
+    return Graph(
+        tensors=tuple(_named_spec(index, tensors[index]) for index in used),
+        nodes=tuple(_node(number, operation, tensors, position) for number, operation in enumerate(operations)),
+        inputs=tuple(position[index] for index in inputs),
+        outputs=tuple(position[index] for index in outputs),
+        constants={position[index]: Constant.of(array) for index, array in data if array is not None},
+        name=name,
+    )
+
+
+def _node(
+    number: int, operation: OperationRecord, tensors: Sequence[TensorRecord], position: Mapping[int, int]
+) -> Node:
+    declared = operation.declared
+    is_quantized = declared.sets_quant_type and bool(tensors[operation.outputs[0]].quant)
+    return Node(
+        declared.node_type,
+        tuple(position[index] for index in operation.inputs),
+        tuple(position[index] for index in operation.outputs),
+        carried_attrs(declared.node_type, operation.attrs),
+        operation.name or f"{declared.node_name}:{number}",
+        QuantType.ALL if is_quantized else QuantType.NONE,
+    )
+
+
+def carried_attrs(node_type: NodeType, attrs: Mapping[str, AttrValue]) -> dict[str, AttrValue]:
+    """Attributes as the wire carries them, so that both ends hold the same graph: real numbers as FLOAT32, and a list
+    without values is absent."""
+    rules = OPERATORS[node_type].attributes
+    return {
+        name: _as_float32(value) if float in (rules[name].type, *get_args(rules[name].type)) else value
+        for name, value in attrs.items()
+        if value != ()
+    }
+
+
+def _as_float32(value: AttrValue) -> AttrValue:
+    with np.errstate(over="ignore"):
+        rounded: AttrValue = np.asarray(value, np.float32).tolist()
+    return tuple(rounded) if isinstance(rounded, list) else rounded
+
+
+def _named_spec(index: int, tensor: TensorRecord) -> TensorSpec:
+    return tensor.desc._to_spec(tensor.quant, name=tensor.desc.name or f"Tensor: {index}")

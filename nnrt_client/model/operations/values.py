@@ -1,0 +1,110 @@
+"""Python values as the arrays that tensors hold."""
+
+import numpy as np
+
+from nnrt_hdi.enums import DataType
+from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.tensor import NUMPY_DTYPES, Array, TensorSpec, data_type_of
+
+INT32_RANGE = range(-(2**31), 2**31)
+
+
+def exact_array(value: object, data_type: DataType) -> Array:
+    """Numbers as an array of this data type, floats rounded. Raises InvalidParameter if one does not fit."""
+    given = _number_array(value)
+    target = NUMPY_DTYPES[data_type]
+    with np.errstate(all="ignore"):
+        result = given.astype(target)
+    if target.kind != "f" and not np.array_equal(result, given):
+        raise InvalidParameter(f"{value!r} can't be held by {data_type.name}; give values it can hold")
+    return result
+
+
+def operand_array(value: object, like: DataType | None, *, is_index: bool) -> Array:
+    """An operand that is no tensor yet. Arrays keep their data type; other numbers have none.
+
+    Those become INT32 or, beyond its range, INT64 where the operand `is_index` (an axis, a shape); else they
+    get the data type `like`; else BOOL, INT32 or FLOAT32, as they are.
+    """
+    if isinstance(value, np.ndarray | np.generic):
+        return np.asarray(value, NUMPY_DTYPES[data_type_of(value.dtype)])
+    given = _number_array(value)
+    if is_index or like is None:
+        like = _plain_data_type(given)
+    return exact_array(value, like)
+
+
+def _plain_data_type(given: Array) -> DataType:
+    if given.dtype.kind == "b":
+        return DataType.BOOL
+    if given.dtype.kind == "f":
+        return DataType.FLOAT32
+    fits = all(int(value) in INT32_RANGE for value in given.reshape(-1))
+    return DataType.INT32 if fits else DataType.INT64
+
+
+def _number_array(value: object) -> Array:
+    try:
+        given = np.asarray(value)
+    except ValueError as error:  # rows of different lengths
+        raise InvalidParameter(f"{value!r} is no array; give rows of equal length") from error
+    if given.dtype.kind not in "biuf":
+        raise InvalidParameter(f"{value!r} is no number; give numbers, or lists or arrays of them")
+    return given
+
+
+def raw_array(data: object) -> Array:
+    """Elements to copy: an array as it is, else the bytes of a contiguous buffer. Raises InvalidParameter."""
+    if isinstance(data, np.ndarray | np.generic):
+        array = np.asarray(data)
+    else:
+        try:
+            array = np.frombuffer(data, np.uint8)  # type: ignore[call-overload]
+        except (TypeError, ValueError, BufferError) as error:
+            raise InvalidParameter(f"the data are {type(data).__name__}; give an array or contiguous bytes") from error
+    if not array.size:
+        raise InvalidParameter("the data are empty; give the elements of the tensor")
+    return array
+
+
+def held_elements(data: object, array: Array, spec: TensorSpec) -> Array:
+    """`raw_array(data)` as the elements of a tensor: a read-only copy, or the memory of bytes, which never change.
+
+    Raises InvalidParameter for another length, and for an array of another data type.
+    """
+    if array.nbytes != spec.byte_size:
+        raise InvalidParameter(f"the data have {array.nbytes} bytes; give the {spec.byte_size} of {spec}")
+    if isinstance(data, np.ndarray | np.generic):
+        if data_type_of(array.dtype) != spec.data_type:
+            raise InvalidParameter(
+                f"the data are an array of {array.dtype}; give one of {spec.data_type.name}, or bytes"
+            )
+    elif spec.data_type is DataType.BOOL:
+        array = array != 0
+    else:
+        array = array.view(spec.numpy_dtype)
+    if _is_immutable(array) and array.dtype == spec.numpy_dtype and array.flags.c_contiguous:
+        return array.reshape(spec.shape)
+    copy = np.array(array, spec.numpy_dtype, order="C").reshape(spec.shape)
+    copy.flags.writeable = False
+    return copy
+
+
+def _is_immutable(array: Array) -> bool:
+    """Tell if nobody can ever change the elements: they are those of bytes."""
+    owner: object = array
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    return isinstance(owner, bytes)
+
+
+def is_empty(value: object) -> bool:
+    """Tell if a value says nothing: None, or a sequence without elements."""
+    if isinstance(value, np.ndarray):
+        return value.size == 0
+    return value is None or (isinstance(value, list | tuple) and not value)
+
+
+def is_logical(value: object) -> bool:
+    """Tell if numbers are truth values. Raises InvalidParameter for what is no number."""
+    return _number_array(value).dtype.kind == "b"

@@ -1,0 +1,150 @@
+"""Models in files of any kind: saved, compiled to an offline model, or ONNX."""
+
+import os
+import reprlib
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from typing_extensions import Buffer
+
+from nnrt_client.model import file as model_file
+from nnrt_client.model.model import Model
+from nnrt_hdi.errors import InvalidFile, InvalidParameter, OutOfMemory
+from nnrt_hdi.files import compiled, container, graph_file
+from nnrt_hdi.files.compiled import CompiledModel
+from nnrt_hdi.files.graph_file import unpacked_graph
+from nnrt_hdi.graph import Graph
+from nnrt_hdi.ops.inference import inferred_graph
+from nnrt_hdi.tensor import TensorSpec, format_shape
+
+Shapes = Mapping[str, Sequence[int]]
+Source = str | os.PathLike[str] | Buffer
+
+ONNX_SUFFIX = ".onnx"
+# Tag and wire type of `ir_version`, the first field of an ONNX model.
+_ONNX_BEGINNING = b"\x08"
+_HEAD_BYTES = len(container.MAGIC)
+
+
+class Kind(Enum):
+    """Kinds of files that models are kept in."""
+
+    SAVED = "saved model"
+    OFFLINE = "offline model"
+    ONNX = "ONNX model"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedModel:
+    """A model out of a file. `compiled` and its `data` are those of an offline model; all others are a `model`."""
+
+    kind: Kind
+    size_bytes: int
+    model: Model | None = None
+    compiled: CompiledModel | None = None
+    data: Buffer = b""
+
+    @property
+    def graph(self) -> Graph | None:
+        """The operators; of an offline model they are not known."""
+        return self.model._graph if self.model else None
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Inputs of a run."""
+        graph = self.graph
+        return graph.input_specs if graph else self._described.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """Outputs of a run."""
+        graph = self.graph
+        return graph.output_specs if graph else self._described.outputs
+
+    @property
+    def _described(self) -> CompiledModel:
+        assert self.compiled is not None
+        return self.compiled
+
+
+def open_model(source: Source, shapes: Shapes | None = None, *, is_offline_shaped: bool = False) -> OpenedModel:
+    """The model in a file, or in its bytes, of whichever kind it is; `shapes` settle unknown dimensions of inputs.
+
+    An offline model has its shapes, so that giving it some is refused, unless `is_offline_shaped` has them ignored.
+    Raises InvalidPath where the file is missing or not accessible, InvalidFile where it is of no such kind, or damaged,
+    InvalidParameter for shapes that don't fit, Unsupported for what can't be imported.
+    """
+    if not isinstance(source, str | os.PathLike):
+        try:
+            view = memoryview(source)
+        except TypeError as error:
+            raise InvalidParameter(f"the model is {source!r:.80}; give a path, or the bytes of a file") from error
+        if _is_onnx(view[:_HEAD_BYTES].tobytes()):
+            return _imported(source if isinstance(source, bytes) else view.tobytes(), view.nbytes, shapes)
+        return _of_container(view, view.nbytes, shapes, is_offline_shaped)
+    path = Path(source)
+    with model_file.named(path):
+        head, size_bytes = _beginning(path)
+        if not _is_onnx(head, path):
+            try:
+                return _of_container(container.read(path), size_bytes, shapes, is_offline_shaped)
+            except MemoryError as error:
+                raise OutOfMemory("there is no memory for it") from error
+    # It reads the file itself, for weights may lie beside it, and says which it is.
+    return _imported(path, size_bytes, shapes)
+
+
+def with_shapes(graph: Graph, shapes: Shapes) -> Graph:
+    """Give a graph these shapes of inputs, and all that follows from them. Raises InvalidParameter."""
+    tensors = list(graph.tensors)
+    inputs = {tensors[index].name: index for index in graph.inputs}
+    for name, shape in shapes.items():
+        if name not in inputs:
+            raise InvalidParameter(f"there is no input {name!r}, for which a shape is given; there are {list(inputs)}")
+        spec = tensors[inputs[name]]
+        if not spec.accepts(shape):
+            raise InvalidParameter(f"{format_shape(shape)} is given for input {name!r}, which is {spec}")
+        tensors[inputs[name]] = spec.with_shape(shape)
+    return inferred_graph(graph.with_tensors(tensors))
+
+
+def _beginning(path: Path) -> tuple[bytes, int]:
+    """Read the beginning of a file, and its size. Raises OSError, InvalidFile where it is no regular file."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):  # A pipe would keep a reader waiting for ever.
+        raise InvalidFile("it is no regular file")
+    with path.open("rb") as file:
+        return file.read(_HEAD_BYTES), status.st_size
+
+
+def _is_onnx(head: bytes, path: Path | None = None) -> bool:
+    """Tell if what begins so is read as an ONNX model. Raises InvalidFile where it is none of ours either."""
+    if container.is_packed(head):
+        return False
+    if head.startswith(_ONNX_BEGINNING) or (path is not None and path.suffix == ONNX_SUFFIX):
+        return True
+    raise InvalidFile(
+        f"it does not begin with {container.MAGIC!r}, as saved and offline models do, and is no ONNX model"
+    )
+
+
+def _imported(source: Path | bytes, size_bytes: int, shapes: Shapes | None) -> OpenedModel:
+    # Not at the top: who has no ONNX models needs nothing of this.
+    from nnrt_client.onnx_import import from_onnx
+
+    return OpenedModel(Kind.ONNX, size_bytes, from_onnx(source, shapes=shapes))
+
+
+def _of_container(data: Buffer, size_bytes: int, shapes: Shapes | None, is_offline_shaped: bool) -> OpenedModel:
+    kind = container.kind_of(data)
+    if kind == graph_file.KIND:
+        graph = unpacked_graph(data)
+        return OpenedModel(Kind.SAVED, size_bytes, Model._from_graph(with_shapes(graph, shapes) if shapes else graph))
+    if kind == compiled.KIND:
+        if shapes and not is_offline_shaped:
+            raise InvalidParameter("an offline model has the shapes it was compiled for; give none")
+        return OpenedModel(Kind.OFFLINE, size_bytes, None, CompiledModel.unpacked(data), data)
+    raise InvalidFile(f"it is of kind {reprlib.repr(kind)}, which is no model")

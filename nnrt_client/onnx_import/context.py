@@ -1,0 +1,165 @@
+"""The context that all nodes of an import share: the file, the model under construction, problems and bounds."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+from onnx import GraphProto, ValueInfoProto, helper
+
+from nnrt_client.enums import Format
+from nnrt_client.model.model import Model
+from nnrt_client.onnx_import.file import OnnxFile, type_name
+from nnrt_client.onnx_import.functions import local_functions
+from nnrt_client.onnx_import.scope import Missing
+from nnrt_client.onnx_import.shapes.dims import Dim, Dims, shape_of, unlike
+from nnrt_client.onnx_import.signature import refuse
+from nnrt_client.onnx_import.value import Dtype, Value, data_type_of, value_of
+from nnrt_hdi.errors import InvalidFile, InvalidParameter, NnrtError, OutOfMemory, Unsupported
+from nnrt_hdi.graph import MAX_NODES
+from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM, Array
+
+# What the functions of operators run into where a node is not as ONNX says.
+_CONTRADICTIONS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+# What may be computed at import: this much, and several times what the file brings.
+_FREE_BYTES = 1 << 30
+_TIMES = 8
+
+MadeT = TypeVar("MadeT")
+
+
+class Problems:
+    """The parts of a file that could not be imported, with the reasons."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def add(self, text: str) -> None:
+        self._texts.append(text)
+
+    def keep(self, count: int) -> None:
+        """Forget all but the first."""
+        del self._texts[count:]
+
+    def guarded(self, place: str, make: Callable[[], MadeT]) -> MadeT | None:
+        """The result of `make`; None where it can't be had, which is then a problem."""
+        try:
+            return make()
+        except (Unsupported, InvalidParameter) as error:
+            self.add(f"{place}: {error}")
+        except NnrtError as error:
+            raise error.at(place) from error
+        except _CONTRADICTIONS as error:
+            self.add(f"{place}: its inputs and attributes do not fit each other ({error})")
+        return None
+
+    def raise_all(self) -> None:
+        """Raise Unsupported, which lists every problem, if there is one."""
+        if self._texts:
+            parts = "1 part of it" if len(self._texts) == 1 else f"{len(self._texts)} parts of it"
+            listed = "".join(f"\n  {text}" for text in self._texts)
+            raise Unsupported(f"{parts} can't be imported:{listed}")
+
+
+class Context:
+    """One import, as its nodes see it. `shapes` fix inputs by their names."""
+
+    def __init__(self, file: OnnxFile, shapes: Mapping[str, Sequence[int]]) -> None:
+        self.file = file
+        self.model = Model(file.proto.graph.name or "ONNX model")
+        self.functions = local_functions(file.proto)
+        self.problems = Problems()
+        self._shapes = dict(shapes)
+        self._declared = {info.name: info for info in file.proto.graph.value_info}
+        self._node_count = 0
+        self._room = _FREE_BYTES + _TIMES * file.size_bytes
+
+    def count_node(self) -> None:
+        """Count a node. Raises InvalidFile for more than a model may have."""
+        self._node_count += 1
+        if self._node_count > MAX_NODES:
+            raise InvalidFile(f"it has more than {MAX_NODES} nodes, those of its functions included")
+
+    def charge(self, arrays: Sequence[Array | None]) -> None:
+        """Count what is computed at import. Raises OutOfMemory for more than a sound model asks for."""
+        self._room -= sum(array.nbytes for array in arrays if array is not None)
+        if self._room < 0:
+            raise OutOfMemory("the constants that it computes are far larger than those that it has")
+
+    def constants(self, graph: GraphProto) -> dict[str, Value | Missing]:
+        """The initializers by name."""
+        values: dict[str, Value | Missing] = {
+            tensor.name: self.problems.guarded("initializer", partial(self.file.value, self.model, tensor)) or Missing()
+            for tensor in graph.initializer
+        }
+        for sparse in graph.sparse_initializer:
+            self.problems.add(f"initializer {sparse.values.name!r}: it is sparse; make it dense")
+            values[sparse.values.name] = Missing()
+        return values
+
+    def input(self, info: ValueInfoProto) -> Value:
+        """A new input of the model, as the file describes it. Refuses one that NNRt can't have."""
+        if not info.type.HasField("tensor_type"):
+            refuse(f"it is no tensor but a {info.type.WhichOneof('value')}")
+        type_ = info.type.tensor_type
+        dtype = next((dtype for dtype in NUMPY_DTYPES.values() if _is(dtype, type_.elem_type)), None)
+        if dtype is None:
+            refuse(f"it is {type_name(type_.elem_type)}, which is no data type of NNRt")
+        dims = self._dims(info)
+        layout = Format.NCHW if len(dims) == 4 else Format.NONE
+        return value_of(self.model.input(shape_of(dims), data_type_of(dtype), format=layout, name=info.name), dims)
+
+    def stand_in(self, name: str) -> Value | Missing:
+        """Something in place of what could not be imported, so that the nodes behind it are looked at.
+
+        The file may say what it would be.
+        """
+        info = self._declared.get(name)
+        try:
+            return Missing() if info is None else self.input(info)
+        except NnrtError:
+            return Missing()
+
+    def require_inputs(self, inputs: Sequence[ValueInfoProto]) -> None:
+        """Raise InvalidParameter where `shapes` don't fit the inputs of the graph; none at all are a problem."""
+        names = [info.name for info in inputs]
+        unknown = set(self._shapes) - set(names)
+        if unknown:
+            known = ", ".join(map(repr, names)) or "none"
+            raise InvalidParameter(f"shapes names {sorted(unknown)}; the inputs of the model are {known}")
+        for info in inputs:
+            if info.name in self._shapes and info.type.tensor_type.HasField("shape"):
+                _require_fits(info, self._shapes[info.name])
+        if not inputs:
+            self.problems.add("it has no inputs, of which NNRt requires one")
+
+    def _dims(self, info: ValueInfoProto) -> Dims:
+        """The dimensions of an input, those that are fixed for this import as they are fixed."""
+        type_ = info.type.tensor_type
+        fixed = self._shapes.get(info.name)
+        if not type_.HasField("shape"):
+            if fixed is None:
+                refuse("its rank is not known; give its shape in `shapes`")
+            return tuple(dim if dim != UNKNOWN_DIM else unlike() for dim in fixed)
+        dims = tuple(
+            dim.dim_value if dim.HasField("dim_value") else Dim(dim.dim_param) if dim.dim_param else unlike()
+            for dim in type_.shape.dim
+        )
+        if fixed is None:
+            return dims
+        return tuple(dim if size == UNKNOWN_DIM else size for dim, size in zip(dims, fixed, strict=True))
+
+
+def _require_fits(info: ValueInfoProto, fixed: Sequence[int]) -> None:
+    """Refuse a shape for an input that contradicts the one in the file."""
+    declared = [dim.dim_value if dim.HasField("dim_value") else None for dim in info.type.tensor_type.shape.dim]
+    pairs = zip(declared, fixed, strict=False)
+    if len(fixed) != len(declared) or any(dim is not None and size not in (dim, UNKNOWN_DIM) for dim, size in pairs):
+        listed = ", ".join("?" if dim is None else str(dim) for dim in declared)
+        raise InvalidParameter(f"shapes gives {list(fixed)} for input {info.name!r}, which is [{listed}]")
+
+
+def _is(dtype: Dtype, elem_type: int) -> bool:
+    return int(helper.np_dtype_to_tensor_dtype(dtype)) == elem_type

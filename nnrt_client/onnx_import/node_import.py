@@ -1,0 +1,216 @@
+"""The import of nodes: which of the ways there are each one takes, and what it takes along."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
+
+from nnrt_client.enums import FuseType
+from nnrt_client.model.model import ModelTensor
+from nnrt_client.onnx_import.context import Context
+from nnrt_client.onnx_import.file import attribute_value
+from nnrt_client.onnx_import.folding import folded
+from nnrt_client.onnx_import.functions import body_of, schema_function
+from nnrt_client.onnx_import.fusion import Follower
+from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
+from nnrt_client.onnx_import.operators.operator import OnnxOperator, operator_of
+from nnrt_client.onnx_import.quantized import quantized_operands, takes_quantization
+from nnrt_client.onnx_import.scope import Missing, Scope
+from nnrt_client.onnx_import.shapes.dims import Elements, are_known
+from nnrt_client.onnx_import.shapes.partial import computed, result_dtype
+from nnrt_client.onnx_import.signature import bound, refuse
+from nnrt_client.onnx_import.unmapped import reason_of
+from nnrt_client.onnx_import.value import Value, constant_value, marked
+from nnrt_client.tensors.quant_param import QuantParam
+from nnrt_hdi.errors import InvalidFile, InvalidParameter, NnrtError, Unsupported
+from nnrt_hdi.graph import quoted_name
+
+# How deep functions may call functions.
+_DEEPEST = 32
+# How many values may wait for each other before one is put into the model.
+_LONGEST_CHAIN = 50
+
+Results = Sequence[Value | None]
+
+
+def import_nodes(context: Context, scope: Scope, depth: int, place: str) -> None:
+    """Import what a scope's outputs need. What can't be is added to the problems, and the others go on."""
+    if depth > _DEEPEST:
+        raise InvalidFile(f"its functions and branches go deeper than {_DEEPEST}", place=place)
+    # Exporters put a constant right in front of its reader, which may be taken into a node before both.
+    for node in sorted(scope.nodes, key=lambda node: node.op_type != "Constant" or bool(node.input)):
+        context.count_node()
+        if id(node) not in scope.taken:
+            name = node.name or next(iter(node.output), "")
+            NodeImport(context, node, scope, depth, f"{place}{node.op_type} node{quoted_name(name)}").run()
+
+
+class NodeImport:
+    """The import of one node."""
+
+    def __init__(self, context: Context, node: NodeProto, scope: Scope, depth: int, place: str) -> None:
+        self.context = context
+        self.model = context.model
+        self.node = node
+        self.scope = scope
+        self.depth = depth
+        self.place = place
+        self.domain = "" if node.domain == "ai.onnx" else node.domain
+        self.opset = scope.opsets.get(self.domain, 0)
+        self.follower = Follower(scope, node, self.opset)
+
+    def run(self) -> None:
+        """Give the outputs their values."""
+        before = len(self.context.problems)
+        results = self.context.problems.guarded(self.place, self._values)
+        # What is missing for another reason is not said twice.
+        is_sound = bool(results) and len(self.context.problems) == before
+        for at, name in enumerate(self.follower.names):
+            if not name:
+                continue
+            result = results[at] if results is not None and at < len(results) else None
+            if result is None and is_sound and self.scope.is_read(name):
+                self.context.problems.add(f"{self.place}: its output {name!r} can't be had")
+            self.scope[name] = self.context.stand_in(name) if result is None else result
+
+    def _values(self) -> Results:
+        """The values of the outputs; none where inputs are missing, for that is a problem already."""
+        values = [self.scope[name] if name else None for name in self.node.input]
+        if any(isinstance(value, Missing) for value in values):
+            self._require_mapped()
+            return ()
+        return self._results([value for value in values if not isinstance(value, Missing)])
+
+    def _results(self, given: list[Value | None]) -> Results:
+        while given and given[-1] is None:
+            given.pop()
+        attributes = self._attributes()
+        local = self.context.functions.get((self.node.domain, self.node.op_type))
+        if local is not None:
+            return self._function(local, given)
+        if self.domain == "" and self.node.op_type == "If":
+            return self._branch(given, attributes)
+        operator = operator_of(self.domain, self.node.op_type, self.opset)
+        if self.domain == "":
+            arrays = None if self._reads_files() else folded(self.node, self.opset, given)
+            if arrays is not None:
+                self.context.charge([*(value.array for value in given if value is not None), *arrays])
+                return [constant_value(self.model, array) for array in arrays]
+            numbers = computed(self.node.op_type, given, attributes) if len(self.node.output) == 1 else None
+            if numbers is not None and operator is not None:
+                return [self._partly_known(operator, given, attributes, numbers)]
+        if operator is None:
+            body = schema_function(self.node, self.domain, self.opset, given)
+            if body is None:
+                refuse(reason_of(self.domain, self.node.op_type, self.opset))
+            return self._function(body, given)
+        try:
+            return self._operator(operator, given, attributes)
+        except (Unsupported, InvalidParameter):
+            self.follower.release()
+            body = schema_function(self.node, self.domain, self.opset, given)
+            before = len(self.context.problems)
+            results = self._function(body, given) if body is not None else ()
+            if body is not None and len(self.context.problems) == before:
+                return results
+            # The operator's own reason says more than what is missing on the long way round.
+            self.context.problems.keep(before)
+            raise
+
+    def _operator(self, operator: OnnxOperator, given: list[Value | None], attributes: Mapping[str, Any]) -> Results:
+        """The results of an operator's function: on quantized tensors, where they stand for all its operands."""
+        parameters = bound(operator.signature, given, attributes)
+        operands = quantized_operands(operator, given, attributes)
+        found = None if operands is None else self.follower.quantization(fuses=operator.fuses)
+        if operands is not None and found is not None:
+            fuse, quantization = found
+            if takes_quantization(operator, operands, quantization):
+                builder = self._builder(lambda: fuse, None if operator.moves else quantization.param)
+                return [marked(operator.signature.function(builder, *operands, **parameters))]
+            self.follower.release()
+        results = operator.signature.function(self._builder(self.follower), *given, **parameters)
+        return results if isinstance(results, tuple) else (results,)
+
+    def _builder(self, fuse: Callable[[], FuseType], quant: QuantParam | None = None) -> NodeBuilder:
+        name = self.node.name or self.follower.names[0]
+        outputs = [self.scope.is_read(output) for output in self.node.output]
+        return NodeBuilder(self.model, self.node.op_type, name, self.opset, outputs, fuse, quant)
+
+    def _partly_known(
+        self, operator: OnnxOperator, given: list[Value | None], attributes: Mapping[str, Any], numbers: Elements
+    ) -> Value:
+        """A result of shape arithmetic: a constant, or a value that is computed in a run where somebody needs it."""
+        dtype = result_dtype(self.node.op_type, given, attributes)
+        if are_known(numbers):
+            return constant_value(self.model, np.array(numbers.tolist(), dtype))
+
+        def make() -> ModelTensor:
+            try:
+                parameters = bound(operator.signature, given, attributes)
+                # By then the nodes behind it have been imported, so that it takes none along.
+                result = operator.signature.function(self._builder(lambda: FuseType.NONE), *given, **parameters)
+            except NnrtError as error:
+                raise error.at(self.place) from error
+            assert isinstance(result, Value)
+            return result.tensor
+
+        depth = 1 + max(value.depth for value in given if value is not None)
+        value = Value(dtype, numbers.shape, make, known=numbers, depth=depth)
+        if depth > _LONGEST_CHAIN:
+            _ = value.tensor
+        return value
+
+    def _branch(self, given: Sequence[Value | None], attributes: Mapping[str, Any]) -> Results:
+        """The branch of an If whose condition is known."""
+        condition = given[0] if given else None
+        if condition is None or condition.array is None or condition.array.size != 1:
+            refuse("its condition is not known before a run; NNRt has no branches")
+        graph = attributes.get("then_branch" if condition.array.reshape(-1)[0] else "else_branch")
+        if not isinstance(graph, GraphProto):
+            refuse("the branch to take is missing")
+        values = self.context.constants(graph)
+        outputs = [info.name for info in graph.output]
+        return self._inner(Scope(graph.node, values, outputs, self.scope.opsets, self.scope))
+
+    def _function(self, function: FunctionProto, given: Sequence[Value | None]) -> Results:
+        """The nodes of a function, in place of the node that calls it."""
+        # An input that is left out reads as one that has no name.
+        names = dict.fromkeys(function.input)
+        absent = set(list(names)[len(given) :]) | {
+            name for name, value in zip(names, given, strict=False) if value is None
+        }
+        values = {name: value for name, value in zip(names, given, strict=False) if value is not None}
+        opsets = {**self.scope.opsets, **{entry.domain: entry.version for entry in function.opset_import}}
+        opsets.setdefault("", onnx.defs.onnx_opset_version())
+        wanted = [
+            name for name, mine in zip(function.output, self.node.output, strict=False) if self.scope.is_read(mine)
+        ]
+        results = iter(self._inner(Scope(body_of(function, self.node, absent), values, wanted, opsets)))
+        return [next(results) if name in wanted else None for name in function.output]
+
+    def _inner(self, scope: Scope) -> Results:
+        import_nodes(self.context, scope, self.depth + 1, f"{self.place} > ")
+        found = [scope[name] for name in scope.outputs]
+        return [value if isinstance(value, Value) else None for value in found]
+
+    def _attributes(self) -> dict[str, Any]:
+        return {
+            attribute.name: attribute_value(self.context.file, self.model, attribute)
+            for attribute in self.node.attribute
+        }
+
+    def _reads_files(self) -> bool:
+        """An attribute is outside of the model's file, where only the importer looks for it."""
+        tensors = (attribute.t for attribute in self.node.attribute if attribute.type == AttributeProto.TENSOR)
+        return any(tensor.data_location for tensor in tensors)
+
+    def _require_mapped(self) -> None:
+        """Refuse an operator that isn't mapped at all; more can't be said of it without its inputs."""
+        if (self.node.domain, self.node.op_type) in self.context.functions or self.node.op_type == "If":
+            return
+        if operator_of(self.domain, self.node.op_type, self.opset) is None:
+            body = schema_function(self.node, self.domain, self.opset, None)
+            if body is None:
+                refuse(reason_of(self.domain, self.node.op_type, self.opset))

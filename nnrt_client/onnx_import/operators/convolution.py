@@ -1,0 +1,268 @@
+"""Convolutions and pooling. Images are NCHW; those of one dimension are given a height of 1 on the way."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nnrt_client.enums import OperationType, PadMode
+from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
+from nnrt_client.onnx_import.operators.operator import onnx_operator
+from nnrt_client.onnx_import.signature import refuse
+from nnrt_client.onnx_import.value import Value
+from nnrt_hdi.enums import RoundMode
+
+Ints = tuple[int, ...]
+
+
+@onnx_operator("Conv", is_quantizable=True, fuses=True)
+def conv(
+    op: NodeBuilder,
+    x: Value,
+    weight: Value,
+    bias: Value | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Ints = (),
+    group: int = 1,
+    kernel_shape: Ints = (),
+    pads: Ints = (),
+    strides: Ints = (),
+) -> Value:
+    """CONV2D with the Relu or Clip(0, 6) that follows; of rank 3 between UNSQUEEZE and SQUEEZE."""
+    kernel = _kernel(x, weight, kernel_shape)
+    if bias is None:
+        bias = op.full((weight.shape[0],), 0, x.dtype if op.quant is None else np.dtype(np.int32))
+    return _over_image(
+        op,
+        OperationType.CONV2D,
+        [x, weight, bias],
+        _window(x, kernel, auto_pad, pads, strides, dilations),
+        group=group,
+        activation=op.activation(),
+        quant=op.quant,
+    )
+
+
+@onnx_operator("ConvTranspose")
+def conv_transpose(
+    op: NodeBuilder,
+    x: Value,
+    weight: Value,
+    bias: Value | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Ints = (),
+    group: int = 1,
+    kernel_shape: Ints = (),
+    output_padding: Ints = (),
+    output_shape: Ints = (),
+    pads: Ints = (),
+    strides: Ints = (),
+) -> Value:
+    """CONV2D_TRANSPOSE, its weight with the output channels in front; of rank 3 between UNSQUEEZE and SQUEEZE."""
+    kernel = _kernel(x, weight, kernel_shape)
+    spatial = len(kernel)
+    strides, dilations = strides or (1,) * spatial, dilations or (1,) * spatial
+    extra = output_padding or (0,) * spatial
+    if output_shape or auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        sizes = x.shape[2:]
+        if -1 in sizes:
+            refuse(f"the height and width of {x} decide its padding; fix them")
+        wanted = output_shape[-spatial:] or tuple(size * stride for size, stride in zip(sizes, strides, strict=True))
+        totals = [
+            stride * (size - 1) + more + (k - 1) * dilation + 1 - want
+            for stride, size, more, k, dilation, want in zip(
+                strides, sizes, extra, kernel, dilations, wanted, strict=True
+            )
+        ]
+        # What is missing is put behind, where nothing is cut off.
+        extra = tuple(more + max(-total, 0) for more, total in zip(extra, totals, strict=True))
+        totals = [max(total, 0) for total in totals]
+        front = [total // 2 if auto_pad == "SAME_UPPER" else total - total // 2 for total in totals]
+        pads, auto_pad = (*front, *(total - half for total, half in zip(totals, front, strict=True))), "NOTSET"
+    inner, outer = weight.shape[0] // group, weight.shape[1]
+    parts = op.reshape(weight, (group, inner, outer, *weight.shape[2:]))
+    turned = op.transpose(parts, [0, 2, 1, *range(3, parts.rank)])
+    weight = op.reshape(turned, (group * outer, inner, *weight.shape[2:]))
+    if bias is None:
+        bias = op.full((group * outer,), 0, x.dtype)
+    return _over_image(
+        op,
+        OperationType.CONV2D_TRANSPOSE,
+        [x, weight, bias],
+        _window(x, kernel, auto_pad, pads, strides, dilations),
+        group=group,
+        output_paddings=(0, *extra) if spatial == 1 else extra,
+        activation=op.activation(),
+    )
+
+
+@onnx_operator("MaxPool", is_quantizable=True, fuses=True)
+def max_pool(
+    op: NodeBuilder,
+    x: Value,
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Ints = (),
+    kernel_shape: Ints,
+    pads: Ints = (),
+    storage_order: int = 0,
+    strides: Ints = (),
+) -> Value:
+    """MAX_POOL without the indices; of rank 3 between UNSQUEEZE and SQUEEZE."""
+    _require_no_dilation(dilations)
+    return _pooled(op, OperationType.MAX_POOL, x, auto_pad, ceil_mode, kernel_shape, pads, strides)
+
+
+@onnx_operator("AveragePool", is_quantizable=True, fuses=True)
+def average_pool(
+    op: NodeBuilder,
+    x: Value,
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+    dilations: Ints = (),
+    kernel_shape: Ints,
+    pads: Ints = (),
+    strides: Ints = (),
+) -> Value:
+    """AVG_POOL, behind PAD if the padding counts; of rank 3 between UNSQUEEZE and SQUEEZE."""
+    _require_no_dilation(dilations)
+    if count_include_pad and auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        spatial = len(kernel_shape)
+        steps, near = strides or (1,) * spatial, (1,) * spatial
+        pads = _same_pads(x, kernel_shape, steps, near, is_upper=auto_pad == "SAME_UPPER")
+        auto_pad = "NOTSET"
+    if not (count_include_pad and any(pads)):
+        return _pooled(op, OperationType.AVG_POOL, x, auto_pad, ceil_mode, kernel_shape, pads, strides)
+    if ceil_mode and any(
+        (size + sum(pads[at :: len(kernel_shape)]) - k) % step
+        for at, (size, k, step) in enumerate(
+            zip(x.shape[2:], kernel_shape, strides or (1,) * len(kernel_shape), strict=True)
+        )
+    ):
+        refuse("it rounds up and counts its padding, so that windows reach beyond both; use one of them")
+    borders = np.zeros((x.rank, 2), np.int64)
+    borders[2:] = np.reshape(pads, (2, -1)).T
+    padded = op.apply(OperationType.PAD, op.nchw(x), borders)
+    return _pooled(op, OperationType.AVG_POOL, padded, auto_pad, ceil_mode, kernel_shape, (), strides)
+
+
+@onnx_operator("GlobalMaxPool", is_quantizable=True, fuses=True)
+def global_max_pool(op: NodeBuilder, x: Value) -> Value:
+    """MAX_POOL of the whole image; REDUCE_MAX where it has not two dimensions."""
+    return _global_pooled(op, OperationType.MAX_POOL, OperationType.REDUCE_MAX, x)
+
+
+@onnx_operator("GlobalAveragePool", is_quantizable=True, fuses=True)
+def global_average_pool(op: NodeBuilder, x: Value) -> Value:
+    """AVG_POOL of the whole image; REDUCE_MEAN where it has not two dimensions."""
+    return _global_pooled(op, OperationType.AVG_POOL, OperationType.REDUCE_MEAN, x)
+
+
+def _global_pooled(op: NodeBuilder, pool: OperationType, reduction: OperationType, x: Value) -> Value:
+    if x.rank == 4:
+        return op.apply(pool, op.nchw(x), global_=True, activation=op.activation(), quant=op.quant)
+    return op.apply(reduction, x, np.arange(2, x.rank), keep_dims=True, quant=op.quant)
+
+
+def _pooled(
+    op: NodeBuilder,
+    type: OperationType,
+    x: Value,
+    auto_pad: str,
+    ceil_mode: int,
+    kernel_shape: Ints,
+    pads: Ints,
+    strides: Ints,
+) -> Value:
+    if x.rank != len(kernel_shape) + 2:
+        refuse(f"its kernel_shape is {list(kernel_shape)} but x is {x}")
+    window = _window(x, kernel_shape, auto_pad, pads, strides, ())
+    window["strides"] = window.pop("stride")
+    window.pop("dilation")
+    if "pad_list" in window:
+        window["pad"] = window.pop("pad_list")
+    kernel = (1, *kernel_shape) if len(kernel_shape) == 1 else kernel_shape
+    rounding = RoundMode.CEIL if ceil_mode else RoundMode.FLOOR
+    return _over_image(
+        op,
+        type,
+        [x],
+        window,
+        kernel_size=kernel,
+        round_mode=rounding,
+        activation=op.activation(),
+        quant=op.quant,
+    )
+
+
+def _over_image(
+    op: NodeBuilder, type: OperationType, operands: Sequence[Value], window: Any, **parameters: Any
+) -> Value:
+    """An operation on images, all of which are NCHW; of rank 3 they are given a height."""
+    x, rest = operands[0], operands[1:]
+    is_flat = x.rank == 3
+    images = [op.nchw(op.unsqueeze(value, [2]) if is_flat and value.rank == 3 else value) for value in operands[:2]]
+    if op.quant is not None and is_flat:
+        refuse("it is quantized and of rank 3")
+    y = op.apply(type, *images, *rest[1:], **window, **parameters)
+    return op.squeeze(y, [2]) if is_flat else y
+
+
+def _kernel(x: Value, weight: Value, kernel_shape: Ints) -> Ints:
+    """The size of the kernel, of one dimension or two."""
+    kernel = weight.shape[2:]
+    if x.rank != weight.rank or x.rank not in (3, 4):
+        refuse(f"x is {x} and its weight {weight}; NNRt has convolutions of rank 3 and 4 (images of 1 or 2 dimensions)")
+    if -1 in weight.shape:
+        refuse(f"the shape of its weight {weight} is known only in a run")
+    if kernel_shape and kernel_shape != kernel:
+        refuse(f"its kernel_shape is {list(kernel_shape)} but its weight {weight}")
+    return kernel
+
+
+def _require_no_dilation(dilations: Ints) -> None:
+    if any(dilation != 1 for dilation in dilations):
+        refuse(f"its dilations are {list(dilations)}; NNRt pools without")
+
+
+def _window(x: Value, kernel: Ints, auto_pad: str, pads: Ints, strides: Ints, dilations: Ints) -> dict[str, Any]:
+    """The parameters of a sliding window: stride, dilation, and the padding as a list or a mode."""
+    spatial = len(kernel)
+    if spatial not in (1, 2):
+        refuse(f"its window has {spatial} dimensions; NNRt has those of 1 and 2")
+    strides, dilations = strides or (1,) * spatial, dilations or (1,) * spatial
+    if auto_pad == "VALID":
+        pads = ()
+    elif auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        if auto_pad == "SAME_UPPER" and spatial == 2:
+            return {"stride": strides, "dilation": dilations, "pad_mode": PadMode.SAME}
+        pads = _same_pads(x, kernel, strides, dilations, is_upper=auto_pad == "SAME_UPPER")
+    elif auto_pad != "NOTSET":
+        refuse(f"its auto_pad is {auto_pad!r}")
+    pads = pads or (0,) * (2 * spatial)
+    if any(len(values) != count for values, count in ((strides, spatial), (dilations, spatial), (pads, 2 * spatial))):
+        refuse(f"its strides {list(strides)}, dilations {list(dilations)} and pads {list(pads)} fit no kernel {kernel}")
+    if min(pads) < 0:
+        refuse(f"its pads are {list(pads)}; NNRt pads with 0 or more")
+    if spatial == 1:
+        return {"stride": (1, *strides), "dilation": (1, *dilations), "pad_list": (0, 0, *pads)}
+    top, left, bottom, right = pads
+    return {"stride": strides, "dilation": dilations, "pad_list": (top, bottom, left, right)}
+
+
+def _same_pads(x: Value, kernel: Ints, strides: Ints, dilations: Ints, *, is_upper: bool) -> Ints:
+    """The padding that keeps ceil(size / stride) positions, the odd one behind or in front."""
+    sizes = x.shape[2:]
+    if -1 in sizes:
+        refuse(f"the height and width of {x} decide its padding; fix them")
+    totals = [
+        max((-(-size // stride) - 1) * stride + (k - 1) * dilation + 1 - size, 0)
+        for size, k, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True)
+    ]
+    front = [total // 2 if is_upper else total - total // 2 for total in totals]
+    return (*front, *(total - half for total, half in zip(totals, front, strict=True)))

@@ -1,0 +1,64 @@
+"""Constants, and tensors made from a shape or a range."""
+
+import numpy as np
+
+from nnrt_client.enums import OperationType
+from nnrt_client.onnx_import.operators.node_builder import NodeBuilder, require_moderate
+from nnrt_client.onnx_import.operators.operator import onnx_operator
+from nnrt_client.onnx_import.signature import refuse
+from nnrt_client.onnx_import.value import Value
+from nnrt_hdi.tensor import Array
+
+
+@onnx_operator("Constant")
+def constant(
+    op: NodeBuilder,
+    *,
+    value: Array | None = None,
+    value_float: float | None = None,
+    value_floats: tuple[float, ...] | None = None,
+    value_int: int | None = None,
+    value_ints: tuple[int, ...] | None = None,
+) -> Value:
+    """A constant of the model."""
+    if value is not None:
+        return op.constant(value)
+    given = ((value_float, "f4"), (value_floats, "f4"), (value_int, "i8"), (value_ints, "i8"))
+    number, dtype = next((pair for pair in given if pair[0] is not None), (None, ""))
+    if number is None:
+        refuse("it has no value")
+    return op.constant(np.array(number, dtype))
+
+
+@onnx_operator("ConstantOfShape", since=9)
+def constant_of_shape(op: NodeBuilder, shape: Value, *, value: Array | None = None) -> Value:
+    """A constant where the shape is known before a run, else FILL."""
+    number = np.zeros(1, np.float32) if value is None else value
+    if number.size != 1:
+        refuse(f"its value has {number.size} elements; give one")
+    if shape.shape == (0,):
+        return op.constant(number.reshape(()))
+    return op.filled(number.reshape(()), number.dtype, shape)
+
+
+@onnx_operator("Range", since=11)
+def range_(op: NodeBuilder, start: Value, limit: Value, delta: Value, *, stash_type: int = 1) -> Value:
+    """A constant where all is known before a run; else, for integers one apart, the order that TOP_K gives zeros."""
+    if start.dtype.kind not in "iu" or delta.ints != [1]:
+        refuse("how many numbers it gives is known only in a run; NNRt counts integers, one by one")
+    count = op.apply(OperationType.SUB, limit, start)
+    order = op.counted(op.reshape(count, (1,)))
+    numbers = op.apply(OperationType.ADD, op.cast(order, start.dtype), start)
+    if limit.elements is not None and start.elements is not None:
+        numbers.dims = (limit.elements.item() - start.elements.item(),)
+    return numbers
+
+
+@onnx_operator("EyeLike", since=9)
+def eye_like(op: NodeBuilder, x: Value, *, dtype: int | None = None, k: int = 0) -> Value:
+    """A constant: both dimensions must be known."""
+    if x.rank != 2:
+        refuse(f"it takes the shape of {x}; use a matrix")
+    require_moderate(x.dims)
+    target = x.dtype if dtype is None else op.dtype(dtype)
+    return op.constant(np.eye(x.shape[0], x.shape[1], k, target))

@@ -1,0 +1,192 @@
+"""Functions of one operand, element by element."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from nnrt_client.enums import OperationType
+from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
+from nnrt_client.onnx_import.operators.operator import onnx_operator
+from nnrt_client.onnx_import.signature import refuse
+from nnrt_client.onnx_import.value import Value
+
+_PLAIN = {
+    "Sqrt": OperationType.SQRT,
+    "Log": OperationType.LOG,
+    "Sin": OperationType.SIN,
+    "Cos": OperationType.COS,
+    "Ceil": OperationType.CEIL,
+    "Floor": OperationType.FLOOR,
+    "Reciprocal": OperationType.RECIPROCAL,
+    "Erf": OperationType.ERF,
+    "Neg": OperationType.NEG,
+    "Exp": OperationType.EXP,
+    "Round": OperationType.ROUND,
+}
+
+
+@onnx_operator(*_PLAIN, doc={name: f"{kind.name}." for name, kind in _PLAIN.items()}, is_quantizable=True)
+def plain(op: NodeBuilder, x: Value) -> Value:
+    return op.apply(_PLAIN[op.type], x, quant=op.quant)
+
+
+@onnx_operator("Abs", is_quantizable=True)
+def absolute(op: NodeBuilder, x: Value) -> Value:
+    """ABS; nothing for unsigned integers."""
+    return x if x.dtype.kind == "u" and op.quant is None else op.apply(OperationType.ABS, x, quant=op.quant)
+
+
+@onnx_operator("Identity")
+def identity(op: NodeBuilder, x: Value) -> Value:
+    """Nothing; BROADCAST_TO where an input is an output."""
+    return x
+
+
+@onnx_operator("Dropout", until=11)
+def dropout_with_ratio(op: NodeBuilder, x: Value, *, ratio: float = 0.5) -> tuple[Value, ...]:
+    """Nothing: it drops only in training."""
+    return _dropped(op, x)
+
+
+@onnx_operator("Dropout", since=12)
+def dropout(
+    op: NodeBuilder, x: Value, ratio: Value | None = None, training_mode: Value | None = None, *, seed: int = 0
+) -> tuple[Value, ...]:
+    """Nothing: it drops only in training."""
+    if training_mode is not None and (training_mode.array is None or training_mode.array.any()):
+        refuse("it is in training mode, where what it drops is random")
+    return _dropped(op, x)
+
+
+def _dropped(op: NodeBuilder, x: Value) -> tuple[Value, ...]:
+    """The elements as they are, and where somebody asks which of them are left, that all are."""
+    if not any(op.outputs[1:]):
+        return (x,)
+    # Two numbers of which one is not a number are equal nowhere, so one test alone would not do.
+    same = op.apply(OperationType.EQUAL, x, x)
+    return x, op.apply(OperationType.LOGICAL_OR, same, op.apply(OperationType.LOGICAL_NOT, same))
+
+
+@onnx_operator("Cast")
+def cast(op: NodeBuilder, x: Value, *, to: int, saturate: int = 1, round_mode: str = "up") -> Value:
+    """CAST."""
+    return op.cast(x, op.dtype(to))
+
+
+@onnx_operator("CastLike", since=15)
+def cast_like(op: NodeBuilder, x: Value, like: Value, *, saturate: int = 1, round_mode: str = "up") -> Value:
+    """CAST."""
+    return op.cast(x, like.dtype)
+
+
+@onnx_operator("Clip", until=10, is_quantizable=True)
+def clip_by_attributes(
+    op: NodeBuilder, x: Value, *, min: float = -3.4028234663852886e38, max: float = 3.4028234663852886e38
+) -> Value:
+    """CLIP; RELU or RELU6 where the operation before it takes it in."""
+    return op.apply(OperationType.CLIP, x, min=min, max=max, quant=op.quant)
+
+
+@onnx_operator("Clip", since=11, is_quantizable=True)
+def clip(op: NodeBuilder, x: Value, min: Value | None = None, max: Value | None = None) -> Value:
+    """CLIP for constant bounds, RELU or RELU6 where the operation before it takes it in; else MAXIMUM and MINIMUM."""
+    given = {"min": min, "max": max}
+    bounds = {name: _exact(bound) for name, bound in given.items() if bound is not None}
+    if None not in bounds.values():
+        finite: dict[str, Any] = {name: bound for name, bound in bounds.items() if not math.isinf(bound or 0)}
+        return op.apply(OperationType.CLIP, x, **finite, quant=op.quant)
+    if op.quant is not None:
+        refuse("it is quantized, but its bounds are not constant")
+    if min is not None:
+        x = op.apply(OperationType.MAXIMUM, x, min)
+    return x if max is None else op.apply(OperationType.MINIMUM, x, max)
+
+
+def _exact(bound: Value) -> float | None:
+    """A bound as a parameter carries it; None where FLOAT32 can't be it, or it is known only in a run."""
+    if bound.array is None or bound.array.size != 1:
+        return None
+    number = bound.array.reshape(-1)[0].item()
+    with np.errstate(all="ignore"):
+        return float(number) if float(np.float32(number)) == number and int(float(number)) == int(number) else None
+
+
+@onnx_operator("Sign")
+def sign(op: NodeBuilder, x: Value) -> Value:
+    """(x > 0) - (x < 0), of GREATER, LESS, CAST and SUB."""
+    zero = op.number(0, x.dtype)
+    above, below = op.apply(OperationType.GREATER, x, zero), op.apply(OperationType.LESS, x, zero)
+    return op.apply(OperationType.SUB, op.cast(above, x.dtype), op.cast(below, x.dtype))
+
+
+@onnx_operator("IsNaN")
+def is_nan(op: NodeBuilder, x: Value) -> Value:
+    """NOT_EQUAL to itself."""
+    return op.apply(OperationType.NOT_EQUAL, x, x)
+
+
+@onnx_operator("IsInf")
+def is_inf(op: NodeBuilder, x: Value, *, detect_negative: int = 1, detect_positive: int = 1) -> Value:
+    """EQUAL to infinity, with ABS for both signs."""
+    if not (detect_negative or detect_positive):
+        return op.apply(OperationType.LESS, op.apply(OperationType.ABS, x), op.number(0, x.dtype))
+    if detect_negative and detect_positive:
+        x = op.apply(OperationType.ABS, x)
+    return op.apply(OperationType.EQUAL, x, op.number(math.inf if detect_positive else -math.inf, x.dtype))
+
+
+@onnx_operator("Tan")
+def tan(op: NodeBuilder, x: Value) -> Value:
+    """SIN / COS."""
+    return op.apply(OperationType.DIV, op.apply(OperationType.SIN, x), op.apply(OperationType.COS, x))
+
+
+@onnx_operator(
+    "Sinh",
+    "Cosh",
+    since=9,
+    doc={
+        "Sinh": "(exp(x) - exp(-x)) / 2, of EXP, SUB and MUL.",
+        "Cosh": "(exp(x) + exp(-x)) / 2, of EXP, ADD and MUL.",
+    },
+)
+def hyperbolic(op: NodeBuilder, x: Value) -> Value:
+    combine = OperationType.SUB if op.type == "Sinh" else OperationType.ADD
+    both = op.apply(combine, op.apply(OperationType.EXP, x), op.apply(OperationType.EXP, x, scale=-1.0))
+    return op.apply(OperationType.MUL, both, op.number(0.5, x.dtype))
+
+
+@onnx_operator("Asinh", since=9)
+def asinh(op: NodeBuilder, x: Value) -> Value:
+    """sign(x) log(|x| + sqrt(x^2 + 1)), of ABS, SQUARE, SQRT, LOG and others."""
+    size = op.apply(OperationType.ABS, x)
+    root = op.apply(OperationType.SQRT, _plus_one(op, op.apply(OperationType.SQUARE, x)))
+    logarithm = op.apply(OperationType.LOG, op.apply(OperationType.ADD, size, root))
+    return op.apply(OperationType.MUL, sign(op, x), logarithm)
+
+
+@onnx_operator("Acosh", since=9)
+def acosh(op: NodeBuilder, x: Value) -> Value:
+    """log(x + sqrt(x^2 - 1)), of SQUARE, SUB, SQRT, ADD and LOG."""
+    square = op.apply(OperationType.SQUARE, x)
+    root = op.apply(OperationType.SQRT, op.apply(OperationType.SUB, square, op.number(1, x.dtype)))
+    return op.apply(OperationType.LOG, op.apply(OperationType.ADD, x, root))
+
+
+@onnx_operator("Atanh", since=9)
+def atanh(op: NodeBuilder, x: Value) -> Value:
+    """log((1 + x) / (1 - x)) / 2, of ADD, SUB, DIV, LOG and MUL."""
+    below = op.apply(OperationType.SUB, op.number(1, x.dtype), x)
+    logarithm = op.apply(OperationType.LOG, op.apply(OperationType.DIV, _plus_one(op, x), below))
+    return op.apply(OperationType.MUL, logarithm, op.number(0.5, x.dtype))
+
+
+@onnx_operator("BitwiseNot", since=18)
+def bitwise_not(op: NodeBuilder, x: Value) -> Value:
+    """-x - 1, which wraps around, of NEG and SUB."""
+    return op.apply(OperationType.SUB, op.apply(OperationType.NEG, x), op.number(1, x.dtype))
+
+
+def _plus_one(op: NodeBuilder, x: Value) -> Value:
+    return op.apply(OperationType.ADD, x, op.number(1, x.dtype))

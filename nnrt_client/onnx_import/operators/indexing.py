@@ -1,0 +1,212 @@
+"""Elements picked or placed by their index. ONNX counts from the end as well, NNRt only from the front."""
+
+import math
+
+import numpy as np
+
+from nnrt_client.enums import OperationType
+from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
+from nnrt_client.onnx_import.operators.operator import onnx_operator
+from nnrt_client.onnx_import.signature import refuse
+from nnrt_client.onnx_import.value import Value
+from nnrt_hdi.tensor import Array
+
+_INT64 = np.dtype(np.int64)
+# Positions that are put down as constants.
+_MOST_POSITIONS = 1 << 20
+
+
+@onnx_operator("Gather")
+def gather(op: NodeBuilder, x: Value, indices: Value, *, axis: int = 0) -> Value:
+    """GATHER; indices that may be negative get ADD and MOD of the dimension first."""
+    return op.apply(OperationType.GATHER, x, _from_front(op, x, indices, axis), np.array(axis, np.int64))
+
+
+@onnx_operator("GatherND", since=11)
+def gather_nd(op: NodeBuilder, x: Value, indices: Value, *, batch_dims: int = 0) -> Value:
+    """GATHER_ND, without batch_dims."""
+    if batch_dims:
+        refuse(f"its batch_dims is {batch_dims}; NNRt's GATHER_ND has none")
+    return op.apply(OperationType.GATHER_ND, x, _tuples_from_front(op, x, indices))
+
+
+@onnx_operator("GatherElements", since=11)
+def gather_elements(op: NodeBuilder, x: Value, indices: Value, *, axis: int = 0) -> Value:
+    """GATHER_ND, the other positions constants, or counted in a run."""
+    return op.apply(OperationType.GATHER_ND, x, _positions(op, x, indices, axis))
+
+
+@onnx_operator("ScatterND", since=11)
+def scatter_nd(op: NodeBuilder, x: Value, indices: Value, updates: Value, *, reduction: str = "none") -> Value:
+    """SCATTER_ND, and WHERE or, for the reduction add, ADD."""
+    return _scattered(op, x, _tuples_from_front(op, x, indices), updates, reduction)
+
+
+@onnx_operator("ScatterElements", since=11)
+def scatter_elements(
+    op: NodeBuilder, x: Value, indices: Value, updates: Value, *, axis: int = 0, reduction: str = "none"
+) -> Value:
+    """SCATTER_ND, the other positions constants, or counted in a run, and WHERE or ADD."""
+    return _scattered(op, x, _positions(op, x, indices, axis), updates, reduction)
+
+
+@onnx_operator("Scatter", since=9, until=10)
+def scatter(op: NodeBuilder, x: Value, indices: Value, updates: Value, *, axis: int = 0) -> Value:
+    """As ScatterElements."""
+    return scatter_elements(op, x, indices, updates, axis=axis)
+
+
+@onnx_operator("OneHot", since=9)
+def one_hot(op: NodeBuilder, indices: Value, depth: Value, values: Value, *, axis: int = -1) -> Value:
+    """ONE_HOT; ADD and MOD of the depth first."""
+    indices, depth = op.cast(indices, _INT64), op.cast(depth, _INT64)
+    counted = op.reshape(depth, ())
+    # What is too far on either side is no index at all, and must not become one.
+    limits = op.apply(OperationType.NEG, counted)
+    is_near = op.apply(
+        OperationType.LOGICAL_AND,
+        op.apply(OperationType.GREATER_EQUAL, indices, limits),
+        op.apply(OperationType.LESS, indices, op.number(0, _INT64)),
+    )
+    indices = op.apply(OperationType.WHERE, is_near, op.apply(OperationType.ADD, indices, counted), indices)
+    off, on = (op.apply(OperationType.GATHER, values, np.array(at, np.int64), np.array(0, np.int64)) for at in (0, 1))
+    return op.apply(OperationType.ONE_HOT, indices, counted, on, off, axis=axis)
+
+
+@onnx_operator("TopK", until=9)
+def top_k_by_attribute(op: NodeBuilder, x: Value, *, k: int, axis: int = -1) -> tuple[Value, ...]:
+    """TOP_K, and CAST of the indices."""
+    return _top_k(op, x, op.number(k, _INT64), axis, is_largest=True, is_sorted=True)
+
+
+@onnx_operator("TopK", since=10)
+def top_k(
+    op: NodeBuilder, x: Value, k: Value, *, axis: int = -1, largest: int = 1, sorted: int = 1
+) -> tuple[Value, ...]:
+    """TOP_K, and CAST of the indices; between NEG for the smallest."""
+    return _top_k(
+        op,
+        x,
+        op.number(k.ints[0], _INT64) if k.ints else op.reshape(k, ()),
+        axis,
+        is_largest=bool(largest),
+        is_sorted=bool(sorted),
+    )
+
+
+def _top_k(op: NodeBuilder, x: Value, k: Value, axis: int, *, is_largest: bool, is_sorted: bool) -> tuple[Value, ...]:
+    if not is_largest:
+        turned = op.apply(OperationType.NEG, _signed(op, x))
+        values, order = op.apply_to_several(OperationType.TOP_K, turned, k, axis=axis, sorted=is_sorted)
+        values = op.cast(op.apply(OperationType.NEG, values), x.dtype)
+    else:
+        values, order = op.apply_to_several(OperationType.TOP_K, x, k, axis=axis, sorted=is_sorted)
+    return values, op.cast(order, _INT64)
+
+
+@onnx_operator("ArgMax", "ArgMin", doc={"ArgMax": "ARG_MAX and CAST.", "ArgMin": "ARG_MAX of NEG, and CAST."})
+def arg_max(op: NodeBuilder, x: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Value:
+    size = x.dims[axis]
+    if op.type == "ArgMin":
+        x = op.apply(OperationType.NEG, _signed(op, x))
+    if not select_last_index:
+        found = op.apply(OperationType.ARG_MAX, x, axis=axis, keep_dims=bool(keepdims))
+        return op.cast(found, _INT64)
+    # From behind it is the first.
+    if not isinstance(size, int):
+        refuse(f"it counts from the end of dimension {axis} of {x}; fix it")
+    order = np.arange(size, dtype=np.int64)[::-1].copy()
+    turned = op.apply(OperationType.GATHER, x, order, np.array(axis, np.int64))
+    found = op.cast(op.apply(OperationType.ARG_MAX, turned, axis=axis, keep_dims=bool(keepdims)), _INT64)
+    return op.apply(OperationType.SUB, op.number(size - 1, _INT64), found)
+
+
+@onnx_operator("CumSum", since=11)
+def cum_sum(op: NodeBuilder, x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0) -> Value:
+    """MATMUL with a triangle of ones, between TRANSPOSE: the dimension must be known."""
+    (along,) = op.ints("axis", axis)
+    along %= x.rank
+    size = x.dims[along]
+    if not isinstance(size, int) or size * size > _MOST_POSITIONS:
+        refuse(f"it adds up dimension {along} of {x}; use a known one of at most {math.isqrt(_MOST_POSITIONS)}")
+    triangle = np.triu(np.ones((size, size), x.dtype), 1 if exclusive else 0)
+    order = [at for at in range(x.rank) if at != along] + [along]
+    row = op.transpose(x, order) if x.rank > 1 else op.unsqueeze(x, [0])
+    y = op.apply(OperationType.MATMUL, row, triangle.T.copy() if reverse else triangle)
+    return op.transpose(y, np.argsort(order).tolist()) if x.rank > 1 else op.squeeze(y, [0])
+
+
+def _signed(op: NodeBuilder, x: Value) -> Value:
+    """The numbers in a data type that has their negatives."""
+    return op.cast(x, _INT64) if x.dtype.kind == "u" else x
+
+
+def _from_front(op: NodeBuilder, x: Value, indices: Value, axis: int) -> Value:
+    """Indices into a dimension, counted from the front."""
+    size = x.dims[axis]
+    if indices.array is not None:
+        if (indices.array >= 0).all():
+            return indices
+        if isinstance(size, int):
+            return op.constant(np.where(indices.array < 0, indices.array + size, indices.array))
+    if isinstance(size, int):
+        length: Value = op.number(size, indices.dtype)
+    else:
+        length = op.cast(op.size(x, axis), indices.dtype)
+    return op.apply(OperationType.MOD, op.apply(OperationType.ADD, indices, length), length)
+
+
+def _tuples_from_front(op: NodeBuilder, x: Value, indices: Value) -> Value:
+    """Tuples of indices into the first dimensions, counted from the front."""
+    if indices.array is not None and (indices.array >= 0).all():
+        return indices
+    depth = indices.dims[-1]
+    if not isinstance(depth, int):
+        refuse(f"how many dimensions of {x} its indices {indices} are for is known only in a run")
+    sizes = x.shape[:depth]
+    if -1 in sizes:
+        first = op.apply(OperationType.GATHER, op.shape(x), np.arange(depth), np.array(0))
+        lengths = op.cast(first, indices.dtype)
+    else:
+        lengths = op.constant(np.array(sizes, indices.dtype))
+    return op.apply(OperationType.MOD, op.apply(OperationType.ADD, indices, lengths), lengths)
+
+
+def _positions(op: NodeBuilder, x: Value, indices: Value, axis: int) -> Value:
+    """For each index along an axis the whole position: the others are its own place."""
+    shape = indices.shape
+    own = op.unsqueeze(op.cast(_from_front(op, x, indices, axis), _INT64), [-1])
+    if -1 in shape:
+        none = op.apply(OperationType.MUL, own, op.number(0, _INT64), dims=own.dims)
+        places = [own if at == axis % x.rank else _places(op, indices, at, none) for at in range(x.rank)]
+        return own if x.rank == 1 else op.apply(OperationType.CONCAT, *places, axis=-1)
+    if math.prod(shape) * len(shape) > _MOST_POSITIONS:
+        refuse(f"the positions of its indices {indices} are constants; use fewer of them")
+    grid = np.moveaxis(np.indices(shape, np.int64), 0, -1)
+    at = axis % len(shape)
+    parts: list[Value | Array] = [grid[..., :at], own, grid[..., at + 1 :]]
+    given = [part for part in parts if isinstance(part, Value) or part.size]
+    return own if len(given) == 1 else op.apply(OperationType.CONCAT, *given, axis=-1)
+
+
+def _places(op: NodeBuilder, indices: Value, axis: int, none: Value) -> Value:
+    """For each index its own place in a dimension; `none` is a zero for each."""
+    row = op.unsqueeze(op.places(indices, axis), [at for at in range(none.rank) if at != axis])
+    return op.apply(OperationType.ADD, none, row, dims=none.dims)
+
+
+def _scattered(op: NodeBuilder, x: Value, positions: Value, updates: Value, reduction: str) -> Value:
+    if reduction not in ("none", "add"):
+        refuse(f"its reduction is {reduction!r}; NNRt's SCATTER_ND only adds")
+    shape = op.shape_vector(x)
+    placed = op.apply(OperationType.SCATTER_ND, positions, updates, shape, dims=x.dims)
+    if reduction == "add":
+        return op.apply(OperationType.ADD, x, placed)
+    number = np.dtype(np.int32)
+    if -1 in updates.shape:
+        marks = op.filled(op.number(1, number), number, op.shape(updates), updates.dims)
+    else:
+        marks = op.full(updates.dims, 1, number)
+    marked = op.apply(OperationType.SCATTER_ND, positions, marks, shape, dims=x.dims)
+    is_new = op.apply(OperationType.NOT_EQUAL, marked, op.number(0, number))
+    return op.apply(OperationType.WHERE, is_new, placed, x)

@@ -1,0 +1,34 @@
+"""Comparisons, logic, and choices by a condition."""
+
+from nnrt_client.enums import OperationType
+from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
+from nnrt_client.onnx_import.operators.operator import onnx_operator
+from nnrt_client.onnx_import.value import Value
+
+_OF_TWO = {
+    "Equal": OperationType.EQUAL,
+    "Greater": OperationType.GREATER,
+    "GreaterOrEqual": OperationType.GREATER_EQUAL,
+    "Less": OperationType.LESS,
+    "LessOrEqual": OperationType.LESS_EQUAL,
+    "And": OperationType.LOGICAL_AND,
+    "Or": OperationType.LOGICAL_OR,
+    "Xor": OperationType.NOT_EQUAL,
+}
+
+
+@onnx_operator(*_OF_TWO, doc={name: f"{kind.name}." for name, kind in _OF_TWO.items()})
+def of_two(op: NodeBuilder, a: Value, b: Value) -> Value:
+    return op.apply(_OF_TWO[op.type], a, b)
+
+
+@onnx_operator("Not")
+def logical_not(op: NodeBuilder, x: Value) -> Value:
+    """LOGICAL_NOT."""
+    return op.apply(OperationType.LOGICAL_NOT, x)
+
+
+@onnx_operator("Where", since=9)
+def where(op: NodeBuilder, condition: Value, a: Value, b: Value) -> Value:
+    """WHERE."""
+    return op.apply(OperationType.WHERE, condition, a, b)

@@ -1,0 +1,302 @@
+"""Quantized tensors: real numbers as integers with a scale and a zero point."""
+
+import math
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto
+
+from nnrt_client.enums import DataType, OperationType
+from nnrt_client.onnx_import.operators.convolution import conv
+from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
+from nnrt_client.onnx_import.operators.operator import onnx_operator
+from nnrt_client.onnx_import.signature import refuse
+from nnrt_client.onnx_import.value import Dtype, Quantized, Value, data_type_of, marked
+from nnrt_client.tensors.quant_param import QuantParam
+from nnrt_hdi.tensor import Array
+
+Ints = tuple[int, ...]
+
+_INT32, _FLOAT32, _FLOAT64 = np.dtype(np.int32), np.dtype(np.float32), np.dtype(np.float64)
+# What 4 bits hold; how far 8-bit integers are from their zero point; up to where FLOAT32 has all integers.
+_HALF_OF_8_BITS, _FARTHEST, _LARGEST_EXACT = 16, 255, 1 << 24
+_EIGHT_BITS = (np.dtype(np.int8), np.dtype(np.uint8))
+
+
+@onnx_operator("QuantizeLinear", since=10)
+def quantize_linear(
+    op: NodeBuilder,
+    x: Value,
+    scale: Value,
+    zero_point: Value | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+    precision: int = 0,
+    saturate: int = 1,
+) -> Value:
+    """Part of the operation before it, or QUANT_DTYPE_CAST, where DequantizeLinear reads it; else DIV, ROUND, ADD, CLIP
+    and CAST, which round halves to even as ONNX does."""
+    if block_size:
+        refuse(f"its block_size is {block_size}; NNRt has one scale for a tensor, or one for each channel")
+    dtype = zero_point.dtype if zero_point is not None else op.dtype(output_dtype or TensorProto.UINT8)
+    if dtype.kind not in "iu":
+        refuse(f"it quantizes to {dtype}; NNRt has integers")
+    at = axis % x.rank if x.rank else 0
+    y = op.later(dtype, x.dims, lambda: _rounded(op, x, scale, zero_point, at, dtype))
+    params = _params(scale, zero_point)
+    if dtype in _EIGHT_BITS and params is not None and x.dtype.kind == "f":
+        y.quantized = Quantized(op.later(dtype, x.dims, lambda: _quantized(op, x, dtype, *params, at)), *params, at)
+        y.quantized.tensor.quantized = y.quantized
+    return y
+
+
+def _quantized(op: NodeBuilder, x: Value, dtype: Dtype, scales: tuple[float, ...], points: Ints, axis: int) -> Value:
+    source, target = data_type_of(x.dtype), data_type_of(dtype)
+    param = QuantParam(scales, points)
+    return op.apply(OperationType.QUANT_DTYPE_CAST, x, src_t=source, dst_t=target, axis=axis, quant=param, dims=x.dims)
+
+
+def _rounded(op: NodeBuilder, x: Value, scale: Value, zero_point: Value | None, axis: int, dtype: Dtype) -> Value:
+    """The integers themselves, which stand for nothing."""
+    shape = _along(x.rank, axis, scale)
+    factor = op.reshape(op.cast(scale, _FLOAT32), shape)
+    y = op.apply(OperationType.ROUND, op.apply(OperationType.DIV, op.cast(x, _FLOAT32), factor))
+    if zero_point is not None:
+        y = op.apply(OperationType.ADD, y, op.reshape(op.cast(zero_point, _FLOAT32), shape))
+    limits = np.iinfo(dtype.name)
+    return op.cast(op.apply(OperationType.CLIP, y, min=float(limits.min), max=float(limits.max)), dtype)
+
+
+@onnx_operator("DequantizeLinear", since=10)
+def dequantize_linear(
+    op: NodeBuilder,
+    x: Value,
+    scale: Value,
+    zero_point: Value | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+) -> Value:
+    """Nothing, where an operation takes the quantized tensor; else QUANT_DTYPE_CAST of what is quantized, a constant of
+    constants, and CAST, SUB and MUL of other integers."""
+    if block_size:
+        refuse(f"its block_size is {block_size}; NNRt has one scale for a tensor, or one for each channel")
+    dtype = op.dtype(output_dtype) if output_dtype else scale.dtype
+    at = axis % x.rank if x.rank else 0
+    params = _params(scale, zero_point)
+    behind = x.quantized
+    if params is None or dtype != _FLOAT32 or x.dtype not in (*_EIGHT_BITS, _INT32):
+        return _real(op, x, scale, zero_point, at, dtype)
+    if x.is_constant:
+        assert x.array is not None
+        param = None if x.dtype == _INT32 else QuantParam(*params)
+        integers = op.constant(x.array, quant=param)
+        y = op.constant(_computed(x, *params, at))
+        y.quantized = integers.quantized = Quantized(integers, *params, at)
+        return y
+    if behind is not None and (behind.scales, behind.zero_points) == params:
+        tensor = behind.tensor
+        y = op.later(dtype, x.dims, lambda: _dequantized(op, tensor, at))
+        y.quantized = behind
+        return y
+    return _real(op, x, scale, zero_point, at, dtype)
+
+
+def _dequantized(op: NodeBuilder, x: Value, axis: int) -> Value:
+    source = data_type_of(x.dtype)
+    return op.apply(OperationType.QUANT_DTYPE_CAST, x, src_t=source, dst_t=DataType.FLOAT32, axis=axis, dims=x.dims)
+
+
+def _computed(x: Value, scales: tuple[float, ...], points: Ints, axis: int) -> Any:
+    """The real numbers that constant integers stand for."""
+    assert x.array is not None
+    shape = () if len(scales) == 1 else tuple(len(scales) if at == axis else 1 for at in range(x.rank))
+    factor, point = np.reshape(np.array(scales, np.float32), shape), np.reshape(np.array(points, np.int64), shape)
+    return (x.array.astype(np.int64) - point).astype(np.float32) * factor
+
+
+def _real(op: NodeBuilder, x: Value, scale: Value, zero_point: Value | None, axis: int, dtype: Dtype) -> Value:
+    shape = _along(x.rank, axis, scale)
+    y = op.cast(x, _FLOAT32)
+    if zero_point is not None:
+        y = op.apply(OperationType.SUB, y, op.reshape(op.cast(zero_point, _FLOAT32), shape))
+    return op.cast(op.apply(OperationType.MUL, y, op.reshape(op.cast(scale, _FLOAT32), shape)), dtype)
+
+
+@onnx_operator("QLinearConv", since=10)
+def qlinear_conv(
+    op: NodeBuilder,
+    x: Value,
+    x_scale: Value,
+    x_zero_point: Value,
+    weight: Value,
+    weight_scale: Value,
+    weight_zero_point: Value,
+    y_scale: Value,
+    y_zero_point: Value,
+    bias: Value | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Ints = (),
+    group: int = 1,
+    kernel_shape: Ints = (),
+    pads: Ints = (),
+    strides: Ints = (),
+) -> Value:
+    """CONV2D on quantized tensors; integers that are none yet are quantized by CAST, SUB, MUL and QUANT_DTYPE_CAST."""
+    given = _stands(op, x, x_scale, x_zero_point, 0), _stands(op, weight, weight_scale, weight_zero_point, 0)
+    op.quant = _output(x, y_scale, y_zero_point)
+    y = conv(
+        op,
+        *given,
+        bias,
+        auto_pad=auto_pad,
+        dilations=dilations,
+        group=group,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        strides=strides,
+    )
+    return marked(y)
+
+
+@onnx_operator("QLinearMatMul", since=10)
+def qlinear_matmul(
+    op: NodeBuilder,
+    a: Value,
+    a_scale: Value,
+    a_zero_point: Value,
+    b: Value,
+    b_scale: Value,
+    b_zero_point: Value,
+    y_scale: Value,
+    y_zero_point: Value,
+) -> Value:
+    """MATMUL on quantized tensors; integers that are none yet are quantized by CAST, SUB, MUL and QUANT_DTYPE_CAST."""
+    given = _stands(op, a, a_scale, a_zero_point, a.rank - 2), _stands(op, b, b_scale, b_zero_point, b.rank - 1)
+    return marked(op.apply(OperationType.MATMUL, *given, quant=_output(a, y_scale, y_zero_point)))
+
+
+def _output(x: Value, scale: Value, zero_point: Value) -> QuantParam:
+    params = _params(scale, zero_point)
+    if params is None or len(params[0]) != 1 or zero_point.dtype != x.dtype:
+        refuse("its output is not quantized with one known scale, in the data type of its input")
+    return QuantParam(*params)
+
+
+def _stands(op: NodeBuilder, x: Value, scale: Value, zero_point: Value, axis: int) -> Value:
+    """Integers as a tensor that stands for real numbers."""
+    params = _params(scale, zero_point)
+    if params is None or x.dtype not in _EIGHT_BITS:
+        refuse(f"{x} is not quantized to 8 bits by scales and zero points that are known before a run")
+    if len(params[0]) > 1 and not x.is_constant:
+        refuse(f"{x} has {len(params[0])} scales; NNRt has several only for a constant weight")
+    if x.is_constant:
+        assert x.array is not None
+        y = op.constant(x.array, quant=QuantParam(*params))
+    elif x.quantized is not None and x.quantized.is_like(QuantParam(*params)):
+        return x.quantized.tensor
+    else:
+        y = _quantized(op, _real(op, x, scale, zero_point, axis, _FLOAT32), x.dtype, *params, axis)
+    y.quantized = Quantized(y, *params, axis)
+    return y
+
+
+@onnx_operator("MatMulInteger", since=10)
+def matmul_integer(
+    op: NodeBuilder, a: Value, b: Value, a_zero_point: Value | None = None, b_zero_point: Value | None = None
+) -> Value:
+    """CAST to INT32, SUB of the zero points, and MATMUL."""
+    if a_zero_point is not None and a_zero_point.rank == 1 and a_zero_point.dims != (1,):
+        a_zero_point = op.unsqueeze(a_zero_point, [1])
+    return op.apply(
+        OperationType.MATMUL, _centered(op, a, a_zero_point, _INT32), _centered(op, b, b_zero_point, _INT32)
+    )
+
+
+@onnx_operator("ConvInteger", since=10)
+def conv_integer(
+    op: NodeBuilder,
+    x: Value,
+    weight: Value,
+    x_zero_point: Value | None = None,
+    weight_zero_point: Value | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Ints = (),
+    group: int = 1,
+    kernel_shape: Ints = (),
+    pads: Ints = (),
+    strides: Ints = (),
+) -> Value:
+    """SUB of the zero points, CONV2D, ROUND and CAST to INT32: of FLOAT32, where it holds the sums exactly, perhaps of
+    two halves of the weight's bits; else of FLOAT64."""
+    if weight_zero_point is not None and weight_zero_point.rank == 1:
+        weight_zero_point = op.reshape(weight_zero_point, (*weight_zero_point.dims, *[1] * (weight.rank - 1)))
+    digits, dtype = _exact_digits(weight, weight_zero_point)
+    centered = _centered(op, x, x_zero_point, dtype)
+    total: Value | None = None
+    for factor, digit in digits:
+        taps = _centered(op, weight, weight_zero_point, dtype) if digit is None else op.constant(digit)
+        y = conv(
+            op,
+            centered,
+            taps,
+            auto_pad=auto_pad,
+            dilations=dilations,
+            group=group,
+            kernel_shape=kernel_shape,
+            pads=pads,
+            strides=strides,
+        )
+        # However a device multiplies and adds, the sum is next to it.
+        y = op.cast(op.apply(OperationType.ROUND, y), _INT32)
+        y = y if factor == 1 else op.apply(OperationType.MUL, y, op.number(factor, _INT32))
+        total = y if total is None else op.apply(OperationType.ADD, total, y)
+    assert total is not None
+    return total
+
+
+def _exact_digits(weight: Value, zero_point: Value | None) -> tuple[list[tuple[int, Array | None]], Dtype]:
+    """Parts of a weight whose products with 8-bit integers have sums that a type holds, and the type.
+
+    The weight is the sum of the parts times their factors; None is the weight itself.
+    """
+    point = np.zeros((), np.int32) if zero_point is None else zero_point.array
+    if weight.array is None or point is None:
+        return [(1, None)], _FLOAT64
+    taps = weight.array.astype(np.int32) - point.astype(np.int32)
+    count = math.prod(weight.shape[1:])
+    for factor in (1, _HALF_OF_8_BITS):
+        high, low = np.divmod(taps, factor)
+        parts = [(factor, high)] if factor == 1 else [(factor, high), (1, low)]
+        if all(count * _FARTHEST * int(np.abs(part).max(initial=0)) < _LARGEST_EXACT for _, part in parts):
+            return [(by, part.astype(np.float32)) for by, part in parts], _FLOAT32
+    return [(1, None)], _FLOAT64
+
+
+def _centered(op: NodeBuilder, x: Value, zero_point: Value | None, dtype: Dtype) -> Value:
+    wide = op.cast(x, dtype)
+    return wide if zero_point is None else op.apply(OperationType.SUB, wide, op.cast(zero_point, dtype))
+
+
+def _params(scale: Value, zero_point: Value | None) -> tuple[tuple[float, ...], Ints] | None:
+    """Scales and zero points that are known before a run."""
+    if scale.array is None or scale.rank > 1 or (zero_point is not None and zero_point.array is None):
+        return None
+    scales = tuple(float(one) for one in scale.array.reshape(-1))
+    points = (0,) * len(scales)
+    if zero_point is not None and zero_point.array is not None:
+        points = tuple(int(one) for one in zero_point.array.reshape(-1))
+    return (scales, points) if len(points) == len(scales) else None
+
+
+def _along(rank: int, axis: int, scale: Value) -> Ints:
+    """The shape in which one scale, or one for each entry of an axis, stands beside the tensor."""
+    if -1 in scale.shape or scale.rank > 1:
+        refuse(f"its scale is {scale}; NNRt has one for a tensor, or one for each channel")
+    count = scale.shape[0] if scale.rank else 1
+    return () if count == 1 else tuple(count if at == axis else 1 for at in range(rank))

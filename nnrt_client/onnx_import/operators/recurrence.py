@@ -1,0 +1,95 @@
+"""Recurrences for which NNRt has no operation of their own: one step after the other."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from nnrt_client.enums import OperationType
+from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
+from nnrt_client.onnx_import.shapes.dims import Dims
+from nnrt_client.onnx_import.signature import refuse
+from nnrt_client.onnx_import.value import Value
+from nnrt_hdi.tensor import Array
+
+# Each is operations of its own.
+_MOST_STEPS = 200
+_ACTIVATIONS = {"relu": OperationType.RELU, "sigmoid": OperationType.SIGMOID, "tanh": OperationType.TANH}
+
+# What becomes of a row of inputs and the state before it: the next state.
+Cell = Callable[[Value, Value], Value]
+
+
+def unrolled(
+    op: NodeBuilder,
+    x: Value,
+    initial: Value | None,
+    hidden: int,
+    direction: str,
+    layout: int,
+    make_cell: Callable[[int, Value], tuple[Value, Cell]],
+) -> tuple[Value, Value]:
+    """All states [steps, directions, batch, hidden], and the last of each direction.
+
+    `make_cell` gives for a direction and x what its steps read, a row for each, and the cell.
+    """
+    if direction not in ("forward", "reverse", "bidirectional"):
+        refuse(f"its direction is {direction!r}")
+    directions = 2 if direction == "bidirectional" else 1
+    if layout:
+        x = op.transpose(x, [1, 0, 2])
+        initial = initial and op.transpose(initial, [1, 0, 2])
+    steps, batch, _ = x.dims
+    if not isinstance(steps, int) or not 1 <= steps <= _MOST_STEPS:
+        refuse(f"its steps become operations one by one, but x is {x}; use a known number, at most {_MOST_STEPS}")
+    if initial is None:
+        initial = first_states(op, x, (directions, batch, hidden))
+    all_states, last_states = [], []
+    for number in range(directions):
+        read, cell = make_cell(number, x)
+        rows = op.apply_to_several(OperationType.SPLIT, read, axis=0, output_num=steps, size_splits=(1,) * steps)
+        state = op.apply(OperationType.GATHER, initial, np.array(number), np.array(0), dims=(batch, hidden))
+        states = []
+        is_backward = direction == "reverse" or number == 1
+        for row in rows[::-1] if is_backward else rows:
+            state = cell(op.squeeze(row, [0]), state)
+            states.append(op.unsqueeze(state, [0, 1]))
+        all_states.append(_joined(op, states[::-1] if is_backward else states, 0))
+        last_states.append(op.unsqueeze(state, [0]))
+    y, last = _joined(op, all_states, 1), _joined(op, last_states, 0)
+    return (op.transpose(y, [2, 0, 1, 3]), op.transpose(last, [1, 0, 2])) if layout else (y, last)
+
+
+def first_states(op: NodeBuilder, x: Value, dims: Dims) -> Value:
+    """Zeros [directions, batch, hidden], for the batch of x [steps, batch, inputs]."""
+    directions, batch, hidden = dims
+    if isinstance(batch, int):
+        return op.full(dims, 0, x.dtype)
+    batches = op.reshape(op.size(x, 1), (1,))
+    shape = op.apply(OperationType.CONCAT, np.array([directions]), batches, np.array([hidden]), axis=0)
+    return op.filled(op.number(0, x.dtype), x.dtype, shape, dims)
+
+
+def weights(w: Value, r: Value, b: Value | None, gates: int) -> tuple[Array, Array, Array, Array]:
+    """W, R and both halves of B, which must be constants."""
+    if w.array is None or r.array is None or (b is not None and b.array is None):
+        refuse("its weights are known only in a run; make them constants")
+    directions, rows, hidden = r.array.shape
+    if rows != gates * hidden:
+        refuse(f"its R is {r}; use {gates} gates of {hidden}")
+    bias = np.zeros((directions, 2 * rows), r.dtype) if b is None or b.array is None else b.array
+    return w.array, r.array, bias[:, :rows], bias[:, rows:]
+
+
+def activation(name: str) -> OperationType:
+    if name.lower() not in _ACTIVATIONS:
+        refuse(f"it has the activation {name!r}; use Relu, Sigmoid or Tanh")
+    return _ACTIVATIONS[name.lower()]
+
+
+def are_full(lengths: Value | None, steps: object) -> bool:
+    """All sequences have as many steps as there are."""
+    return lengths is None or (lengths.ints is not None and set(lengths.ints) == {steps})
+
+
+def _joined(op: NodeBuilder, parts: Sequence[Value], axis: int) -> Value:
+    return parts[0] if len(parts) == 1 else op.apply(OperationType.CONCAT, *parts, axis=axis)

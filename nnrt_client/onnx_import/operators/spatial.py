@@ -1,0 +1,236 @@
+"""Images resized and rearranged."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+
+from nnrt_client.enums import OperationType
+from nnrt_client.model.operations.spatial import DepthToSpaceMode
+from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
+from nnrt_client.onnx_import.operators.operator import onnx_operator
+from nnrt_client.onnx_import.signature import refuse
+from nnrt_client.onnx_import.value import Value
+from nnrt_hdi.enums import CoordinateTransformMode
+from nnrt_hdi.tensor import Array
+
+# Weights that onnx's reference is asked for, one by one.
+_MOST_WEIGHTS = 1 << 14
+_LONGEST = 1 << 15
+# What becomes of a pixel, on either side.
+_MOST_PIXELS = 16
+# The opset whose Resize has every attribute of the earlier ones.
+_RESIZE_OPSET = 19
+
+_MODES = {
+    "asymmetric": CoordinateTransformMode.ASYMMETRIC,
+    "align_corners": CoordinateTransformMode.ALIGN_CORNERS,
+    "half_pixel": CoordinateTransformMode.HALF_PIXEL,
+    "pytorch_half_pixel": CoordinateTransformMode.HALF_PIXEL,
+}
+
+
+@onnx_operator("DepthToSpace", until=10)
+def depth_to_space_of_one_mode(op: NodeBuilder, x: Value, *, blocksize: int) -> Value:
+    """DEPTH_TO_SPACE."""
+    return depth_to_space(op, x, blocksize=blocksize)
+
+
+@onnx_operator("DepthToSpace", since=11)
+def depth_to_space(op: NodeBuilder, x: Value, *, blocksize: int, mode: str = "DCR") -> Value:
+    """DEPTH_TO_SPACE."""
+    if mode not in DepthToSpaceMode.__members__:
+        refuse(f"its mode is {mode!r}; use 'DCR' or 'CRD'")
+    return op.apply(OperationType.DEPTH_TO_SPACE, op.nchw(x), block_size=blocksize, mode=DepthToSpaceMode[mode])
+
+
+@onnx_operator("SpaceToDepth")
+def space_to_depth(op: NodeBuilder, x: Value, *, blocksize: int, mode: str = "DCR") -> Value:
+    """SPACE_TO_DEPTH."""
+    if mode != "DCR":
+        refuse(f"its mode is {mode!r}; NNRt has DCR")
+    return op.apply(OperationType.SPACE_TO_DEPTH, op.nchw(x), block_size=blocksize)
+
+
+@onnx_operator("Upsample", until=8)
+def upsample_by_attribute(op: NodeBuilder, x: Value, *, mode: str = "nearest", scales: tuple[float, ...]) -> Value:
+    """As Resize."""
+    return _resized(op, x, list(scales), None, {"mode": mode, **_AS_BEFORE})
+
+
+@onnx_operator("Upsample", since=9)
+@onnx_operator("Resize", since=10, until=10)
+def upsample(op: NodeBuilder, x: Value, scales: Value, *, mode: str = "nearest") -> Value:
+    """As Resize."""
+    return _resized(op, x, _numbers("scales", scales), None, {"mode": mode, **_AS_BEFORE})
+
+
+_AS_BEFORE = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+
+
+@onnx_operator("Resize", since=11)
+def resize(
+    op: NodeBuilder,
+    x: Value,
+    roi: Value | None = None,
+    scales: Value | None = None,
+    sizes: Value | None = None,
+    *,
+    antialias: int = 0,
+    axes: tuple[int, ...] = (),
+    coordinate_transformation_mode: str = "half_pixel",
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0,
+    extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch",
+    mode: str = "nearest",
+    nearest_mode: str = "round_prefer_floor",
+) -> Value:
+    """RESIZE_BILINEAR where it is one; TILE and DEPTH_TO_SPACE where the pixels of an image of any size become squares;
+    else GATHER (nearest) or MATMUL with the weights, dimension by dimension, which must be known.
+    """
+    if coordinate_transformation_mode == "tf_crop_and_resize":
+        refuse("it crops; use Slice before it")
+    along = [axis % x.rank for axis in axes] or list(range(x.rank))
+    how: dict[str, Any] = {
+        "mode": mode,
+        "coordinate_transformation_mode": coordinate_transformation_mode,
+        "cubic_coeff_a": cubic_coeff_a,
+        "exclude_outside": exclude_outside,
+        "nearest_mode": nearest_mode,
+        "antialias": antialias,
+    }
+    factors: list[float] = [1.0] * x.rank
+    if scales is not None and 0 not in scales.shape:
+        for axis, scale in zip(along, _numbers("scales", scales), strict=True):
+            factors[axis] = scale
+        return _resized(op, x, factors, None, how)
+    if sizes is None:
+        refuse("it has neither scales nor sizes")
+    wanted: list[Any] = list(x.shape)
+    numbers = op.ints("sizes", sizes) if sizes.elements is None else sizes.elements.tolist()
+    for axis, size in zip(along, numbers, strict=True):
+        if size != x.dims[axis]:
+            wanted[axis] = size if isinstance(size, int) else op.ints("sizes", sizes)[axis]
+    if keep_aspect_ratio_policy != "stretch":
+        ratios = [wanted[axis] / x.shape[axis] for axis in along]
+        ratio = min(ratios) if keep_aspect_ratio_policy == "not_larger" else max(ratios)
+        for axis in along:
+            factors[axis], wanted[axis] = ratio, math.floor(ratio * x.shape[axis] + 0.5)
+        return _resized(op, x, factors, wanted, how)
+    return _resized(op, x, None, wanted, how)
+
+
+def _resized(
+    op: NodeBuilder, x: Value, scales: Sequence[float] | None, sizes: Sequence[int] | None, how: dict[str, Any]
+) -> Value:
+    """The image with each dimension scaled, or brought to a size."""
+    if x.dtype.kind != "f" and how["mode"] != "nearest":
+        refuse(f"it interpolates {x}; use a floating-point type")
+    if (pixels := _pixels(x, scales, sizes, how)) is not None:
+        return _enlarged(op, x, pixels)
+    changed = []
+    for axis, size in enumerate(x.shape):
+        scale = scales[axis] if scales is not None else 1.0
+        if scale == 1 and (sizes is None or sizes[axis] == size):
+            continue
+        if size == -1 and (sizes is None or scales is not None):
+            refuse(f"dimension {axis} of {x}, which it changes, is known only in a run; fix it")
+        target = sizes[axis] if sizes is not None else math.floor(size * scale)
+        changed.append((axis, size, target, scale if scales is not None else None))
+    if _is_bilinear(x, changed, how):
+        (_, _, height, _), (_, _, width, _) = changed
+        transform = _MODES[how["coordinate_transformation_mode"]]
+        return op.apply(
+            OperationType.RESIZE_BILINEAR,
+            op.nchw(x),
+            new_height=height,
+            new_width=width,
+            coordinate_transform_mode=transform,
+        )
+    for axis, size, target, factor in changed:
+        if size == -1:
+            refuse(f"dimension {axis} of {x}, which it changes, is known only in a run; fix it")
+        x = _resized_along(op, x, axis, size, target, factor, how)
+    return x
+
+
+def _pixels(x: Value, scales: Sequence[float] | None, sizes: Sequence[int] | None, how: dict[str, Any]) -> int | None:
+    """The width of the square that each pixel of an image of unknown size becomes; None where it doesn't become one."""
+    if x.rank != 4 or -1 not in x.shape[2:] or scales is None or sizes is not None or how["mode"] != "nearest":
+        return None
+    count, is_square = int(scales[2]), list(scales) == [1, 1, int(scales[2]), int(scales[2])]
+    if not is_square or not 1 < count <= _MOST_PIXELS:
+        return None
+    some = np.arange(8, dtype=np.float64)
+    is_repeated = np.array_equal(_reference(some, len(some) * count, float(count), how), np.repeat(some, count))
+    return count if is_repeated else None
+
+
+def _enlarged(op: NodeBuilder, x: Value, pixels: int) -> Value:
+    """An image of which each pixel is a square of so many."""
+    repeated = op.apply(OperationType.TILE, op.nchw(x), np.array([1, pixels**2, 1, 1]))
+    dims = (*x.dims[:2], *(dim * pixels for dim in x.dims[2:]))
+    return op.apply(OperationType.DEPTH_TO_SPACE, repeated, block_size=pixels, mode=DepthToSpaceMode.DCR, dims=dims)
+
+
+def _is_bilinear(x: Value, changed: Sequence[tuple[int, int, int, float | None]], how: dict[str, Any]) -> bool:
+    """NNRt's operation resizes as the node asks: its scale follows from the sizes."""
+    transform = how["coordinate_transformation_mode"]
+    # For a single row or column NNRt does as PyTorch.
+    is_known = transform in _MODES and not (transform == "half_pixel" and any(row[2] == 1 for row in changed))
+    is_plain = how["mode"] == "linear" and not how.get("antialias") and not how.get("exclude_outside")
+    is_image = x.rank == 4 and [axis for axis, *_ in changed] == [2, 3]
+    is_exact = all(scale is None or size * scale == target for _, size, target, scale in changed)
+    return is_plain and is_image and is_exact and is_known
+
+
+def _resized_along(
+    op: NodeBuilder, x: Value, axis: int, size: int, target: int, scale: float | None, how: dict[str, Any]
+) -> Value:
+    if max(size, target) > _LONGEST:
+        refuse(f"it resizes {size} to {target}; use at most {_LONGEST}")
+    if how["mode"] == "nearest":
+        places = _reference(np.arange(size, dtype=np.float64), target, scale, how).astype(np.int64)
+        return op.apply(OperationType.GATHER, x, places, np.array(axis, np.int64))
+    if size * target > _MOST_WEIGHTS:
+        refuse(f"it interpolates {size} to {target} in a way that NNRt's RESIZE_BILINEAR doesn't")
+    weights = np.stack([_reference(row, target, scale, how) for row in np.eye(size)]).astype(x.dtype)
+    order = [*(at for at in range(x.rank) if at != axis), axis]
+    row = op.transpose(x, order) if x.rank > 1 else op.unsqueeze(x, [0])
+    y = op.apply(OperationType.MATMUL, row, weights)
+    return op.transpose(y, np.argsort(order).tolist()) if x.rank > 1 else op.squeeze(y, [0])
+
+
+def _reference(row: Array, target: int, scale: float | None, how: dict[str, Any]) -> Array:
+    """One dimension as onnx's reference resizes it."""
+    node = helper.make_node("Resize", ["x", "", "scales" if scale else "", "" if scale else "sizes"], ["y"], **how)
+    types = [helper.make_tensor_value_info("x", 11, [None])]
+    feeds: dict[str, Array] = {"x": row}
+    if scale:
+        types.append(helper.make_tensor_value_info("scales", 1, [1]))
+        feeds["scales"] = np.array([scale], np.float32)
+    else:
+        types.append(helper.make_tensor_value_info("sizes", 7, [1]))
+        feeds["sizes"] = np.array([target], np.int64)
+    graph = helper.make_graph([node], "resize", types, [helper.make_tensor_value_info("y", 11, [None])])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _RESIZE_OPSET)])
+    try:
+        made = np.asarray(ReferenceEvaluator(model).run(None, feeds)[0])  # type: ignore[index]
+    except Exception as error:
+        refuse(f"onnx's reference does not resize so: {error}")
+    if made.shape != (target,):
+        refuse(f"onnx's reference makes {made.shape[0]} of what should be {target}")
+    return made
+
+
+def _numbers(name: str, given: Value) -> list[float]:
+    if given.array is None:
+        refuse(f"its {name} {given} is known only in a run")
+    numbers: list[float] = given.array.reshape(-1).tolist()
+    if not all(0 < number < 1 << 16 for number in numbers):
+        refuse(f"its {name} are {numbers}; use numbers above 0")
+    return numbers

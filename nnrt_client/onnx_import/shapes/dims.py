@@ -1,0 +1,118 @@
+"""Dimensions that are known only in a run, and what can be said of numbers made of them."""
+
+import itertools
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnrt_hdi.tensor import UNKNOWN_DIM
+
+# As many numbers as shape arithmetic looks at.
+MAX_ELEMENTS = 64
+# A longer formula is forgotten: it is a number like no other.
+_LONGEST_FORMULA = 200
+_serial = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """A number that is known only in a run: one formula, one number. `is_size` says that it can't be negative."""
+
+    formula: str
+    is_size: bool = True
+
+    def __add__(self, other: Any) -> "Number":
+        return self if other == 0 else _combined("+", self, other, is_commutative=True)
+
+    def __mul__(self, other: Any) -> "Number":
+        if other in (0, 1) and isinstance(other, int):
+            return self if other else 0
+        return _combined("*", self, other, is_commutative=True)
+
+    def __sub__(self, other: Any) -> "Number":
+        return 0 if other == self else self if other == 0 else _combined("-", self, other)
+
+    def __rsub__(self, other: Any) -> "Number":
+        return _combined("-", other, self)
+
+    def __floordiv__(self, other: Any) -> "Number":
+        return 1 if other == self else self if other == 1 else _combined("/", self, other)
+
+    def __rfloordiv__(self, other: Any) -> "Number":
+        return 0 if other == 0 else _combined("/", other, self)
+
+    def __neg__(self) -> "Number":
+        return _combined("-", 0, self)
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+
+Number = int | Dim
+Dims = tuple[Number, ...]
+# Numbers some of which are known only in a run: an array of int and Dim.
+Elements = NDArray[np.object_]
+
+
+def shape_of(dims: Iterable[Number]) -> tuple[int, ...]:
+    """The dimensions as a model has them, -1 for those known only in a run."""
+    return tuple(dim if isinstance(dim, int) else UNKNOWN_DIM for dim in dims)
+
+
+def product(dims: Iterable[Number]) -> Number:
+    """The number of elements of a shape."""
+    return math.prod(dims)
+
+
+def elements(values: Iterable[Number] | Number) -> Elements:
+    """Numbers as an array that can hold a Dim."""
+    return np.array(values if isinstance(values, int | Dim) else list(values), dtype=object)
+
+
+def are_known(values: Elements) -> bool:
+    return all(isinstance(value, int) for value in values.reshape(-1))
+
+
+def equal(a: Number, b: Number) -> bool | None:
+    """Two numbers are equal; None where only a run can tell."""
+    if a == b:
+        return True
+    if isinstance(a, int) and isinstance(b, int):
+        return False
+    dim, number = (a, b) if isinstance(a, Dim) else (b, a)
+    is_never = isinstance(number, int) and number < 0 and isinstance(dim, Dim) and dim.is_size
+    return False if is_never else None
+
+
+def broadcast(a: Dims, b: Dims) -> Dims:
+    """The shape that two have together, by numpy's rules; where only a run can tell, a number like no other."""
+    rank = max(len(a), len(b))
+    padded = ((1,) * (rank - len(dims)) + dims for dims in (a, b))
+    return tuple(_together(*pair) for pair in zip(*padded, strict=True))
+
+
+def _together(a: Number, b: Number) -> Number:
+    if a == b or b == 1:
+        return a
+    if a == 1:
+        return b
+    # Of two that fit the one that is known can't be 1 here.
+    return a if isinstance(a, int) else b if isinstance(b, int) else unlike()
+
+
+def unlike() -> Dim:
+    """A number of which nothing is known: like no other."""
+    return Dim(f"?{next(_serial)}")
+
+
+def _combined(sign: str, a: Any, b: Any, *, is_commutative: bool = False) -> Dim:
+    texts = [part.formula if isinstance(part, Dim) else str(part) for part in (a, b)]
+    is_size = sign in "+*/" and all(part.is_size if isinstance(part, Dim) else part >= 0 for part in (a, b))
+    if is_commutative:
+        texts.sort()
+    formula = f"({texts[0]} {sign} {texts[1]})"
+    return Dim(formula if len(formula) <= _LONGEST_FORMULA else unlike().formula, is_size)

@@ -1,0 +1,42 @@
+"""Signatures of functions that stand for ONNX operators: what a node must have to be given to one."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from nnrt_hdi.errors import Unsupported
+from nnrt_hdi.ops.signature import DeclaredAttribute, Signature, has_type
+
+
+def refuse(message: str) -> NoReturn:
+    """Say why the node at hand can't be imported; the importer adds its name."""
+    raise Unsupported(message)
+
+
+def bound(signature: Signature, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes by parameter, with defaults. Refuses inputs and attributes that the signature doesn't take."""
+    names = [operand.name for operand in signature.operands]
+    given = sum(value is not None for value in inputs[: signature.required])
+    if given < signature.required:
+        refuse(f"it has no input {names[[*inputs, None].index(None)]!r}; give it")
+    if len(inputs) > len(names) and not signature.is_variadic:
+        refuse(f"it has {len(inputs)} inputs; at most {len(names)} are mapped ({', '.join(names)})")
+    for name, value in attributes.items():
+        if name not in signature.attributes:
+            refuse(f"its attribute {name} = {value!r:.80} is not mapped")
+    return {
+        attribute.parameter: _typed(attribute, attributes[name]) if name in attributes else _absent(attribute)
+        for name, attribute in signature.attributes.items()
+    }
+
+
+def _absent(attribute: DeclaredAttribute) -> Any:
+    if attribute.is_required:
+        refuse(f"its attribute {attribute.name} is missing; give it")
+    return attribute.default
+
+
+def _typed(attribute: DeclaredAttribute, value: Any) -> Any:
+    """The value, if it has the declared type."""
+    if not has_type(value, attribute.type):
+        refuse(f"its attribute {attribute.name} is {value!r:.80}, which has another type than ONNX says")
+    return value

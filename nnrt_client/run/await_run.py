@@ -1,0 +1,85 @@
+"""The reply of a run whose stream was lost: the daemon keeps it until it is fetched (PreparedModel.AwaitRun)."""
+
+import threading
+from typing import Any
+
+import grpc
+
+from nnrt_client.run.chunked_reply import ChunkedReply
+from nnrt_client.run.run import Run
+from nnrt_client.session.broken_call import BrokenCall, CutOff
+from nnrt_client.session.session import Session
+from nnrt_hdi.errors import ConnectionFailed, NnrtError, OperationFailed
+from nnrt_hdi.v2 import prepared_model_pb2
+
+
+class AwaitedRun:
+    """Takes the place of the stream of a run, and fetches its reply."""
+
+    def __init__(self, session: Session, run: Run, broken: BrokenCall | None, since: int) -> None:
+        """`broken` says how the stream of the run ended, if it did; it was opened at the attachment `since`."""
+        self.run: Run | None = run
+        self.thread: threading.Thread | None = None
+        self._session = session
+        self._broken = broken
+        self._was_cut_off = broken is not None and broken.is_cut_off
+        self._attachment = since
+        self._call: Any = None
+        # Whether the daemon doesn't know the run, which is of no harm: it can be sent again.
+        self.never_arrived = False
+
+    def stop(self, run: Run) -> bool:
+        """See `Stream.stop`."""
+        self.shut_down()
+        return True
+
+    def shut_down(self) -> None:
+        """Fetch nothing any more."""
+        if self._call is not None:
+            self._call.cancel()
+
+    def fetch(self) -> None:
+        """Have the run end, unless it never arrived. Tries as often as the session finds its daemon again."""
+        run = self.run
+        assert run is not None
+        try:
+            self._fetch(run)
+        except NnrtError as error:
+            run.fail(error)
+        except Exception as error:  # Such as no memory left.
+            run.fail(OperationFailed(f"its reply could not be fetched: {error!r}"))
+        finally:
+            self.run = None
+            if not run.ended.is_set and not self.never_arrived:
+                run.fail(OperationFailed("its reply could not be fetched"))
+
+    def _fetch(self, run: Run) -> None:
+        session = self._session
+        failure: NnrtError | None = None
+        while not run.ended.is_set:
+            if self._broken is not None:
+                broken = self._broken
+                failure = session.verdict(broken, "PreparedModel.RunStream", since=self._attachment)
+                # A run that touches no tensors can be made twice without harm.
+                is_unknown = self._was_cut_off and isinstance(broken.error, ConnectionFailed)
+                if is_unknown and run.tensors is None and run.given_up is None:
+                    self.never_arrived = session.is_alive
+                    return
+                if not session.is_alive or not broken.is_cut_off:
+                    raise failure
+            is_second_failure = failure is not None and self._attachment == session.attachment
+            self._attachment = session.attachment
+            try:
+                self._call = session.start("PreparedModel.AwaitRun", prepared_model_pb2.AwaitRunRequest(run_id=run.id))
+                if run.ended.is_set:
+                    self._call.cancel()
+                reply = next(self._call, None)
+                if reply is None:
+                    raise OperationFailed("the daemon ended the run", place=session.place)
+                run.finish(ChunkedReply(run, reply, self._call, session.compressor).unpacked)
+                return
+            except (grpc.RpcError, CutOff) as error:
+                self._broken = error.broken if isinstance(error, CutOff) else BrokenCall.of(error)
+            if is_second_failure:
+                assert failure is not None
+                raise failure

@@ -1,0 +1,103 @@
+"""Callbacks of asynchronous runs: each run has exactly one, in a thread of the runtime."""
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from nnrt_client.run.queue import RunQueue
+from nnrt_client.run.result import RunResult
+from nnrt_client.run.run import Run
+from nnrt_client.session.fork import LockOwner
+from nnrt_client.session.latch import Changes
+from nnrt_hdi.errors import NnrtError, OperationFailed
+
+# Whether this thread is inside a callback.
+_here = threading.local()
+
+# Called with what a run gave, or why it gave nothing.
+Deliver = Callable[["RunResult[Any] | None", "NnrtError | None"], object]
+
+
+class Callbacks(LockOwner):
+    """Callbacks of the runs of an executor. They may wait for anything but each other."""
+
+    def __init__(self, queue: RunQueue) -> None:
+        self._queue = queue
+        # Runs whose callbacks have not returned.
+        self._expected: set[Run] = set()
+        # Of those that have ended, what no thread has begun.
+        self._unbegun: set[Callable[[], None]] = set()
+        super().__init__()
+
+    def _make_locks(self) -> None:
+        self._lock = threading.RLock()
+        self._changes = Changes()
+
+    def _enter_child(self, reason: NnrtError) -> None:
+        self._expected.clear()
+        self._unbegun.clear()
+
+    @property
+    def runs(self) -> list[Run]:
+        """The runs whose callbacks have not returned."""
+        return list(self._expected)
+
+    def expect(self, run: Run) -> None:
+        """Wait for the callback of this run, too, from now on: it is about to begin."""
+        self._expected.add(run)
+
+    def expect_no_more(self, run: Run) -> None:
+        """Wait for no callback of this run: it has not begun."""
+        self._expected.discard(run)
+        self._changes.announce()
+
+    def ended(self, deliver: Deliver, run: Run) -> None:
+        """Have the one callback of a run made."""
+        delivery = partial(self._deliver, deliver, run)
+        with self._lock:
+            self._unbegun.add(delivery)
+        self._changes.announce()
+        self._queue.call_back(self._make, delivery)
+
+    def settle(self) -> None:
+        """Wait until all have returned, unless this is one.
+
+        Those that no thread has begun are made here: all threads may be in callbacks that wait for what this one holds.
+        """
+        if getattr(_here, "is_callback", False):
+            return
+        while True:
+            self._changes.wait_for(lambda: self._unbegun or not self._awaited())
+            with self._lock:
+                delivery = self._unbegun.pop() if self._unbegun else None
+            if delivery is not None:
+                delivery()
+            elif not self._awaited():
+                return
+
+    def _awaited(self) -> bool:
+        """Tell if a callback is still to come. None does of a run whose begin was interrupted."""
+        return any(run.keeps_tensors or not run.ended.is_set for run in list(self._expected))
+
+    def _make(self, delivery: Callable[[], None]) -> None:
+        with self._lock:
+            is_unbegun = delivery in self._unbegun
+            self._unbegun.discard(delivery)
+        if is_unbegun:  # Else `settle` makes it.
+            delivery()
+
+    def _deliver(self, deliver: Deliver, run: Run) -> None:
+        """Make a callback."""
+        _here.is_callback = True
+        try:
+            result, error = run.take()
+            deliver(result, error if isinstance(error, NnrtError | None) else OperationFailed(str(error)))
+            del result, error
+        finally:
+            _here.is_callback = False
+            if run.tensors is not None:
+                run.tensors.release()
+                run.tensors = None
+            self._expected.discard(run)
+            self._changes.announce()

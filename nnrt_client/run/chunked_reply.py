@@ -1,0 +1,85 @@
+"""A reply that comes over gRPC: a message, and chunks of outputs that are too long for it."""
+
+from collections.abc import Iterator, Sequence
+
+import grpc
+
+from nnrt_client.run.run import Run
+from nnrt_client.session.broken_call import BrokenCall, CutOff
+from nnrt_client.session.compression import Compressor
+from nnrt_client.tensors.device_buffer import Elements
+from nnrt_hdi.chunks import Assembly, outline, room_for
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
+from nnrt_hdi.shared_memory import SharedMemory
+from nnrt_hdi.tensor import Array
+from nnrt_hdi.wire.run_codec import Incoming
+
+
+class ChunkedReply:
+    """The reply of a run, and what is still to be read of it."""
+
+    def __init__(self, run: Run, reply: Incoming, replies: Iterator[Incoming], compressor: Compressor | None) -> None:
+        self._run = run
+        self._reply = reply
+        self._replies = replies if compressor is None else compressor.counted(replies)
+        outputs = reply.message.outputs
+        self._chunked = [index for index, output in enumerate(outputs) if output.data.HasField("chunked")]
+        self.is_read = not self._chunked
+
+    def unpacked(self) -> tuple[list[Elements], Sequence[int] | None]:
+        """Read the outputs: into new arrays, or, if they come in chunks, into the memory that they belong in, of which
+        nothing is written unless all outputs fit.
+
+        Raises the error that the reply carries, CutOff where the call breaks, OperationFailed where something else
+        comes than chunks.
+        """
+        signature, message = self._run.signature, self._reply.message
+        arrays = self._reply.arrays(message.outputs, "output")
+        if not self._chunked:
+            return signature.results(message, arrays)
+        try:
+            arrays = self._placed(arrays)
+        except NnrtError:
+            # It is not the daemon's fault, perhaps, and the stream goes on: behind what nobody wants.
+            self._skip(sum(message.outputs[index].data.chunked for index in self._chunked))
+            self.is_read = True
+            raise
+        assembly = Assembly([arrays[index] for index in self._chunked])
+        while not assembly.is_complete:
+            try:
+                assembly.take(self._chunk().piece)
+            except InvalidParameter as error:
+                raise OperationFailed(error.message) from error
+        self.is_read = True
+        for array in arrays.values():
+            array.flags.writeable = False
+        return signature.results(message, arrays)
+
+    def _placed(self, arrays: dict[int, Array]) -> dict[int, Array]:
+        """Give the outputs that came in the message, and the memory of those that are to come."""
+        message, signature, tensors = self._reply.message, self._run.signature, self._run.tensors
+        specs = {index: signature.announced(message.outputs, index) for index in self._chunked}
+        if tensors is None or tensors.targets is None:
+            return arrays | {index: room_for(spec) for index, spec in specs.items()}
+        outlines = {index: outline(spec) for index, spec in specs.items()}
+        tensors.require_fit(signature.results(message, arrays | outlines)[0])
+        for index, spec in specs.items():
+            target = tensors.targets[index]
+            assert isinstance(target, SharedMemory)
+            arrays[index] = target.array(spec.numpy_dtype, spec.shape)
+        return arrays
+
+    def _chunk(self) -> Incoming:
+        reply: Incoming | None
+        try:
+            reply = next(self._replies, None)
+        except grpc.RpcError as error:
+            raise CutOff(BrokenCall.of(error)) from None
+        if reply is None or not reply.is_chunk:
+            raise OperationFailed("the daemon sent something else than the rest of an output")
+        return reply  # type: ignore[no-any-return]  # grpc has no types
+
+    def _skip(self, size_bytes: int) -> None:
+        while size_bytes > 0:
+            reply = self._chunk()
+            size_bytes -= reply.message.expanded_bytes or len(reply.chunk)

@@ -1,0 +1,47 @@
+"""Results of runs, and the error of outputs that are too small."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+from nnrt_hdi.enums import ReturnCode
+from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.run_times import RunTimes
+from nnrt_hdi.tensor import Shape
+
+OutputT = TypeVar("OutputT")
+
+
+class RunResult(list[OutputT]):
+    """The outputs of a run in the model's order: read-only arrays, or the tensors that were given for them.
+
+    `shapes` has the shape of each output, `times` where the time of the run went in the daemon (None where the daemon
+    doesn't say).
+    """
+
+    __slots__ = ("_shapes", "_times")
+
+    def __init__(self, outputs: Iterable[OutputT], shapes: Iterable[Shape] | None, times: Sequence[int] | None) -> None:
+        """Without shapes they are those of the outputs."""
+        list.__init__(self, outputs)
+        self._shapes = shapes
+        self._times = times
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """The shape of each output."""
+        if self._shapes is not None:
+            return tuple(self._shapes)
+        return tuple(output.shape for output in self)  # type: ignore[attr-defined]  # They are arrays.
+
+    @property
+    def times(self) -> RunTimes | None:
+        """Nanoseconds of the run's parts in the daemon; None where it doesn't say."""
+        return RunTimes(*self._times) if self._times is not None and any(self._times) else None
+
+
+class OutputTooSmall(InvalidParameter, code=ReturnCode.INVALID_PARAMETER, status="INVALID_ARGUMENT"):
+    """An output has no room in the tensor that was given for it. `shapes` are those of all outputs of the run."""
+
+    def __init__(self, message: str, *, place: str = "", shapes: Sequence[Shape] = ()) -> None:
+        super().__init__(message, place=place)
+        self.shapes: tuple[Any, ...] = tuple(shapes)

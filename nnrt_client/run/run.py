@@ -1,0 +1,300 @@
+"""One run, from the moment it is accepted to its end."""
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from nnrt_client.run.result import RunResult
+from nnrt_client.session.broken_call import CutOff
+from nnrt_client.session.latch import Latch
+from nnrt_hdi.enums import Priority
+from nnrt_hdi.errors import NnrtError, OperationFailed, OutOfMemory
+
+if TYPE_CHECKING:
+    from nnrt_client.run.queue import RunQueue
+    from nnrt_client.run.run_tensors import RunTensors
+    from nnrt_client.run.signature import Signature
+    from nnrt_client.tensors.device_buffer import Elements
+
+_log = logging.getLogger(__name__)
+
+# RunRequest.timeout_ms is a uint32. Who asks for more than these 49 days gets them.
+_MAX_TIMEOUT_MS = 2**32 - 1
+
+# Makes the outputs of a run of its reply, and says where its time went. Raises what the reply says went wrong.
+Unpack = Callable[[], "tuple[list[Elements], Sequence[int] | None]"]
+ResultT = TypeVar("ResultT")
+OnEnded = Callable[["Run"], object]
+
+
+class Run:
+    """A run from before it is accepted. It ends exactly once: with a RunResult, or with an error.
+
+    `inputs` are arrays that fit the model, read where they are until the run has ended; `tensors` are those among its
+    inputs and outputs.
+    """
+
+    __slots__ = (
+        "_error",
+        "_lock",
+        "_result",
+        "deadline",
+        "ended",
+        "future",
+        "given_up",
+        "id",
+        "inputs",
+        "keeps_tensors",
+        "on_ended",
+        "priority",
+        "registry",
+        "signature",
+        "stream",
+        "tensors",
+        "timeout_ms",
+    )
+
+    def __init__(self, signature: "Signature", priority: Priority, registry: "set[Run]") -> None:
+        """It is in the registry until it has ended."""
+        self.id = 0
+        self.signature = signature
+        self.inputs: Sequence[Elements] = ()
+        self.tensors: RunTensors | None = None
+        self.priority = priority
+        # 0 without a limit.
+        self.timeout_ms = 0
+        self.deadline = math.inf
+        # Whether they are for somebody else to let go of, after the run.
+        self.keeps_tensors = False
+        self.registry = registry
+        self.ended = Latch()
+        # The stream that carries it, or did.
+        self.stream: Any = None
+        # Why it is to end, once nobody wants its outputs any more.
+        self.given_up: NnrtError | None = None
+        # Held by who ends it, or writes its outputs.
+        self._lock = threading.Lock()
+        # It takes what comes of the run.
+        self.future: RunFuture[Any] | None = None
+        # Called with the run when it has ended, in a thread that gets no signals.
+        self.on_ended: OnEnded | None = None
+        self._result: RunResult[Any] | None = None
+        self._error: BaseException | None = None
+
+    def limit(self, timeout_ms: int) -> None:
+        """End it after so long, from now on."""
+        self.timeout_ms = min(timeout_ms, _MAX_TIMEOUT_MS)
+        self.deadline = time.monotonic() + self.timeout_ms / 1000
+
+    @property
+    def carrying(self) -> Any:
+        """The stream on which its reply is to come; None where there is none."""
+        stream = self.stream
+        return stream if stream is not None and stream.run is self else None
+
+    @property
+    def size_bytes(self) -> int:
+        """Length of the inputs."""
+        return sum(given.nbytes for given in self.inputs)
+
+    @property
+    def remaining_ms(self) -> int:
+        """Milliseconds that are left of its time, for the daemon; 0 without a limit."""
+        return max(int((self.deadline - time.monotonic()) * 1000), 1) if self.timeout_ms else 0
+
+    def finish(self, unpack: Unpack) -> None:
+        """End with the outputs of the reply, which is here, unless the run has been given up. Nothing ends it
+        meanwhile.
+
+        Raises CutOff, and has not ended, where the connection breaks before all of the reply is there.
+        """
+        try:
+            with self._lock:
+                if not (self.ended.is_set or self.given_up):
+                    outputs, times = unpack()
+                    tensors = self.tensors
+                    if tensors is None or tensors.outputs is None:
+                        self._result = RunResult(outputs, None, times)
+                    else:
+                        self._result = tensors.result(outputs, times)
+        except CutOff:
+            raise  # The reply may be had in another way.
+        except NnrtError as error:
+            self.fail(error)
+        except MemoryError as error:
+            self.fail(OutOfMemory(f"this host has no memory left for the outputs: {error}"))
+        except Exception as error:
+            _log.exception("a reply could not be read")
+            self.fail(OperationFailed(f"the reply could not be read: {error!r}"))
+        else:
+            self._end()
+
+    def fail(self, error: NnrtError) -> None:
+        """End with an error, or with why the run was given up before, unless it has ended."""
+        with self._lock:
+            if not self.ended.is_set and self._result is None and self._error is None:
+                # A copy of one that the run keeps: an error that is raised has the frames that it goes through.
+                self._error = _without_frames(error) if self.given_up is None else self.given_up.copy()
+        self._end()
+
+    def give_up(self, reason: NnrtError) -> bool:
+        """Have it end with this reason, for nobody wants its outputs any more. True if it has not ended yet."""
+        with self._lock:
+            if self.ended.is_set or self._result is not None or self._error is not None:
+                return False
+            self.given_up = self.given_up or reason
+        return True
+
+    def take(self) -> "tuple[RunResult[Any] | None, BaseException | None]":
+        """Hand result and error of a run that has ended, one of them None, to the only one who asks. The run, which its
+        stream may keep for a while, forgets them."""
+        result, error, self._result, self._error = self._result, self._error, None, None
+        return result, error
+
+    def fail_in_child(self, error: NnrtError) -> None:
+        """End after a fork, whoever held the lock before. What it would call is the parent's."""
+        self._lock = threading.Lock()
+        self.on_ended = None
+        self.fail(error)
+
+    def _end(self) -> None:
+        """Let go of what the run held, and wake the threads that wait for it. Once."""
+        self.registry.discard(self)
+        with self._lock:
+            if self.ended.is_set:
+                return
+            if self._error is None and self._result is None:
+                self._error = OperationFailed("the run was given up") if self.given_up is None else self.given_up.copy()
+            on_ended, self.on_ended = self.on_ended, None
+            if (future := self.future) is not None:
+                self.future, future._outcome = None, self.take()
+            try:
+                if self.tensors is not None and not self.keeps_tensors:
+                    self.tensors.release()
+                    self.tensors = None
+            finally:
+                self.inputs = ()
+                self.ended.set()
+        if on_ended is not None:
+            on_ended(self)
+
+
+def _without_frames(error: BaseException) -> BaseException:
+    """Rid an error, and those it comes from, of the frames they went through, which hold what the run held."""
+    seen: BaseException | None = error
+    while seen is not None:
+        seen.__traceback__ = None
+        seen = seen.__cause__ or seen.__context__
+    return error
+
+
+class RunFuture(Future[ResultT]):
+    """The future of a run, on which the main thread can wait while signals come. Made by `Executor.submit`.
+
+    Only who ends the run, and `concurrent.futures.wait`, take the lock of concurrent.futures. Callbacks are called in
+    the threads for them, where they keep no reply waiting.
+    """
+
+    def _bind(self, run: Run, queue: "RunQueue", convert: "Callable[[RunResult[Any]], ResultT] | None") -> None:
+        """Be the future of a run that is about to begin. The result is what `convert` makes of the run's."""
+        self._run = run
+        self._outcome: tuple[RunResult[Any] | None, BaseException | None] = None, None
+        self._queue = queue
+        self._convert = convert
+        self._converted: list[Any] = []
+        self._callbacks: list[Callable[[Future[ResultT]], object]] = []
+        self._callbacks_lock = threading.RLock()
+        run.future, run.on_ended = self, self._settle
+
+    def _settle(self, run: Run) -> None:
+        """Tell concurrent.futures that the run has ended, and have the callbacks called."""
+        _, error = self._outcome
+        if isinstance(error, _Cancelled):
+            super().cancel()
+            super().set_running_or_notify_cancel()
+        elif super().set_running_or_notify_cancel():
+            if error is not None:
+                super().set_exception(error)
+            else:
+                super().set_result(self._value())
+        del error, _
+        with self._callbacks_lock:
+            callbacks, self._callbacks = self._callbacks, []
+        if callbacks:
+            self._queue.call_back(self._call_all, callbacks)
+
+    def _call_all(self, callbacks: Sequence[Callable[[Future[ResultT]], object]]) -> None:
+        for callback in callbacks:
+            try:
+                callback(self)
+            except Exception:
+                _log.exception("a callback of %r failed", self)
+
+    def done(self) -> bool:
+        """True once the run has ended, or has been cancelled."""
+        return self._run.ended.is_set or self.cancelled()
+
+    def running(self) -> bool:
+        """False: a run can be cancelled until it has ended."""
+        return False
+
+    def cancelled(self) -> bool:
+        """True once the run has been cancelled."""
+        return isinstance(self._run.given_up, _Cancelled)
+
+    def cancel(self) -> bool:
+        """Give the run up, if it has not ended; true if that was in time. The daemon stops the run."""
+        if self._run.give_up(_Cancelled("the run was cancelled")):
+            self._queue.give_up(self._run)
+        return self.cancelled()
+
+    def result(self, timeout: float | None = None) -> ResultT:
+        """Wait for the outputs, so many seconds at most. Raises what `Executor.run_sync` raises, CancelledError, or
+        TimeoutError."""
+        self._wait(timeout)
+        _, error = self._outcome
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error, self  # The error knows this frame.
+        return self._value()  # type: ignore[no-any-return]  # `convert` makes it.
+
+    def _value(self) -> Any:
+        result, _ = self._outcome
+        if self._convert is None or result is None:
+            return result
+        if not self._converted:
+            self._converted.append(self._convert(result))
+        return self._converted[0]
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait for the end of the run, so many seconds at most: the error, None for a run that succeeded. Raises
+        CancelledError or TimeoutError."""
+        self._wait(timeout)
+        return self._outcome[1]
+
+    def add_done_callback(self, fn: Callable[[Future[ResultT]], object]) -> None:
+        """Call this with the future when the run has ended, in a thread for callbacks; at once where it has."""
+        with self._callbacks_lock:
+            if not self._run.ended.is_set:
+                self._callbacks.append(fn)
+                return
+        self._call_all((fn,))
+
+    def _wait(self, timeout_s: float | None) -> None:
+        if self.cancelled():
+            raise CancelledError
+        if not self._run.ended.wait(timeout_s):
+            raise FutureTimeoutError
+        if self.cancelled():
+            raise CancelledError
+
+
+class _Cancelled(OperationFailed, code=OperationFailed.code, status=OperationFailed.grpc_status):
+    """The run's future was cancelled."""

@@ -1,0 +1,202 @@
+"""The tensors that a run reads and writes."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from nnrt_client.enums import Format
+from nnrt_client.run.result import OutputTooSmall, RunResult
+from nnrt_client.run.signature import Signature
+from nnrt_client.tensors.device_buffer import DeviceBuffer, Elements, Stored
+from nnrt_client.tensors.resident_tensor import ResidentTensor
+from nnrt_client.tensors.run_tensor import RunTensor
+from nnrt_client.tensors.tensor_desc import TensorDesc, hdi_data_type
+from nnrt_hdi.enums import Format as HdiFormat
+from nnrt_hdi.errors import InvalidParameter, NnrtError, NullPointer, OperationFailed
+from nnrt_hdi.shared_memory import SharedMemory
+from nnrt_hdi.tensor import UNKNOWN_DIM, Shape, TensorSpec, data_type_of, format_shape
+
+
+class RunTensors:
+    """The tensors of one run: checked in the order NNRt has for RunSync, and kept from being freed until `release`.
+
+    `inputs` are the run's inputs as arrays, those that are tensors as views of their memory, which `sources` has;
+    `targets` is the memory of the outputs, if they are given.
+    """
+
+    def __init__(self, signature: Signature, outputs: Sequence[RunTensor[Any]] | None) -> None:
+        """It holds nothing yet."""
+        self.inputs: list[Any] = []
+        self.sources: list[SharedMemory | DeviceBuffer | None] = []
+        self.targets: list[SharedMemory | DeviceBuffer] | None = None
+        self.outputs = outputs
+        self._signature = signature
+        self._held: list[RunTensor[Any]] = []
+
+    def hold(self, inputs: Sequence[Any]) -> None:
+        """Hold the tensors among these inputs, and the outputs; whatever comes, `release` is called later.
+
+        Raises NullPointer or InvalidParameter for what is missing or not the model's, OperationFailed for a tensor
+        whose memory is smaller than its desc says.
+        """
+        signature, outputs = self._signature, self.outputs
+        _require_inputs(signature, inputs)
+        # A desc is its owner's to change at any time: what is checked is what is used.
+        reads = {at: (given, given.desc.copy()) for at, given in enumerate(inputs) if isinstance(given, RunTensor)}
+        for at, (_, desc) in reads.items():
+            signature.require_in_range(at, _shape(signature.inputs[at], desc))
+        for at, given in enumerate(outputs or ()):
+            if not isinstance(given, RunTensor):
+                raise InvalidParameter(f"it is {given!r}; give a Tensor", place=signature.output_place(at))
+        writes = [(tensor, tensor._target_desc) for tensor in outputs or ()]
+        sources = {at: self._hold(*read, signature.input_place(at)) for at, read in reads.items()}
+        targets = [self._hold(*write, signature.output_place(at)) for at, write in enumerate(writes)]
+        for at, (_, desc) in reads.items():
+            _require_input(signature.inputs[at], desc, signature.input_place(at))
+            _require_written(sources[at], signature.input_place(at))
+        for at, (_, desc) in enumerate(writes):
+            _require_output(signature.outputs[at], desc, targets[at], signature.output_place(at))
+        self.inputs = list(inputs)
+        self.sources = [sources.get(at) for at in range(len(inputs))]
+        self.targets = None if outputs is None else targets
+        for at, (_, desc) in reads.items():
+            spec = signature.inputs[at]
+            self.inputs[at] = _elements(sources[at], spec.with_shape(_shape(spec, desc)))
+
+    def _hold(self, tensor: RunTensor[Any], desc: TensorDesc, place: str) -> SharedMemory | DeviceBuffer:
+        self._held.append(tensor)  # Before it is held: what comes next may be interrupted.
+        try:
+            tensor._retain(self)
+        except NnrtError as error:
+            raise error.at(place) from error
+        memory: SharedMemory | DeviceBuffer = tensor._memory
+        if isinstance(memory, DeviceBuffer):
+            self._signature.require_here(memory, place)
+        shape = desc.shape or ()
+        size_bytes = math.prod(shape) * desc.item_size
+        if min(shape, default=1) > 0 and size_bytes > memory.room_bytes:
+            raise OperationFailed(
+                f"the tensor has {memory.room_bytes} bytes; its {desc} says {size_bytes}", place=place
+            )
+        return memory
+
+    def begin(self) -> None:
+        """The run is about to be sent: what is in the buffers that it writes may be lost from now on."""
+        for target in self.targets or ():
+            if isinstance(target, DeviceBuffer):
+                target.is_written = False
+
+    def require_fit(self, results: Sequence[Elements]) -> None:
+        """Raise OutputTooSmall or OperationFailed for results that can't be written into the memory of the outputs."""
+        self._require_types(results)
+        self._require_room(results)
+
+    def result(self, outputs: Sequence[Elements], times: Sequence[int] | None) -> RunResult[RunTensor[Any]]:
+        """The tensors given for the outputs, with the results in them. Raises as `require_fit`."""
+        assert self.outputs is not None
+        self.require_fit(outputs)
+        self._write(outputs)
+        return RunResult(self.outputs, [output.shape for output in outputs], times)
+
+    def _require_types(self, results: Sequence[Elements]) -> None:
+        """Raise OperationFailed for results that are not of the data types of the model."""
+        for at, (spec, array) in enumerate(zip(self._signature.outputs, results, strict=True)):
+            if data_type_of(array.dtype) != spec.data_type:
+                raise OperationFailed(
+                    f"the device gave {array.dtype.name}; the model says {spec}", place=self._signature.output_place(at)
+                )
+
+    def _require_room(self, results: Sequence[Elements]) -> None:
+        """Raise OutputTooSmall unless all results fit into the memory of the outputs."""
+        shapes = [array.shape for array in results]
+        for at, (target, array) in enumerate(zip(self.targets or (), results, strict=True)):
+            _require_room(target, array.nbytes, array.shape, self._signature.output_place(at), shapes)
+            if isinstance(target, DeviceBuffer) != isinstance(array, Stored):
+                raise OperationFailed("the device put it elsewhere", place=self._signature.output_place(at))
+
+    def _write(self, results: Sequence[Elements]) -> None:
+        """Put results that fit into the memory of the outputs, where they aren't there already, and their shapes into
+        the descs."""
+        for tensor, target, array in zip(self.outputs or (), self.targets or (), results, strict=True):
+            if isinstance(target, DeviceBuffer):
+                target.is_written = True
+            elif not isinstance(array, Stored):
+                place = target.array(array.dtype, array.shape)
+                if place.ctypes.data != array.ctypes.data:  # Else the device has written it there.
+                    place[...] = array
+            tensor._take_shape(array.shape)
+
+    def release(self) -> None:
+        """Let go of the tensors: the run has ended, or never begins."""
+        held, self._held, self.inputs, self.sources, self.targets = self._held, [], [], [], None
+        for tensor in held:
+            if isinstance(tensor, ResidentTensor) and not tensor._is_open:
+                # This may free it, which is a call, and others wait for the thread that ends runs.
+                self._signature.session.call_back(tensor._release, self)
+            else:
+                tensor._release(self)
+
+
+def _shape(spec: TensorSpec, desc: TensorDesc) -> Shape:
+    """The shape a desc stands for in a run. A tensor can't be made without one, so [1] may stand for a scalar's."""
+    shape = desc.shape or ()
+    return () if shape == (1,) and not spec.shape else shape
+
+
+def _require_inputs(signature: Signature, inputs: Sequence[Any]) -> None:
+    for at, given in enumerate(inputs):
+        if given is None:
+            error = InvalidParameter if signature.input_ranges() is None else NullPointer
+            raise error("it is None; give a Tensor or an array", place=signature.input_place(at))
+
+
+def _require_input(spec: TensorSpec, desc: TensorDesc, place: str) -> None:
+    _require_type(spec, desc, place)
+    if not spec.accepts(_shape(spec, desc)):
+        raise InvalidParameter(f"it is {desc}; the model takes {spec}", place=place)
+
+
+def _require_output(spec: TensorSpec, desc: TensorDesc, target: SharedMemory | DeviceBuffer, place: str) -> None:
+    """Refuse an output that can't go there, as far as that is known: a desc may leave dimensions open, or be of a run
+    before this one."""
+    _require_type(spec, desc, place)
+    shape = _shape(spec, desc)
+    if len(shape) != spec.rank or any(
+        given > 0 and declared not in (UNKNOWN_DIM, given) for given, declared in zip(shape, spec.shape, strict=True)
+    ):
+        raise InvalidParameter(f"it is {desc}; the model gives {spec}", place=place)
+    if not spec.is_dynamic:
+        _require_room(target, spec.byte_size, spec.shape, place)
+
+
+def _require_written(source: SharedMemory | DeviceBuffer, place: str) -> None:
+    if isinstance(source, DeviceBuffer):
+        try:
+            source.require_written()
+        except NnrtError as error:
+            raise error.at(place) from error
+
+
+def _elements(source: SharedMemory | DeviceBuffer, spec: TensorSpec) -> Elements:
+    if isinstance(source, DeviceBuffer):
+        return Stored(spec.numpy_dtype, spec.shape, spec.byte_size, source.place)
+    return source.array(spec.numpy_dtype, spec.shape)
+
+
+def _require_type(spec: TensorSpec, desc: TensorDesc, place: str) -> None:
+    wanted = Format[spec.format.name]
+    if hdi_data_type(desc.data_type) != spec.data_type:
+        raise InvalidParameter(f"its data type is {desc.data_type.name}; the model's is {spec}", place=place)
+    if spec.format is not HdiFormat.NONE and desc.format not in (Format.NONE, Format.ND, wanted):
+        raise InvalidParameter(f"its format is {desc.format.name}; the model's is {wanted.name}", place=place)
+
+
+def _require_room(
+    target: SharedMemory | DeviceBuffer, size_bytes: int, shape: Shape, place: str, shapes: Sequence[Shape] = ()
+) -> None:
+    if size_bytes > target.room_bytes:
+        raise OutputTooSmall(
+            f"its memory has {target.room_bytes} bytes; the result {format_shape(shape)} has {size_bytes}",
+            place=place,
+            shapes=shapes,
+        )

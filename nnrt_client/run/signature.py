@@ -1,0 +1,292 @@
+"""The inputs that a compiled model takes, and the outputs that it gives."""
+
+import operator
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from nnrt_client.session.session import Session
+from nnrt_client.tensors.device_buffer import DeviceBuffer, Elements, Stored, received, sent_fields
+from nnrt_client.tensors.run_tensor import RunTensor
+from nnrt_hdi import wire
+from nnrt_hdi.backend import DimRange
+from nnrt_hdi.errors import InvalidParameter, NnrtError, UnavailableDevice, Unsupported
+from nnrt_hdi.shared_memory import SharedMemory
+from nnrt_hdi.tensor import Array, Shape, TensorForm, TensorSpec, data_type_of, format_shape
+from nnrt_hdi.v2 import prepared_model_pb2
+from nnrt_hdi.wire.run_codec import VIEWED_BYTES, with_tensors
+
+# Room that packets of the local socket have besides elements, in either direction.
+_MOST_DESCRIBED_BYTES = 15 << 10
+# Tensors up to this size are part of a packet, as long as all of one direction together have no more than that.
+INLINE_BYTES = 16 << 10
+PACKET_INLINE_BYTES = 40 << 10
+
+ItemT = TypeVar("ItemT")
+
+Inputs = Sequence[ArrayLike | RunTensor[Any]] | Mapping[str, ArrayLike | RunTensor[Any]]
+
+
+def listed(inputs: Iterable[ArrayLike | RunTensor[Any]]) -> list[Any]:
+    """Inputs that are not given by name. Raises InvalidParameter for what is no sequence of them, as one array is."""
+    if isinstance(inputs, np.ndarray):
+        one = f"{inputs.dtype.name}{format_shape(inputs.shape)}"
+        raise InvalidParameter(f"inputs are one array, {one}; give a sequence of arrays, or a mapping by name")
+    if not isinstance(inputs, Iterable):
+        raise InvalidParameter(f"inputs are {inputs!r}; give a sequence of arrays, or a mapping by name")
+    return list(inputs)
+
+
+class Signature:
+    """The inputs and outputs of a compiled model, as runs are checked against them and travel."""
+
+    def __init__(
+        self, session: Session, model_id: int, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]
+    ) -> None:
+        self.inputs = inputs
+        self.outputs = outputs
+        self.input_forms = [TensorForm(spec) for spec in inputs]
+        self._output_forms = [TensorForm(spec) for spec in outputs]
+        self.session = session
+        self.model_id = model_id
+        self._ranges: list[DimRange] | None = None
+        self._has_ranges = True
+        # Whether a run can be a packet: names may be long, and tensors many.
+        self.fits_packet = sum(map(_described_bytes, (*inputs, *outputs))) <= _MOST_DESCRIBED_BYTES
+        self._expected_bytes = [0 if spec.is_dynamic else spec.byte_size for spec in outputs]
+        # Whether all outputs are sure to come in a packet.
+        self.gives_inline = (
+            not any(spec.is_dynamic for spec in outputs)
+            and max(self._expected_bytes, default=0) <= INLINE_BYTES
+            and sum(self._expected_bytes) <= PACKET_INLINE_BYTES
+        )
+        # What all RunRequests have in common: all but the data, and the dimensions that vary.
+        self.prototype = prepared_model_pb2.RunRequest(
+            model_id=model_id,
+            inputs=[wire.io_described_message(spec) for spec in inputs],
+            takes_chunks=True,  # Of a reply that is fetched.
+        )
+
+    def require_here(self, buffer: DeviceBuffer, place: str) -> None:
+        """Raise UnavailableDevice for a buffer that is gone with its daemon, InvalidParameter for one of another."""
+        try:
+            buffer.session.require_alive()
+        except NnrtError as error:
+            raise error.at(place) from error
+        if buffer.session is not self.session:
+            raise InvalidParameter(
+                f"it is on the {buffer.session.place}, the model on the {self.session.place}; copy it",
+                place=place,
+            )
+
+    def require_alive(self) -> None:
+        """Raise UnavailableDevice where the model is gone with its daemon."""
+        self.session.require_alive()
+
+    def arrays(self, inputs: Inputs) -> list[Elements] | None:
+        """The inputs as arrays in the model's order; None where there are tensors among them.
+
+        Raises InvalidParameter for another number of inputs than the model takes, and where one is not the model's.
+        """
+        is_list = type(inputs) is list and len(inputs) == len(self.inputs)
+        given: list[Any] = inputs if is_list else self.in_order(inputs)  # type: ignore[assignment]
+        arrays: list[Elements] = []
+        for one, form in zip(given, self.input_forms, strict=True):
+            if type(one) is np.ndarray and one.shape == form.shape and one.dtype == form.dtype:
+                arrays.append(one)
+            elif any(isinstance(each, RunTensor) for each in given):
+                return None
+            else:
+                arrays.append(self.fitting(len(arrays), one))
+        return arrays
+
+    def in_order(self, inputs: Inputs) -> list[Any]:
+        """As many inputs as the model takes, in its order. Raises InvalidParameter."""
+        if not isinstance(inputs, Mapping):
+            given = listed(inputs)
+            if len(given) != len(self.inputs):
+                raise InvalidParameter(f"{len(given)} inputs were given; the model takes {len(self.inputs)}")
+            return given
+        names = [spec.name for spec in self.inputs]
+        if set(inputs) != set(names):
+            raise InvalidParameter(f"inputs are named {sorted(inputs)}; the model's are {sorted(names)}")
+        return [inputs[name] for name in names]
+
+    def require_output_count(self, outputs: Sequence[RunTensor[Any]]) -> None:
+        """Raise InvalidParameter unless there are as many outputs as the model gives."""
+        if not isinstance(outputs, Sequence):
+            raise InvalidParameter(f"outputs are {outputs!r}; give a sequence of Tensors, or None for new arrays")
+        if len(outputs) != len(self.outputs):
+            raise InvalidParameter(f"{len(outputs)} outputs were given; the model has {len(self.outputs)}")
+
+    def fitting(self, index: int, given: ArrayLike | Stored) -> Elements:
+        """An input as an array. Raises InvalidParameter where it is not the model's."""
+        if isinstance(given, Stored):
+            return given
+        spec = self.inputs[index]
+        try:
+            array = np.asarray(given)
+            data_type = data_type_of(array.dtype)
+        except (InvalidParameter, ValueError) as error:
+            raise InvalidParameter(str(error), place=self.input_place(index)) from error
+        if data_type != spec.data_type or not spec.accepts(array.shape):
+            raise InvalidParameter(
+                f"it is {array.dtype.name}{format_shape(array.shape)}; the model takes {spec}",
+                place=self.input_place(index),
+            )
+        return array.astype(spec.numpy_dtype, copy=False)
+
+    def request(
+        self,
+        inputs: Sequence[Elements],
+        targets: Sequence[SharedMemory | DeviceBuffer] | None = None,
+        chunked: Collection[int] = (),
+        **fields: Any,
+    ) -> Any:
+        """The RunRequest with these fields and inputs: inline, but for those that are chunked or in buffers. Outputs
+        that go to buffers stay there."""
+        request = prepared_model_pb2.RunRequest(model_id=self.model_id, **fields)
+        if any(isinstance(target, DeviceBuffer) for target in targets or ()):
+            for target in targets or ():
+                request.outputs.add(data={"region": target.place} if isinstance(target, DeviceBuffer) else None)
+        inline_bytes = sum(given.nbytes for given in inputs if not isinstance(given, Stored))
+        if not chunked and inline_bytes < VIEWED_BYTES:
+            for spec, given in zip(self.inputs, inputs, strict=True):
+                request.inputs.add(**sent_fields(spec, given))
+            return request
+        return with_tensors(
+            request,
+            [_beside(*pair, index in chunked) for index, pair in enumerate(zip(self.inputs, inputs, strict=True))],
+        )
+
+    def results(self, reply: Any, arrived: Mapping[int, Array]) -> tuple[list[Elements], Sequence[int] | None]:
+        """The outputs of a RunReply, which are read-only: those that came beside it, and those in it; of those left in
+        buffers what is known of them. And where the run's time went. Raises the error it carries instead."""
+        if reply.HasField("error"):
+            raise wire.error_from_detail(reply.error)
+        outputs = reply.outputs
+        if len(outputs) != len(self.outputs):
+            self.require_result_count(len(outputs))
+        results: list[Elements] = []
+        for at, output in enumerate(outputs):
+            given: Elements | None = arrived.get(at)
+            if given is None:
+                given = wire.inline_array(output, self._output_forms[at])
+            results.append(received(self.result_spec(at, output), output) if given is None else given)
+        times = reply.times  # All zero where the daemon doesn't say.
+        return results, (times.queued_ns, times.copied_in_ns, times.computed_ns, times.copied_out_ns)
+
+    def result_spec(self, index: int, output: Any) -> TensorSpec:
+        """Read the spec that a reply gives of an output. Raises InvalidParameter where that makes no sense."""
+        declared = self.outputs[index]
+        return declared if wire.says(output, declared) else wire.io_spec(output)
+
+    def require_result_count(self, count: int) -> None:
+        """Raise unless a reply has as many outputs as the model gives: UnavailableDevice where it has none."""
+        if count != len(self.outputs):
+            error = InvalidParameter if count else UnavailableDevice
+            raise error(f"the reply has {count} outputs; the model has {len(self.outputs)}")
+
+    def expected_bytes(self, index: int) -> int:
+        """Size of an output, of one that varies the latest that it had; 0 before the first."""
+        return self._expected_bytes[index]
+
+    def expect(self, index: int, size_bytes: int) -> None:
+        """An output has that size now."""
+        self._expected_bytes[index] = size_bytes
+
+    def announced(self, outputs: Sequence[Any], index: int) -> TensorSpec:
+        """Read the spec of an output whose bytes follow in chunks. Raises InvalidParameter where it makes no sense."""
+        self.require_result_count(len(outputs))
+        spec, size_bytes = self.result_spec(index, outputs[index]), outputs[index].data.chunked
+        if spec.byte_size != size_bytes:
+            raise InvalidParameter(
+                f"{size_bytes} bytes are announced; {spec} has {spec.byte_size}", place=self.output_place(index)
+            )
+        return spec
+
+    def input_ranges(self) -> list[DimRange] | None:
+        """Smallest and largest shape of each input, asked once; None where the device does not say.
+
+        Raises UnavailableDevice, ConnectionFailed or TimedOut where it can't be asked, InvalidParameter for an answer
+        that makes no sense.
+        """
+        if self._ranges is None and self._has_ranges:  # Several may ask at first, and get the same answer.
+            try:
+                self._ranges = self._asked_ranges()
+            except Unsupported:
+                self._has_ranges = False
+        return self._ranges
+
+    def _asked_ranges(self) -> list[DimRange]:
+        session = self.session
+        reply = session.call(
+            "PreparedModel.GetInputDimRanges",
+            prepared_model_pb2.GetInputDimRangesRequest(model_id=self.model_id),
+            session.settings.query_timeout_s,
+        )
+        ranges = wire.dim_ranges(reply)
+        if len(ranges) != len(self.inputs) or any(len(found.min_dims) != len(found.max_dims) for found in ranges):
+            raise InvalidParameter(
+                f"it gives {ranges} as the ranges of {len(self.inputs)} inputs; each must have as many smallest as"
+                " largest dimensions",
+                place=session.place,
+            )
+        return ranges
+
+    def require_in_range(self, index: int, shape: Shape) -> None:
+        """Raise InvalidParameter unless the device takes this shape for an input."""
+        if any(dim < 0 for dim in shape):
+            raise InvalidParameter(
+                f"the shape is {format_shape(shape)}; a run needs every dimension", place=self.input_place(index)
+            )
+        ranges = self.input_ranges()
+        if ranges is None:
+            return
+        least, most = ranges[index].min_dims, ranges[index].max_dims
+        if len(shape) != len(least) or any(
+            not low <= dim <= high for low, dim, high in zip(least, shape, most, strict=True)
+        ):
+            raise InvalidParameter(
+                f"the shape is {format_shape(shape)}; the device takes {format_shape(least)} to {format_shape(most)}",
+                place=self.input_place(index),
+            )
+
+    def input_place(self, index: int) -> str:
+        """How messages name an input."""
+        return _place("input", index, self.inputs[index])
+
+    def output_place(self, index: int) -> str:
+        """How messages name an output."""
+        return _place("output", index, self.outputs[index])
+
+
+def item_at(items: Sequence[ItemT], index: int, what: str) -> ItemT:
+    """The item of an index. Raises InvalidParameter, naming `what` and which indices there are."""
+    try:
+        position = operator.index(index)
+    except TypeError as error:
+        raise InvalidParameter(f"{what} index is {index!r}; give a whole number") from error
+    if not 0 <= position < len(items):
+        raise InvalidParameter(f"{what} index is {index}; use 0..{len(items) - 1}")
+    return items[position]
+
+
+def _place(what: str, index: int, spec: TensorSpec) -> str:
+    return f"{what} {index}" + (f" {spec.name!r}" if spec.name else "")
+
+
+def _beside(spec: TensorSpec, given: Elements, is_chunked: bool) -> tuple[Any, Array | None]:
+    """An input as a message, and the bytes that are to be put into it."""
+    if isinstance(given, Stored):
+        return wire.io_region_message(spec, given.shape, given.nbytes, given.place), None
+    if is_chunked:
+        return wire.io_chunked_message(spec, given), None
+    return wire.io_bare_message(spec, given), np.ascontiguousarray(given)
+
+
+def _described_bytes(spec: TensorSpec) -> int:
+    """Count what a message has at most for a tensor besides its elements: name, five bytes per dimension, numbers."""
+    return len(spec.name.encode()) + 5 * len(spec.shape) + 60

@@ -1,0 +1,135 @@
+"""A gRPC channel with the session's stream on it, and the calls that end with it."""
+
+import os
+import queue
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+
+from nnrt_client.session.latch import Latch
+from nnrt_client.settings import Settings
+from nnrt_hdi import PROTOCOL_MINOR, __version__
+from nnrt_hdi.compression import FEATURE
+from nnrt_hdi.v2 import device_pb2_grpc, prepared_model_pb2, prepared_model_pb2_grpc, session_pb2, session_pb2_grpc
+from nnrt_hdi.wire import SESSION_METADATA
+from nnrt_hdi.wire.run_codec import read_reply, serialized
+
+
+class Channel:
+    """A channel to a daemon: says Hello and then beats, until it is closed. No thread that gets signals uses it."""
+
+    def __init__(self, address: str, settings: Settings, session_id: bytes = b"") -> None:
+        """Begin a session, or resume the one of that id. `replies` tell what came of it."""
+        self._address = address
+        self._outbox: queue.SimpleQueue[session_pb2.SessionRequest | None] = queue.SimpleQueue()
+        self._interval_s = settings.connect_timeout_s
+        self._features = [] if settings.compression == "none" else [FEATURE]
+        self._lock = threading.Lock()
+        self._is_closing = False
+        self._closed = Latch()
+        self._calls: set[Any] = set()
+        self.is_lost = False
+        self.given_up = ""
+        # Message sizes are the daemon's to limit (Welcome.limits); the client trusts the daemon it was told to use.
+        self._channel = grpc.insecure_channel(
+            address,
+            options=[
+                ("grpc.max_receive_message_length", -1),
+                ("grpc.max_send_message_length", -1),
+                # A connection of its own: it ends when the channel does.
+                ("grpc.use_local_subchannel_pool", 1),
+                ("grpc.enable_retries", 0),
+                *settings.channel_options,
+            ],
+        )
+        models = prepared_model_pb2_grpc.PreparedModelStub(self._channel)
+        self._stubs = {"NnrtDevice": device_pb2_grpc.NnrtDeviceStub(self._channel), "PreparedModel": models}
+        # Protobuf would copy tensors several times.
+        models.RunStream = self._channel.stream_stream(
+            "/nnrt_hdi.v2.PreparedModel/RunStream", request_serializer=serialized, response_deserializer=read_reply
+        )
+        models.AwaitRun = self._channel.unary_stream(
+            "/nnrt_hdi.v2.PreparedModel/AwaitRun",
+            request_serializer=prepared_model_pb2.AwaitRunRequest.SerializeToString,
+            response_deserializer=read_reply,
+        )
+        metadata = ((SESSION_METADATA, session_id),) if session_id else ()
+        self.replies = session_pb2_grpc.DeviceSessionStub(self._channel).Open(self._requests(), metadata=metadata)
+
+    def method(self, name: str) -> Any:
+        """The RPC of that name, such as NnrtDevice.AllocateBuffer."""
+        service, _, rpc = name.partition(".")
+        return getattr(self._stubs[service], rpc)
+
+    @contextmanager
+    def holding(self, call: Any) -> Iterator[None]:
+        """Have a call end with the channel: gRPC waits until a stopped daemon takes the bytes of a request."""
+        self._calls.add(call)
+        try:
+            if self.is_lost:
+                call.cancel()
+            yield
+        finally:
+            self._calls.discard(call)
+
+    def beat_every(self, interval_s: float) -> None:
+        """Beat so often from now on."""
+        self._interval_s = interval_s
+        self._outbox.put(None)
+
+    def say_goodbye(self) -> None:
+        """Tell the daemon to end the session. For any thread."""
+        self._outbox.put(session_pb2.SessionRequest(goodbye=session_pb2.Goodbye()))
+
+    def give_up(self, why: str) -> None:
+        """Cancel the session's stream, and remember why; calls go on until `close`."""
+        self.given_up = why
+        self.replies.cancel()
+
+    def close(self) -> None:
+        """End every call, and the channel in a thread of its own: that may take gRPC long. Idempotent."""
+        with self._lock:
+            if self._is_closing:
+                return
+            self._is_closing = self.is_lost = True
+        self._outbox.put(None)
+        for call in list(self._calls):
+            call.cancel()
+        threading.Thread(target=self._close, name=f"nnrt-close {self._address}", daemon=True).start()
+
+    def wait_closed(self, timeout_s: float) -> None:
+        """Wait until gRPC has closed it, if `close` was called."""
+        if self._is_closing:
+            self._closed.wait(timeout_s)
+
+    def _close(self) -> None:
+        try:
+            self._channel.close()
+        finally:
+            self._closed.set()
+
+    def _requests(self) -> Iterator[session_pb2.SessionRequest]:
+        """Runs in a thread of gRPC's."""
+        hello = session_pb2.Hello(
+            protocol_minor=PROTOCOL_MINOR,
+            features=self._features,
+            client_name=f"nnrt-client {__version__}",
+            user=str(os.getuid()),
+        )
+        yield session_pb2.SessionRequest(hello=hello)
+        sequence = 0
+        while not self._is_closing:
+            try:
+                last_words = self._outbox.get(timeout=self._interval_s)
+            except queue.Empty:
+                pass
+            else:
+                if last_words is None:
+                    continue  # Something changed: whether the channel is open, or how often to beat.
+                yield last_words
+                return
+            sequence += 1
+            yield session_pb2.SessionRequest(beat=session_pb2.Beat(sequence=sequence))

@@ -1,0 +1,131 @@
+"""A device as an application sees it."""
+
+import hashlib
+import logging
+import threading
+
+from nnrt_client.session.compression import CompressionStatistics
+from nnrt_client.session.fork import LockOwner
+from nnrt_client.session.session import Session
+from nnrt_hdi import wire
+from nnrt_hdi.backend import Capabilities, DeviceInfo, DeviceState
+from nnrt_hdi.enums import DeviceStatus, DeviceType
+from nnrt_hdi.errors import ConnectionFailed, OperationForbidden, UnavailableDevice
+from nnrt_hdi.v2 import device_pb2
+
+_log = logging.getLogger(__name__)
+
+
+class Device(LockOwner):
+    """An accelerator behind a daemon. Made by a Runtime.
+
+    It outlives its daemon: when the daemon has been restarted, the next call connects again. What was
+    prepared on the old instance stays dead.
+    """
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self._latest = session
+        self._is_closed = False
+        self.address = session.address
+        self.name = _unique_name(session)
+
+    def _make_locks(self) -> None:
+        self._lock = threading.RLock()
+        # One connects anew at a time; not under the lock that `close` needs, for it may take long.
+        self._connecting = threading.RLock()
+
+    def __repr__(self) -> str:
+        return f"<Device {self.name} at {self.address}>"
+
+    @property
+    def id(self) -> int:
+        """64 bits that follow from the name, so that they are the same in every process and after every restart."""
+        return int.from_bytes(hashlib.sha256(self.name.encode()).digest()[:8], "big") or 1
+
+    @property
+    def info(self) -> DeviceInfo:
+        """Identity and capabilities of the device."""
+        return self._latest.info
+
+    @property
+    def state(self) -> DeviceState:
+        """Load and condition as of the last heartbeat. Costs nothing."""
+        return self._latest.state
+
+    @property
+    def compression_statistics(self) -> CompressionStatistics:
+        """Bytes that compression has saved in the present session; none unless Settings.compression asks for it, and
+        the daemon knows it. Costs nothing."""
+        compressor = self._latest.compressor
+        return CompressionStatistics() if compressor is None else compressor.compression_statistics
+
+    @property
+    def type(self) -> DeviceType:
+        """Kind of processor that the device is."""
+        return self.info.device_type
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Capabilities of the device, which options of a compilation need."""
+        return self.info.capabilities
+
+    @property
+    def is_connected(self) -> bool:
+        """True while the daemon lives, as far as the session knows. Costs nothing."""
+        return self._latest.is_alive
+
+    def status(self) -> DeviceStatus:
+        """Ask the device now if it takes work. Raises UnavailableDevice or ConnectionFailed."""
+        session = self._session()
+        reply = session.call(
+            "NnrtDevice.GetDeviceStatus", device_pb2.GetDeviceStatusRequest(), session.settings.query_timeout_s
+        )
+        return wire.device_status(reply.status)
+
+    def _session(self) -> Session:
+        """The living session, or a new one with the same device. Raises UnavailableDevice if there is none any more."""
+        if session := self._living():
+            return session
+        with self._connecting:
+            if session := self._living():  # Another thread was first.
+                return session
+            session = self._reconnected()
+            with self._lock:
+                if not self._is_closed:
+                    self._latest = session
+                    return session
+            session.close()
+            raise self._closed_error()
+
+    def _living(self) -> Session | None:
+        with self._lock:
+            if self._is_closed:
+                raise self._closed_error()
+            return self._latest if self._latest.is_alive else None
+
+    def _closed_error(self) -> OperationForbidden:
+        return OperationForbidden("its runtime is closed; make a new one", place=self.name)
+
+    def _reconnected(self) -> Session:
+        try:
+            session = Session(self.address, self._latest.settings, self._latest.callbacks)
+        except ConnectionFailed as error:
+            # The address was good before, so it is the device that is missing.
+            raise UnavailableDevice(error.message, place=error.place) from error
+        if (name := _unique_name(session)) != self.name:
+            session.close()
+            raise UnavailableDevice(f"{self.name} is gone; {name} answers in its place", place=session.place)
+        return session
+
+    def close(self) -> None:
+        """End the session, for good; the daemon frees everything made in it."""
+        with self._lock:
+            self._is_closed = True
+        self._latest.close()
+
+
+def _unique_name(session: Session) -> str:
+    """NNRt's name of a device: device, vendor and HDI version."""
+    info, welcome = session.info, session.welcome
+    return f"{info.device_name}_{info.vendor_name}_v{welcome.hdi_major}_{welcome.hdi_minor}"

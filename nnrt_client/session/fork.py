@@ -1,0 +1,75 @@
+"""Connections in a child of os.fork: they are dead there, and nothing waits for what the parent held.
+
+gRPC's threads do not live on in a child, and without them neither an inherited channel nor a new one works
+(docs/adr/0004-reconnection.md).
+"""
+
+import ctypes
+import os
+import threading
+import weakref
+from abc import ABC, abstractmethod
+
+from nnrt_hdi.errors import NnrtError, UnavailableDevice
+
+_REASON = (
+    "this process was forked after a connection was made, which gRPC does not survive; start it with multiprocessing's"
+    " 'spawn', or fork before the first connection"
+)
+
+_owners: "weakref.WeakSet[LockOwner]" = weakref.WeakSet()
+_uses_grpc = False
+_is_child = False
+
+
+class LockOwner(ABC):
+    """An object with locks that another thread may hold at the moment of a fork."""
+
+    def __init__(self) -> None:
+        self._make_locks()
+        _owners.add(self)
+
+    @abstractmethod
+    def _make_locks(self) -> None:
+        """Make the locks; called again in a child, in its only thread."""
+
+    def _enter_child(self, reason: NnrtError) -> None:
+        """Give up, in a child, what only the parent's threads could end."""
+
+
+class ModuleLock(LockOwner):
+    """A lock of a module: `with lock.itself`, which no exception from a signal handler can come into the middle of."""
+
+    def _make_locks(self) -> None:
+        self.itself = threading.RLock()
+
+
+def is_child() -> bool:
+    """Tell if this process can't have connections, because it was forked from one that had."""
+    return _is_child
+
+
+def require_original_process() -> None:
+    """Raises UnavailableDevice in a process that can't have connections."""
+    if _is_child:
+        raise UnavailableDevice(_REASON)
+
+
+def spoil_children() -> None:
+    """gRPC is used from now on: what is forked can't have connections."""
+    global _uses_grpc
+    _uses_grpc = True
+
+
+def _enter_all() -> None:
+    global _is_child
+    _is_child = _is_child or _uses_grpc
+    for owner in list(_owners):
+        owner._make_locks()
+        if _is_child:
+            owner._enter_child(UnavailableDevice(_REASON))
+            # Never freed: what it has of gRPC would wait in its destructor for threads that are not here.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(owner))
+
+
+os.register_at_fork(after_in_child=_enter_all)

@@ -1,0 +1,236 @@
+"""The local socket to a daemon on this host: short packets, and shared memory (local_socket.proto)."""
+
+import array
+import logging
+import os
+import queue
+import socket
+import struct
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import count
+from typing import TYPE_CHECKING
+
+from google.protobuf.message import DecodeError
+
+from nnrt_client.session.address import Address
+from nnrt_client.session.fork import LockOwner
+from nnrt_client.session.staging_pool import StagingPool
+from nnrt_hdi import wire
+from nnrt_hdi.errors import ConnectionFailed, NnrtError, OutOfMemory
+from nnrt_hdi.limits import FIRST_CLIENT_BUFFER_ID, LOCAL_PACKET_BYTES
+from nnrt_hdi.shared_memory import SharedMemory
+from nnrt_hdi.v2 import local_socket_pb2
+
+if TYPE_CHECKING:
+    from nnrt_client.session.session import Session
+
+_log = logging.getLogger(__name__)
+
+# A wait for a reply begins anew after half a second: a signal that comes just before it doesn't end it.
+_WAIT = struct.pack("@ll", 0, 500_000)
+
+
+class LocalConnection:
+    """One connection, on which one request at a time is under way; `end` is for any thread."""
+
+    def __init__(self, session: "Session") -> None:
+        """Raises ConnectionFailed where nobody listens or knows the session, OutOfMemory for one more than allowed."""
+        self._place = f"local socket of the {session.place}"
+        self._patience_s = session.settings.verdict_timeout_s
+        try:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as error:  # Such as no descriptors left.
+            raise ConnectionFailed(f"it can't be reached: {error}", place=self._place) from error
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _WAIT)
+            self._socket.settimeout(self._patience_s)
+            self._socket.connect(b"\0" + session.welcome.local_socket)
+            self.ask(local_socket_pb2.LocalRequest(attach={"session_id": session.welcome.session_id}))
+        except BaseException as error:
+            self._socket.close()
+            if isinstance(error, OSError | NnrtError) and not isinstance(error, OutOfMemory):
+                raise ConnectionFailed(f"it can't be reached: {error}", place=self._place) from error
+            raise
+
+        # Sends a packet; raises OSError where the daemon is gone. The socket's own method, for every run comes here.
+        self.send: Callable[[bytes], int] = self._socket.send
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def receive(self, flags: int = 0) -> "local_socket_pb2.LocalReply | None":
+        """The reply, None at the end of the connection; waits half a second for it at most, with the flag MSG_DONTWAIT
+        not at all.
+
+        Raises BlockingIOError where there is none yet, OSError or DecodeError where the connection is of no more use.
+        """
+        data = self._socket.recv(LOCAL_PACKET_BYTES, flags)
+        return local_socket_pb2.LocalReply.FromString(data) if data else None
+
+    def ask(
+        self, request: "local_socket_pb2.LocalRequest", descriptors: Sequence[int] = (), expected: int = 0
+    ) -> "tuple[local_socket_pb2.LocalReply, list[int]]":
+        """Send and receive: the reply, and the descriptors expected with it, the caller's to close.
+
+        Raises what the daemon refuses with, ConnectionFailed at the end of the connection, or where no reply comes.
+        """
+        try:
+            self._socket.settimeout(self._patience_s)
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+            self._socket.sendmsg([request.SerializeToString()], rights)
+            data, received, _, _ = socket.recv_fds(self._socket, LOCAL_PACKET_BYTES, expected, socket.MSG_CMSG_CLOEXEC)
+            self._socket.settimeout(None)  # Runs may take as long as they like.
+        except OSError as error:
+            self.end()
+            raise ConnectionFailed(f"the connection broke: {error}", place=self._place) from error
+        except BaseException:  # The reply still to come must not answer the next request.
+            self.end()
+            raise
+        try:
+            if not data:
+                raise ConnectionFailed("the connection has ended", place=self._place)
+            try:
+                reply = local_socket_pb2.LocalReply.FromString(data)
+            except DecodeError as error:
+                raise ConnectionFailed(f"a reply can't be decoded: {error}", place=self._place) from error
+            if reply.HasField("error"):
+                raise wire.error_from_detail(reply.error)
+        except BaseException:
+            for descriptor in received:
+                os.close(descriptor)
+            raise
+        return reply, received
+
+    def end(self) -> None:
+        """End the connection; who waits for a reply wakes up."""
+        with suppress(OSError):  # It has ended.
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class LocalSocket(LockOwner):
+    """Shares memory between a session and a daemon on this host."""
+
+    def __init__(self, session: "Session") -> None:
+        """Raises ConnectionFailed where the daemon is not here after all."""
+        self._session = session
+        self._buffers: weakref.WeakKeyDictionary[SharedMemory, int] = weakref.WeakKeyDictionary()
+        self._buffer_ids = count(FIRST_CLIENT_BUFFER_ID)
+        self._unused: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self._releaser: threading.Thread | None = None
+        self.staging = StagingPool()
+        self._control: LocalConnection | None = None
+        super().__init__()
+        self._control = LocalConnection(session)
+        session.on_death(self._close)
+
+    @classmethod
+    def of(cls, session: "Session") -> "LocalSocket | None":
+        """Connect a session to its daemon's local socket; None where there is none that can be reached from here."""
+        if not session.settings.share_memory or not session.welcome.local_socket or sys.platform != "linux":
+            return None
+        if not Address(session.address).is_local:
+            return None
+        try:
+            return session.off_the_main_thread(cls, session)
+        except NnrtError as error:  # Such as a container that has the address, but not the host's sockets.
+            _log.info("%s; tensors travel over gRPC", error)
+            return None
+
+    def _make_locks(self) -> None:
+        # Of threads that get no signals: what it guards takes long.
+        self._lock = threading.Lock()
+
+    def buffer_of(self, memory: SharedMemory) -> int:
+        """Give the id of the buffer that a shared memory is to the daemon, which is asked to map it the first time.
+        Raises what the daemon refuses with."""
+        buffer_id = self._buffers.get(memory)
+        return self._session.off_the_main_thread(self._share, memory) if buffer_id is None else buffer_id
+
+    def _share(self, memory: SharedMemory) -> int:
+        with self._turn():
+            if (known := self._buffers.get(memory)) is not None:  # Another thread was first.
+                return known
+            buffer_id = next(self._buffer_ids)
+            # Before it is asked for: the daemon may have it though its reply is lost.
+            weakref.finalize(memory, self._unused.put, buffer_id).atexit = False
+            if self._releaser is None:
+                releaser = threading.Thread(target=self._release, name="nnrt-release", daemon=True)
+                releaser.start()
+                self._releaser = releaser  # One that could not be started is tried again.
+            request = local_socket_pb2.LocalRequest(share={"length": memory.size_bytes, "buffer_id": buffer_id})
+            self._asked(request, (memory.fd,))
+            self._buffers[memory] = buffer_id
+        return buffer_id
+
+    def mapped(self, buffer_id: int, size_bytes: int) -> SharedMemory | None:
+        """Map the memory of a buffer that the daemon has allocated; None where it is not to be had, or smaller."""
+        return self._session.off_the_main_thread(self._map, buffer_id, size_bytes)
+
+    def _map(self, buffer_id: int, size_bytes: int) -> SharedMemory | None:
+        request = local_socket_pb2.LocalRequest(map={"buffer_id": buffer_id})
+        try:
+            with self._turn():
+                _, descriptors = self._asked(request, expected=1)
+            (fd,) = descriptors
+            memory = SharedMemory(fd, size_bytes)
+        except (NnrtError, OSError, ValueError) as error:  # Such as a session with more buffers than it may share.
+            _log.info("memory of the device is not mapped: %s", error)
+            return None
+        return memory if memory.is_sealed else None
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Let one thread ask at a time. Raises ConnectionFailed where others wait for their answers too long."""
+        if not self._lock.acquire(timeout=self._session.settings.verdict_timeout_s):
+            raise ConnectionFailed("the local socket stands still", place=self._session.place)
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def _asked(
+        self, request: "local_socket_pb2.LocalRequest", descriptors: Sequence[int] = (), expected: int = 0
+    ) -> "tuple[local_socket_pb2.LocalReply, list[int]]":
+        """Ask on the connection that is for this; on a new one where it ended with the session's channel."""
+        if self._control is not None:
+            try:
+                return self._control.ask(request, descriptors, expected)
+            except ConnectionFailed:
+                self._control.close()
+                self._control = None
+        self._session.require_alive()
+        control = self._control = LocalConnection(self._session)
+        self._session.require_alive()  # Or `_close` has seen no connection that it could end.
+        return control.ask(request, descriptors, expected)
+
+    def _release(self) -> None:
+        """Let the daemon forget the buffers of memory that is gone. In a thread of its own, for any thread frees
+        memory."""
+        while (buffer_id := self._unused.get()) is not None:
+            request = local_socket_pb2.LocalRequest(released_buffers=[buffer_id])
+            while not self._unused.empty():
+                if (buffer_id := self._unused.get()) is None:
+                    return
+                request.released_buffers.append(buffer_id)
+            try:
+                with self._turn():
+                    self._asked(request)
+            except NnrtError as error:
+                _log.debug("buffers may be held to the end of the session: %s", error)
+
+    def _close(self, reason: NnrtError) -> None:
+        self._unused.put(None)
+        self.staging.close()
+        if (control := self._control) is not None:
+            control.end()  # Who asks on it holds the lock.
+        with self._lock:
+            if self._control is not None:
+                self._control.close()
+                self._control = None

@@ -1,0 +1,203 @@
+"""The keeper of a session: listens to its channel, notices silence, finds the daemon again."""
+
+import logging
+import math
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import grpc
+
+from nnrt_client.session.address import Address
+from nnrt_client.session.broken_call import BrokenCall
+from nnrt_client.session.channel import Channel
+from nnrt_client.session.latch import Changes, Latch
+from nnrt_hdi import wire
+from nnrt_hdi.errors import ConnectionFailed, NnrtError, UnavailableDevice
+from nnrt_hdi.v2 import session_pb2
+
+if TYPE_CHECKING:
+    from nnrt_client.session.session import Session
+
+_log = logging.getLogger(__name__)
+
+# Signs of life per heartbeat timeout: one may be lost or late without anybody being taken for dead.
+_BEATS_PER_TIMEOUT = 4
+_MIN_INTERVAL_S = 0.02
+# Between attempts to find a lost daemon again; doubled each time.
+_FIRST_PAUSE_S = 0.02
+_LONGEST_PAUSE_S = 0.5
+# Of what looks after a session, one after another, before it counts as dead.
+_MOST_FAILURES = 3
+
+
+class Keeper:
+    """Looks after the channel of a session, in two threads: one listens, one watches for silence."""
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+        self._settings = session.settings
+        self._why_lost = ""
+        self._interval_s = session.settings.connect_timeout_s
+        self._has_begun = False
+        # The channel that is listened to, and until when something must have been heard on it.
+        self._listening: tuple[Channel | None, float] = None, math.inf
+        self._changes = Changes()
+        self._ended = Latch()
+        # Whether the interpreter ends: nothing that happens is an end of the session any more.
+        self.is_leaving = False
+
+    def start(self) -> None:
+        """Begin the session."""
+        threading.Thread(target=self._keep, name=f"nnrt-session {self._session.address}", daemon=True).start()
+
+    def close(self) -> None:
+        """Close the channel that is listened to. The session is over."""
+        self._changes.announce()
+        channel, _ = self._listening
+        if channel is not None:
+            channel.close()
+
+    def wait_ended(self, timeout_s: float) -> None:
+        """Wait until nothing is listened to any more."""
+        self._ended.wait(timeout_s)
+
+    def _keep(self) -> None:
+        """Listen to the session's channel; when it is lost, find the daemon again, until there is a verdict."""
+        session = self._session
+        death: NnrtError | None = None
+        failures = 0
+        while death is None and not self.is_leaving:
+            attachment = session.attachment
+            try:
+                death = self._recover() if self._has_begun else self._begin()
+            except Exception as error:  # Such as no descriptors left. Nobody else would end what is in flight.
+                _log.exception("%s: looking after the session failed", session.place)
+                self._why_lost = f"looking after it failed: {error!r}"
+                self.close()
+                failures = failures + 1 if attachment == session.attachment else 1
+                if failures > _MOST_FAILURES or not self._has_begun:
+                    death = UnavailableDevice(f"{self._why_lost}; load the model again", place=session.place)
+        self._ended.set()
+        if death is not None:
+            session.end(death)
+
+    def _begin(self) -> NnrtError | None:
+        """Begin the session, and listen to its channel. Returns like `_listen`."""
+        channel = Channel(self._session.address, self._settings)
+        self._listening = channel, math.inf
+        if not self._session.is_alive:
+            channel.close()
+        return self._listen(channel)
+
+    def _listen(self, channel: Channel) -> NnrtError | None:
+        """Read the session's stream to its end. Returns why the session is over, None if only the channel is."""
+        session = self._session
+        try:
+            for reply in channel.replies:
+                if reply.HasField("welcome"):
+                    if death := self._welcomed(channel, reply.welcome):
+                        return death
+                elif reply.HasField("beat"):
+                    session.state = wire.device_state(reply.beat.state)
+                self._listening = channel, time.monotonic() + self._settings.heartbeat_timeout_s
+        except grpc.RpcError as error:
+            if session.is_closing:
+                return UnavailableDevice("the session was closed", place=session.place)
+            broken = BrokenCall.of(error)
+            if not self._has_begun:
+                if broken.is_told and broken.error is not None:
+                    return broken.error
+                return ConnectionFailed(f"no daemon answers: {broken.details}", place=session.place)
+            if broken.is_told and broken.error is not None:
+                return UnavailableDevice(f"it is gone: {broken.error.message}", place=session.place)
+            if session.is_attached:
+                self._why_lost = channel.given_up or f"the connection broke: {broken.details}"
+            return None
+        if self.is_leaving:
+            return None
+        ending = "the session was closed" if session.is_closing else "it ended the session"
+        return UnavailableDevice(ending, place=session.place)
+
+    def _welcomed(self, channel: Channel, welcome: session_pb2.Welcome) -> NnrtError | None:
+        """The daemon welcomes us on a channel. Returns the session's death if it is not the one to be resumed."""
+        session = self._session
+        if not self._has_begun:
+            timeout_s = min(self._settings.heartbeat_timeout_s, welcome.heartbeat_timeout_ms / 1000)
+            self._interval_s = max(timeout_s / _BEATS_PER_TIMEOUT, _MIN_INTERVAL_S)
+            channel.beat_every(self._interval_s)
+            self._listening = channel, time.monotonic() + self._settings.heartbeat_timeout_s
+            self._has_begun = True
+            self._address = Address(session.address)
+            if not session.begin(channel, welcome):
+                return session.death
+            threading.Thread(target=self._watch, name=f"nnrt-watch {session.address}", daemon=True).start()
+        elif welcome.session_id != session.welcome.session_id:
+            channel.say_goodbye()
+            return UnavailableDevice("it is gone: another one answers in its place", place=session.place)
+        else:
+            channel.beat_every(self._interval_s)
+            session.attach(channel)
+        return None
+
+    def _recover(self) -> NnrtError | None:
+        """Try to resume the session on new channels, and listen to the one on which that works. Returns like
+        `_listen`."""
+        session = self._session
+        grace_s = self._settings.reconnect_timeout_s if session.welcome.lease_ms else 0.0
+        until = time.monotonic() + grace_s
+        session.detach(self._why_lost)
+        attachment, pause_s = session.attachment, _FIRST_PAUSE_S
+        while (remaining_s := until - time.monotonic()) > 0:
+            channel = Channel(session.address, self._settings, session.welcome.session_id)
+            self._listening = channel, until
+            self._changes.announce()  # `_watch` has something to wait for.
+            if not session.is_alive:
+                channel.close()
+                break
+            death = self._listen(channel)
+            if death is not None or session.attachment != attachment:
+                return death
+            channel.close()
+            if self._address.refuses(remaining_s):
+                return UnavailableDevice(
+                    f"it is gone: {self._why_lost}, and nobody listens there any more; load the model again, there or"
+                    " elsewhere",
+                    place=session.place,
+                )
+            session.wait_over(max(min(pause_s, until - time.monotonic()), 0.0))
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        if not grace_s:
+            return UnavailableDevice(
+                f"it is gone: {self._why_lost}; load the model again, there or elsewhere", place=session.place
+            )
+        return UnavailableDevice(
+            f"{self._why_lost}; it did not answer again within {grace_s:g} s (reconnect_timeout_s) and counts as dead",
+            place=session.place,
+        )
+
+    def _watch(self) -> None:
+        """Give up the channel on which nothing is heard. In a thread of its own, for the one that sends beats waits
+        while a stopped daemon takes no bytes."""
+        while self._session.is_alive:
+            try:
+                self._watch_for_a_while()
+            except Exception:  # Of memory, perhaps.
+                _log.exception("%s: the watch over its channel failed", self._session.place)
+
+    def _watch_for_a_while(self) -> None:
+        session, timeout_s = self._session, self._settings.heartbeat_timeout_s
+        looked_at = time.monotonic()
+        channel, until = awaited = self._listening
+        pause_s = min(max(until - looked_at, 0.0), self._interval_s)
+        self._changes.wait_for(lambda: not session.is_alive or self._listening[0] is not channel, pause_s)
+        now = time.monotonic()
+        if self._listening is not awaited:
+            return  # Something was heard.
+        if now - looked_at > 2 * self._interval_s:
+            # This process stood still, so it could not have heard anything.
+            self._listening = channel, now + timeout_s
+        elif now >= until and channel is not None:
+            self._listening = channel, math.inf
+            silence_s = now - until + timeout_s
+            channel.give_up(f"it has been silent for {silence_s:.1f} s (heartbeat_timeout_s is {timeout_s:g})")

@@ -1,0 +1,1 @@
+"""Tensors of applications: what they are, and where their elements lie."""

@@ -1,0 +1,120 @@
+"""Memory of a session in its daemon, which runs read and write there."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nnrt_client.session.release import release_buffer
+from nnrt_client.session.session import Session
+from nnrt_hdi import wire
+from nnrt_hdi.chunks import cut
+from nnrt_hdi.errors import OperationFailed
+from nnrt_hdi.shared_memory import SharedMemory
+from nnrt_hdi.tensor import Array, Shape, TensorSpec
+from nnrt_hdi.v2 import device_pb2, model_pb2
+
+
+class DeviceBuffer:
+    """So many bytes in a daemon. They are gone with the session."""
+
+    def __init__(self, session: Session, room_bytes: int) -> None:
+        """They are mapped here when they are first written or read, where the session has a local socket.
+
+        Raises OutOfMemory where the session has no room for them, UnavailableDevice where it is over.
+        """
+        self.session = session
+        self.room_bytes = room_bytes
+        # Whether its bytes are those of a run that succeeded, or written here.
+        self.is_written = False
+        reply = self._call("NnrtDevice.AllocateBuffer", device_pb2.AllocateBufferRequest(length=max(room_bytes, 1)))
+        self.place = model_pb2.BufferRegion(buffer_id=reply.buffer.region.buffer_id, data_size=room_bytes)
+
+    @cached_property
+    def _mapped(self) -> SharedMemory | None:
+        local = self.session.local_socket
+        return None if local is None else local.mapped(self.place.buffer_id, max(self.room_bytes, 1))
+
+    def write(self, data: memoryview) -> None:
+        """Put bytes at its beginning."""
+        self.is_written = False
+        self.session.require_alive()
+        if self._mapped is not None:
+            self._mapped.view[: data.nbytes] = data
+        else:
+            self._call("NnrtDevice.WriteBuffer", self._chunks(data))
+        self.is_written = True
+
+    def read(self, size_bytes: int) -> bytearray:
+        """A copy of so many bytes from its beginning."""
+        self.session.require_alive()
+        if self._mapped is not None:
+            return bytearray(self._mapped.view[:size_bytes])
+        return self.session.off_the_main_thread(self._fetched, size_bytes)
+
+    def _fetched(self, size_bytes: int) -> bytearray:
+        region = model_pb2.BufferRegion(buffer_id=self.place.buffer_id, data_size=size_bytes)
+        session = self.session
+        with closing(session.stream("NnrtDevice.ReadBuffer", region, session.settings.request_timeout_s)) as chunks:
+            return joined(chunks, region, session.place)
+
+    def require_written(self) -> None:
+        """Raise OperationFailed where there is nothing, or why the daemon is gone."""
+        self.session.require_alive()
+        if not self.is_written:
+            raise OperationFailed("nothing has been written there, or the run that was to do so failed; write it first")
+
+    def release(self) -> None:
+        """Give it back, if the daemon is there."""
+        release_buffer(self.session, self.place.buffer_id)
+
+    def _chunks(self, data: memoryview) -> Iterator[Any]:
+        for offset, piece in cut(data, self.session.welcome.limits.message_bytes):
+            yield device_pb2.BufferChunk(buffer_id=self.place.buffer_id, offset=offset, data=bytes(piece))
+
+    def _call(self, name: str, request: Any) -> Any:
+        return self.session.call(name, request, self.session.settings.request_timeout_s)
+
+
+def joined(chunks: Iterable[Any], region: Any, place: str) -> bytearray:
+    """Put the chunks of a region together, which the daemon at that place sends.
+
+    Memory is taken as they come, for the daemon may have said what size there is. Raises OperationFailed for others.
+    """
+    data = bytearray()
+    for chunk in chunks:
+        if chunk.offset != region.offset + len(data) or len(data) + len(chunk.data) > region.data_size:
+            break
+        data += chunk.data
+    if len(data) != region.data_size:
+        raise OperationFailed(f"it sent other bytes than the {region.data_size} of the buffer", place=place)
+    return data
+
+
+class Stored(NamedTuple):
+    """Elements that a run reads in a buffer, or has left there."""
+
+    dtype: np.dtype[np.generic]
+    shape: Shape
+    nbytes: int
+    place: "model_pb2.BufferRegion"
+
+
+# Of an input or output.
+Elements = Array | Stored
+
+
+def sent_fields(spec: TensorSpec, given: Elements) -> dict[str, Any]:
+    """An input as a RunRequest takes it."""
+    if isinstance(given, Stored):
+        return wire.io_region_fields(spec, given.shape, given.nbytes, given.place)
+    return wire.io_tensor_fields(spec, given)
+
+
+def received(spec: TensorSpec, output: Any) -> Elements:
+    """An output as a RunReply gives it."""
+    if output.data.HasField("region"):
+        return Stored(spec.numpy_dtype, spec.shape, spec.byte_size, output.data.region)
+    return wire.array_from_bytes(output.data.inline, spec)

@@ -1,0 +1,112 @@
+"""Tensors that runs read and write, wherever their memory is."""
+
+import threading
+from abc import abstractmethod
+from types import TracebackType
+from typing import Generic, TypeVar
+
+from typing_extensions import Self
+
+from nnrt_client.session.device import Device
+from nnrt_client.session.fork import LockOwner
+from nnrt_client.tensors.device_buffer import DeviceBuffer
+from nnrt_client.tensors.tensor_desc import TensorDesc
+from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.shared_memory import SharedMemory
+from nnrt_hdi.tensor import Shape
+
+# Stands for the application among the users of a tensor.
+_OWNER = object()
+
+MemoryT = TypeVar("MemoryT", SharedMemory, DeviceBuffer)
+
+
+class RunTensor(LockOwner, Generic[MemoryT]):
+    """Base of Tensor and ResidentTensor: a description, and memory for inputs and outputs of runs.
+
+    The memory lives until the tensor is closed and the last run that uses it has ended. A context manager. Made by the
+    constructors of the two.
+    """
+
+    def _take(self, device: Device, desc: TensorDesc, memory: MemoryT) -> None:
+        self._device = device
+        self._desc = desc.copy()
+        self._held: MemoryT | None = memory
+        super().__init__()
+        self._is_open = True
+        # Its owner until it is closed, and runs.
+        self._users: set[object] = {_OWNER}
+
+    def _make_locks(self) -> None:
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def device(self) -> Device:
+        """Device that the tensor was made for."""
+        return self._device
+
+    @property
+    @abstractmethod
+    def desc(self) -> TensorDesc:
+        """Description of what the next run takes, and the last one has written."""
+
+    def close(self) -> None:
+        """Give the memory back, when no run uses it any more. Idempotent."""
+        with self._lock:
+            was_open, self._is_open = self._is_open, False
+        if was_open:
+            self._release(_OWNER)
+
+    @property
+    def _memory(self) -> MemoryT:
+        """Memory of its elements. Raises InvalidParameter once that is freed."""
+        memory = self._held
+        if memory is None:
+            raise InvalidParameter("the tensor is closed; make a new one")
+        return memory
+
+    @property
+    def _target_desc(self) -> TensorDesc:
+        """A copy of what an output that is put here must be."""
+        return self._desc.copy()
+
+    def _take_shape(self, shape: Shape) -> None:
+        """A run has written elements of this shape."""
+        self._desc._take_shape(shape)
+
+    def _retain(self, user: object) -> None:
+        """Keep the memory until `_release` by the same user. Raises InvalidParameter for a closed tensor."""
+        with self._lock:
+            if not self._is_open:
+                raise InvalidParameter("the tensor is closed; make a new one")
+            self._users.add(user)
+
+    def _release(self, user: object) -> None:
+        """Give up a use, if it is one: who was interrupted doesn't know."""
+        with self._lock:
+            self._users.discard(user)
+            if self._users:
+                return
+            memory, self._held = self._held, None
+        if memory is not None:
+            self._free(memory)
+
+    @abstractmethod
+    def _free(self, memory: MemoryT) -> None:
+        """Free the memory: nothing uses it any more."""
+
+
+def require_device_and_desc(device: Device, desc: TensorDesc) -> None:
+    """Refuse what is none."""
+    if not isinstance(desc, TensorDesc):
+        raise InvalidParameter(f"the desc is {desc!r}; give a TensorDesc")
+    if not isinstance(device, Device):
+        raise InvalidParameter(f"the device is {device!r}; give a Device")

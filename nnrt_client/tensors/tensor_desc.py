@@ -1,0 +1,194 @@
+"""Description of a tensor as the application interface has it: data type, shape, format and name."""
+
+import math
+import operator
+from collections.abc import Sequence
+
+from typing_extensions import Self
+
+from nnrt_client.enums import DataType, Format
+from nnrt_hdi.enums import DataType as HdiDataType
+from nnrt_hdi.enums import Format as HdiFormat
+from nnrt_hdi.errors import DynamicShape, InvalidParameter
+from nnrt_hdi.tensor import NUMPY_DTYPES, Shape, TensorSpec, format_shape
+from nnrt_hdi.tensor import QuantParam as ScaleAndZero
+
+MAX_DESC_RANK = 10
+# Shapes are int32 and sizes size_t in the application interface.
+MIN_DIM, MAX_DIM = -(2**31), 2**31 - 1
+MAX_SIZE = 2**64 - 1
+
+_HDI_FORMATS = {Format.NCHW: HdiFormat.NCHW, Format.NHWC: HdiFormat.NHWC}
+
+
+def hdi_data_type(data_type: DataType) -> HdiDataType:
+    """Give a data type its number of the device interface."""
+    return HdiDataType[data_type.name]
+
+
+class TensorDesc:
+    """Description of a tensor, without its elements. It may change at any time: a copy is kept of one that is given.
+
+    A shape has 1 to 10 dimensions; one that was never set (None) is that of a scalar. Dimensions are stored
+    as they are given and -1 stands for one that is known only when the model runs; a model refuses 0 and
+    values below -1. Every setter raises InvalidParameter for a value it doesn't take, and then keeps the old
+    one.
+    """
+
+    __slots__ = ("_data_type", "_format", "_name", "_shape")
+    __hash__ = None  # type: ignore[assignment]  # equal descs may become unequal
+
+    def __init__(
+        self,
+        data_type: DataType = DataType.UNKNOWN,
+        shape: Sequence[int] | None = None,
+        format: Format = Format.NONE,
+        name: str = "",
+    ) -> None:
+        self._shape: Shape | None = None
+        self.data_type = data_type
+        if shape is not None:
+            self.shape = shape
+        self.format = format
+        self.name = name
+
+    @property
+    def name(self) -> str:
+        """Name of the tensor; empty if it was never set."""
+        return self._name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        if not isinstance(name, str):
+            raise InvalidParameter(f"the name is {name!r}; give a text")
+        self._name = name
+
+    @property
+    def data_type(self) -> DataType:
+        """Data type of the elements; UNKNOWN if it was never set."""
+        return self._data_type
+
+    @data_type.setter
+    def data_type(self, data_type: DataType) -> None:
+        try:
+            self._data_type = DataType(data_type)
+        except ValueError as error:
+            raise InvalidParameter(f"the data type is {data_type!r}; use 0 (UNKNOWN) to 12 (FLOAT64)") from error
+
+    @property
+    def shape(self) -> Shape | None:
+        """Shape, -1 where a dimension varies; None if it was never set, as that of a scalar."""
+        return self._shape
+
+    @shape.setter
+    def shape(self, shape: Sequence[int]) -> None:
+        try:
+            dims = tuple(operator.index(dim) for dim in shape)
+        except TypeError as error:
+            raise InvalidParameter(f"the shape is {shape!r}; give a sequence of integers") from error
+        if not 1 <= len(dims) <= MAX_DESC_RANK:
+            raise InvalidParameter(
+                f"the shape has {len(dims)} dimensions; give 1 to {MAX_DESC_RANK} (a scalar's is never set)"
+            )
+        for axis, dim in enumerate(dims):
+            if not MIN_DIM <= dim <= MAX_DIM:
+                raise InvalidParameter(f"dimension {axis} is {dim}; use {MIN_DIM}..{MAX_DIM}")
+        self._shape = dims
+
+    @property
+    def format(self) -> Format:
+        """Order of the dimensions; NONE if it was never set."""
+        return self._format
+
+    @format.setter  # noqa: A003  (the property above)
+    def format(self, format: Format) -> None:
+        try:
+            self._format = Format(format)
+        except ValueError as error:
+            raise InvalidParameter(f"the format is {format!r}; use 0 (NONE) to 3 (ND)") from error
+
+    @property
+    def item_size(self) -> int:
+        """Bytes per element; 0 while the data type is UNKNOWN."""
+        dtype = NUMPY_DTYPES.get(hdi_data_type(self._data_type))
+        return dtype.itemsize if dtype else 0
+
+    def element_count(self) -> int:
+        """Number of elements.
+
+        Raises InvalidParameter while the shape is not set or for 2^64 and more, DynamicShape for a dimension
+        below 1.
+        """
+        shape = self._set_shape()
+        self._require_fixed(shape)
+        return self._sized(math.prod(shape), "elements")
+
+    def byte_size(self) -> int:
+        """Length of the elements in bytes.
+
+        Raises InvalidParameter while shape or data type is not set or for 2^64 and more, DynamicShape for a
+        dimension below 1.
+        """
+        shape = self._set_shape()
+        self._require_fixed(shape)
+        if self._data_type is DataType.UNKNOWN:
+            raise InvalidParameter("the data type is UNKNOWN, so the size is unknown; set one")
+        return self._sized(math.prod(shape) * self.item_size, "bytes")
+
+    def copy(self) -> Self:
+        """Copy the description."""
+        copy = type(self)(self._data_type, None, self._format, self._name)
+        copy._shape = self._shape
+        return copy
+
+    def _take_shape(self, shape: Shape) -> None:
+        """Have a shape that was found: of any rank, () being that of a scalar. Models and runs have such shapes."""
+        self._shape = shape or None
+
+    def _to_spec(self, quant: tuple[ScaleAndZero, ...] = (), *, name: str | None = None) -> TensorSpec:
+        """Give the value of the device interface, where ND is no format.
+
+        Raises InvalidParameter for what no tensor can have: a dimension below -1.
+        """
+        return TensorSpec(
+            hdi_data_type(self._data_type),
+            self._shape or (),
+            _HDI_FORMATS.get(self._format, HdiFormat.NONE),
+            quant,
+            self._name if name is None else name,
+        )
+
+    @classmethod
+    def _from_spec(cls, spec: TensorSpec) -> Self:
+        """Make the desc of a tensor of the device interface."""
+        desc = cls(DataType[spec.data_type.name], None, Format[spec.format.name], spec.name)
+        desc._take_shape(spec.shape)
+        return desc
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TensorDesc):
+            return NotImplemented
+        return self._values() == other._values()
+
+    def __repr__(self) -> str:
+        return f"TensorDesc({self._data_type.name}, {self._shape}, {self._format.name}, {self._name!r})"
+
+    def __str__(self) -> str:
+        return f"{self._data_type.name}{format_shape(self._shape or ())}"
+
+    def _values(self) -> tuple[DataType, Shape | None, Format, str]:
+        return self._data_type, self._shape, self._format, self._name
+
+    def _set_shape(self) -> Shape:
+        if self._shape is None:
+            raise InvalidParameter("the shape was never set, so the size is unknown; set one")
+        return self._shape
+
+    def _require_fixed(self, shape: Shape) -> None:
+        if any(dim <= 0 for dim in shape):
+            raise DynamicShape(f"shape {list(shape)} has dimensions that are not known, so its size is unknown")
+
+    def _sized(self, size: int, what: str) -> int:
+        if size > MAX_SIZE:
+            raise InvalidParameter(f"shape {list(self._shape or ())} has {size} {what}; use at most {MAX_SIZE}")
+        return size

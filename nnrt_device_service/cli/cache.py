@@ -1,0 +1,151 @@
+"""The command `nnrt-device cache`: what is in a model store, whether it is sound, and away with it."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.filesize import pick_unit_and_suffix
+from rich.progress import track
+
+from nnrt_device_service.cli.table import new_table, print_table
+from nnrt_device_service.core.store_directory import SHOWN_KEY, Entry, StoreDirectory
+from nnrt_device_service.settings import setting_option, variable_of
+from nnrt_hdi.errors import InvalidFile, InvalidPath
+from nnrt_hdi.tensor import TensorSpec
+from nnrt_hdi.text import escape_for_terminal
+
+_UNITS = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"]
+
+
+@click.group()
+def cache() -> None:
+    """Look at, check or empty the model store of a daemon, which may be running."""
+
+
+def _on_store(function: Callable[..., None]) -> Callable[..., None]:
+    """A command that gets the StoreDirectory, and whether to print JSON."""
+
+    @setting_option("store_dir")
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+    @wraps(function)
+    def command(store_dir: str, **options: Any) -> None:
+        if not store_dir:
+            raise click.UsageError(f"give --store-dir, or set {variable_of('store_dir')}")
+        directory = StoreDirectory(Path(store_dir))
+        with _errors_told(store_dir):
+            directory.require_store()
+            function(directory, **options)
+
+    return command
+
+
+@cache.command()
+@_on_store
+def ls(directory: StoreDirectory, as_json: bool) -> None:
+    """List the models, the last used first."""
+    rows = [_described(entry) for entry in reversed(directory.entries())]
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    table = new_table()
+    for column in ("model", "backend", "device", "inputs", "outputs", "size", "last use"):
+        table.add_column(column, no_wrap=column in ("model", "size"), justify="right" if column == "size" else "left")
+    for row in rows:
+        about = [row["key"][:SHOWN_KEY]]
+        if row["damage"]:
+            about += ["damaged: " + row["damage"], "", "", ""]
+        else:
+            about += [row["backend"], row["device"], ", ".join(row["inputs"]), ", ".join(row["outputs"])]
+        last_use = datetime.fromisoformat(row["last_use"]).astimezone()
+        table.add_row(*map(escape_for_terminal, about), _size(row["size_bytes"]), f"{last_use:%Y-%m-%d %H:%M:%S}")
+    print_table(table)
+
+
+@cache.command()
+@_on_store
+def verify(directory: StoreDirectory, as_json: bool) -> None:
+    """Read every model and list those that are not as they were written. Removes nothing.
+
+    Exit code 1 if there is one.
+    """
+    entries = directory.entries()
+    damaged = [{"file": str(entry.path), "damage": damage} for entry, damage in _damages(entries) if damage]
+    if as_json:
+        click.echo(json.dumps({"models": len(entries), "damaged": damaged}, indent=2))
+    else:
+        for row in damaged:
+            click.echo(f"{row['file']}: {row['damage']}")
+        click.echo(f"models: {len(entries)}, damaged: {len(damaged)}")
+    if damaged:
+        raise SystemExit(1)
+
+
+@cache.command()
+@click.option("--damaged", is_flag=True, help="Only what `verify` lists.")
+@_on_store
+def clear(directory: StoreDirectory, as_json: bool, damaged: bool) -> None:
+    """Remove all models. Daemons that use one of them go on with it."""
+    entries = directory.entries()
+    if damaged:
+        entries = [entry for entry, damage in _damages(entries) if damage]
+    with directory.locked():
+        # Of those that a daemon has removed since nothing is left to remove.
+        removed = [entry for entry in entries if entry.remove()]
+    size_bytes = sum(entry.size_bytes for entry in removed)
+    if as_json:
+        click.echo(json.dumps({"removed": len(removed), "size_bytes": size_bytes}))
+    else:
+        click.echo(f"models removed: {len(removed)}, {_size(size_bytes)}")
+
+
+def _described(entry: Entry) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "key": entry.key,
+        "size_bytes": entry.size_bytes,
+        "last_use": datetime.fromtimestamp(entry.last_use_ns / 1e9, timezone.utc).isoformat(),
+        "damage": "",
+    }
+    try:
+        compiled = entry.described()
+    except (OSError, InvalidFile) as error:
+        return row | {"damage": str(error)}
+    return row | {
+        "backend": f"{compiled.target.backend} {compiled.target.backend_version}",
+        "device": compiled.target.device,
+        "inputs": [_shown(spec) for spec in compiled.inputs],
+        "outputs": [_shown(spec) for spec in compiled.outputs],
+    }
+
+
+def _shown(spec: TensorSpec) -> str:
+    return f"{spec.name}: {spec}" if spec.name else str(spec)
+
+
+def _damages(entries: list[Entry]) -> Iterator[tuple[Entry, str]]:
+    """Look what is wrong with each, which may take its time: on a terminal there is a bar to watch."""
+    is_watched = sys.stderr.isatty()
+    console = Console(stderr=True, quiet=not is_watched)  # Some versions of rich end a disabled bar's line.
+    for entry in track(entries, "checking", console=console, transient=True, disable=not is_watched):
+        yield entry, entry.damage()
+
+
+def _size(size_bytes: int) -> str:
+    unit, suffix = pick_unit_and_suffix(size_bytes, _UNITS, 1024)
+    return f"{size_bytes} bytes" if unit == 1 else f"{size_bytes / unit:.1f} {suffix}"
+
+
+@contextmanager
+def _errors_told(store_dir: str) -> Iterator[None]:
+    try:
+        yield
+    except InvalidPath as error:
+        raise click.ClickException(f"--store-dir {store_dir!r}: {error}") from error
+    except OSError as error:
+        raise click.ClickException(str(error)) from error

@@ -1,0 +1,1 @@
+"""The device, and the models that it keeps."""

@@ -1,0 +1,363 @@
+"""The device a daemon owns: a backend, the sessions that use it, and the rules between them. Knows no gRPC."""
+
+import hashlib
+import logging
+import secrets
+import shlex
+import time
+from collections.abc import Callable, Sequence, Sized
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from nnrt_device_service.core.model_store import ModelStore
+from nnrt_device_service.core.store_directory import SHOWN_KEY, Recipe
+from nnrt_device_service.scheduling.drain_gate import DrainGate
+from nnrt_device_service.scheduling.scheduler import Scheduler
+from nnrt_device_service.sessions.constants import MissingConstants, uploaded_digests
+from nnrt_device_service.sessions.loaded_model import LoadedModel
+from nnrt_device_service.sessions.registry import SessionRegistry
+from nnrt_device_service.sessions.session import Prepared, Session
+from nnrt_device_service.settings import Settings
+from nnrt_hdi import __version__
+from nnrt_hdi.backend import Backend, Cancellation, ModelConfig, Origin, PreparedModel, Support
+from nnrt_hdi.enums import DeviceStatus, PerformanceMode, Priority
+from nnrt_hdi.errors import (
+    InvalidFile,
+    InvalidParameter,
+    NnrtError,
+    OperationForbidden,
+    OutOfMemory,
+    UnavailableDevice,
+    Unsupported,
+)
+from nnrt_hdi.files.compiled import CompiledModel, Target
+from nnrt_hdi.graph import Constant, Graph
+from nnrt_hdi.ops import Inference, infer_graph
+from nnrt_hdi.part import Part
+from nnrt_hdi.tensor import Array, TensorSpec
+
+_log = logging.getLogger(__name__)
+
+Progress = Callable[[str, float], None]
+
+_INPUT_UNKNOWN = "the device needs every dimension of an input; fix those that are unknown"
+
+
+class ModelRequest(Protocol):
+    """A model as a client asks for it. What the store has needs neither the graph nor its checks."""
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of all that decides what the graph is."""
+
+    def graph(self) -> Graph:
+        """The graph, without the data of those constants that are to be uploaded."""
+
+    def named_constants(self) -> Sequence[Constant]:
+        """These constants. Asked only for a model that has been compiled before."""
+
+
+class Device:
+    """Does for clients what the daemon is for: says what it supports, compiles, restores and runs."""
+
+    def __init__(self, backend: Backend, settings: Settings) -> None:
+        self._backend = backend
+        self._settings = settings
+        described = backend.describe()
+        self.info = replace(described, device_name=settings.name or described.device_name)
+        # To the store a device is what the backend and its options make of it, whatever its name in the fleet.
+        options = (f"{name}={value}" for name, value in sorted(settings.backend_options().items()))
+        self._target = Target.of(described, shlex.join((described.device_name, *options)))
+        # What decides, besides the backend, which models are taken: what is in the store has passed these checks.
+        self._rules = repr((__version__, settings.tensor_bytes, described.capabilities)).encode()
+        self._store = self._opened_store()
+        self.instance_id = secrets.token_bytes(16)
+        self.sessions = SessionRegistry(settings)
+        slots = settings.concurrent_runs or backend.concurrent_runs
+        self.scheduler = Scheduler(slots, settings.queued_runs, settings.priority_ageing_s)
+        self.gate = DrainGate()
+
+    @property
+    def status(self) -> DeviceStatus:
+        if self.gate.is_closed:
+            return DeviceStatus.OFFLINE
+        return DeviceStatus.BUSY if self.scheduler.queued else DeviceStatus.AVAILABLE
+
+    def supported(self, graph: Graph) -> list[Support]:
+        """Per node, whether `prepare` would take it."""
+        return self._supported(infer_graph(graph))
+
+    def prepare(
+        self, session: Session, model: ModelRequest, config: ModelConfig, progress: Progress
+    ) -> Prepared | MissingConstants:
+        """Compile a model, or take it from the store, or say which constants to upload first.
+
+        Raises InvalidParameter or Unsupported for a node the device doesn't run, OutOfMemory for one whose output is
+        too large, OperationForbidden for a config the device can't honour.
+        """
+        progress("checking", 0.0)
+        self._check_config(config)
+        recipe = self._recipe(model, config)
+        if stored := self._stored(session, model, recipe, config, progress):
+            return stored
+        known = self._checked(model.graph())
+        with ExitStack() as undo, ExitStack() as compiling:
+            held = session.constants.hold(known)
+            if isinstance(held, MissingConstants):
+                return held
+            undo.callback(session.constants.release, uploaded_digests(known))
+            inline_bytes = sum(entry.size_bytes for entry in known.constants.values() if entry.data is not None)
+            session.budget.reserve(inline_bytes)
+            undo.callback(session.budget.release, inline_bytes)
+            if self._store and recipe:
+                compiling.enter_context(self._store.compiling(recipe.key, lambda: progress("compiling", 0.0)))
+                if stored := self._stored(session, model, recipe, config, progress):  # Another session was faster.
+                    return stored
+            prepared = self._backend.prepare(held, config, lambda fraction: progress("compiling", fraction))
+            self._keep(recipe, prepared, progress)
+            return self._added(session, prepared, Origin.COMPILED, undo, config.priority)
+
+    def restore(
+        self,
+        session: Session,
+        buffers: Sequence[Constant | bytes | memoryview],
+        config: ModelConfig,
+        progress: Progress,
+    ) -> Prepared | MissingConstants:
+        """Load a model the device exported, or one its vendor's tools compiled; or say which constants to upload first.
+
+        A buffer is a constant, or bytes to be copied, because the client may go on writing them.
+        """
+        self._check_config(config)
+        progress("restoring", 0.0)
+        named = [buffer for buffer in buffers if isinstance(buffer, Constant)]
+        # Each may name the same gigabyte, so the copies count.
+        copied_bytes = sum(memoryview(buffer).nbytes for buffer in buffers if not isinstance(buffer, Constant))
+        with ExitStack() as undo:
+            held = session.constants.hold_all(named)
+            if isinstance(held, MissingConstants):
+                return held
+            undo.callback(session.constants.release, [constant.sha256 for constant in named])
+            session.budget.reserve(copied_bytes)
+            undo.callback(session.budget.release, copied_bytes)
+            parts = [
+                Part(held[buffer.sha256].data, buffer.sha256)
+                if isinstance(buffer, Constant)
+                else Part.of(bytes(buffer))
+                for buffer in buffers
+            ]
+            prepared = self._backend.restore(parts, config)
+            return self._added(session, prepared, Origin.RESTORED, undo, config.priority)
+
+    def run(
+        self,
+        session: Session,
+        model: LoadedModel,
+        inputs: Sequence[Array],
+        cancellation: Cancellation,
+        outputs: Sequence[Array | None] = (),
+    ) -> tuple[list[Array], int, int]:
+        """Run a model of the session as soon as a slot is free: its outputs, and the nanoseconds for which the run
+        waited and computed. `outputs` is as for `PreparedModel.run`.
+
+        Raises UnavailableDevice where the device fails. The way of every run: what it enters, it leaves by hand.
+        """
+        computed_ns = 0
+        model.acquire()
+        try:
+            session.cancellations.add(cancellation)
+            if not session.is_open:
+                cancellation.cancel()
+            if len(inputs) != len(model.inputs):
+                require_input_count(model.inputs, len(inputs))
+            for index, (form, array) in enumerate(zip(model.inputs, inputs, strict=True)):
+                if array.dtype != form.dtype or array.shape != form.shape:
+                    _check_input(index, form.spec, array)
+            asked = time.perf_counter_ns()
+            self.scheduler.acquire(session.account.flows[model.rank], cancellation)
+            try:
+                began = time.perf_counter_ns()
+                results = model.prepared.run(inputs, cancellation, outputs)
+                computed_ns = time.perf_counter_ns() - began
+            except (NnrtError, MemoryError):
+                raise
+            except (Exception, SystemExit) as error:  # One that exits would leave the run without an end.
+                _log.exception("the device failed to run a model")
+                raise UnavailableDevice(
+                    f"the device failed to run the model ({type(error).__name__}); the daemon's log has the details"
+                ) from error
+            finally:
+                self.scheduler.release(cancellation)
+            return results, began - asked, computed_ns
+        finally:
+            session.cancellations.discard(cancellation)
+            model.release(computed_ns)
+
+    def close(self, timeout_s: float) -> bool:
+        """Let go of the accelerator when all work has ended; whether it did in time. If not, it is left as it is."""
+        ended = self.gate.close(timeout_s)
+        if ended:
+            self._backend.close()
+        return ended
+
+    def _checked(self, graph: Graph) -> Graph:
+        """The graph as well as it can be known. Raises what `prepare` says of its nodes."""
+        inferred = infer_graph(graph)
+        inferred.raise_first_problem()
+        known = inferred.graph
+        self._require_known_inputs(known)
+        for index, support in enumerate(self._supported(inferred)):
+            if too_large := self._too_large(known, index):
+                raise OutOfMemory(too_large, place=known.place(index))
+            if not support.supported:
+                raise Unsupported(support.reason, place=known.place(index))
+        return known
+
+    def _recipe(self, model: ModelRequest, config: ModelConfig) -> Recipe | None:
+        """Make the recipe by which the store knows a model; None where there is no store."""
+        if self._store is None:
+            return None
+        return Recipe(self._target, hashlib.sha256(model.digest + self._rules).digest(), config)
+
+    def _stored(
+        self, session: Session, model: ModelRequest, recipe: Recipe | None, config: ModelConfig, progress: Progress
+    ) -> Prepared | None:
+        """The model from the store, if it is there and all is well with it, and the session has room for it."""
+        size_bytes = self._store.size_of(recipe.key) if self._store and recipe else None
+        if self._store is None or recipe is None or size_bytes is None:
+            return None
+        progress("restoring", 0.0)
+        with ExitStack() as undo, ExitStack() as meanwhile:
+            try:
+                # Making room for it must not drop what a compilation would need.
+                meanwhile.enter_context(session.constants.holding(model.named_constants()))
+                session.budget.reserve(size_bytes)
+                undo.callback(session.budget.release, size_bytes)
+                compiled = self._store.load(recipe.key)
+                if compiled is None:
+                    return None
+                prepared = self._backend.restore(compiled.parts, config)
+                if (prepared.inputs, prepared.outputs) != (compiled.inputs, compiled.outputs):
+                    prepared.close()
+                    raise InvalidFile("it holds another model than its manifest says")
+            except (MemoryError, OutOfMemory) as error:
+                _log.warning("the stored model %s finds no room: %s", recipe.key[:SHOWN_KEY], error)
+                return None
+            except Exception as error:  # Whatever a backend says of a file: without the file it can compile.
+                self._store.remove(recipe.key, f"the backend does not restore it: {error!r}")
+                return None
+            _log.info("restored model %s from the store for client %s", recipe.key[:SHOWN_KEY], session.client)
+            return self._added(session, prepared, Origin.STORED, undo, config.priority)
+
+    def _keep(self, recipe: Recipe | None, prepared: PreparedModel, progress: Progress) -> None:
+        """Store a model, and close it if the client gives up."""
+        if self._store is None or recipe is None:
+            return
+        try:
+            progress("storing", 0.0)
+        except BaseException:
+            prepared.close()
+            raise
+        try:
+            compiled = CompiledModel(
+                target=recipe.target,
+                source_digest=recipe.source_digest,
+                config=recipe.config,
+                inputs=prepared.inputs,
+                outputs=prepared.outputs,
+                version=0,  # That is for caches of applications.
+                parts=prepared.export(),
+            )
+            self._store.keep(compiled)
+        except Exception:  # The model works; that it isn't there the next time is no reason to refuse it now.
+            _log.exception("model %s is not stored: the backend failed to export it", recipe.key[:SHOWN_KEY])
+
+    def _opened_store(self) -> ModelStore | None:
+        if not self._settings.store_dir:
+            return None
+        store = ModelStore(Path(self._settings.store_dir), self._settings.store_bytes)
+        if self.info.capabilities.model_cache:
+            return store
+        _log.warning("the backend %s exports no models, so none are stored", self.info.backend_name)
+        return None
+
+    def _added(
+        self, session: Session, prepared: PreparedModel, origin: Origin, undo: ExitStack, priority: Priority
+    ) -> Prepared:
+        """Give a model to the session, with what to undo when the model is closed: at once where it isn't taken."""
+        model_id = session.add_model(prepared, undo.pop_all().close, priority)
+        return Prepared(model_id, prepared.inputs, prepared.outputs, origin)
+
+    def _supported(self, inferred: Inference) -> list[Support]:
+        graph = inferred.graph
+        answers = []
+        unknown = self._unknown_inputs(graph)
+        for index, support in enumerate(self._backend.supported(graph)):
+            problem = inferred.problems.get(index)
+            reason = problem.message if problem else self._too_large(graph, index)
+            if not reason and not unknown.isdisjoint(graph.nodes[index].inputs):
+                reason = _INPUT_UNKNOWN
+            answers.append(Support(reason) if reason else support)
+        return answers
+
+    def _too_large(self, graph: Graph, node: int) -> str:
+        for tensor in graph.nodes[node].outputs:
+            spec = graph.tensors[tensor]
+            if not spec.is_dynamic and spec.byte_size > self._settings.tensor_bytes:
+                return (
+                    f"its output {spec} has {spec.byte_size} bytes; the daemon's limit (--tensor-bytes) is"
+                    f" {self._settings.tensor_bytes}"
+                )
+        return ""
+
+    def _require_known_inputs(self, graph: Graph) -> None:
+        for index in sorted(self._unknown_inputs(graph)):
+            raise Unsupported(_INPUT_UNKNOWN, place=graph.tensor_place(index))
+
+    def _unknown_inputs(self, graph: Graph) -> set[int]:
+        """Inputs of the graph with dimensions that the device would have to know, but can't."""
+        if self.info.capabilities.dynamic_input:
+            return set()
+        return {index for index in graph.inputs if graph.tensors[index].is_dynamic}
+
+    def _check_config(self, config: ModelConfig) -> None:
+        capabilities = self.info.capabilities
+        for wanted, offered, what in (
+            (config.enable_float16, capabilities.float16_precision, "enable_float16"),
+            (config.mode is not PerformanceMode.NONE, capabilities.performance_mode, "mode"),
+            (config.priority is not Priority.NONE, capabilities.priority, "priority"),
+        ):
+            if wanted and not offered:
+                raise OperationForbidden(
+                    "the device can't honour it; leave it at its neutral value", place=f"ModelConfig.{what}"
+                )
+
+
+def require_input_count(inputs: Sized, count: int) -> None:
+    """Refuse another number of inputs than the model takes."""
+    if len(inputs) != count:
+        raise InvalidParameter(f"{count} inputs were given; the model takes {len(inputs)}")
+
+
+def require_output_regions(specs: Sequence[TensorSpec], room_bytes: Sequence[int | None]) -> None:
+    """Refuse regions for another number of outputs, or regions too small for those whose size is known before the run.
+
+    `room_bytes` has None for an output that may have any size.
+    """
+    if len(specs) != len(room_bytes):
+        raise InvalidParameter(f"{len(room_bytes)} regions for outputs were given; the model has {len(specs)}")
+    for index, (spec, room) in enumerate(zip(specs, room_bytes, strict=True)):
+        if room is not None and not spec.is_dynamic and spec.byte_size > room:
+            raise InvalidParameter(
+                f"it has {spec.byte_size} bytes, its region {room}; give it more", place=f"output {index}"
+            )
+
+
+def _check_input(index: int, spec: TensorSpec, array: Array) -> None:
+    if array.dtype != spec.numpy_dtype or not spec.accepts(array.shape):
+        raise InvalidParameter(
+            f"it is {array.dtype.name}{list(array.shape)}; the model takes {spec}",
+            place=f"input {index}" + (f" {spec.name!r}" if spec.name else ""),
+        )

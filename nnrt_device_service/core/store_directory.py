@@ -1,0 +1,199 @@
+"""The directory of a model store: a file per compiled model, found by what it was compiled from.
+
+Any number of daemons may share it. A file is called by its key, and is complete or not there, so that reading needs no
+lock; who makes room and writes locks the file by which a store is known. The time at which a file was changed is that
+of its last use.
+"""
+
+import hashlib
+import json
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from typing_extensions import Buffer
+
+from nnrt_hdi.backend import DEFAULT_MAX_TENSOR_BYTES, ModelConfig
+from nnrt_hdi.enums import Priority
+from nnrt_hdi.errors import InvalidFile, InvalidPath
+from nnrt_hdi.files.compiled import CompiledModel, Target
+from nnrt_hdi.files.container import FORMAT, read, write
+from nnrt_hdi.files.directory_lock import only_writer
+
+SUFFIX = ".nnrtmodel"
+# As much of a key as logs and tables show.
+SHOWN_KEY = 12
+LOCK_TIMEOUT_S = 10.0
+
+# By which a store is known, and which its writers lock.
+MARKER = ".nnrt-store"
+
+# The owner of the store's unfinished files.
+_OWNER = "store"
+_ENTRY = re.compile(f"([0-9a-f]{{64}}){re.escape(SUFFIX)}")
+_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Everything that decides what a compiled model is. Equal recipes, and only they, have equal keys."""
+
+    target: Target
+    # Of the model as it was asked for, with constants by their digests, and of the rules by which it was checked.
+    source_digest: bytes
+    config: ModelConfig
+
+    def __post_init__(self) -> None:
+        # What has its effect when a model runs, and is given to Backend.restore.
+        neutral = replace(self.config, priority=Priority.NONE, max_tensor_bytes=DEFAULT_MAX_TENSOR_BYTES)
+        object.__setattr__(self, "config", neutral)
+
+    @classmethod
+    def of(cls, compiled: CompiledModel) -> "Recipe":
+        return cls(compiled.target, compiled.source_digest, compiled.config)
+
+    @property
+    def key(self) -> str:
+        """SHA-256 in hexadecimal digits."""
+        decisive = {
+            "format": FORMAT,
+            "target": asdict(self.target),
+            "source": self.source_digest.hex(),
+            "float16": self.config.enable_float16,
+            "mode": self.config.mode.name,
+            "extensions": {name: value.hex() for name, value in self.config.extensions.items()},
+        }
+        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file of the store, as it was found."""
+
+    path: Path
+    key: str
+    size_bytes: int
+    # Nanoseconds since 1970.
+    last_use_ns: int
+
+    @classmethod
+    def at(cls, path: Path) -> "Entry | None":
+        """The entry there; None if there is nothing, or something else. Links are not followed."""
+        name = _ENTRY.fullmatch(path.name)
+        try:
+            status = path.lstat()
+        except OSError:
+            return None
+        if not name or not stat.S_ISREG(status.st_mode):
+            return None
+        return cls(path, name[1], status.st_size, status.st_mtime_ns)
+
+    def described(self) -> CompiledModel:
+        """Read what it says of itself, without its parts. Raises OSError or InvalidFile."""
+        return self._checked(CompiledModel.described(self.path))
+
+    def model(self) -> CompiledModel:
+        """The model. Raises OSError, and InvalidFile unless every byte is as written and under its own name."""
+        return self._checked(CompiledModel.unpacked(read(self.path)))
+
+    def damage(self) -> str:
+        """Find out what is wrong with it; empty if nothing is, or if it has been removed since."""
+        try:
+            self.model()
+        except FileNotFoundError:
+            return ""
+        except MemoryError as error:
+            return f"it is too large to be read: {error}"
+        except (OSError, InvalidFile) as error:
+            return str(error)
+        return ""
+
+    def remove(self) -> bool:
+        """Delete the file, if it is still there; whether it was. Raises OSError."""
+        try:
+            self.path.unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _checked(self, compiled: CompiledModel) -> CompiledModel:
+        if (key := Recipe.of(compiled).key) != self.key:
+            raise InvalidFile(f"it is the model {key[:SHOWN_KEY]} under another name")
+        return compiled
+
+
+class StoreDirectory:
+    """The files of a store."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def make(self) -> None:
+        """Make sure that it is there and a store, and that its owner and nobody else can write to it.
+
+        Raises OSError or InvalidPath.
+        """
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = self.path.stat()
+        if status.st_uid != os.geteuid():
+            raise InvalidPath(f"it belongs to user {status.st_uid}, not to {os.geteuid()}, who runs this")
+        if status.st_mode & _OTHERS_MAY_WRITE:
+            raise InvalidPath("others may write to it; use `chmod go-w`, or a directory that is not there yet")
+        if not os.access(self.path, os.R_OK | os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+            raise InvalidPath("files in it can't be listed, made and removed")
+        os.close(self._opened_marker(os.O_CREAT))
+
+    def require_store(self) -> None:
+        """Refuse a directory in which no daemon has made a store. Raises OSError or InvalidPath, and makes nothing."""
+        try:
+            is_store = stat.S_ISREG((self.path / MARKER).lstat().st_mode)
+        except FileNotFoundError:
+            self.path.stat()
+            is_store = False
+        if not is_store:
+            raise InvalidPath(f"it is no model store, for it has no file {MARKER}; name one that a daemon has made")
+
+    def entry(self, key: str) -> Entry | None:
+        return Entry.at(self.path / f"{key}{SUFFIX}")
+
+    def entries(self) -> list[Entry]:
+        """All models, the least recently used first. Other files don't count. Raises OSError."""
+        found = (Entry.at(path) for path in self.path.iterdir())
+        return sorted((entry for entry in found if entry), key=lambda entry: (entry.last_use_ns, entry.key))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Be the only one who makes room and writes. What a crash left is gone then.
+
+        Raises TimeoutError, which is an OSError, where another holds the lock for long.
+        """
+        deadline = time.monotonic() + LOCK_TIMEOUT_S
+
+        def remaining_s() -> float:
+            if (remaining := deadline - time.monotonic()) > 0:
+                return remaining
+            raise TimeoutError(f"another process has held its lock for {LOCK_TIMEOUT_S:g} s")
+
+        with only_writer(self.path, _OWNER, self._opened_marker(), remaining_s):
+            yield
+
+    def write(self, key: str, pieces: Sequence[Buffer]) -> None:
+        """Write a model; it is used now. For who has it `locked`. Raises OSError."""
+        path = self.path / f"{key}{SUFFIX}"
+        write(path, pieces, owner=_OWNER, is_private=True)
+        touch(path)
+
+    def _opened_marker(self, flags: int = 0) -> int:
+        return os.open(self.path / MARKER, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | flags, 0o600)
+
+
+def touch(path: Path) -> None:
+    """The file is used now. (The file system's own clock ticks every few milliseconds.)"""
+    now = time.time_ns()
+    with suppress(OSError):
+        os.utime(path, ns=(now, now))

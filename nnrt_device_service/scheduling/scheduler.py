@@ -1,0 +1,228 @@
+"""Which runs are on the device, and which of those that wait is next."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Hashable
+from weakref import WeakValueDictionary
+
+from nnrt_device_service.scheduling.fair_queue import FairQueue, Flow
+from nnrt_hdi.backend import Cancellation
+from nnrt_hdi.enums import Priority
+from nnrt_hdi.errors import OutOfMemory, TimedOut
+
+
+class PriorityClass:
+    """The runs of one user that have the same rank, and since when none of those waiting got a slot."""
+
+    __slots__ = ("flows", "rank", "since")
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.flows: FairQueue[SessionFlow] = FairQueue()
+        self.since = 0.0
+
+
+class UserFlow(Flow):
+    """The runs of one user, which priorities order among each other."""
+
+    __slots__ = ("classes",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.classes = tuple(map(PriorityClass, range(Priority.HIGH.rank + 1)))
+
+    def next_class(self, now: float, ageing_s: float) -> PriorityClass:
+        waiting = [each for each in self.classes if each.flows]
+        return max(waiting, key=lambda each: (each.rank + (now - each.since) // ageing_s, now - each.since))
+
+
+class SessionFlow(Flow):
+    """The runs of one session in one class, first come first served."""
+
+    __slots__ = ("priority_class", "queued", "user")
+
+    def __init__(self, user: UserFlow, priority_class: PriorityClass) -> None:
+        super().__init__()
+        self.user = user
+        self.priority_class = priority_class
+        self.queued: deque[_QueuedRun] = deque()
+
+
+class Account:
+    """On whom the device time of a session counts."""
+
+    __slots__ = ("flows", "user")
+
+    def __init__(self, user: UserFlow) -> None:
+        self.user: Hashable = user
+        # By the ranks of priorities.
+        self.flows = tuple(SessionFlow(user, each) for each in user.classes)
+
+
+class _QueuedRun:
+    """A run that waits for a slot."""
+
+    __slots__ = ("cancellation", "flow", "is_granted", "wake")
+
+    def __init__(self, flow: SessionFlow, cancellation: Cancellation) -> None:
+        self.flow = flow
+        self.cancellation = cancellation
+        self.is_granted = False
+        self.wake = threading.Event()
+
+
+class Scheduler:
+    """Lets a number of runs onto the device at a time, and chooses among the others.
+
+    Users get even shares of the device's time. Of a user's runs those of the highest class go first, where a class
+    rises by one for every `ageing_s` that it waits for a slot. Within a class the user's sessions get even shares, and
+    within a session who came first is first. Only time for which somebody waits counts: nobody owes for having been
+    alone.
+
+    A run whose time is over or that is cancelled leaves the queue at once and never starts. Runs are known by their
+    cancellations.
+    """
+
+    def __init__(
+        self, slots: int, queued_runs: int, ageing_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._lock = threading.Lock()
+        self._slots = slots
+        self._running: dict[Cancellation, SessionFlow] = {}
+        # Those of them whose time counts, for somebody waits or has waited meanwhile.
+        self._counted: set[Cancellation] = set()
+        # Whether a run would not have to wait, as far as one can tell.
+        self.has_free_slot = True
+        self._queued = 0
+        self._queued_runs = queued_runs
+        self._ageing_s = ageing_s
+        self._clock = clock
+        self._flows: FairQueue[UserFlow] = FairQueue()
+        # A user lives as long as a session has an account with it, or has spent more than its share.
+        self._users: WeakValueDictionary[str, UserFlow] = WeakValueDictionary()
+        self._ahead: set[UserFlow] = set()
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    @property
+    def queued(self) -> int:
+        return self._queued
+
+    def account(self, user: str) -> Account:
+        """An account for a session of that user."""
+        with self._lock:
+            self._ahead = set(filter(self._flows.is_ahead, self._ahead))
+            known = self._users.get(user)
+            if known is None:
+                known = self._users[user] = UserFlow()
+        return Account(known)
+
+    def acquire(self, flow: SessionFlow, cancellation: Cancellation) -> None:
+        """Wait for a slot on the device, to be held until `release`.
+
+        Raises OutOfMemory where too many wait already, and TimedOut or OperationFailed (cancelled).
+        """
+        queued = None
+        with self._lock:
+            if len(self._running) < self._slots:  # Then nobody waits.
+                self._running[cancellation] = flow
+                self.has_free_slot = len(self._running) < self._slots
+            else:
+                queued = self._enqueued(flow, cancellation)
+        if queued is not None:
+            self._wait(queued)
+        if cancellation.is_cancelled or cancellation.deadline is not None:
+            try:
+                cancellation.check()
+            except BaseException:
+                self.release(cancellation)
+                raise
+
+    def release(self, cancellation: Cancellation) -> None:
+        """Free the slot of a run, for the next in the queue."""
+        with self._lock:
+            flow = self._running.pop(cancellation)
+            self.has_free_slot = True
+            if cancellation not in self._counted:  # Then nobody waits.
+                return
+            self._counted.remove(cancellation)
+            now = self._clock()
+            self._stop(flow, now)
+            if self._queued:
+                self._grant_next(now)
+
+    def _wait(self, queued: _QueuedRun) -> None:
+        try:
+            queued.cancellation.on_cancel(queued.wake.set)
+            queued.wake.wait(queued.cancellation.remaining)
+        except BaseException:
+            if self._taken_out(queued):
+                self.release(queued.cancellation)
+            raise
+        if not self._taken_out(queued):
+            queued.cancellation.check()
+            raise TimedOut("the run's time was over before its turn came")
+
+    def _taken_out(self, queued: _QueuedRun) -> bool:
+        """Take a run that waits no longer out of the queue; true if it had been granted a slot before."""
+        with self._lock:
+            if not queued.is_granted:
+                queued.flow.queued.remove(queued)
+                self._leave(queued.flow, self._clock())
+            return queued.is_granted
+
+    def _enqueued(self, flow: SessionFlow, cancellation: Cancellation) -> _QueuedRun:
+        if self._queued >= self._queued_runs:
+            raise OutOfMemory(
+                f"{self._queued} runs wait for the device, its limit; try again later,"
+                " or raise the daemon's --queued-runs"
+            )
+        queued = _QueuedRun(flow, cancellation)
+        now = self._clock()
+        if not self._queued:
+            for running, its_flow in self._running.items():
+                if running not in self._counted:
+                    self._start(running, its_flow, now)
+        if not flow.priority_class.flows:
+            flow.priority_class.since = now
+        self._queued += 1
+        flow.queued.append(queued)
+        flow.priority_class.flows.wait(flow, now)
+        self._flows.wait(flow.user, now)
+        return queued
+
+    def _grant_next(self, now: float) -> None:
+        chosen = self._flows.next(now).next_class(now, self._ageing_s)
+        chosen.since = now
+        flow = chosen.flows.next(now)
+        queued = flow.queued.popleft()
+        self._running[queued.cancellation] = flow
+        self.has_free_slot = len(self._running) < self._slots
+        self._start(queued.cancellation, flow, now)
+        self._leave(flow, now)
+        queued.is_granted = True
+        queued.wake.set()
+
+    def _start(self, cancellation: Cancellation, flow: SessionFlow, now: float) -> None:
+        self._counted.add(cancellation)
+        flow.priority_class.flows.start(flow, now)
+        self._flows.start(flow.user, now)
+
+    def _stop(self, flow: SessionFlow, now: float) -> None:
+        flow.priority_class.flows.stop(flow, now)
+        self._flows.stop(flow.user, now)
+        self._remember(flow.user)
+
+    def _leave(self, flow: SessionFlow, now: float) -> None:
+        self._queued -= 1
+        flow.priority_class.flows.leave(flow, now)
+        self._flows.leave(flow.user, now)
+        self._remember(flow.user)
+
+    def _remember(self, user: UserFlow) -> None:
+        """Keep a user that becomes idle from coming back as a new one with less spent."""
+        if not (user.running or user.waiting) and self._flows.is_ahead(user):
+            self._ahead.add(user)

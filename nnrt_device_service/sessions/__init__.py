@@ -1,0 +1,1 @@
+"""Sessions, and all that clients own in the daemon until these end."""

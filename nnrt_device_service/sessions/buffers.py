@@ -1,0 +1,197 @@
+"""Memory of a session that runs can read and write."""
+
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+from typing import NamedTuple
+
+from typing_extensions import Buffer
+
+from nnrt_device_service.sessions.memory_budget import MemoryBudget
+from nnrt_hdi import shared_memory
+from nnrt_hdi.errors import InvalidParameter, OutOfMemory, UnavailableDevice, UnknownHandle
+from nnrt_hdi.limits import FIRST_CLIENT_BUFFER_ID, MAX_BUFFER_BYTES
+from nnrt_hdi.tensor import flat_bytes
+
+
+class _Buffer(NamedTuple):
+    view: memoryview
+    # What it goes with, if anything.
+    owner: object = None
+    # Of its memory, where others may have that.
+    fd: int | None = None
+    is_shared: bool = False
+
+
+_NONE = _Buffer(memoryview(b""))
+
+
+class BufferPool:
+    """The buffers of one session, by id. Regions are checked on every use."""
+
+    def __init__(self, budget: MemoryBudget, most_shared: int = 0) -> None:
+        """At most so many buffers are of memory that the client has too: each takes descriptors of this process."""
+        self._budget = budget
+        self._most_shared = most_shared
+        self._shared = 0
+        self._lock = threading.Lock()
+        self._ids = count(1)
+        self._buffers: dict[int, _Buffer] = {}
+        self._is_open = True
+
+    def allocate(self, length: int, to_share: bool = False) -> int:
+        """A new buffer of that many zero bytes, of memory that `descriptor` gives to others if that is wanted.
+
+        Raises InvalidParameter or OutOfMemory.
+        """
+        _require_length(length, "AllocateBuffer")
+        if to_share:
+            with suppress(OutOfMemory):  # Of descriptors, perhaps, and other memory does without.
+                return self._allocate_shared(length)
+        return self._added(_Buffer(self._budget.allocate(length).data))
+
+    def _allocate_shared(self, length: int) -> int:
+        with self._reserved_shared(length):
+            fd, view = shared_memory.allocated(length, "nnrt-buffer")
+        return self._added(_Buffer(view, None, fd, True))
+
+    def adopt(self, fd: int, length: int, buffer_id: int = 0) -> int:
+        """A buffer of the client's own memory: the first bytes of what the descriptor, the caller's, leads to.
+
+        The client may choose its number, from FIRST_CLIENT_BUFFER_ID on; one that is known already stays as it is.
+        Raises InvalidParameter or OutOfMemory.
+        """
+        _require_length(length, "ShareBuffer")
+        if buffer_id and buffer_id < FIRST_CLIENT_BUFFER_ID:
+            raise InvalidParameter(
+                f"buffer_id is {buffer_id}; use 0, or {FIRST_CLIENT_BUFFER_ID} and above", place="ShareBuffer"
+            )
+        with self._lock:
+            if buffer_id in self._buffers:
+                return buffer_id
+        with self._reserved_shared(length):
+            view = shared_memory.mapped(fd, length)
+        return self._added(_Buffer(view, is_shared=True), buffer_id)
+
+    @contextmanager
+    def _reserved_shared(self, length: int) -> Iterator[None]:
+        """Count one more buffer of shared memory, which the block makes. Raises OutOfMemory beyond the limits."""
+        with self._lock:
+            if self._shared >= self._most_shared:
+                raise OutOfMemory(
+                    f"this session shares {self._shared} buffers, its limit; release one, or raise the daemon's"
+                    " --session-buffers"
+                )
+            self._shared += 1
+        try:
+            self._budget.reserve(length)
+            try:
+                yield
+            except BaseException:
+                self._budget.release(length)
+                raise
+        except BaseException:
+            with self._lock:
+                self._shared -= 1
+            raise
+
+    def descriptor(self, buffer_id: int) -> tuple[int, int]:
+        """A descriptor of the memory of a buffer, the caller's to close, and its length.
+
+        Raises UnknownHandle, InvalidParameter for a buffer that has none, OutOfMemory.
+        """
+        with self._lock:
+            buffer = self._buffer(buffer_id)
+            if buffer.fd is None:
+                raise InvalidParameter(
+                    "it has no descriptor; allocate it when the session is attached to the local socket",
+                    place=f"buffer {buffer_id}",
+                )
+            try:
+                return os.dup(buffer.fd), buffer.view.nbytes
+            except OSError as error:
+                raise OutOfMemory(f"its memory could not be given: {error.strerror}") from error
+
+    def adopt_all(self, parts: Iterable[Buffer], owner: object) -> list[int]:
+        """Buffers that hold these bytes, or none of them, until `release_all_of` their owner at the latest. Nobody may
+        change the bytes; only the session's memory limits their size. Raises OutOfMemory."""
+        made: list[int] = []
+        try:
+            for part in parts:
+                view = flat_bytes(part)
+                self._budget.reserve(view.nbytes)
+                made.append(self._added(_Buffer(view.toreadonly(), owner)))
+        except BaseException:
+            for buffer_id in made:
+                self.release(buffer_id)
+            raise
+        return made
+
+    def release(self, buffer_id: int) -> None:
+        """Forget a buffer, if it exists; a run that uses it keeps its memory until it ends."""
+        with self._lock:
+            buffer = self._buffers.pop(buffer_id, _NONE)
+            self._shared -= buffer.is_shared
+            if buffer.fd is not None:
+                os.close(buffer.fd)
+        if buffer is not _NONE:
+            self._budget.release(buffer.view.nbytes)
+
+    def release_all_of(self, owner: object) -> None:
+        for buffer_id, buffer in list(self._buffers.items()):
+            if buffer.owner == owner:
+                self.release(buffer_id)
+
+    def region(self, buffer_id: int, offset: int, size_bytes: int) -> memoryview:
+        """A view of part of a buffer, to be read. Raises UnknownHandle or InvalidParameter."""
+        view = self._buffer(buffer_id).view
+        if offset + size_bytes > view.nbytes:
+            raise InvalidParameter(
+                f"{size_bytes} bytes at {offset} pass the end; it has {view.nbytes} bytes", place=f"buffer {buffer_id}"
+            )
+        return view[offset : offset + size_bytes]
+
+    def writable_region(self, buffer_id: int, offset: int, size_bytes: int) -> memoryview:
+        """A view of part of a buffer, to be written. Raises UnknownHandle or InvalidParameter."""
+        view = self.region(buffer_id, offset, size_bytes)
+        if view.readonly:
+            raise InvalidParameter(
+                "it can only be read, for it holds an exported model or is sealed against writing; use another",
+                place=f"buffer {buffer_id}",
+            )
+        return view
+
+    def close(self) -> None:
+        """Forget all buffers. There can be no more of them."""
+        with self._lock:
+            self._is_open = False
+        for buffer_id in list(self._buffers):
+            self.release(buffer_id)
+
+    def _buffer(self, buffer_id: int) -> _Buffer:
+        try:
+            return self._buffers[buffer_id]
+        except KeyError:
+            raise UnknownHandle(f"this session has no buffer {buffer_id}") from None
+
+    def _added(self, buffer: _Buffer, chosen_id: int = 0) -> int:
+        """Know a buffer, which has been counted, by an id. One that is known already stays what it is."""
+        with self._lock:
+            if chosen_id in self._buffers:  # Another connection was first.
+                self._shared -= buffer.is_shared
+                self._budget.release(buffer.view.nbytes)
+                return chosen_id
+            buffer_id = chosen_id or next(self._ids)
+            self._buffers[buffer_id] = buffer
+            is_open = self._is_open
+        if not is_open:
+            self.release(buffer_id)
+            raise UnavailableDevice("the session has ended")
+        return buffer_id
+
+
+def _require_length(length: int, place: str) -> None:
+    if not 1 <= length <= MAX_BUFFER_BYTES:
+        raise InvalidParameter(f"length is {length}; use 1..{MAX_BUFFER_BYTES}", place=place)

@@ -1,0 +1,196 @@
+"""Constants of one session: uploaded once, checked against their digest, shared by the session's models."""
+
+import hashlib
+import threading
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnrt_device_service.sessions.memory_budget import MemoryBudget
+from nnrt_hdi.errors import InvalidFile, InvalidParameter
+from nnrt_hdi.graph import Constant, Graph
+from nnrt_hdi.part import SHA256_BYTES
+
+Bytes = NDArray[np.uint8]
+
+
+@dataclass(slots=True)
+class _Upload:
+    """Bytes of a constant as far as they have come."""
+
+    data: Bytes
+    received: int = 0
+    digest: Any = field(default_factory=hashlib.sha256)
+    users: int = 0
+    # Whether the call that brought the last bytes still goes on.
+    is_being_written: bool = True
+
+    @property
+    def is_complete(self) -> bool:
+        return self.received == self.data.size
+
+
+@dataclass(frozen=True, slots=True)
+class MissingConstants:
+    """Constants a graph needs and that aren't here, each by digest with the bytes of it that are."""
+
+    received_bytes: Mapping[bytes, int]
+
+
+class ConstantPool:
+    """The constants a session has uploaded.
+
+    Constants that no model uses stay, so that the same model can be prepared again without sending anything, until the
+    memory is needed for others. So does what a broken upload has brought, so that another can go on there.
+    """
+
+    def __init__(self, budget: MemoryBudget) -> None:
+        self._budget = budget
+        self._lock = threading.RLock()  # Taking memory for one constant may mean dropping another.
+        self._uploads: dict[bytes, _Upload] = {}
+        budget.on_shortage(self._drop_unused)
+
+    def write(self, sha256: bytes, size_bytes: int, offset: int, data: bytes | memoryview) -> bool:
+        """Take the next bytes of a constant; whether that completes it. More are expected until `pause`.
+
+        A beginning with another size than the bytes already here replaces them: who sent those was wrong, or this is.
+        Raises InvalidParameter for bytes that don't follow those already here, InvalidFile for a complete constant that
+        is not what its digest says (it is dropped), OutOfMemory beyond the session's memory.
+        """
+        with self._lock:
+            upload = self._uploads.get(sha256)
+            if upload and upload.data.size != size_bytes and offset == 0 and not upload.is_complete:
+                self._drop(sha256)
+                upload = None
+            upload = upload or self._begin(sha256, size_bytes)
+            upload.is_being_written = True
+            place = f"constant {sha256.hex()[:12]}"
+            if size_bytes != upload.data.size:
+                raise InvalidParameter(f"its size is {size_bytes}, before it was {upload.data.size}", place=place)
+            if offset != upload.received or offset + len(data) > size_bytes:
+                raise InvalidParameter(
+                    f"{len(data)} bytes at {offset} do not follow the {upload.received} of {size_bytes} received",
+                    place=place,
+                )
+            upload.data[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
+            upload.digest.update(data)
+            upload.received += len(data)
+            if not upload.is_complete:
+                return False
+            if upload.digest.digest() != sha256:
+                self._drop(sha256)
+                raise InvalidFile("the bytes received have another SHA-256; send them again", place=place)
+            return True
+
+    def pause(self, digests: Iterable[bytes]) -> None:
+        """The call that wrote these has ended; what it left incomplete may make room for others."""
+        with self._lock:
+            for sha256 in digests:
+                if upload := self._uploads.get(sha256):
+                    upload.is_being_written = False
+
+    def hold(self, graph: Graph) -> Graph | MissingConstants:
+        """The graph with the data of all its constants, which stay here until `release`; or what of them isn't here."""
+        held = self.hold_all(list(_by_digest(graph)))
+        if isinstance(held, MissingConstants):
+            return held
+        constants = {
+            index: constant if constant.data is not None else _typed(constant, held[constant.sha256], graph, index)
+            for index, constant in graph.constants.items()
+        }
+        return graph.with_constants(constants)
+
+    def hold_all(self, constants: Collection[Constant]) -> Mapping[bytes, Bytes] | MissingConstants:
+        """The bytes of constants by digest, which never change and stay here until `release`; or what isn't here.
+
+        Raises InvalidParameter for a constant of another size than its upload.
+        """
+        with self._lock:
+            missing = {}
+            for constant in constants:
+                upload = self._uploads.get(constant.sha256)
+                if upload is None or not upload.is_complete:
+                    goes_on = upload is not None and upload.data.size == constant.size_bytes
+                    missing[constant.sha256] = upload.received if upload and goes_on else 0
+                else:
+                    _require_size(upload, constant)
+            if missing:
+                return MissingConstants(missing)
+            for constant in constants:
+                self._uploads[constant.sha256].users += 1
+            return {constant.sha256: _read_only(self._uploads[constant.sha256].data) for constant in constants}
+
+    @contextmanager
+    def holding(self, constants: Collection[Constant]) -> Iterator[None]:
+        """Keep constants while the block lasts, if all of them are here."""
+        held = self.hold_all(constants)
+        try:
+            yield
+        finally:
+            if not isinstance(held, MissingConstants):
+                self.release(constant.sha256 for constant in constants)
+
+    def release(self, digests: Iterable[bytes]) -> None:
+        """A model that held these constants is gone."""
+        with self._lock:
+            for sha256 in digests:
+                if upload := self._uploads.get(sha256):
+                    upload.users -= 1
+
+    def clear(self) -> None:
+        """Forget everything; models that still run keep what they use alive."""
+        with self._lock:
+            for sha256 in list(self._uploads):
+                self._drop(sha256)
+
+    def _begin(self, sha256: bytes, size_bytes: int) -> _Upload:
+        if len(sha256) != SHA256_BYTES:
+            raise InvalidParameter(f"a constant's digest has {len(sha256)} bytes; a SHA-256 has {SHA256_BYTES}")
+        upload = self._uploads[sha256] = _Upload(self._budget.allocate(size_bytes))
+        return upload
+
+    def _drop_unused(self) -> bool:
+        """Forget the oldest constant that no model uses, else the oldest broken upload; False if there is neither."""
+        with self._lock:
+            unused = [key for key, upload in self._uploads.items() if upload.is_complete and not upload.users]
+            broken = [
+                key for key, upload in self._uploads.items() if not upload.is_complete and not upload.is_being_written
+            ]
+            for oldest in (*unused, *broken)[:1]:
+                self._drop(oldest)
+            return bool(unused or broken)
+
+    def _drop(self, sha256: bytes) -> None:
+        self._budget.release(self._uploads.pop(sha256).data.size)
+
+
+def uploaded_digests(graph: Graph) -> list[bytes]:
+    """Digests of the constants that don't travel with the graph, once per use."""
+    return [constant.sha256 for constant in _by_digest(graph)]
+
+
+def _by_digest(graph: Graph) -> Iterator[Constant]:
+    return (constant for constant in graph.constants.values() if constant.data is None)
+
+
+def _read_only(data: Bytes) -> Bytes:
+    view: Bytes = data.view()
+    view.flags.writeable = False
+    return view
+
+
+def _typed(constant: Constant, data: Bytes, graph: Graph, index: int) -> Constant:
+    spec = graph.tensors[index]
+    return replace(constant, data=data.view(spec.numpy_dtype).reshape(spec.shape))
+
+
+def _require_size(upload: _Upload, constant: Constant) -> None:
+    if upload.data.size != constant.size_bytes:
+        raise InvalidParameter(
+            f"constant {constant.sha256.hex()[:12]} is {constant.size_bytes} bytes in the model and"
+            f" {upload.data.size} in its upload; they must agree"
+        )

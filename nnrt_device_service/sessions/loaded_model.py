@@ -1,0 +1,77 @@
+"""A model of a session, from its compilation to the end of its last run."""
+
+import logging
+import threading
+from collections.abc import Callable
+from types import TracebackType
+
+from typing_extensions import Self
+
+from nnrt_hdi.backend import PreparedModel
+from nnrt_hdi.enums import Priority
+from nnrt_hdi.errors import UnknownHandle
+from nnrt_hdi.tensor import TensorForm
+
+_log = logging.getLogger(__name__)
+
+# A run that takes less on the device is over before another thread would have begun with something else.
+_QUICK_NS = 200_000
+
+
+class LoadedModel:
+    """A prepared model of a session. Closed when it has been released and its last run has ended.
+
+    A context manager that keeps it open for a block, any number of them at a time.
+    """
+
+    __slots__ = ("_lock", "_on_closed", "_users", "_usual_ns", "inputs", "is_quick", "outputs", "prepared", "rank")
+
+    def __init__(
+        self, prepared: PreparedModel, on_closed: Callable[[], None], priority: Priority = Priority.NONE
+    ) -> None:
+        self.prepared = prepared
+        self.inputs = tuple(map(TensorForm, prepared.inputs))
+        self.outputs = tuple(map(TensorForm, prepared.outputs))
+        self.rank = priority.rank
+        # Whether its runs are known to be over soon.
+        self.is_quick = False
+        self._usual_ns = 0
+        self._on_closed = on_closed
+        self._lock = threading.Lock()
+        self._users = 1
+
+    def acquire(self) -> None:
+        """Keep it open until `release`. Raises UnknownHandle once it has been released for good."""
+        with self._lock:
+            if not self._users:
+                raise UnknownHandle("the model has been released")
+            self._users += 1
+
+    def release(self, computed_ns: int = 0) -> None:
+        """Give up one use; the session itself is the first. A run says how long it was on the device.
+
+        A backend that can't close is logged: nobody can help.
+        """
+        with self._lock:
+            if computed_ns:
+                # The longest time counts, and half of it is forgotten with every ten or so runs that are shorter.
+                self._usual_ns = max(computed_ns, self._usual_ns - (self._usual_ns >> 4))
+                self.is_quick = self._usual_ns < _QUICK_NS
+            self._users -= 1
+            if self._users:
+                return
+        try:
+            self.prepared.close()
+        except Exception:
+            _log.exception("the backend failed to close a model")
+        finally:
+            self._on_closed()
+
+    def __enter__(self) -> Self:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()

@@ -1,0 +1,138 @@
+"""The runs of a session that outlive their streams, by the ids that its client gave them. Knows no gRPC."""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from nnrt_device_service.sessions.memory_budget import MemoryBudget
+from nnrt_hdi.backend import Cancellation
+from nnrt_hdi.errors import ConnectionFailed, InvalidParameter, OperationFailed, OutOfMemory
+
+# Of the cancellations that came before their runs, the latest so many are remembered.
+_EARLY_CANCELLATIONS = 1024
+
+
+class Run:
+    """A run with an id: under way, or ended and its reply perhaps not yet with the client."""
+
+    __slots__ = ("awaiter", "cancellation", "held_bytes", "id", "reply")
+
+    def __init__(self, run_id: int, cancellation: Cancellation) -> None:
+        self.id = run_id
+        self.cancellation = cancellation
+        # What the transport makes of its end.
+        self.reply: Any = None
+        self.awaiter: object = None
+        self.held_bytes: int | None = None
+
+
+class RunRegistry:
+    """Finds runs by their ids, for clients that have lost the streams they were on.
+
+    `begin`, `finish` and `forget` are on the way of every run and take no lock.
+    """
+
+    def __init__(self, budget: MemoryBudget) -> None:
+        self._budget = budget
+        self._changed = threading.Condition()
+        self._runs: dict[int, Run] = {}
+        self._early: dict[int, None] = {}
+        # Calls of `reply_of` under way.
+        self.awaiters = 0
+        self._is_open = True
+
+    def begin(self, run_id: int, cancellation: Cancellation, former: Run | None = None) -> Run:
+        """Know a run from now on, in place of the `former` one, whose reply the client has; cancelled if `cancel` came
+        first. Raises InvalidParameter for no id, or one in use."""
+        if former is not None:
+            self._runs.pop(former.id, None)
+        if not run_id:
+            raise InvalidParameter("the run has no run_id; give each its own")
+        run = Run(run_id, cancellation)
+        if self._runs.setdefault(run_id, run) is not run:
+            raise InvalidParameter(f"run_id {run_id} is taken; use each only once in a session")
+        if run_id in self._early:
+            self.forget(run)
+            cancellation.cancel()
+        return run
+
+    def finish(self, run: Run, reply: object) -> None:
+        """The run has ended; whoever awaits its reply gets it."""
+        run.reply = reply
+        if self.awaiters:
+            with self._changed:
+                self._changed.notify_all()
+
+    def forget(self, run: Run) -> None:
+        """The client has the reply."""
+        self._runs.pop(run.id, None)
+
+    def keep(self, run: Run, size_bytes: int) -> None:
+        """The run's stream has ended: hold its reply, of that size, for `reply_of` if memory allows, until `cancel` or
+        `close`."""
+        with self._changed:
+            if not self._is_open or self._runs.get(run.id) is not run:
+                return
+            try:
+                self._budget.reserve(size_bytes)
+            except OutOfMemory:
+                del self._runs[run.id]
+            else:
+                run.held_bytes = size_bytes
+
+    def reply_of(self, run_id: int, is_wanted: Callable[[], bool]) -> Any:
+        """Wait for a run's reply, until another call does so or `wake` finds this one no longer wanted.
+
+        Raises ConnectionFailed for an unknown run.
+        """
+        with self._changed:
+            run = self._runs.get(run_id)
+            if run is None:
+                raise ConnectionFailed(
+                    f"run {run_id} is not known: it never arrived, or its reply is gone; run it again"
+                )
+            run.awaiter = awaiter = object()
+            self._changed.notify_all()
+            self.awaiters += 1
+            try:
+                self._changed.wait_for(lambda: run.reply is not None or run.awaiter is not awaiter or not is_wanted())
+            finally:
+                self.awaiters -= 1
+            if run.reply is None:
+                raise OperationFailed(f"run {run_id} is awaited elsewhere, or the call was given up")
+            return run.reply
+
+    def wake(self) -> None:
+        """Have every `reply_of` look whether it is still wanted."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def cancel(self, run_ids: Sequence[int]) -> list[int]:
+        """Stop these runs and forget them; those that were under way. One that is unknown and comes later doesn't
+        begin."""
+        runs = []
+        with self._changed:
+            for run_id in run_ids:
+                self._early[run_id] = None  # First of all: `begin` looks here last.
+                if run := self._runs.pop(run_id, None):
+                    runs.append(run)
+                    self._release(run)
+            while len(self._early) > _EARLY_CANCELLATIONS:
+                del self._early[next(iter(self._early))]
+        stopping = [run.id for run in runs if run.reply is None]
+        for run in runs:
+            run.cancellation.cancel()
+        return stopping
+
+    def close(self) -> None:
+        """Forget everything; the session is over, which also cancels what is under way."""
+        with self._changed:
+            self._is_open = False
+            for run in self._runs.values():
+                self._release(run)
+            self._runs.clear()
+            self._changed.notify_all()
+
+    def _release(self, run: Run) -> None:
+        if run.held_bytes is not None:
+            self._budget.release(run.held_bytes)

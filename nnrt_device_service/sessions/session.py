@@ -1,0 +1,275 @@
+"""One client's session: it owns what the client made and frees it when the client goes."""
+
+import logging
+import secrets
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from itertools import count
+from typing import NamedTuple
+
+from nnrt_device_service.scheduling.scheduler import Account
+from nnrt_device_service.sessions.buffers import BufferPool
+from nnrt_device_service.sessions.chunked_inputs import ChunkedInputs
+from nnrt_device_service.sessions.constants import ConstantPool
+from nnrt_device_service.sessions.loaded_model import LoadedModel
+from nnrt_device_service.sessions.memory_budget import MemoryBudget
+from nnrt_device_service.sessions.run_registry import RunRegistry
+from nnrt_device_service.settings import Settings
+from nnrt_hdi.backend import Cancellation, Origin, PreparedModel
+from nnrt_hdi.enums import Priority
+from nnrt_hdi.errors import OperationForbidden, OutOfMemory, UnavailableDevice, UnknownHandle
+from nnrt_hdi.tensor import TensorSpec
+
+_log = logging.getLogger(__name__)
+
+# How long a stream that was cancelled may take to end before it counts against the limit.
+_STREAM_END_S = 1.0
+# Of the compilations that were given up, the latest so many are remembered, for they may still end.
+_REMEMBERED_REQUESTS = 1024
+
+
+class Peer(NamedTuple):
+    """A process on this host, as the kernel names it."""
+
+    pid: int
+    user_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A model in a session, ready to run."""
+
+    model_id: int
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    origin: Origin
+
+
+class Session:
+    """Models, buffers, uploads and runs of one client."""
+
+    # Given when the client has said whose it is; no call can name the session before.
+    account: Account
+
+    def __init__(self, settings: Settings, client: str) -> None:
+        self.id = secrets.token_bytes(16)
+        self.client = client
+        # Whether its client asks for that; what it sends compressed is taken in any case.
+        self.wants_compression = False
+        # The process at the other end of the local socket, once it has attached itself.
+        self.local_peer: Peer | None = None
+        self.last_heard = time.monotonic()
+        self.budget = MemoryBudget(settings.session_bytes)
+        self.constants = ConstantPool(self.budget)
+        self.buffers = BufferPool(self.budget, settings.session_buffers)
+        self.chunked_inputs = ChunkedInputs(self.budget)
+        self.runs = RunRegistry(self.budget)
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._stream_ended = threading.Condition(self._lock)
+        self.is_open = True
+        self._model_ids = count(1)
+        # By their ids, to look one up; `add_model` and `release_model` change it.
+        self.models: dict[int, LoadedModel] = {}
+        self._prepared_by: dict[bytes, Prepared] = {}
+        self._given_up: dict[bytes, None] = {}
+        # Of the runs under way, which end with the session: whoever adds one looks at `is_open` afterwards.
+        self.cancellations: set[Cancellation] = set()
+        self._on_close: set[Callable[[], object]] = set()
+        self._local_connections: set[tuple[Callable[[], object]]] = set()
+        self._under_way: Counter[str] = Counter()
+        self._streams = 0
+        self._streams_waiting = 0
+
+    def attach(self, peer: Peer) -> None:
+        """The process that the session's local socket leads to. Raises OperationForbidden for another one later."""
+        with self._lock:
+            if self.local_peer not in (None, peer):
+                raise OperationForbidden("another process is attached to this session's local socket")
+            self.local_peer = peer
+
+    def touch(self) -> None:
+        """The client has given a sign of life."""
+        self.last_heard = time.monotonic()
+
+    # ---- models
+
+    def add_model(
+        self, prepared: PreparedModel, on_closed: Callable[[], None], priority: Priority = Priority.NONE
+    ) -> int:
+        """Own a prepared model; its id. Raises OutOfMemory beyond the limit, UnavailableDevice after the end."""
+        loaded = LoadedModel(prepared, on_closed, priority)
+        try:
+            with self._lock:
+                self._require_open()
+                if len(self.models) >= self._settings.session_models:
+                    raise OutOfMemory(
+                        f"this session has {len(self.models)} prepared models, its limit;"
+                        " release one, or raise the daemon's --session-models"
+                    )
+                model_id = next(self._model_ids)
+                self.models[model_id] = loaded
+        except BaseException:
+            loaded.release()
+            raise
+        return model_id
+
+    def model(self, model_id: int) -> LoadedModel:
+        """The model of an id. Raises UnknownHandle."""
+        if (loaded := self.models.get(model_id)) is None:
+            raise UnknownHandle(f"this session has no model {model_id}")
+        return loaded
+
+    def release_model(self, model_id: int) -> None:
+        """Forget a model, if it exists."""
+        with self._lock:
+            loaded = self.models.pop(model_id, None)
+            self._prepared_by = {key: made for key, made in self._prepared_by.items() if made.model_id != model_id}
+        if loaded:
+            loaded.release()
+            self.buffers.release_all_of(model_id)
+
+    def adopt_exported(self, model_id: int, parts: Sequence[memoryview]) -> list[int]:
+        """Buffers that hold what a model exported, at most as long as the session holds the model."""
+        buffer_ids = self.buffers.adopt_all(parts, owner=model_id)
+        if model_id not in self.models:
+            self.buffers.release_all_of(model_id)
+            raise UnknownHandle("the model has been released")
+        return buffer_ids
+
+    def remember(self, request_id: bytes, made: Prepared) -> None:
+        """Which compilation made a model, for a client that asks again because it lost the answer, or gives it up."""
+        with self._lock:
+            if request_id and made.model_id in self.models:
+                self._prepared_by[request_id] = made
+            is_given_up = request_id in self._given_up
+        if is_given_up:
+            self.release_model(made.model_id)
+
+    def give_up(self, request_id: bytes) -> None:
+        """Release what a compilation has made, or is about to make."""
+        with self._lock:
+            made = self._prepared_by.get(request_id)
+            self._given_up[request_id] = None
+            while len(self._given_up) > _REMEMBERED_REQUESTS:
+                del self._given_up[next(iter(self._given_up))]
+        if made:
+            self.release_model(made.model_id)
+
+    def prepared_by(self, request_id: bytes) -> Prepared | None:
+        """The model that a compilation has made already."""
+        return self._prepared_by.get(request_id)
+
+    # ---- what runs on behalf of the client
+
+    def call(self, end: Callable[[], object]) -> AbstractContextManager[None]:
+        """Count a call that is no stream, and call `end` if the session ends first. Raises OutOfMemory beyond the
+        limit."""
+        return self._counted("calls", self._settings.session_calls, "--session-calls", end)
+
+    def control_call(self, end: Callable[[], object]) -> AbstractContextManager[None]:
+        """Count a call that awaits or cancels runs, as `call` does. There are as many places as runs on streams,
+        so that they depend on no other call."""
+        return self._counted("control calls", self._settings.session_streams, "--session-streams", end)
+
+    @contextmanager
+    def local_connection(self, end: Callable[[], object]) -> Iterator[None]:
+        """Count a connection of the local socket, as `call` does: one for each stream, and one to share memory on. One
+        that `break_off` has ended counts no more, though a run on it may go on."""
+        place = (end,)
+        with self._lock:
+            self._require_open()
+            if len(self._local_connections) > self._settings.session_streams:
+                raise OutOfMemory(
+                    f"this session has {len(self._local_connections)} connections to the local socket, its limit; use"
+                    " fewer, or raise the daemon's --session-streams"
+                )
+            self._local_connections.add(place)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._local_connections.discard(place)
+
+    @contextmanager
+    def _counted(self, what: str, limit: int, flag: str, end: Callable[[], object]) -> Iterator[None]:
+        with self._lock:
+            self._require_open()
+            if self._under_way[what] >= limit:
+                raise OutOfMemory(
+                    f"this session has {self._under_way[what]} {what} under way, its limit; make fewer at a time,"
+                    f" or raise the daemon's {flag}"
+                )
+            self._under_way[what] += 1
+            self._on_close.add(end)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._under_way[what] -= 1
+                self._on_close.discard(end)
+
+    @contextmanager
+    def open_stream(self, end: Callable[[], object]) -> Iterator[None]:
+        """Count a stream of any kind, and call `end` if the session ends first. Raises OutOfMemory beyond the limit."""
+        with self._lock:
+            self._await_ending_streams()
+            self._require_open()
+            if self._streams >= self._settings.session_streams:
+                raise OutOfMemory(
+                    f"this session has {self._streams} streams open, its limit; use fewer at a time,"
+                    " or raise the daemon's --session-streams"
+                )
+            self._streams += 1
+            self._on_close.add(end)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._streams -= 1
+                self._on_close.discard(end)
+                self._stream_ended.notify()
+
+    def _await_ending_streams(self) -> None:
+        """A client may open a stream the moment it has cancelled another, which is still on its way out here."""
+        limit = self._settings.session_streams
+        if self._streams >= limit and self._streams_waiting < limit:
+            self._streams_waiting += 1
+            self._stream_ended.wait_for(lambda: self._streams < limit, _STREAM_END_S)
+            self._streams_waiting -= 1
+
+    def break_off(self) -> None:
+        """End the calls under way: their client has another connection now, and may not be able to end them itself."""
+        with self._lock:
+            endings = [*self._on_close, *(end for (end,) in self._local_connections)]
+            self._local_connections.clear()
+        for end in endings:
+            end()
+
+    def close(self) -> None:
+        """Free everything. Runs in flight are cancelled; what they use is freed when they end. Idempotent."""
+        with self._lock:
+            if not self.is_open:
+                return
+            self.is_open = False
+            models, self.models = self.models, {}
+            endings = [*self._on_close, *(end for (end,) in self._local_connections)]
+            self._on_close.clear()
+        # The calls first: to its client a run cut off is a death, not a run that the device cancelled.
+        for end in endings:
+            end()
+        for cancellation in list(self.cancellations):
+            cancellation.cancel()
+        for loaded in models.values():
+            loaded.release()
+        self.runs.close()
+        self.buffers.close()
+        self.constants.clear()
+
+    def _require_open(self) -> None:
+        if not self.is_open:
+            raise UnavailableDevice("the session has ended")

@@ -1,0 +1,160 @@
+"""Admits calls: those of a living session, within its limits, and no new work once the daemon shuts down."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import grpc
+
+from nnrt_device_service.core.device import Device
+from nnrt_device_service.sessions.session import Session
+from nnrt_device_service.transport.interceptor import OUR_SERVICES
+from nnrt_hdi.errors import InvalidParameter, UnknownHandle
+from nnrt_hdi.wire import SESSION_METADATA
+
+# Calls of one method of another service at a time.
+FOREIGN_CALLS = 16
+
+_OPEN = "DeviceSession/Open"
+# Calls that last as long as the client likes.
+_STREAMS = {"NnrtDevice/UploadConstants", "NnrtDevice/WriteBuffer", "NnrtDevice/ReadBuffer", "PreparedModel/RunStream"}
+# Calls for runs that have lost their streams, or are to end.
+_CONTROL_CALLS = {"PreparedModel/AwaitRun", "PreparedModel/CancelRuns"}
+# Answered to the end of the daemon. A run stream is no work; each run on it is, and passes the gate by itself. So does
+# a session that is begun; one that is resumed need not.
+_UNGATED = {
+    _OPEN,
+    *_CONTROL_CALLS,
+    "NnrtDevice/GetDeviceStatus",
+    "NnrtDevice/ReleaseBuffer",
+    "PreparedModel/Release",
+    "PreparedModel/RunStream",
+}
+
+
+def session_of(device: Device, context: Any) -> Session:
+    """The session a call names; the call is a sign of life of its client."""
+    session_id = session_id_of(context)
+    if session_id is None:
+        raise UnknownHandle(f"the call names no session; send its id as metadata {SESSION_METADATA!r}")
+    session = device.sessions.of(session_id)
+    session.touch()
+    return session
+
+
+def session_id_of(context: Any) -> bytes | None:
+    """The id of the session that a call names."""
+    for key, value in context.invocation_metadata():
+        if key == SESSION_METADATA:
+            return value  # type: ignore[no-any-return]
+    return None
+
+
+class _ForeignCalls:
+    """Calls of other services, such as health, which belong to no session: so many of each method at a time.
+
+    The oldest gives way, so that nobody keeps others out by never ending a call.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls: dict[str, dict[Any, None]] = {}
+
+    @contextmanager
+    def counted(self, method: str, context: Any) -> Iterator[None]:
+        with self._lock:
+            calls = self._calls.setdefault(method, {})
+            oldest = next(iter(calls)) if len(calls) >= FOREIGN_CALLS else None
+            calls.pop(oldest, None)
+            calls[context] = None
+        if oldest is not None:
+            oldest.cancel()
+        try:
+            yield
+        except InvalidParameter as error:  # That there was no request; the errors of other services are their own.
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        finally:
+            with self._lock:
+                calls.pop(context, None)
+
+
+class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
+    """Counts each call, in its session if it has one, from before its request has come until its end.
+
+    To gRPC every handler then takes a stream of requests: it would give a thread to a call that never sends its only
+    one before asking us.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._foreign_calls = _ForeignCalls()
+
+    def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
+        handler = continuation(details)
+        if handler is None:
+            return handler
+        method, is_ours = details.method.removeprefix(OUR_SERVICES), details.method.startswith(OUR_SERVICES)
+        counted, work = (self._counted, self._work) if is_ours else (self._foreign_calls.counted, _no_work)
+        request_arity = "stream" if handler.request_streaming else "unary"
+        reply_arity = "stream" if handler.response_streaming else "unary"
+        behavior = getattr(handler, f"{request_arity}_{reply_arity}")
+        request_of = iter if handler.request_streaming else _only
+
+        def call(requests: Iterator[Any], context: Any) -> Any:
+            with counted(method, context):
+                request = request_of(requests)
+                with work(method, context):
+                    return behavior(request, context)
+
+        def stream(requests: Iterator[Any], context: Any) -> Iterator[Any]:
+            with counted(method, context):
+                request = request_of(requests)
+                with work(method, context):
+                    yield from behavior(request, context)
+
+        make_handler = getattr(grpc, f"stream_{reply_arity}_rpc_method_handler")
+        return make_handler(
+            stream if handler.response_streaming else call,
+            request_deserializer=handler.request_deserializer,
+            response_serializer=handler.response_serializer,
+        )
+
+    @contextmanager
+    def _counted(self, method: str, context: Any) -> Iterator[None]:
+        if method == _OPEN:
+            yield  # `SessionRegistry` counts them.
+            return
+        session = session_of(self._device, context)
+        with _counter_of(session, method)(context.cancel):
+            yield
+
+    @contextmanager
+    def _work(self, method: str, context: Any) -> Iterator[None]:
+        gate = self._device.gate
+        if method in _UNGATED:
+            yield
+        else:
+            with gate.admit():  # Until the work has ended, which may go on after its client has gone...
+                gate.enter()  # ...and until gRPC has sent the reply.
+                if not context.add_callback(gate.leave):
+                    gate.leave()
+                yield
+
+
+@contextmanager
+def _no_work(method: str, context: Any) -> Iterator[None]:
+    """Admit a call of another service, which doesn't keep a daemon from ending."""
+    yield
+
+
+def _counter_of(session: Session, method: str) -> Callable[[Callable[[], object]], AbstractContextManager[None]]:
+    if method in _STREAMS:
+        return session.open_stream
+    return session.control_call if method in _CONTROL_CALLS else session.call
+
+
+def _only(requests: Iterator[Any]) -> Any:
+    for request in requests:
+        return request
+    raise InvalidParameter("the call ended without a request; send one")

@@ -1,0 +1,293 @@
+"""The local socket: runs and shared memory for clients on this host (protos/nnrt_hdi/v2/local_socket.proto)."""
+
+import logging
+import os
+import secrets
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Hashable
+from contextlib import ExitStack, suppress
+from functools import partial
+
+from google.protobuf.message import DecodeError
+
+from nnrt_device_service.core.device import Device
+from nnrt_device_service.sessions.run_registry import Run
+from nnrt_device_service.sessions.session import Peer, Session
+from nnrt_device_service.settings import Settings
+from nnrt_device_service.transport.interceptor import as_nnrt_error
+from nnrt_device_service.transport.reactor import Reactor
+from nnrt_device_service.transport.run_requests import RunRequests, RunResult, error_reply, keep_reply
+from nnrt_hdi import wire
+from nnrt_hdi.backend import Cancellation
+from nnrt_hdi.errors import InvalidParameter, OperationForbidden, OutOfMemory
+from nnrt_hdi.limits import LOCAL_PACKET_BYTES
+from nnrt_hdi.shared_memory import has_few_left
+from nnrt_hdi.v2 import error_pb2, local_socket_pb2, prepared_model_pb2
+from nnrt_hdi.wire.packets import AT_ONCE, receive_packet, send_packet
+
+_log = logging.getLogger(__name__)
+
+_CREDENTIALS = struct.Struct("3i")
+# What a connection gets to say whose it is.
+_ATTACH_S = 2.0
+# Connections that have not yet said so.
+_UNATTACHED = 64
+# Outputs that a packet has room for, besides what describes them.
+_INLINE_BYTES = LOCAL_PACKET_BYTES - 16 * 1024
+# Where an unexpected error happens.
+_PLACE = "the local socket"
+# Between attempts to accept when the process has no descriptor left.
+_PAUSE_S = 0.1
+
+
+class LocalSocket:
+    """Listens for clients on this host, and has a reactor serve their connections."""
+
+    def __init__(self, device: Device, settings: Settings) -> None:
+        """Raises OSError where the host has no such sockets."""
+        self._device = device
+        self._requests = RunRequests(device, settings.message_bytes)
+        self._reactor = Reactor("local-socket")
+        self._stopped = threading.Event()
+        self._unattached = threading.Semaphore(_UNATTACHED)
+        self.name = b"nnrt-" + secrets.token_hex(16).encode()
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.bind(b"\0" + self.name)
+
+    def start(self) -> None:
+        self._reactor.start()
+        self._listener.listen()
+        threading.Thread(target=self._accept, name="local-socket", daemon=True).start()
+
+    def stop(self) -> None:
+        """Take no more connections. Those that there are end with their sessions."""
+        self._stopped.set()
+        self._reactor.stop()
+        with suppress(OSError):  # It was not started.
+            self._listener.shutdown(socket.SHUT_RDWR)  # Closing it would not wake the thread that waits.
+
+    def _accept(self) -> None:
+        is_refusing = False
+        with self._listener:
+            while not self._stopped.is_set():
+                try:
+                    connection, _ = self._listener.accept()
+                except OSError as error:
+                    if not self._stopped.wait(_PAUSE_S) and not is_refusing:  # Once, for it is tried again and again.
+                        _log.warning("the local socket takes no connection: %s", error.strerror)
+                        is_refusing = True
+                    continue
+                is_refusing = False
+                if has_few_left(connection.fileno()) or not self._unattached.acquire(blocking=False):
+                    connection.close()
+                    continue
+                try:
+                    threading.Thread(target=self._attach, args=(connection,), name="local-socket", daemon=True).start()
+                except RuntimeError as error:  # The process has no thread left.
+                    self._unattached.release()
+                    connection.close()
+                    _log.warning("the local socket takes no connection: %s", error)
+                    self._stopped.wait(_PAUSE_S)
+
+    def _attach(self, connection: socket.socket) -> None:
+        """Have a new connection served if it says whose it is."""
+        with ExitStack() as resources:
+            resources.enter_context(connection)
+            try:
+                try:
+                    session = self._attached(connection)
+                finally:
+                    self._unattached.release()
+                if session is not None:
+                    resources.enter_context(session.local_connection(partial(_end, connection)))
+                    send_packet(connection, local_socket_pb2.LocalReply(done=True))
+                    self._reactor.add(
+                        LocalConnection(self._device, self._requests, session, connection, resources.pop_all())
+                    )
+            except OSError:
+                pass  # The client is gone.
+            except Exception as error:
+                _refuse(connection, error)
+
+    def _attached(self, connection: socket.socket) -> Session | None:
+        """The session that a new connection says it belongs to; None if it says nothing."""
+        connection.settimeout(_ATTACH_S)
+        data, fd = receive_packet(connection)
+        connection.settimeout(None)
+        if fd is not None:
+            os.close(fd)
+        if not data:
+            return None
+        try:
+            request = local_socket_pb2.LocalRequest.FromString(data)
+        except DecodeError as error:
+            raise _undecodable(error) from error
+        if request.WhichOneof("request") != "attach":
+            raise InvalidParameter("the first request on the local socket must be Attach")
+        session = self._device.sessions.of(request.attach.session_id)
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        pid, user_id, _ = _CREDENTIALS.unpack(credentials)
+        session.attach(Peer(pid, user_id))
+        return session
+
+
+class LocalConnection:
+    """One connection of a session's client, and the runs on it, one after another."""
+
+    def __init__(
+        self,
+        device: Device,
+        requests: RunRequests,
+        session: Session,
+        connection: socket.socket,
+        resources: ExitStack,
+    ) -> None:
+        """`resources`, which has the socket, is closed with it."""
+        self.user: Hashable = session.account.user
+        self.session = session
+        self._device = device
+        self._requests = requests
+        self._socket = connection
+        self._resources = resources
+        # The latest run: known until the next request, which says that its reply has come.
+        self._latest: Run | None = None
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def serve(self, hand_over: Callable[[], None]) -> bool:
+        """Answer one request. See `Served`."""
+        fd = None
+        try:
+            data, fd = receive_packet(self._socket, AT_ONCE)
+            if not data:
+                return False
+            request = local_socket_pb2.LocalRequest.FromString(data)
+            if request.WhichOneof("request") == "run" and not request.released_buffers:
+                self._answer_run(request.run, hand_over)
+            else:
+                self._answer(request, fd, hand_over)
+        except BlockingIOError:
+            return True  # It was ready for somebody else.
+        except OSError:
+            return False  # The client is gone.
+        except DecodeError as error:
+            _refuse(self._socket, _undecodable(error))
+            return False
+        except Exception as error:
+            _refuse(self._socket, error)
+            return False
+        finally:
+            if fd is not None:
+                os.close(fd)
+        return True
+
+    def close(self) -> None:
+        with self._resources:
+            if self._latest is not None:
+                keep_reply(self.session, self._latest)
+
+    def _answer(self, request: local_socket_pb2.LocalRequest, fd: int | None, hand_over: Callable[[], None]) -> None:
+        """Answer any request."""
+        for buffer_id in request.released_buffers:
+            self.session.buffers.release(buffer_id)
+        if request.HasField("run"):
+            self._answer_run(request.run, hand_over)
+            return
+        if self._latest is not None:
+            self.session.runs.forget(self._latest)
+            self._latest = None
+        reply, descriptors = local_socket_pb2.LocalReply(), list[int]()
+        try:
+            match request.WhichOneof("request"):
+                case "share":
+                    if fd is None:
+                        raise InvalidParameter("no descriptor came with it; send one", place="ShareBuffer")
+                    reply.buffer_id = self.session.buffers.adopt(fd, request.share.length, request.share.buffer_id)
+                case "map":
+                    mapped, reply.length = self.session.buffers.descriptor(request.map.buffer_id)
+                    descriptors.append(mapped)
+                case "attach":
+                    raise OperationForbidden("the connection is attached already")
+                case _:
+                    if not request.released_buffers:
+                        raise InvalidParameter("the packet has no request that is known; send one")
+                    reply.done = True
+        except Exception as error:
+            reply = local_socket_pb2.LocalReply(error=_detail(error))
+        try:
+            send_packet(self._socket, reply, descriptors)
+        except OSError:
+            if not request.share.buffer_id:  # The client never learns of it, and shares it again.
+                self.session.buffers.release(reply.buffer_id)
+            raise
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def _answer_run(self, request: prepared_model_pb2.RunRequest, hand_over: Callable[[], None]) -> None:
+        session, gate, run_id, timeout_ms = self.session, self._device.gate, request.run_id, request.timeout_ms
+        model = session.models.get(request.model_id)
+        if model is None or not (model.is_quick and self._device.scheduler.has_free_slot):
+            hand_over()
+        cancellation = Cancellation(time.monotonic() + timeout_ms / 1000 if timeout_ms else None)
+        former, self._latest, is_inside = self._latest, None, False
+        local_reply = local_socket_pb2.LocalReply()
+        reply = local_reply.run
+        try:
+            try:
+                run = self._latest = session.runs.begin(run_id, cancellation, former)
+                gate.enter()
+                is_inside = True
+                result = self._requests.run(session, request, cancellation)
+                if result.inline_bytes <= _INLINE_BYTES:
+                    result.fill(reply)
+                if result.inline_bytes > _INLINE_BYTES or local_reply.ByteSize() > LOCAL_PACKET_BYTES:
+                    local_reply = self._kept(run, result, request.takes_chunks)
+            except Exception as error:
+                local_reply = local_socket_pb2.LocalReply(run=error_reply(run_id, as_nnrt_error(error, _PLACE)))
+            if self._latest is not None:  # `finish` without a call, for every small run comes here.
+                self._latest.reply = local_reply.run
+                if session.runs.awaiters:
+                    session.runs.wake()
+            send_packet(self._socket, local_reply)
+        finally:
+            if is_inside:
+                gate.leave()
+
+    def _kept(self, run: Run, result: RunResult, in_chunks: bool) -> local_socket_pb2.LocalReply:
+        """Keep a reply that is too long for AwaitRun to fetch, and say so. Raises OutOfMemory."""
+        result.fit(in_chunks=in_chunks)
+        self.session.runs.finish(run, result)
+        self.session.runs.keep(run, result.inline_bytes)
+        self._latest = None
+        if run.held_bytes is None:
+            raise OutOfMemory(
+                f"the outputs have {result.inline_bytes} bytes, which the session has no room to keep; have them"
+                " written to a buffer"
+            )
+        return local_socket_pb2.LocalReply(run=prepared_model_pb2.RunReply(run_id=run.id, kept=True))
+
+
+def _undecodable(error: DecodeError) -> InvalidParameter:
+    return InvalidParameter(f"the packet can't be decoded: {error}")
+
+
+def _refuse(connection: socket.socket, error: Exception) -> None:
+    """Say why a connection ends, if anybody listens: nobody ends the wait for one who doesn't."""
+    with suppress(OSError):
+        connection.setblocking(False)
+        send_packet(connection, local_socket_pb2.LocalReply(error=_detail(error)))
+
+
+def _end(connection: socket.socket) -> None:
+    """End a connection, from any thread."""
+    with suppress(OSError):  # It has ended.
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+def _detail(error: Exception) -> error_pb2.ErrorDetail:
+    return wire.error_detail(as_nnrt_error(error, _PLACE))

@@ -1,0 +1,250 @@
+"""Few threads for many connections."""
+
+import logging
+import os
+import select
+import threading
+import time
+import weakref
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+from itertools import count
+from typing import Protocol
+
+_log = logging.getLogger(__name__)
+
+# What the leader may spend on a connection while all others wait.
+PATIENCE_S = 0.005
+# Threads that wait to lead. More of them end.
+_MOST_FOLLOWERS = 4
+
+
+class Served(Protocol):
+    """A connection."""
+
+    @property
+    def user(self) -> Hashable:
+        """The user it belongs to: one quick request of each is served at a time, however many connections each has."""
+
+    @property
+    def session(self) -> Hashable:
+        """The session of the user that it belongs to: those are served one after another."""
+
+    def fileno(self) -> int: ...
+
+    def serve(self, hand_over: Callable[[], None]) -> bool:
+        """Answer what has come, without waiting for more; whether the connection goes on. Calls `hand_over` before
+        anything that may take long. What it raises ends the connection, and is logged."""
+
+    def close(self) -> None:
+        """It is served no more."""
+
+
+class _Leader:
+    """The thread that waits for all connections, from when it begins to until it has handed that over."""
+
+    __slots__ = ("has_handed_over", "served", "serving")
+
+    def __init__(self) -> None:
+        self.has_handed_over = False
+        # The connection being served, and how many have been.
+        self.serving: Served | None = None
+        self.served = 0
+
+
+class Reactor:
+    """Threads that serve connections, each one by at most one thread at a time.
+
+    One thread leads: it waits for all connections, and does itself what is quick, so that small requests of any number
+    of clients wake nobody. Before it does what may take long it lets another one lead, which is woken or started. Where
+    something took long that seemed quick, the watchdog does so for it, after `PATIENCE_S`. (The pattern is
+    Leader/Followers: Schmidt, Stal, Rohnert and Buschmann, Pattern-Oriented Software Architecture 2, 2000.)
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._epoll = select.epoll()
+        self._lock = threading.Lock()
+        self._connections: dict[int, Served] = {}
+        # When sessions were last chosen among those of their users, counted in choices.
+        self._last_chosen: weakref.WeakKeyDictionary[Hashable, int] = weakref.WeakKeyDictionary()
+        self._choices = count(1)
+        # Those that somebody serves who doesn't lead, and those of them that have been taken off the epoll.
+        self._away: set[Served] = set()
+        self._parked: set[Served] = set()
+        self._leader = _Leader()
+        self._promotions = threading.Semaphore(0)
+        self._followers = 0
+        # Set where the watchdog sleeps and there is something to watch over.
+        self._watchdog_wakes = threading.Event()
+        self._watchdog_sleeps = False
+        # Whether no more connections come, and whether the last one has gone.
+        self._is_stopped = self._is_over = False
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC)
+        # With the last thread: until then one may wait there.
+        weakref.finalize(self, os.close, self._wake).atexit = False
+        self._epoll.register(self._wake, select.EPOLLIN)
+
+    def start(self) -> None:
+        """Raises RuntimeError where the process has no threads left."""
+        self._start(self._work, self._leader)
+        self._start(self._watch_over)
+
+    def add(self, connection: Served) -> None:
+        """Serve a connection until it ends, and close it then; at once where the reactor can't serve it."""
+        try:
+            with self._lock:
+                if not self._is_over:
+                    fd = connection.fileno()
+                    self._epoll.register(fd, select.EPOLLIN)
+                    self._connections[fd] = connection
+                    return
+        except OSError as error:  # The host waits for too much.
+            _log.warning("%s: a connection can't be served: %s", self._name, error)
+        self._close(connection)
+
+    def stop(self) -> None:
+        """Take no more connections, and end with the last of them."""
+        with self._lock:
+            self._is_stopped = True
+            self._end_with_the_last()
+
+    def _end_with_the_last(self) -> None:
+        if self._is_stopped and not self._connections:
+            self._is_over = True
+            self._promotions.release(_MOST_FOLLOWERS)
+            self._watchdog_wakes.set()
+            os.eventfd_write(self._wake, 1)
+
+    def _start(self, work: Callable[..., None], *arguments: object) -> None:
+        threading.Thread(target=work, args=arguments, name=self._name, daemon=True).start()
+
+    def _work(self, leader: _Leader | None) -> None:
+        while leader is not None:
+            self._lead(leader)
+            leader = self._next_leader()
+
+    def _next_leader(self) -> _Leader | None:
+        """Wait to lead; None where enough others do."""
+        with self._lock:
+            if self._followers >= _MOST_FOLLOWERS or self._is_over:
+                return None
+            self._followers += 1
+        self._promotions.acquire()
+        return None if self._is_over else self._leader
+
+    def _lead(self, leader: _Leader) -> None:
+        """Serve all connections until another thread leads. One frame for all requests, and two for each of them."""
+        hand_over = partial(self._hand_over, leader)
+        while not (leader.has_handed_over or self._is_over):
+            connection = None  # What has been served must not live until the next request.
+            ready: Sequence[tuple[int, int]] = self._epoll.poll()
+            for fd, _ in ready if len(ready) == 1 else self._one_of_each_user(ready):
+                with self._lock:
+                    connection = self._connections.get(fd)
+                    if connection in self._away:  # Until it is back, its being ready would only keep this thread busy.
+                        self._epoll.unregister(fd)
+                        self._parked.add(connection)
+                        connection = None
+                    leader.serving = connection
+                if connection is None:
+                    continue
+                if self._watchdog_sleeps:
+                    self._watchdog_sleeps = False
+                    self._watchdog_wakes.set()
+                try:
+                    goes_on = connection.serve(hand_over)
+                except BaseException:  # SystemExit, too, is the connection's affair: others are served all the same.
+                    _log.exception("%s: a connection could not be served", self._name)
+                    goes_on = False
+                if not self._finish(leader, connection, goes_on):
+                    self._close(connection)
+                if leader.has_handed_over:
+                    break
+
+    def _one_of_each_user(self, ready: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int]]:
+        """Those that are served before the others are looked at again."""
+        found = [(self._connections.get(event[0]), event) for event in ready]
+        if len({connection.user for connection, _ in found if connection is not None}) < 2:
+            return ready
+        users: defaultdict[Hashable, dict[Hashable, tuple[int, int]]] = defaultdict(dict)
+        chosen = []
+        for connection, event in found:
+            if connection is None or connection in self._away:  # Nothing is served there.
+                chosen.append(event)
+            else:
+                users[connection.user].setdefault(connection.session, event)
+        for sessions in users.values():
+            session = min(sessions, key=lambda one: self._last_chosen.get(one, 0))
+            self._last_chosen[session] = next(self._choices)
+            chosen.append(sessions[session])
+        return chosen
+
+    def _finish(self, leader: _Leader, connection: Served, goes_on: bool) -> bool:
+        """The connection has been served; whether it is still one of those that are."""
+        with self._lock:
+            leader.serving = None
+            leader.served += 1
+            is_parked = False
+            if leader.has_handed_over:
+                self._away.discard(connection)
+                is_parked = connection in self._parked
+                self._parked.discard(connection)
+            if goes_on:
+                if is_parked:
+                    self._epoll.register(connection.fileno(), select.EPOLLIN)
+                return True
+            if not is_parked:
+                self._epoll.unregister(connection.fileno())
+            del self._connections[connection.fileno()]
+            self._end_with_the_last()
+        return False
+
+    def _close(self, connection: Served) -> None:
+        try:
+            connection.close()
+        except Exception:
+            _log.exception("%s: a connection could not be closed", self._name)
+
+    def _hand_over(self, leader: _Leader, served: int | None = None) -> None:
+        """Let another thread lead; `served` as the watchdog saw it, if it still is so."""
+        with self._lock:
+            if leader.has_handed_over or leader.serving is None or served not in (None, leader.served):
+                return
+            self._away.add(leader.serving)
+            try:
+                self._appoint()
+            except RuntimeError as error:  # The process has no thread left. This one goes on leading.
+                self._away.discard(leader.serving)
+                if served is None:  # The watchdog asks again and again.
+                    _log.warning("%s: no thread can be started (%s); others wait", self._name, error)
+            else:
+                leader.has_handed_over = True
+
+    def _appoint(self) -> None:
+        following = _Leader()
+        if self._followers:
+            self._followers -= 1
+            self._leader = following
+            self._promotions.release()
+        else:
+            self._start(self._work, following)
+            self._leader = following
+
+    def _watch_over(self) -> None:
+        """Have another thread lead where the leader has served the same connection for too long."""
+        while not self._is_over:
+            leader = self._leader
+            served = leader.served
+            serving = leader.serving  # None where it goes to sleep below, which must not keep a connection alive.
+            time.sleep(PATIENCE_S)
+            if leader.serving is not None:
+                if leader.serving is serving:
+                    self._hand_over(leader, served)
+            elif leader is self._leader and served == leader.served:
+                self._watchdog_sleeps = True
+                if self._leader.serving is None:  # Else the leader has not seen that it sleeps.
+                    self._watchdog_wakes.wait()
+                    self._watchdog_wakes.clear()
+                self._watchdog_sleeps = False

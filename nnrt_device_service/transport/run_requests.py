@@ -1,0 +1,360 @@
+"""A run from its request to its reply, however the two travel."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from nnrt_device_service.core.device import Device, require_input_count, require_output_regions
+from nnrt_device_service.sessions.chunked_inputs import announced
+from nnrt_device_service.sessions.loaded_model import LoadedModel
+from nnrt_device_service.sessions.run_registry import Run
+from nnrt_device_service.sessions.session import Session
+from nnrt_hdi import wire
+from nnrt_hdi.backend import Cancellation, PreparedModel
+from nnrt_hdi.chunks import INLINE_BYTES as MAX_INLINE_BYTES
+from nnrt_hdi.chunks import beyond_inline, pieces
+from nnrt_hdi.compression import INLINE_BYTES
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfMemory
+from nnrt_hdi.run_times import RunTimes
+from nnrt_hdi.tensor import Array, TensorSpec, flat_bytes
+from nnrt_hdi.v2 import model_pb2, prepared_model_pb2
+from nnrt_hdi.wire.run_codec import VIEWED_BYTES, Incoming, compressed_reply_chunk, reply_chunk, with_tensors
+
+
+class RunResult:
+    """The result of a run: its outputs, of which some may be in their regions already, and where its time went."""
+
+    __slots__ = (
+        "_chunk",
+        "_chunked",
+        "_message_bytes",
+        "_model",
+        "_outputs",
+        "_regions",
+        "_run_id",
+        "_times",
+        "chunked_bytes",
+        "inline_bytes",
+    )
+
+    def __init__(
+        self,
+        run_id: int,
+        model: LoadedModel,
+        outputs: Sequence[Array],
+        regions: Sequence[model_pb2.BufferRegion | None],
+        times: RunTimes,
+        message_bytes: int,
+    ) -> None:
+        """`regions` has None for an output that is in none; it is empty where none is."""
+        self._run_id = run_id
+        self._model = model
+        self._outputs = outputs
+        self._regions = regions
+        self._times = times
+        # Those that follow the reply in chunks, and their length.
+        self._chunked: set[int] = set()
+        self.chunked_bytes = 0
+        self._chunk: Callable[[memoryview], bytes] = reply_chunk
+        self._message_bytes = message_bytes
+        # Length of the outputs that are in no region.
+        self.inline_bytes = 0
+        for index, array in enumerate(outputs):
+            if not regions or regions[index] is None:
+                self.inline_bytes += array.nbytes
+
+    def fit(self, *, in_chunks: bool, compressed: bool = False) -> None:
+        """Have no message be too long. Raises OutOfMemory where that takes chunks and they aren't wanted."""
+        if in_chunks and compressed:
+            self._chunk = compressed_reply_chunk
+            self._cut(min(INLINE_BYTES, self._message_bytes))
+        elif in_chunks:
+            self._cut(self._message_bytes)
+        elif self.inline_bytes > self._message_bytes:
+            raise OutOfMemory(
+                f"the outputs have {self.inline_bytes} bytes, a message at most {self._message_bytes};"
+                " take large outputs in chunks, or have them written to a buffer"
+            )
+
+    def _cut(self, inline_bytes: int) -> None:
+        if self.inline_bytes <= min(inline_bytes, MAX_INLINE_BYTES):
+            return
+        regions = self._regions or (None,) * len(self._outputs)
+        pairs = zip(self._outputs, regions, strict=True)
+        self._chunked = beyond_inline((array.nbytes if region is None else 0 for array, region in pairs), inline_bytes)
+        self.chunked_bytes = sum(self._outputs[index].nbytes for index in self._chunked)
+
+    def messages(self) -> Iterator[prepared_model_pb2.RunReply | bytes]:
+        """The RunReply, with outputs inline that are in no region and not too long, and the chunks of the others."""
+        yield self.message()
+        if self._chunked:
+            outputs = (np.ascontiguousarray(self._outputs[index]) for index in sorted(self._chunked))
+            yield from map(self._chunk, pieces(outputs, self._message_bytes))
+
+    def message(self) -> prepared_model_pb2.RunReply | bytes:
+        """The RunReply."""
+        reply = prepared_model_pb2.RunReply()
+        if not self._chunked and self.inline_bytes < VIEWED_BYTES:
+            self.fill(reply)
+            return reply
+        wire.fill_inline_reply(reply, self._run_id, self._times, (), ())
+        return with_tensors(reply, [self._tensor(*output) for output in enumerate(self._outputs)])
+
+    def fill(self, reply: prepared_model_pb2.RunReply) -> None:
+        """Make an empty message the RunReply, with all outputs inline that are in no region."""
+        if not self._regions:
+            wire.fill_inline_reply(reply, self._run_id, self._times, self._model.outputs, self._outputs)
+            return
+        wire.fill_inline_reply(reply, self._run_id, self._times, (), ())
+        for form, array, region in zip(self._model.outputs, self._outputs, self._regions, strict=True):
+            if region is None:
+                reply.outputs.add(**wire.io_tensor_fields(form.spec, array))
+            else:
+                reply.outputs.add(**wire.io_region_fields(form.spec, array.shape, array.nbytes, region))
+
+    def _tensor(self, index: int, array: Array) -> tuple[model_pb2.IOTensor, Array | None]:
+        spec = self._model.outputs[index].spec
+        if self._regions and (region := self._regions[index]) is not None:
+            return wire.io_region_message(spec, array.shape, array.nbytes, region), None
+        if index in self._chunked:
+            return wire.io_chunked_message(spec, array), None
+        return wire.io_bare_message(spec, array), np.ascontiguousarray(array)
+
+
+# A run's end as its carrier may ask for it again: what it gave, or a message that is made already.
+Reply = RunResult | prepared_model_pb2.RunReply
+
+
+def error_reply(run_id: int, error: NnrtError) -> prepared_model_pb2.RunReply:
+    """The reply of a run that gave nothing."""
+    return prepared_model_pb2.RunReply(run_id=run_id, error=wire.error_detail(error))
+
+
+def messages_of(reply: Reply) -> Iterator[prepared_model_pb2.RunReply | bytes]:
+    """The messages of a reply."""
+    return reply.messages() if isinstance(reply, RunResult) else iter((reply,))
+
+
+def keep_reply(session: Session, run: Run) -> None:
+    """Hold the reply of a run whose stream or connection has ended, for AwaitRun to fetch."""
+    if run.reply is None:  # Something went so wrong that not even that could be said.
+        session.runs.finish(run, error_reply(run.id, OperationFailed("the daemon failed to end the run; run it again")))
+    reply: Reply = run.reply
+    session.runs.keep(run, reply.inline_bytes if isinstance(reply, RunResult) else reply.ByteSize())
+
+
+class RunRequests:
+    """Runs what RunRequests ask for.
+
+    Inputs in regions are read where they are if the model allows, outputs are written into their regions by the
+    backend if it can: then a run copies nothing.
+    """
+
+    def __init__(self, device: Device, message_bytes: int) -> None:
+        self._device = device
+        self._message_bytes = message_bytes
+
+    def run(
+        self,
+        session: Session,
+        request: prepared_model_pb2.RunRequest,
+        cancellation: Cancellation,
+        arrived: Mapping[int, Array] | None = None,
+    ) -> RunResult:
+        """Run as soon as a slot is free. `arrived` has the inputs that came beside the message.
+
+        Raises what `Device.run` raises, and InvalidParameter or UnknownHandle for a request that makes no sense.
+        """
+        began = time.perf_counter_ns()
+        model = session.models.get(request.model_id) or session.model(request.model_id)
+        sent, forms = request.inputs, model.inputs
+        if len(sent) != len(forms):  # Counted before they are made: a message holds millions of empty ones.
+            require_input_count(forms, len(sent))
+        targets = OutputRegions(session, model.prepared.outputs, request.outputs) if request.outputs else None
+        inputs: list[Array] = []
+        copied: list[int] = []
+        left: list[Array] = []
+        for index, tensor in enumerate(sent):
+            array = arrived.get(index) if arrived else None
+            if array is None:
+                array = wire.inline_array(tensor, forms[index])
+            if array is None:
+                array = _input(session, index, tensor, forms[index].spec)
+                if tensor.data.HasField("region"):
+                    if _is_left(model.prepared, targets, index, array, tensor.data.region):
+                        left.append(array)
+                    else:
+                        copied.append(index)
+            inputs.append(array)
+        copied_bytes = sum([inputs[index].nbytes for index in copied]) if copied else 0
+        if copied_bytes:  # Each may name the same gigabyte, so the copies count.
+            session.budget.reserve(copied_bytes)
+        try:
+            for index in copied:
+                inputs[index] = _frozen_copy(inputs[index])
+            ready = time.perf_counter_ns()
+            outputs, queued_ns, computed_ns = self._device.run(
+                session, model, inputs, cancellation, targets.arrays if targets is not None else ()
+            )
+        finally:
+            if copied_bytes:
+                session.budget.release(copied_bytes)
+        done = time.perf_counter_ns()
+        regions: Sequence[model_pb2.BufferRegion | None] = ()
+        if targets is not None:
+            cancellation.check()  # Nobody waits for it any more, and the memory may serve other runs.
+            targets.take(outputs)
+            regions = targets.regions
+        if left:
+            outputs = _apart(outputs, regions, left)
+        times = RunTimes(queued_ns, ready - began, computed_ns, time.perf_counter_ns() - done)
+        return RunResult(request.run_id, model, outputs, regions, times, self._message_bytes)
+
+    def arrived(
+        self,
+        session: Session,
+        request: Incoming,
+        chunks: Iterator[memoryview | bytes],
+        cancellation: Cancellation,
+        hang_up: Callable[[], object],
+    ) -> dict[int, Array]:
+        """The inputs that come beside a message: those taken out of it, and those in chunks.
+
+        Raises as `ChunkedInputs.received`, and InvalidParameter or UnknownHandle for what can't be inputs.
+        """
+        sent = request.message.inputs
+        specs = session.model(request.message.model_id).prepared.inputs
+        require_input_count(specs, len(sent))
+        chunked = []
+        for index, tensor in enumerate(sent):
+            if tensor.data.HasField("chunked"):
+                chunked.append(index)
+        inline = arrived_inline(request)
+        if not chunked:
+            return inline
+        wanted = {
+            index: announced(specs, index, wire.io_spec(sent[index]), sent[index].data.chunked) for index in chunked
+        }
+        return inline | session.chunked_inputs.received(wanted, chunks, cancellation, hang_up)
+
+
+def arrived_inline(request: Incoming) -> dict[int, Array]:
+    """The large inputs that came in the message itself. Raises InvalidParameter."""
+    return request.arrays(request.message.inputs, "input")
+
+
+class OutputRegions:
+    """The regions of buffers that the outputs of a run go to: checked, and as arrays where it is known what will be
+    there."""
+
+    def __init__(self, session: Session, specs: Sequence[TensorSpec], outputs: Sequence[model_pb2.IOTensor]) -> None:
+        """Raises InvalidParameter or UnknownHandle for regions that there aren't, or that are too small."""
+        self.regions: list[model_pb2.BufferRegion | None] = [
+            output.data.region if output.data.HasField("region") else None for output in outputs
+        ]
+        require_output_regions(specs, [None if region is None else region.data_size for region in self.regions])
+        self._views: list[memoryview | None] = []
+        self.arrays: list[Array | None] = []
+        # From where to where outputs go, by buffer.
+        self._spans: dict[int, tuple[int, int]] = {}
+        # Either all outputs go to their regions or none does, so that none is written there before all are known.
+        is_sure = not any(
+            region is not None and spec.is_dynamic for spec, region in zip(specs, self.regions, strict=True)
+        )
+        for index, (spec, region) in enumerate(zip(specs, self.regions, strict=True)):
+            view = None if region is None else self._view(session, index, region)
+            self._views.append(view)
+            self.arrays.append(_array_at(view, spec) if view is not None and is_sure else None)
+
+    def _view(self, session: Session, index: int, region: model_pb2.BufferRegion) -> memoryview:
+        buffer_id, start, size_bytes = region.buffer_id, region.offset, region.data_size
+        try:
+            view = session.buffers.writable_region(buffer_id, start, size_bytes)
+        except NnrtError as error:
+            raise error.at(f"output {index}") from error
+        first, end = self._spans.get(buffer_id, (start, start))
+        self._spans[buffer_id] = min(first, start), max(end, start + size_bytes)
+        return view
+
+    def may_touch(self, region: model_pb2.BufferRegion) -> bool:
+        """Tell whether outputs may be written to where an input is: in any case where it lies between two of them."""
+        first, end = self._spans.get(region.buffer_id, (0, 0))
+        return region.offset < end and first < region.offset + region.data_size
+
+    def take(self, outputs: Sequence[Array]) -> None:
+        """Put the outputs there that aren't yet; if one is larger than its region, all stay where they are."""
+        to_copy = [
+            (view, output)
+            for view, output, array in zip(self._views, outputs, self.arrays, strict=True)
+            if view is not None and output is not array
+        ]
+        if any(output.nbytes > view.nbytes for view, output in to_copy):
+            self.regions = [None] * len(outputs)
+            return
+        for view, output in to_copy:
+            view[: output.nbytes] = flat_bytes(output)
+
+
+def _array_at(view: memoryview, spec: TensorSpec) -> Array | None:
+    """The memory of an output that is known before the run, if a processor may be told to write it there."""
+    if 0 in spec.shape:
+        return None
+    array: Array = np.ndarray(spec.shape, spec.numpy_dtype, view)
+    return array if array.flags.aligned else None
+
+
+def _is_left(
+    prepared: PreparedModel,
+    targets: OutputRegions | None,
+    index: int,
+    array: Array,
+    region: model_pb2.BufferRegion,
+) -> bool:
+    """Tell whether an input can stay where the client may go on writing, and the run's own outputs don't go."""
+    if index not in prepared.reads_in_place or not array.flags.aligned:
+        return False
+    return targets is None or not targets.may_touch(region)
+
+
+def _apart(
+    outputs: Sequence[Array], regions: Sequence[model_pb2.BufferRegion | None], left: Sequence[Array]
+) -> list[Array]:
+    """The outputs, of which none that is still to be sent lies in an input: the client may write there again."""
+    return [
+        output.copy()
+        if not (regions and regions[index]) and any(np.may_share_memory(output, array) for array in left)
+        else output
+        for index, output in enumerate(outputs)
+    ]
+
+
+def _input(session: Session, index: int, tensor: model_pb2.IOTensor, spec: TensorSpec) -> Array:
+    try:
+        if not wire.says(tensor, spec):
+            spec = wire.io_spec(tensor)
+        return wire.array_from_bytes(sent_bytes(session, tensor.data), spec)
+    except NnrtError as error:
+        raise error.at(f"input {index}") from error
+
+
+def sent_bytes(session: Session, buffer: model_pb2.SharedBuffer) -> bytes | memoryview:
+    """The bytes of a SharedBuffer, where they are. Raises InvalidParameter or UnknownHandle."""
+    match buffer.WhichOneof("place"):
+        case "inline":
+            return buffer.inline
+        case "region":
+            region = buffer.region
+            return session.buffers.region(region.buffer_id, region.offset, region.data_size)
+        case "constant":
+            raise InvalidParameter("data by digest is only for constants of a model; send it inline or in a buffer")
+        case "chunked":
+            raise InvalidParameter("data in chunks is only for RunStream; send it inline or in a buffer")
+        case _:
+            raise InvalidParameter("it has no data; send it inline or in a buffer")
+
+
+def _frozen_copy(array: Array) -> Array:
+    copy: Array = array.copy()
+    copy.flags.writeable = False
+    return copy

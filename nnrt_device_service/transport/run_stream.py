@@ -1,0 +1,128 @@
+"""One RunStream call: the runs on it, one after another."""
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+
+from nnrt_device_service.core.device import Device
+from nnrt_device_service.sessions.run_registry import Run
+from nnrt_device_service.sessions.session import Session
+from nnrt_device_service.transport.interceptor import as_nnrt_error
+from nnrt_device_service.transport.run_requests import RunRequests, RunResult, error_reply, keep_reply
+from nnrt_hdi.backend import Cancellation
+from nnrt_hdi.errors import ConnectionFailed, InvalidParameter
+from nnrt_hdi.v2 import prepared_model_pb2
+from nnrt_hdi.wire.run_codec import Incoming
+
+# Where a connection breaks, gRPC has the requests end first, and the call so much later at most.
+_END_S = 0.5
+
+
+class RunStream:
+    """Answers the requests of a call, each with a reply and the chunks of its outputs."""
+
+    def __init__(
+        self,
+        device: Device,
+        run_requests: RunRequests,
+        session: Session,
+        requests: Iterator[Incoming],
+        context: Any,
+    ) -> None:
+        self._device = device
+        self._run_requests = run_requests
+        self._session = session
+        self._requests = requests
+        self._context = context
+        # One that came where chunks were to come.
+        self._early: Incoming | None = None
+        # Whether chunks may still be on their way to a run that has failed.
+        self._skips_chunks = False
+        self._dying_with_call = Cancellation()
+        context.add_callback(lambda: self._dying_with_call.cancel())
+        self._ended = threading.Event()
+        if not context.add_callback(self._ended.set):
+            self._ended.set()
+
+    def replies(self) -> Iterator[prepared_model_pb2.RunReply | bytes]:
+        session, runs, gate = self._session, self._session.runs, self._device.gate
+        run: Run | None = None
+        chunked_bytes = 0
+        try:
+            while (request := self._next_request()) is not None:
+                result = None  # Its outputs may lie in the memory that the next inputs need.
+                if chunked_bytes:
+                    session.budget.release(chunked_bytes)
+                    chunked_bytes = 0
+                former, run = run, None
+                timeout_ms, run_id = request.message.timeout_ms, request.message.run_id
+                cancellation = Cancellation(time.monotonic() + timeout_ms / 1000 if timeout_ms else None)
+                is_inside = False
+                # The stream outlives a run that fails, so this error is a reply, not a status.
+                try:
+                    if run_id:
+                        run = runs.begin(run_id, cancellation, former)
+                    else:
+                        if former is not None:
+                            runs.forget(former)
+                        self._dying_with_call = cancellation
+                        if not self._context.is_active():
+                            return
+                    gate.enter()
+                    is_inside = True
+                    result = self._result(request, cancellation)
+                    if wanted_bytes := result.chunked_bytes:
+                        session.budget.reserve(wanted_bytes)
+                        chunked_bytes = wanted_bytes
+                    if run is not None:
+                        runs.finish(run, result)
+                    yield from result.messages()
+                    self._skips_chunks = False
+                except Exception as error:
+                    self._skips_chunks = True
+                    failed = error_reply(run_id, as_nnrt_error(error, "PreparedModel.RunStream"))
+                    if run is not None:
+                        runs.finish(run, failed)
+                    yield failed
+                finally:
+                    if is_inside:
+                        gate.leave()
+        finally:
+            if chunked_bytes:
+                session.budget.release(chunked_bytes)
+            if run is not None:
+                keep_reply(session, run)
+
+    def _result(self, request: Incoming, cancellation: Cancellation) -> RunResult:
+        if request.chunk:
+            raise InvalidParameter("a chunk came that belongs to no request; announce it in an input, as `chunked`")
+        hang_up = self._context.cancel
+        arrived = self._run_requests.arrived(self._session, request, self._chunks(), cancellation, hang_up)
+        result = self._run_requests.run(self._session, request.message, cancellation, arrived)
+        result.fit(in_chunks=request.message.takes_chunks, compressed=self._session.wants_compression)
+        return result
+
+    def _next_request(self) -> Incoming | None:
+        request, self._early = self._early, None
+        request = request or next(self._requests, None)
+        while self._skips_chunks and request is not None and request.is_chunk:
+            request = next(self._requests, None)
+        return request
+
+    def _chunks(self) -> Iterator[memoryview | bytes]:
+        """Those that follow a request. Raises InvalidParameter where something else does, or nothing, and
+        ConnectionFailed where the call broke."""
+        try:
+            for request in self._requests:
+                if not request.is_chunk:
+                    self._early = request
+                    raise InvalidParameter("another request came before all chunks of this one's inputs")
+                yield request.piece
+        except grpc.RpcError:
+            pass
+        if not self._ended.wait(_END_S):
+            raise InvalidParameter("the requests ended before all chunks of this one's inputs had come")
+        raise ConnectionFailed("the connection broke before all chunks of the run's inputs had come; run it again")

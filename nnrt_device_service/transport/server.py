@@ -1,0 +1,200 @@
+"""A running daemon: the gRPC server around a device, from its addresses to its orderly end."""
+
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from nnrt_device_service.core.device import Device
+from nnrt_device_service.settings import Settings
+from nnrt_device_service.transport.admission import FOREIGN_CALLS, AdmissionInterceptor
+from nnrt_device_service.transport.interceptor import CodecInterceptor, ErrorInterceptor
+from nnrt_device_service.transport.local_socket import LocalSocket
+from nnrt_device_service.transport.servicers import DeviceSessionServicer, NnrtDeviceServicer, PreparedModelServicer
+from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.v2 import (
+    device_pb2,
+    device_pb2_grpc,
+    prepared_model_pb2,
+    prepared_model_pb2_grpc,
+    session_pb2,
+    session_pb2_grpc,
+)
+from nnrt_hdi.wire.packets import IS_POSSIBLE
+
+_log = logging.getLogger(__name__)
+
+_MAX_PORT = 65535
+# sockaddr_un holds that and a zero at the end.
+_MAX_UNIX_PATH_BYTES = {"darwin": 103}.get(sys.platform, 107)
+# What calls get to end by themselves when the daemon stops.
+_STOP_GRACE_S = 0.5
+# Worker threads for calls that belong to no session: to other services, with their methods, or to be refused.
+_OTHER_THREADS = 6 * FOREIGN_CALLS
+_MIN_WATCH_INTERVAL_S = 0.02
+# A protobuf message is a little larger than the tensors in it.
+_MESSAGE_OVERHEAD_BYTES = 64 * 1024
+
+
+class Daemon:
+    """One device, served on one or more addresses."""
+
+    def __init__(self, device: Device, settings: Settings) -> None:
+        self._device = device
+        self._settings = settings
+        self._stopped = threading.Event()
+        self._local_socket = None if settings.no_shared_memory else _local_socket(device, settings)
+        self._health = health.HealthServicer(experimental_non_blocking=False)
+        # Sessions at all their limits still fit. A session's own stream has two threads: of the stream that resumes it
+        # and of the one it takes over from. Another has three: open, waiting for one to end, and for AwaitRun.
+        session_threads = 2 + 3 * settings.session_streams + settings.session_calls
+        workers = settings.max_sessions * session_threads + _OTHER_THREADS
+        message_bytes = settings.message_bytes + _MESSAGE_OVERHEAD_BYTES
+        self._server = grpc.server(
+            ThreadPoolExecutor(workers, thread_name_prefix="rpc"),
+            interceptors=[ErrorInterceptor(), AdmissionInterceptor(device), CodecInterceptor()],
+            maximum_concurrent_rpcs=2 * workers,  # A burst of calls waits a moment here to be refused for what it is.
+            options=[
+                ("grpc.max_receive_message_length", message_bytes),
+                ("grpc.max_send_message_length", message_bytes),
+                ("grpc.so_reuseport", 0),  # A second daemon on the same port must fail, not share it.
+                ("grpc.http2.min_recv_ping_interval_without_data_ms", 5000),
+                ("grpc.keepalive_permit_without_calls", 1),
+            ],
+        )
+        session_pb2_grpc.add_DeviceSessionServicer_to_server(
+            DeviceSessionServicer(device, settings, self._local_socket.name if self._local_socket else b""),
+            self._server,
+        )
+        device_pb2_grpc.add_NnrtDeviceServicer_to_server(NnrtDeviceServicer(device, settings), self._server)
+        prepared_model_pb2_grpc.add_PreparedModelServicer_to_server(
+            PreparedModelServicer(device, settings), self._server
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        services = [
+            file.DESCRIPTOR.services_by_name[name].full_name
+            for file, name in (
+                (session_pb2, "DeviceSession"),
+                (device_pb2, "NnrtDevice"),
+                (prepared_model_pb2, "PreparedModel"),
+            )
+        ]
+        reflection.enable_server_reflection((*services, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
+        self._health_names = ["", *services]
+
+    def start(self, addresses: Sequence[str]) -> list[str]:
+        """Listen; the addresses really bound. Raises InvalidParameter for one that can't be."""
+        bound = [self._listen(address) for address in addresses]
+        if self._local_socket is not None:
+            self._local_socket.start()
+        self._server.start()
+        self._set_health(health_pb2.HealthCheckResponse.SERVING)
+        threading.Thread(target=self._watch_sessions, name="session-watch", daemon=True).start()
+        _log.info("serving %s on %s", self._device.info.device_name, ", ".join(bound))
+        return bound
+
+    def drain(self) -> bool:
+        """Finish what is under way within the drain time, refuse everything new, stop; whether all work has ended."""
+        _log.info("draining")
+        self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        if not self._device.gate.close(self._settings.drain_timeout_s):
+            _log.warning("work was still under way after %g s and is cut off", self._settings.drain_timeout_s)
+        return self.stop()
+
+    def stop(self) -> bool:
+        """Stop now; work under way is cut off. Whether all of it has ended."""
+        self._stopped.set()
+        if self._local_socket is not None:
+            self._local_socket.stop()
+        self._device.sessions.hang_up_all()
+        self._server.stop(_STOP_GRACE_S).wait()
+        return self._device.close(_STOP_GRACE_S)
+
+    def _listen(self, address: str) -> str:
+        path = address.removeprefix("unix:")
+        if path != address:
+            _require_free_path(path)
+        elif ":" in address:
+            _require_free_port(address)
+        else:
+            raise InvalidParameter(f"address is {address!r}; use HOST:PORT or unix:PATH", place="--listen")
+        try:
+            port = self._server.add_insecure_port(address)
+        except (RuntimeError, ValueError) as error:
+            raise InvalidParameter(f"can't listen there: {error}", place=f"address {address!r}") from error
+        return address if path != address else f"{address.rpartition(':')[0]}:{port}"
+
+    def _set_health(self, status: int) -> None:
+        for name in self._health_names:
+            self._health.set(name, status)
+
+    def _watch_sessions(self) -> None:
+        sessions, timeout_s, lease_s = self._device.sessions, self._settings.heartbeat_timeout_s, self._settings.lease_s
+        interval_s = max(min(timeout_s, lease_s or timeout_s) / 4, _MIN_WATCH_INTERVAL_S)
+        looked_at = time.monotonic()
+        while not self._stopped.wait(interval_s):
+            stood_still = time.monotonic() - looked_at > interval_s + timeout_s / 4
+            looked_at = time.monotonic()
+            try:
+                if stood_still:
+                    sessions.forgive_silence()
+                sessions.tend_chunked_inputs()
+                for session in sessions.hang_up_silent():
+                    _log.info("client %s has been silent for too long; its connection counts as lost", session.client)
+                for session in sessions.close_expired():
+                    _log.info("client %s has not come back; its session is over", session.client)
+            except Exception:  # The other sessions are watched all the same.
+                _log.exception("a silent or lost session could not be ended")
+
+
+def _local_socket(device: Device, settings: Settings) -> LocalSocket | None:
+    if not IS_POSSIBLE:
+        return None
+    try:
+        return LocalSocket(device, settings)
+    except OSError as error:
+        _log.warning("clients on this host get no shared memory: %s", error.strerror)
+        return None
+
+
+def _require_free_path(path: str) -> None:
+    """gRPC replaces a Unix socket that is there; one that still answers belongs to another daemon."""
+    place = f"address 'unix:{path}'"
+    if not path:
+        raise InvalidParameter("its path is empty; use unix:PATH", place=place)
+    length = len(os.fsencode(path))
+    if length > _MAX_UNIX_PATH_BYTES:
+        raise InvalidParameter(f"its path has {length} bytes; use at most {_MAX_UNIX_PATH_BYTES}", place=place)
+    if not Path(path).exists():
+        return
+    if not Path(path).is_socket():
+        raise InvalidParameter("what is there is no socket; move it away", place=place)
+    with socket.socket(socket.AF_UNIX) as probe:
+        if probe.connect_ex(path) == 0:
+            raise InvalidParameter("another process listens there", place=place)
+
+
+def _require_free_port(address: str) -> None:
+    """gRPC takes a port modulo 65536, and doesn't tell why it can't listen."""
+    host, _, port = address.rpartition(":")
+    place = f"address {address!r}"
+    if not host:
+        raise InvalidParameter("its host is empty; name one, for example 0.0.0.0 for every IPv4 address", place=place)
+    if not port.isdecimal() or int(port) > _MAX_PORT:
+        raise InvalidParameter(f"port is {port!r}; use 0..{_MAX_PORT}, 0 for any free one", place=place)
+    try:
+        family, kind, protocol, _, target = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(target)
+    except OSError as error:
+        raise InvalidParameter(f"can't listen there: {error.strerror}", place=place) from error

@@ -1,0 +1,383 @@
+"""The three services: convert, call the device, convert back."""
+
+import queue
+import time
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from nnrt_device_service.core.device import Device, Progress
+from nnrt_device_service.sessions.constants import MissingConstants
+from nnrt_device_service.sessions.session import Prepared, Session
+from nnrt_device_service.settings import Settings
+from nnrt_device_service.transport.admission import session_id_of, session_of
+from nnrt_device_service.transport.run_requests import RunRequests, arrived_inline, messages_of, sent_bytes
+from nnrt_device_service.transport.run_stream import RunStream
+from nnrt_hdi import HDI_VERSION, PROTOCOL_MINOR, wire
+from nnrt_hdi.backend import Cancellation, ModelConfig
+from nnrt_hdi.chunks import cut
+from nnrt_hdi.compression import FEATURE, expanded
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
+from nnrt_hdi.files.compiled import MAX_PARTS
+from nnrt_hdi.graph import Constant
+from nnrt_hdi.limits import MAX_RUN_IDS, REQUEST_ID_BYTES
+from nnrt_hdi.v2 import (
+    device_pb2,
+    device_pb2_grpc,
+    model_pb2,
+    prepared_model_pb2,
+    prepared_model_pb2_grpc,
+    session_pb2,
+    session_pb2_grpc,
+)
+from nnrt_hdi.wire.run_codec import Incoming
+
+_CLIENT_NAME_LENGTH = 100
+_USER_LENGTH = 100
+_MAX_REASON_BYTES = 512
+
+
+class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
+    def __init__(self, device: Device, settings: Settings, local_socket: bytes = b"") -> None:
+        self._device = device
+        self._settings = settings
+        self._local_socket = local_socket
+
+    def Open(self, requests: Iterator[session_pb2.SessionRequest], context: Any) -> Iterator[session_pb2.SessionReply]:
+        sessions, hang_up = self._device.sessions, context.cancel
+        session_id = session_id_of(context)
+        if session_id is None:
+            self._device.gate.require_open()
+            # The session exists before Hello, so that a client that never sends one is hung up like any silent client.
+            session = sessions.open(context.peer(), hang_up)
+        else:
+            session = sessions.resume(session_id, hang_up)
+        # gRPC doesn't tell a half-closed stream from a broken one for sure: only a client that says so is done.
+        ending = sessions.close if session_id is None else partial(sessions.detach, hang_up=hang_up)
+        hello = None
+        try:
+            hello = next(requests, None)
+            if hello is None or hello.WhichOneof("request") != "hello":
+                raise InvalidParameter("the first message of a session must be Hello", place="DeviceSession.Open")
+            # For logs: on one line, and no longer than a name is.
+            session.client = f"{hello.hello.client_name[:_CLIENT_NAME_LENGTH]!r} at {context.peer()}"
+            session.wants_compression = FEATURE in hello.hello.features
+            if session_id is None:
+                session.account = self._device.scheduler.account(user_at(context.peer(), hello.hello.user))
+            ending = partial(sessions.detach, hang_up=hang_up)
+            yield session_pb2.SessionReply(welcome=self._welcome(session))
+            if (yield from self._beats(session, requests)):
+                ending = sessions.close
+        except NnrtError:
+            if hello is not None:
+                ending = sessions.close
+            raise
+        finally:
+            ending(session)
+
+    def _beats(
+        self, session: Session, requests: Iterator[session_pb2.SessionRequest]
+    ) -> Generator[session_pb2.SessionReply, None, bool]:
+        """Answer beats to the end of the stream; true if the client said goodbye."""
+        for request in requests:
+            session.touch()
+            match request.WhichOneof("request"):
+                case "beat":
+                    beat = session_pb2.Beat(sequence=request.beat.sequence, state=self._state())
+                    yield session_pb2.SessionReply(beat=beat)
+                case "goodbye":
+                    return True
+                case other:
+                    raise InvalidParameter(
+                        f"after Welcome comes Beat or Goodbye, not {other or 'nothing'}",
+                        place="DeviceSession.Open",
+                    )
+        return False
+
+    def _welcome(self, session: Session) -> session_pb2.Welcome:
+        device, settings = self._device, self._settings
+        return session_pb2.Welcome(
+            session_id=session.id,
+            instance_id=device.instance_id,
+            protocol_minor=PROTOCOL_MINOR,
+            features=[FEATURE] if session.wants_compression else [],
+            hdi_major=HDI_VERSION[0],
+            hdi_minor=HDI_VERSION[1],
+            device=wire.device_info_message(device.info),
+            limits=session_pb2.Limits(
+                message_bytes=settings.message_bytes,
+                session_bytes=settings.session_bytes,
+                session_models=settings.session_models,
+                session_streams=settings.session_streams,
+                tensor_bytes=settings.tensor_bytes,
+            ),
+            heartbeat_timeout_ms=int(settings.heartbeat_timeout_s * 1000),
+            lease_ms=int(settings.lease_s * 1000),
+            local_socket=self._local_socket,
+        )
+
+    def _state(self) -> session_pb2.DeviceState:
+        device = self._device
+        return session_pb2.DeviceState(
+            status=wire.number(device.status),
+            draining=device.gate.is_closed,
+            running=device.scheduler.running,
+            queued=device.scheduler.queued,
+            held_bytes=device.sessions.held_bytes,
+            sessions=len(device.sessions),
+        )
+
+
+def user_at(peer: str, declared: str) -> str:
+    """Name the user that a client counts as: who it says it is, on the host that gRPC says it is on."""
+    transport, _, address = peer.partition(":")
+    host = address.rpartition(":")[0] if transport in ("ipv4", "ipv6") else transport
+    return f"{host} {declared[:_USER_LENGTH]}"
+
+
+class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
+    def __init__(self, device: Device, settings: Settings) -> None:
+        self._device = device
+        self._settings = settings
+
+    def GetDeviceStatus(
+        self, request: device_pb2.GetDeviceStatusRequest, context: Any
+    ) -> device_pb2.GetDeviceStatusReply:
+        session_of(self._device, context)
+        return device_pb2.GetDeviceStatusReply(status=wire.number(self._device.status))
+
+    def GetSupportedOperation(
+        self, request: device_pb2.GetSupportedOperationRequest, context: Any
+    ) -> device_pb2.GetSupportedOperationReply:
+        session_of(self._device, context)
+        answers = self._device.supported(wire.graph(request.model))
+        return device_pb2.GetSupportedOperationReply(
+            nodes=[
+                device_pb2.NodeSupport(
+                    supported=answer.supported, reason=wire.shortened(answer.reason, _MAX_REASON_BYTES)
+                )
+                for answer in answers
+            ]
+        )
+
+    def PrepareModel(
+        self, request: device_pb2.PrepareModelRequest, context: Any
+    ) -> Iterator[device_pb2.PrepareModelReply]:
+        session = session_of(self._device, context)
+        model, config = wire.SentModel(request.model), self._config(request)
+        yield from self._prepared(
+            session,
+            context,
+            lambda progress: self._device.prepare(session, model, config, progress),
+            request.request_id,
+        )
+
+    def PrepareModelFromModelCache(
+        self, request: device_pb2.PrepareFromBuffersRequest, context: Any
+    ) -> Iterator[device_pb2.PrepareModelReply]:
+        session = session_of(self._device, context)
+        if len(request.buffers) > MAX_PARTS:
+            raise InvalidParameter(f"there are {len(request.buffers)} buffers; use at most {MAX_PARTS}")
+        config = self._config(request)
+        buffers = [
+            wire.at_place(f"buffer {index}", partial(_part, session, buffer))
+            for index, buffer in enumerate(request.buffers)
+        ]
+        yield from self._prepared(
+            session,
+            context,
+            lambda progress: self._device.restore(session, buffers, config, progress),
+            request.request_id,
+        )
+
+    # To a backend a vendor's model file is what it would have exported itself.
+    PrepareOfflineModel = PrepareModelFromModelCache
+
+    def UploadConstants(
+        self, requests: Iterator[device_pb2.ConstantChunk], context: Any
+    ) -> device_pb2.UploadConstantsReply:
+        session = session_of(self._device, context)
+        completed, sha256, size_bytes = 0, b"", 0
+        unfinished: set[bytes] = set()
+        try:
+            for chunk in requests:
+                sha256, size_bytes = (chunk.sha256, chunk.size_bytes) if chunk.sha256 else (sha256, size_bytes)
+                unfinished.add(sha256)
+                data = expanded(chunk.data, chunk.expanded_bytes)
+                if session.constants.write(sha256, size_bytes, chunk.offset, data):
+                    unfinished.discard(sha256)
+                    completed += 1
+        finally:
+            session.constants.pause(unfinished)
+        return device_pb2.UploadConstantsReply(completed=completed)
+
+    def AllocateBuffer(self, request: device_pb2.AllocateBufferRequest, context: Any) -> device_pb2.AllocateBufferReply:
+        session = session_of(self._device, context)
+        buffer_id = session.buffers.allocate(request.length, to_share=session.local_peer is not None)
+        region = model_pb2.BufferRegion(buffer_id=buffer_id, data_size=request.length)
+        return device_pb2.AllocateBufferReply(buffer=model_pb2.SharedBuffer(region=region))
+
+    def ReleaseBuffer(self, request: device_pb2.ReleaseBufferRequest, context: Any) -> device_pb2.ReleaseBufferReply:
+        session_of(self._device, context).buffers.release(request.buffer_id)
+        return device_pb2.ReleaseBufferReply()
+
+    def WriteBuffer(self, requests: Iterator[device_pb2.BufferChunk], context: Any) -> device_pb2.WriteBufferReply:
+        session = session_of(self._device, context)
+        written = buffer_id = 0
+        for chunk in requests:
+            buffer_id = chunk.buffer_id or buffer_id
+            session.buffers.writable_region(buffer_id, chunk.offset, len(chunk.data))[:] = chunk.data
+            written += len(chunk.data)
+        return device_pb2.WriteBufferReply(written_bytes=written)
+
+    def ReadBuffer(self, request: model_pb2.BufferRegion, context: Any) -> Iterator[device_pb2.BufferChunk]:
+        session = session_of(self._device, context)
+        region = session.buffers.region(request.buffer_id, request.offset, request.data_size)
+        for start, piece in cut(region, self._settings.message_bytes):
+            yield device_pb2.BufferChunk(offset=request.offset + start, data=bytes(piece))
+
+    def _config(self, request: device_pb2.PrepareModelRequest | device_pb2.PrepareFromBuffersRequest) -> ModelConfig:
+        return wire.model_config(request.config, self._settings.tensor_bytes)
+
+    def _prepared(
+        self,
+        session: Session,
+        context: Any,
+        prepare: Callable[[Progress], Prepared | MissingConstants],
+        request_id: bytes = b"",
+    ) -> Iterator[device_pb2.PrepareModelReply]:
+        """The replies of a compilation: its progress while it goes on, then its outcome."""
+        if (made := _made_before(session, request_id)) is not None:
+            yield _prepare_reply(made)
+            return
+        replies: queue.SimpleQueue[device_pb2.PrepareModelReply | None] = queue.SimpleQueue()
+
+        def report(stage: str, fraction: float) -> None:
+            if not context.is_active():
+                raise OperationFailed("the client gave up")
+            progress = device_pb2.Progress(stage=stage, fraction=fraction)
+            replies.put(device_pb2.PrepareModelReply(progress=progress))
+
+        is_sending = False
+
+        def release_unsent(model_id: int) -> None:
+            """The client will never learn of it. (gRPC tells of the call's end, not of each message's way.)"""
+            if not is_sending:
+                session.release_model(model_id)
+
+        def wanted() -> Prepared | MissingConstants:
+            outcome = prepare(report)
+            if isinstance(outcome, Prepared):
+                release = partial(release_unsent, outcome.model_id)
+                if not context.add_callback(release):  # The call is over already.
+                    release()
+            return outcome
+
+        # Leaving the block waits for the compilation, also where the client has gone: all that this call holds (its
+        # count in the session, memory, the gate) is in use until then.
+        with ThreadPoolExecutor(1, thread_name_prefix="prepare") as compiler:
+            compiled = compiler.submit(wanted)
+            compiled.add_done_callback(lambda _: replies.put(None))
+            yield from iter(replies.get, None)
+        outcome = compiled.result()
+        is_sending = True
+        if isinstance(outcome, Prepared):
+            session.remember(request_id, outcome)
+        yield _prepare_reply(outcome)
+
+
+class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
+    def __init__(self, device: Device, settings: Settings) -> None:
+        self._device = device
+        self._requests = RunRequests(device, settings.message_bytes)
+        self._settings = settings
+
+    def Run(self, request: Incoming, context: Any) -> prepared_model_pb2.RunReply | bytes:
+        session = session_of(self._device, context)
+        remaining = context.time_remaining()
+        cancellation = Cancellation(None if remaining is None else time.monotonic() + remaining)
+        context.add_callback(cancellation.cancel)
+        result = self._requests.run(session, request.message, cancellation, arrived_inline(request))
+        result.fit(in_chunks=False)
+        return result.message()
+
+    def RunStream(self, requests: Iterator[Incoming], context: Any) -> Iterator[prepared_model_pb2.RunReply | bytes]:
+        session = session_of(self._device, context)
+        stream = RunStream(self._device, self._requests, session, requests, context)
+        yield from stream.replies()
+
+    def AwaitRun(
+        self, request: prepared_model_pb2.AwaitRunRequest, context: Any
+    ) -> Iterator[prepared_model_pb2.RunReply | bytes]:
+        runs = session_of(self._device, context).runs
+        context.add_callback(runs.wake)
+        yield from messages_of(runs.reply_of(request.run_id, context.is_active))
+
+    def CancelRuns(
+        self, request: prepared_model_pb2.CancelRunsRequest, context: Any
+    ) -> prepared_model_pb2.CancelRunsReply:
+        if len(request.run_ids) > MAX_RUN_IDS:
+            raise InvalidParameter(f"{len(request.run_ids)} run_ids were given; give at most {MAX_RUN_IDS} at a time")
+        stopping = session_of(self._device, context).runs.cancel(request.run_ids)
+        return prepared_model_pb2.CancelRunsReply(stopping_run_ids=stopping)
+
+    def ExportModelCache(
+        self, request: prepared_model_pb2.ExportModelCacheRequest, context: Any
+    ) -> prepared_model_pb2.ExportModelCacheReply:
+        session = session_of(self._device, context)
+        with session.model(request.model_id) as model:
+            exported = [part.data for part in model.prepared.export()]
+        reply = prepared_model_pb2.ExportModelCacheReply()
+        for data, buffer_id in zip(exported, session.adopt_exported(request.model_id, exported), strict=True):
+            region = model_pb2.BufferRegion(buffer_id=buffer_id, data_size=data.nbytes)
+            reply.buffers.add(region=region)
+        return reply
+
+    def GetInputDimRanges(
+        self, request: prepared_model_pb2.GetInputDimRangesRequest, context: Any
+    ) -> prepared_model_pb2.GetInputDimRangesReply:
+        with session_of(self._device, context).model(request.model_id) as model:
+            return wire.dim_ranges_message(model.prepared.input_ranges())
+
+    def Release(self, request: prepared_model_pb2.ReleaseRequest, context: Any) -> prepared_model_pb2.ReleaseReply:
+        session = session_of(self._device, context)
+        if request.request_id:
+            _require_request_id(request.request_id)
+            session.give_up(request.request_id)
+        else:
+            session.release_model(request.model_id)
+        return prepared_model_pb2.ReleaseReply()
+
+
+def _made_before(session: Session, request_id: bytes) -> Prepared | None:
+    """The model that this very request has made, when its reply was lost."""
+    if request_id:
+        _require_request_id(request_id)
+    return session.prepared_by(request_id)
+
+
+def _require_request_id(request_id: bytes) -> None:
+    if len(request_id) != REQUEST_ID_BYTES:
+        raise InvalidParameter(f"request_id has {len(request_id)} bytes; use {REQUEST_ID_BYTES}, or none")
+
+
+def _prepare_reply(outcome: Prepared | MissingConstants) -> device_pb2.PrepareModelReply:
+    if isinstance(outcome, MissingConstants):
+        missing = [
+            device_pb2.MissingConstant(sha256=sha256, received_bytes=received)
+            for sha256, received in outcome.received_bytes.items()
+        ]
+        return device_pb2.PrepareModelReply(missing=device_pb2.MissingConstants(constants=missing))
+    return device_pb2.PrepareModelReply(
+        prepared=device_pb2.PreparedModelInfo(
+            model_id=outcome.model_id,
+            inputs=[wire.tensor_message(spec) for spec in outcome.inputs],
+            outputs=[wire.tensor_message(spec) for spec in outcome.outputs],
+            origin=wire.origin_number(outcome.origin),
+        )
+    )
+
+
+def _part(session: Session, buffer: model_pb2.SharedBuffer) -> Constant | bytes | memoryview:
+    return wire.named_constant(buffer.constant) if buffer.HasField("constant") else sent_bytes(session, buffer)

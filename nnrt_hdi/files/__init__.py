@@ -1,0 +1,1 @@
+"""Files that outlive a process: saved models, compiled models, and the directories they lie in."""

@@ -1,0 +1,167 @@
+"""Compiled models as files: what a device exported, and all that must be known to load it again."""
+
+import math
+import reprlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from typing_extensions import Buffer
+
+from nnrt_hdi.backend import DeviceInfo, ModelConfig
+from nnrt_hdi.enums import DeviceType, PerformanceMode
+from nnrt_hdi.errors import InvalidFile, InvalidParameter, NnrtError
+from nnrt_hdi.files.container import packed, read_about, unpacked
+from nnrt_hdi.files.graph_file import MAX_QUOTED, described_spec, read_spec
+from nnrt_hdi.part import Part
+from nnrt_hdi.tensor import TensorSpec
+
+KIND = "compiled model"
+
+# Those of NNRt's cache files.
+MAX_PARTS = 100
+MAX_VERSION = 2**32 - 1
+
+ValueT = TypeVar("ValueT")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The device that a compiled model was made for, and so runs on."""
+
+    # The unique name of the device: device, vendor, HDI version.
+    device: str
+    vendor: str
+    device_type: DeviceType
+    backend: str
+    backend_version: str
+
+    @classmethod
+    def of(cls, info: DeviceInfo, unique_name: str) -> "Target":
+        return cls(
+            device=unique_name,
+            vendor=info.vendor_name,
+            device_type=info.device_type,
+            backend=info.backend_name,
+            backend_version=info.backend_version,
+        )
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """The properties that devices have in common if they can load each other's models."""
+        return self.vendor, self.device_type, self.backend, self.backend_version
+
+    def describe_kind(self) -> str:
+        """For messages."""
+        return f"{self.backend} {self.backend_version} ({self.vendor}, {self.device_type.name})"
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledModel:
+    """A compiled model with its manifest."""
+
+    target: Target
+    # SHA-256 of what it was compiled from: for clients the graph (see `graph_digest`), for daemons see their store.
+    source_digest: bytes
+    config: ModelConfig
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    # The version that the application gave its cache.
+    version: int
+    parts: Sequence[Part]
+    # What building it took: from the question what is supported to the compiled model. None where nobody knows.
+    build_s: float | None = None
+
+    def packed(self) -> list[Buffer]:
+        """A file, as pieces to be written one after the other. Raises InvalidParameter for what can't be read back."""
+        target, config = self.target, self.config
+        about = {
+            "device": target.device,
+            "vendor": target.vendor,
+            "device_type": target.device_type.name,
+            "backend": target.backend,
+            "backend_version": target.backend_version,
+            "source": self.source_digest.hex(),
+            # The priority is that of a use, not of what was compiled.
+            "float16": config.enable_float16,
+            "mode": config.mode.name,
+            "extensions": {name: value.hex() for name, value in config.extensions.items()},
+            "inputs": [described_spec(spec) for spec in self.inputs],
+            "outputs": [described_spec(spec) for spec in self.outputs],
+            "version": self.version,
+            "build_s": self.build_s,
+        }
+        try:
+            self._of(about, _counted(self.parts))
+        except InvalidFile as error:
+            raise InvalidParameter(f"no file can hold this compiled model: {error.message}") from error
+        return packed(KIND, about, self.parts)
+
+    @classmethod
+    def unpacked(cls, data: Buffer) -> "CompiledModel":
+        """The model in a file, its parts as views of `data`. Raises InvalidFile unless every byte is as written."""
+        about, parts = unpacked(KIND, data)
+        return cls._of(about, _counted(parts))
+
+    @classmethod
+    def described(cls, path: Path) -> "CompiledModel":
+        """The model in a file without its parts, which are not looked at. Raises OSError or InvalidFile."""
+        return cls._of(read_about(KIND, path), ())
+
+    @classmethod
+    def _of(cls, about: dict[str, Any], parts: Sequence[Part]) -> "CompiledModel":
+        try:
+            return cls(
+                target=Target(
+                    device=_of_type(str, about, "device"),
+                    vendor=_of_type(str, about, "vendor"),
+                    device_type=DeviceType[about["device_type"]],
+                    backend=_of_type(str, about, "backend"),
+                    backend_version=_of_type(str, about, "backend_version"),
+                ),
+                source_digest=bytes.fromhex(about["source"]),
+                config=ModelConfig(
+                    enable_float16=_of_type(bool, about, "float16"),
+                    mode=PerformanceMode[about["mode"]],
+                    extensions={name: bytes.fromhex(value) for name, value in about["extensions"].items()},
+                ),
+                inputs=tuple(read_spec(spec) for spec in _of_type(list, about, "inputs")),
+                outputs=tuple(read_spec(spec) for spec in _of_type(list, about, "outputs")),
+                version=_version(about),
+                parts=parts,
+                build_s=_seconds(about),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, NnrtError) as error:
+            raise InvalidFile(
+                f"its manifest is not that of a compiled model: {type(error).__name__} {str(error)[:MAX_QUOTED]}"
+            ) from error
+
+
+def _counted(parts: Sequence[Part]) -> Sequence[Part]:
+    if not 1 <= len(parts) <= MAX_PARTS:
+        raise InvalidFile(f"it has {len(parts)} parts; a compiled model has 1..{MAX_PARTS}")
+    return parts
+
+
+def _of_type(kind: type[ValueT], about: dict[str, Any], name: str) -> ValueT:
+    value = about[name]
+    if type(value) is not kind:
+        raise TypeError(f"{name} is {reprlib.repr(value)}, no {kind.__name__}")
+    return value
+
+
+def _version(about: dict[str, Any]) -> int:
+    version = _of_type(int, about, "version")
+    if version not in range(MAX_VERSION + 1):
+        raise ValueError(f"version is {reprlib.repr(version)}; it is 0..{MAX_VERSION}")
+    return version
+
+
+def _seconds(about: dict[str, Any]) -> float | None:
+    if about["build_s"] is None:
+        return None
+    seconds = _of_type(float, about, "build_s")
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"build_s is {seconds!r}; it is a number of seconds")
+    return seconds

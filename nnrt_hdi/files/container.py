@@ -1,0 +1,243 @@
+"""Files made of parts, of which no bit can change unnoticed.
+
+    magic            8 bytes
+    manifest size    8 bytes, little endian
+    manifest SHA-256 32 bytes
+    manifest         JSON: kind, format, the size and SHA-256 of every part, and what the kind adds
+    parts            each at a multiple of 64 bytes; zeros in between
+
+A file is complete or not there: it is written beside its place and then moved there.
+"""
+
+import errno
+import hashlib
+import json
+import logging
+import os
+import re
+import reprlib
+import secrets
+import stat
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from typing_extensions import Buffer
+
+from nnrt_hdi.errors import InvalidFile, InvalidParameter
+from nnrt_hdi.part import SHA256_BYTES, Part
+from nnrt_hdi.tensor import flat_bytes
+
+_log = logging.getLogger(__name__)
+
+MAGIC = b"NNRTPART"
+FORMAT = 1
+ALIGNMENT = 64
+# Room for the largest graph (see nnrt_hdi.graph), and parsed in about a second.
+MAX_MANIFEST_BYTES = 64 << 20
+# How JSON spells what is a character only in pairs.
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_HEAD_BYTES = len(MAGIC) + 8 + SHA256_BYTES
+
+
+def packed(kind: str, about: Mapping[str, Any], parts: Sequence[Part]) -> list[Buffer]:
+    """A file, as pieces to be written one after the other. `about` is what the manifest says besides, as JSON.
+
+    Raises InvalidParameter for more than MAX_MANIFEST_BYTES of that.
+    """
+    manifest = json.dumps(
+        {
+            "kind": kind,
+            "format": FORMAT,
+            "parts": [{"size": part.data.nbytes, "sha256": part.sha256.hex()} for part in parts],
+            "about": about,
+        },
+        separators=(",", ":"),
+        sort_keys=True,
+    ).encode()
+    if len(manifest) > MAX_MANIFEST_BYTES:
+        raise InvalidParameter(f"its manifest has {len(manifest)} bytes; a file holds at most {MAX_MANIFEST_BYTES}")
+    head = MAGIC + len(manifest).to_bytes(8, "little") + hashlib.sha256(manifest).digest()
+    pieces: list[Buffer] = [head, manifest]
+    end = len(head) + len(manifest)
+    for part in parts:
+        pieces += [bytes(-end % ALIGNMENT), part.data]
+        end += -end % ALIGNMENT + part.data.nbytes
+    return pieces
+
+
+def unpacked(kind: str, data: Buffer) -> tuple[dict[str, Any], tuple[Part, ...]]:
+    """The rest of a file's manifest, and its parts as views of `data`.
+
+    Raises InvalidFile unless it is a whole file of this kind in which every byte is the one that was written.
+    """
+    view = flat_bytes(data)
+    manifest, end = _manifest(view)
+    about = _about(kind, manifest)
+    parts = []
+    for number, (size, sha256) in enumerate(_listed(manifest)):
+        start = end + -end % ALIGNMENT
+        if size > view.nbytes - start:
+            raise InvalidFile(f"it ends within part {number}; it was cut off")
+        end_of_part = start + size
+        if any(view[end:start]) or hashlib.sha256(view[start:end_of_part]).digest() != sha256:
+            raise InvalidFile(f"part {number} is not what was written; the file is damaged")
+        parts.append(Part(view[start:end_of_part].toreadonly(), sha256))
+        end = end_of_part
+    if end != view.nbytes:
+        raise InvalidFile(f"{view.nbytes - end} bytes follow its last part; the file is damaged")
+    return about, tuple(parts)
+
+
+def is_packed(data: Buffer) -> bool:
+    """The bytes begin like a file of this module."""
+    return bytes(flat_bytes(data)[: len(MAGIC)]) == MAGIC
+
+
+def kind_of(data: Buffer) -> str:
+    """The kind of a file of this module. Raises InvalidFile unless the bytes begin like one."""
+    manifest, _ = _manifest(flat_bytes(data))
+    return str(manifest.get("kind"))
+
+
+def write(path: Path, pieces: Iterable[Buffer], *, owner: str = "file", is_private: bool = False) -> None:
+    """Write a file that is complete when it appears, in place of an earlier one. Raises OSError, and leaves nothing.
+
+    Only its owner may read a private one, others as far as the umask lets them. What a crash leaves behind is called
+    after the owner: see `remove_leftovers`.
+    """
+    if not is_private:
+        require_place(path)
+    # Not made from the name, which may be as long as names can be.
+    beside = path.with_name(temporary_name(owner, secrets.token_hex(16)))
+    mode = 0o600 if is_private else 0o666
+    try:
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb", buffering=0) as file:
+            for piece in pieces:
+                rest = flat_bytes(piece)
+                while rest.nbytes:
+                    rest = rest[file.write(rest) :]
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    _sync_directory(path.parent)
+
+
+def require_place(path: Path) -> None:
+    """Refuse a path where no file can be written, with OSError. To be asked before the work that makes the file."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "it is a directory; give the name of a file", str(path))
+    if path.exists() and not path.is_file():  # Who may do everything would replace /dev/null.
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    directory = path.parent
+    if not directory.is_dir():
+        kind, number = (NotADirectoryError, errno.ENOTDIR) if directory.exists() else (FileNotFoundError, errno.ENOENT)
+        raise kind(number, "there is no such directory; make it first", str(directory))
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, "files in it can't be made; allow it, or take another one", str(directory))
+
+
+def temporary_name(owner: str, unique: str) -> str:
+    """The name of a file of an owner until it is complete."""
+    return f".nnrt-{owner}-{unique}.tmp"
+
+
+def remove_leftovers(directory: Path, owner: str) -> None:
+    """Remove what writers that died have left of the owner's files. For who knows that nobody is writing one."""
+    for left in directory.glob(temporary_name(owner, "*")):
+        with suppress(OSError):  # Who can't remove it can write all the same.
+            left.unlink()
+            _log.info("removed %s, which a crash left behind", left)
+
+
+def read(path: Path) -> memoryview:
+    """The bytes of a file, in memory aligned for any element type. Raises OSError, also for what is no file.
+
+    They are copied, not mapped: who writes into the file later must not change what has been checked.
+    """
+    # A pipe that nobody writes to would be waited for.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            kind, number = (
+                (IsADirectoryError, errno.EISDIR) if stat.S_ISDIR(status.st_mode) else (OSError, errno.EINVAL)
+            )
+            raise kind(number, "it is no regular file", str(path))
+        data = np.empty(status.st_size, np.uint8)
+        filled = 0
+        while filled < data.size and (count := os.readv(descriptor, [data[filled:].data])):
+            filled += count
+    finally:
+        os.close(descriptor)
+    return data[:filled].data.toreadonly()
+
+
+def read_about(kind: str, path: Path) -> dict[str, Any]:
+    """The rest of a file's manifest. Its parts are neither read nor checked.
+
+    Raises OSError, and InvalidFile unless it begins like a file of this kind.
+    """
+    with path.open("rb") as file:
+        head = file.read(_HEAD_BYTES)
+        size = int.from_bytes(head[len(MAGIC) : len(MAGIC) + 8], "little")
+        manifest, _ = _manifest(memoryview(head + file.read(min(size, MAX_MANIFEST_BYTES))))
+    return _about(kind, manifest)
+
+
+def _manifest(view: memoryview) -> tuple[dict[str, Any], int]:
+    if view.nbytes < _HEAD_BYTES or bytes(view[: len(MAGIC)]) != MAGIC:
+        raise InvalidFile(f"it does not begin with {MAGIC!r}; it is another kind of file, or damaged")
+    size = int.from_bytes(view[len(MAGIC) : len(MAGIC) + 8], "little")
+    if size > MAX_MANIFEST_BYTES:
+        raise InvalidFile(f"its manifest has {size} bytes; at most {MAX_MANIFEST_BYTES} are read")
+    if size > view.nbytes - _HEAD_BYTES:
+        raise InvalidFile("it ends within its manifest; it was cut off")
+    text = view[_HEAD_BYTES : _HEAD_BYTES + size]
+    if hashlib.sha256(text).digest() != bytes(view[_HEAD_BYTES - SHA256_BYTES : _HEAD_BYTES]):
+        raise InvalidFile("its manifest is not what was written; the file is damaged")
+    try:
+        words = bytes(text).decode()
+        manifest = json.loads(words)
+        if _SURROGATE.search(words):
+            json.dumps(manifest, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:  # Half of a pair of surrogates, which JSON can spell.
+        raise InvalidFile(f"its manifest holds text that is not Unicode: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidFile(f"its manifest is not JSON: {error}") from error
+    if not isinstance(manifest, dict):
+        raise InvalidFile("its manifest is no JSON object")
+    return manifest, _HEAD_BYTES + size
+
+
+def _about(kind: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    if manifest.get("kind") != kind or manifest.get("format") != FORMAT:
+        given = ", format ".join(reprlib.repr(manifest.get(key)) for key in ("kind", "format"))
+        raise InvalidFile(f"it is of kind {given}; {kind!r}, format {FORMAT} is needed")
+    about = manifest.get("about")
+    if not isinstance(about, dict):
+        raise InvalidFile("its manifest says nothing about it; the file is damaged")
+    return about
+
+
+def _listed(manifest: Mapping[str, Any]) -> list[tuple[int, bytes]]:
+    try:
+        listed = [(entry["size"], bytes.fromhex(entry["sha256"])) for entry in manifest["parts"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidFile("its manifest lists no parts") from error
+    if not all(type(size) is int and size >= 0 for size, _ in listed):
+        raise InvalidFile("its manifest lists parts of no size")
+    return listed
+
+
+def _sync_directory(path: Path) -> None:
+    """Make a renaming last through a power failure."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,84 @@
+"""Functions whose signature is a schema: operands before `*`, attributes behind it.
+
+Operators of the contract and of ONNX are declared so; see `nnrt_hdi.ops.operator` for the language. An underscore at
+the end of a name keeps it apart from Python's own words and is not part of it.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from typing_extensions import Self
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredOperand:
+    """One parameter before `*`. It is optional if its default is None; `is_variadic` takes any number."""
+
+    name: str
+    annotation: Any
+    is_optional: bool
+    is_variadic: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredAttribute:
+    """One parameter behind `*`: the name it has as an attribute and as a parameter, its type and default."""
+
+    name: str
+    parameter: str
+    type: Any
+    default: Any
+
+    @property
+    def is_required(self) -> bool:
+        return self.default is inspect.Parameter.empty
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The operands and attributes that a function takes."""
+
+    function: Callable[..., Any]
+    operands: tuple[DeclaredOperand, ...]
+    attributes: Mapping[str, DeclaredAttribute]
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], skipped: int = 0) -> Self:
+        """The signature of a function, but for so many of its first parameters."""
+        hints = get_type_hints(function, include_extras=True)
+        operands: list[DeclaredOperand] = []
+        attributes: dict[str, DeclaredAttribute] = {}
+        for name, parameter in list(inspect.signature(function).parameters.items())[skipped:]:
+            plain = name.rstrip("_")
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+                attributes[plain] = DeclaredAttribute(plain, name, hints[name], parameter.default)
+            else:
+                is_variadic = parameter.kind is inspect.Parameter.VAR_POSITIONAL
+                operands.append(DeclaredOperand(plain, hints[name], parameter.default is None, is_variadic))
+        return cls(function, tuple(operands), attributes)
+
+    @property
+    def required(self) -> int:
+        """The number of operands that must be given; one more for parts, of which there is at least one."""
+        return sum(not operand.is_optional for operand in self.operands)
+
+    @property
+    def is_variadic(self) -> bool:
+        return any(operand.is_variadic for operand in self.operands)
+
+
+def has_type(value: object, declared: Any) -> bool:
+    """A value has the type that an attribute declares; an integer may stand for a float, a truth value for neither."""
+    if declared is Any:
+        return True
+    origin, parts = get_origin(declared), get_args(declared)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(has_type(entry, parts[0]) for entry in value)
+    if origin in (Union, UnionType):
+        return any(has_type(value, part) for part in parts)
+    if declared in (int, float):
+        return isinstance(value, int if declared is int else (int, float)) and not isinstance(value, bool)
+    return isinstance(value, origin or declared)

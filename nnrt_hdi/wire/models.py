@@ -1,0 +1,235 @@
+"""Models and what belongs to building them: graphs, constants, configurations, and what a device answers."""
+
+import hashlib
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from nnrt_hdi.backend import DimRange, ModelConfig, Origin, Support
+from nnrt_hdi.enums import NodeType, PerformanceMode, Priority, QuantType
+from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.graph import (
+    INLINE_CONSTANT_BYTES,
+    MAX_ATTRIBUTE_VALUES,
+    AttrValue,
+    Constant,
+    Graph,
+    Node,
+    quoted_name,
+    require_at_most,
+    require_moderate,
+)
+from nnrt_hdi.part import SHA256_BYTES
+from nnrt_hdi.tensor import TensorSpec
+from nnrt_hdi.v2 import device_pb2, model_pb2, node_pb2, prepared_model_pb2
+from nnrt_hdi.wire.enums import known_enum, number
+from nnrt_hdi.wire.errors import at_place
+from nnrt_hdi.wire.tensors import array_from_bytes, tensor_message, tensor_spec
+
+_ATTR_FIELD_OFFSET = 1000
+_ATTR_FIELDS = {field.name: field for field in node_pb2.Node.DESCRIPTOR.oneofs_by_name["attr"].fields}
+_ATTR_FIELD_OF_TYPE = {field.number - _ATTR_FIELD_OFFSET: name for name, field in _ATTR_FIELDS.items()}
+
+
+def graph(message: model_pb2.Model) -> Graph:
+    """The graph of a Model. Constants sent by digest come without their data."""
+    _require_moderate(message)
+    tensors = tuple(
+        at_place(f"tensor {index}{quoted_name(tensor.name)}", partial(tensor_spec, tensor))
+        for index, tensor in enumerate(message.all_tensors)
+    )
+    constants = {
+        index: at_place(f"tensor {index}{quoted_name(tensor.name)}", partial(_constant, tensor, tensors[index]))
+        for index, tensor in enumerate(message.all_tensors)
+        if tensor.data.WhichOneof("place")
+    }
+    return Graph(
+        tensors=tensors,
+        nodes=tuple(
+            at_place(f"node {index}{quoted_name(node.name)}", partial(_node, node))
+            for index, node in enumerate(message.nodes)
+        ),
+        inputs=tuple(message.input_index),
+        outputs=tuple(message.output_index),
+        constants=constants,
+        name=message.name,
+    )
+
+
+class SentModel:
+    """A model as a client sent it, of which most is read only when it is needed."""
+
+    def __init__(self, message: model_pb2.Model) -> None:
+        self._message = message
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of all that the message says, constants sent by digest included. Equal ones are of equal graphs."""
+        return hashlib.sha256(self._message.SerializeToString(deterministic=True)).digest()
+
+    def graph(self) -> Graph:
+        """See `graph`."""
+        return graph(self._message)
+
+    def named_constants(self) -> list[Constant]:
+        """The constants sent by digest, of a model whose graph is known to be sound."""
+        places = (tensor.data for tensor in self._message.all_tensors)
+        return [named_constant(place.constant) for place in places if place.HasField("constant")]
+
+
+def model_message(graph: Graph) -> model_pb2.Model:
+    """The Model of a graph: small constants inline, the others by digest."""
+    message = model_pb2.Model(
+        name=graph.name,
+        input_index=graph.inputs,
+        output_index=graph.outputs,
+        nodes=[_node_message(node) for node in graph.nodes],
+        all_tensors=[tensor_message(spec) for spec in graph.tensors],
+    )
+    for index, constant in graph.constants.items():
+        place = message.all_tensors[index].data
+        if constant.data is not None and constant.size_bytes <= INLINE_CONSTANT_BYTES:
+            place.inline = constant.data.tobytes()
+        else:
+            place.constant.sha256 = constant.sha256
+            place.constant.size_bytes = constant.size_bytes
+    message.sub_graph.add(
+        name="NNRt_SubGraph",
+        input_indices=graph.inputs,
+        output_indices=graph.outputs,
+        node_indices=range(len(graph.nodes)),
+    )
+    return message
+
+
+def _require_moderate(message: model_pb2.Model) -> None:
+    references = len(message.input_index) + len(message.output_index)
+    references += sum(len(node.input_index) + len(node.output_index) for node in message.nodes)
+    quant_params = sum(len(tensor.quant_params) for tensor in message.all_tensors)
+    require_moderate(len(message.all_tensors), len(message.nodes), references, quant_params)
+
+
+def _constant(message: model_pb2.Tensor, spec: TensorSpec) -> Constant:
+    if spec.is_dynamic:
+        raise InvalidParameter(f"it has data, but is {spec}; give it every dimension")
+    place = message.data.WhichOneof("place")
+    if place == "inline":
+        return Constant.of(array_from_bytes(message.data.inline, spec))
+    if place == "constant":
+        constant = named_constant(message.data.constant)
+        if constant.size_bytes <= INLINE_CONSTANT_BYTES:
+            # It may decide shapes, and then whether a node is supported must not depend on what is uploaded already.
+            raise InvalidParameter(
+                f"it has {constant.size_bytes} bytes and is sent by digest; send up to {INLINE_CONSTANT_BYTES} inline"
+            )
+        return constant
+    raise InvalidParameter("its data is a region of a buffer; constants travel inline or by digest")
+
+
+def named_constant(message: model_pb2.ConstantRef) -> Constant:
+    """The constant of a ConstantRef, without its data."""
+    if len(message.sha256) != SHA256_BYTES:
+        raise InvalidParameter(f"its digest has {len(message.sha256)} bytes; a SHA-256 has {SHA256_BYTES}")
+    return Constant(message.sha256, message.size_bytes)
+
+
+def _node(message: node_pb2.Node) -> Node:
+    node_type = known_enum(NodeType, message.node_type, "node_type")
+    field = message.WhichOneof("attr")
+    if field is None:
+        wanted = _ATTR_FIELD_OF_TYPE.get(node_type, "none exists")
+        raise InvalidParameter(f"{node_type.name} has no attributes set; set the field {wanted}, even if it is empty")
+    sent = NodeType(_ATTR_FIELDS[field].number - _ATTR_FIELD_OFFSET)
+    if node_type is NodeType.QUANT_DTYPE_CAST and sent is NodeType.QUANT_DTYPE_CAST_V2:
+        node_type = sent  # HDI 2.1 clients label the new struct with the old number.
+    if sent is not node_type:
+        raise InvalidParameter(f"node_type is {node_type.name} but the attributes are those of {sent.name}")
+    attrs: Message = getattr(message, field)
+    return Node(
+        type=node_type,
+        inputs=tuple(message.input_index),
+        outputs=tuple(message.output_index),
+        attrs={descriptor.name: _attr_value(descriptor, value) for descriptor, value in attrs.ListFields()},
+        name=message.name,
+        quant_type=known_enum(QuantType, message.quant_type, "quant_type"),
+    )
+
+
+def _node_message(node: Node) -> node_pb2.Node:
+    message = node_pb2.Node(
+        name=node.name,
+        node_type=number(node.type),
+        input_index=node.inputs,
+        output_index=node.outputs,
+        quant_type=number(node.quant_type),
+    )
+    attrs: Message = getattr(message, _ATTR_FIELD_OF_TYPE[node.type])
+    attrs.SetInParent()
+    for name, value in node.attrs.items():
+        _set_attr(attrs, name, value)
+    return message
+
+
+def _attr_value(descriptor: FieldDescriptor, value: Any) -> AttrValue:
+    if isinstance(value, bool | int | float | str):
+        return value
+    count = sum(len(entry.values) for entry in value) if descriptor.message_type else 0
+    require_at_most(MAX_ATTRIBUTE_VALUES, max(count, len(value)), f"values in {descriptor.name}")
+    return tuple(tuple(entry.values) for entry in value) if descriptor.message_type else tuple(value)
+
+
+def _set_attr(message: Message, name: str, value: AttrValue) -> None:
+    if not isinstance(value, tuple):
+        setattr(message, name, value)
+    elif message.DESCRIPTOR.fields_by_name[name].message_type:
+        for entry in value:
+            getattr(message, name).add(values=entry)
+    else:
+        getattr(message, name).extend(value)
+
+
+def model_config(message: model_pb2.ModelConfig, max_tensor_bytes: int) -> ModelConfig:
+    return ModelConfig(
+        enable_float16=message.enable_float16,
+        mode=known_enum(PerformanceMode, message.mode, "ModelConfig.mode"),
+        priority=known_enum(Priority, message.priority, "ModelConfig.priority"),
+        extensions=dict(message.extensions),
+        max_tensor_bytes=max_tensor_bytes,
+    )
+
+
+def model_config_message(config: ModelConfig) -> model_pb2.ModelConfig:
+    return model_pb2.ModelConfig(
+        enable_float16=config.enable_float16,
+        mode=number(config.mode),
+        priority=number(config.priority),
+        extensions=dict(config.extensions),
+    )
+
+
+def supports(message: device_pb2.GetSupportedOperationReply) -> list[Support]:
+    return [Support() if node.supported else Support(node.reason or "not supported") for node in message.nodes]
+
+
+def dim_ranges(message: prepared_model_pb2.GetInputDimRangesReply) -> list[DimRange]:
+    return [DimRange(tuple(entry.min_dims), tuple(entry.max_dims)) for entry in message.inputs]
+
+
+def dim_ranges_message(ranges: Sequence[DimRange]) -> prepared_model_pb2.GetInputDimRangesReply:
+    return prepared_model_pb2.GetInputDimRangesReply(
+        inputs=[prepared_model_pb2.DimRange(min_dims=entry.min_dims, max_dims=entry.max_dims) for entry in ranges]
+    )
+
+
+def origin(number: int) -> Origin:
+    """How a daemon got a model. One that this version doesn't know reads as COMPILED."""
+    known = device_pb2.PreparedModelInfo.Origin
+    return Origin[known.Name(number)] if number in known.values() else Origin.COMPILED
+
+
+def origin_number(origin: Origin) -> Any:
+    """The number that messages have for how a daemon got a model."""
+    return device_pb2.PreparedModelInfo.Origin.Value(origin.name)

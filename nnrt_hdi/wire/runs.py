@@ -1,0 +1,151 @@
+"""IOTensor messages of runs, and the times of a run."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nnrt_hdi.enums import DataType
+from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.run_times import RunTimes
+from nnrt_hdi.tensor import Array, Shape, TensorForm, TensorSpec
+from nnrt_hdi.v2 import model_pb2, prepared_model_pb2
+from nnrt_hdi.wire.enums import known_enum, number
+from nnrt_hdi.wire.tensors import array_from_bytes, format_number, format_of, shape_of
+
+
+def io_spec(message: model_pb2.IOTensor) -> TensorSpec:
+    """The description in an IOTensor message; all its dimensions are known."""
+    spec = TensorSpec(
+        known_enum(DataType, message.data_type, "data_type"),
+        shape_of(message.dimensions),
+        format_of(message),
+        (),
+        message.name,
+    )
+    if spec.is_dynamic:
+        raise InvalidParameter(f"dimensions are {list(spec.shape)}; a run needs every one of them")
+    return spec
+
+
+def says(message: model_pb2.IOTensor, spec: TensorSpec) -> bool:
+    """The message describes a tensor just as the spec does, so that it needs no further look."""
+    return (
+        int(message.data_type) == spec.data_type
+        and message.dimensions == list(spec.shape)
+        and not spec.is_dynamic
+        and (not message.HasField("format") or int(message.format) == spec.format)
+    )
+
+
+def inline_array(message: model_pb2.IOTensor, form: TensorForm) -> Array | None:
+    """The read-only tensor of a message that has it inline and describes it just as expected.
+
+    None for any other, which may still be right, but needs a closer look. One frame: every small run comes here.
+    """
+    data = message.data
+    if (
+        data.WhichOneof("place") != "inline"
+        or message.data_type != form.data_type
+        or message.dimensions != form.dims
+        or (message.HasField("format") and message.format != form.format)
+    ):
+        return None
+    content = data.inline
+    if len(content) != form.size_bytes or not content:
+        return None
+    array: Array = np.ndarray(form.shape, form.dtype, content)
+    return array
+
+
+def io_tensor_fields(spec: TensorSpec, array: Array) -> dict[str, Any]:
+    """The fields of an IOTensor that carries the tensor's bytes inline, for the message that it is to be part of.
+
+    A message that becomes part of another one is serialized and parsed for that: copies upon copies of the bytes.
+    """
+    return {**_io_fields(spec, array.shape), "data": {"inline": array.tobytes()}}
+
+
+def io_tensor_message(spec: TensorSpec, array: Array) -> model_pb2.IOTensor:
+    """The tensor with its bytes inline, by itself."""
+    return model_pb2.IOTensor(**io_tensor_fields(spec, array))
+
+
+def io_described_message(spec: TensorSpec) -> model_pb2.IOTensor:
+    """The tensor without its data, and without its dimensions where some vary."""
+    return model_pb2.IOTensor(
+        name=spec.name,
+        data_type=number(spec.data_type),
+        dimensions=() if spec.is_dynamic else spec.shape,
+        format=format_number(spec),
+    )
+
+
+def io_region_fields(spec: TensorSpec, shape: Shape, size_bytes: int, region: model_pb2.BufferRegion) -> dict[str, Any]:
+    """The fields of an IOTensor whose bytes are at the start of a region of a buffer."""
+    place = {"buffer_id": region.buffer_id, "offset": region.offset, "data_size": size_bytes}
+    return {**_io_fields(spec, shape), "data": {"region": place}}
+
+
+def io_region_message(
+    spec: TensorSpec, shape: Shape, size_bytes: int, region: model_pb2.BufferRegion
+) -> model_pb2.IOTensor:
+    """The tensor whose bytes are at the start of a region of a buffer, by itself."""
+    return model_pb2.IOTensor(**io_region_fields(spec, shape, size_bytes, region))
+
+
+def io_chunked_message(spec: TensorSpec, array: Array) -> model_pb2.IOTensor:
+    """The tensor whose bytes follow in chunks."""
+    return model_pb2.IOTensor(**_io_fields(spec, array.shape), data={"chunked": array.nbytes})
+
+
+def io_bare_message(spec: TensorSpec, array: Array) -> model_pb2.IOTensor:
+    """The tensor without its bytes."""
+    return model_pb2.IOTensor(**_io_fields(spec, array.shape))
+
+
+def io_array(message: model_pb2.IOTensor) -> Array:
+    """The tensor whose bytes are inline."""
+    return array_from_bytes(message.data.inline, io_spec(message))
+
+
+def _io_fields(spec: TensorSpec, shape: Sequence[int]) -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "data_type": number(spec.data_type),
+        "dimensions": shape,
+        "format": format_number(spec),
+    }
+
+
+def run_times(reply: prepared_model_pb2.RunReply) -> RunTimes | None:
+    """The times that a daemon measured of a run; None from one that doesn't."""
+    if not reply.HasField("times"):
+        return None
+    times = reply.times
+    return RunTimes(times.queued_ns, times.copied_in_ns, times.computed_ns, times.copied_out_ns)
+
+
+def fill_inline_reply(
+    reply: prepared_model_pb2.RunReply,
+    run_id: int,
+    times: RunTimes,
+    forms: Sequence[TensorForm],
+    outputs: Sequence[Array],
+) -> None:
+    """Make an empty message the reply of a run whose outputs are all inline. One frame: every small run comes here."""
+    reply.run_id = run_id
+    message = reply.times
+    message.queued_ns, message.copied_in_ns, message.computed_ns, message.copied_out_ns = times
+    for form, array in zip(forms, outputs, strict=True):
+        tensor = reply.outputs.add()  # Field by field: keywords and messages to copy take half as long again.
+        tensor.name = form.name
+        tensor.data_type = form.data_type  # type: ignore[assignment]  # The member's number.
+        tensor.dimensions.extend(array.shape)
+        if form.format is not None:
+            tensor.format = form.format  # type: ignore[assignment]
+        tensor.data.inline = array.tobytes()
+
+
+def fill_run_times(message: prepared_model_pb2.RunTimes, times: RunTimes) -> None:
+    message.queued_ns, message.copied_in_ns, message.computed_ns, message.copied_out_ns = times

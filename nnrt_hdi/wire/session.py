@@ -1,0 +1,51 @@
+"""Sessions, and the device that they lead to."""
+
+from nnrt_hdi.backend import Capabilities, DeviceInfo, DeviceState
+from nnrt_hdi.enums import DeviceStatus, DeviceType
+from nnrt_hdi.v2 import session_pb2
+from nnrt_hdi.wire.enums import enum_or, number
+
+# Metadata of every call but DeviceSession.Open: the session it belongs to.
+SESSION_METADATA = "nnrt-session-bin"
+
+
+def device_info(message: session_pb2.DeviceInfo) -> DeviceInfo:
+    """The identity of a device. A type this version doesn't know reads as OTHER, as NNRt asks."""
+    capabilities = message.capabilities
+    return DeviceInfo(
+        device_name=message.device_name,
+        vendor_name=message.vendor_name,
+        device_type=enum_or(DeviceType.OTHER, message.device_type),
+        capabilities=Capabilities(**{name: getattr(capabilities, name) for name in Capabilities.__slots__}),
+        backend_name=message.backend_name,
+        backend_version=message.backend_version,
+    )
+
+
+def device_status(number: int) -> DeviceStatus:
+    """A status this version doesn't know reads as UNKNOWN."""
+    return enum_or(DeviceStatus.UNKNOWN, number)
+
+
+def device_state(message: session_pb2.DeviceState) -> DeviceState:
+    return DeviceState(
+        status=device_status(message.status),
+        is_draining=message.draining,
+        running=message.running,
+        queued=message.queued,
+        held_bytes=message.held_bytes,
+        sessions=message.sessions,
+    )
+
+
+def device_info_message(info: DeviceInfo) -> session_pb2.DeviceInfo:
+    return session_pb2.DeviceInfo(
+        device_name=info.device_name,
+        vendor_name=info.vendor_name,
+        device_type=number(info.device_type),
+        capabilities=session_pb2.Capabilities(
+            **{name: getattr(info.capabilities, name) for name in Capabilities.__slots__}
+        ),
+        backend_name=info.backend_name,
+        backend_version=info.backend_version,
+    )

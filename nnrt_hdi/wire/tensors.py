@@ -1,0 +1,63 @@
+"""Tensor messages of models, and what all messages of tensors have in common."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nnrt_hdi.enums import DataType, Format
+from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.graph import require_at_most
+from nnrt_hdi.tensor import MAX_RANK, Array, QuantParam, Shape, TensorSpec
+from nnrt_hdi.v2 import model_pb2
+from nnrt_hdi.wire.enums import known_enum, number
+
+
+def tensor_spec(message: model_pb2.Tensor) -> TensorSpec:
+    """The description in a Tensor message, without its data."""
+    return TensorSpec(
+        data_type=known_enum(DataType, message.data_type, "data_type"),
+        shape=shape_of(message.dims),
+        format=format_of(message),
+        quant=tuple(QuantParam(param.scale, param.zero_point, param.num_bits or 8) for param in message.quant_params),
+        name=message.name,
+    )
+
+
+def tensor_message(spec: TensorSpec) -> model_pb2.Tensor:
+    return model_pb2.Tensor(
+        name=spec.name,
+        data_type=number(spec.data_type),
+        dims=spec.shape,
+        format=format_number(spec),
+        quant_params=[
+            model_pb2.QuantParam(num_bits=param.num_bits, zero_point=param.zero_point, scale=param.scale)
+            for param in spec.quant
+        ],
+    )
+
+
+def array_from_bytes(data: bytes | memoryview, spec: TensorSpec) -> Array:
+    """A read-only view of the bytes as the tensor they hold."""
+    dtype = spec.numpy_dtype
+    if len(data) != spec.byte_size:
+        raise InvalidParameter(f"there are {len(data)} bytes of data; {spec} has {spec.byte_size}")
+    view: Array = np.ndarray(spec.shape, dtype, data) if len(data) else np.empty(spec.shape, dtype)
+    view.flags.writeable = False
+    return view
+
+
+def format_of(message: model_pb2.Tensor | model_pb2.IOTensor) -> Format:
+    """The format of a tensor, NONE where its message has none."""
+    return known_enum(Format, message.format, "format") if message.HasField("format") else Format.NONE
+
+
+def shape_of(dims: Sequence[int]) -> Shape:
+    """The dimensions, counted before they are copied."""
+    require_at_most(MAX_RANK, len(dims), "dimensions")
+    return tuple(dims)
+
+
+def format_number(spec: TensorSpec) -> Any:
+    """The format as a message takes it: absent for NONE, which proto3 can't hold as a default."""
+    return None if spec.format is Format.NONE else number(spec.format)

@@ -1,0 +1,271 @@
+"""A client that is interrupted while it runs models. Run as a script it is that client; it prints its verdict."""
+
+import faulthandler
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from interrupts import InterruptAt, Interrupts, RandomInterrupts
+from networks import identity_model
+from observer import Observer
+from tensor_runs import compiled
+
+from nnrt_client import DataType, Device, Executor, NnrtError, OutOfMemory, Settings, Tensor, TensorDesc
+
+# What a client may take for everything, and a run.
+_CLIENT_S = 30.0
+DEADLINE_S = 20.0
+# What a run may take that is interrupted.
+_RUN_S = 10.0
+# gRPC's threads end shortly after what they served.
+_THREAD_GRACE_S = 5.0
+_IN_FLIGHT = 16
+# Outputs of interrupted runs that are watched.
+_GIVEN_UP = 20
+_LONG_MS = 600_000
+
+
+def verdict_of(address: str, what: str, **arguments: Any) -> dict[str, Any]:
+    """Get what a client process says of itself, which must have ended by itself, and well."""
+    tests = Path(__file__).parents[1]
+    process = subprocess.run(
+        [sys.executable, __file__, address, what, json.dumps(arguments)],
+        capture_output=True,
+        text=True,
+        timeout=2 * _CLIENT_S,
+        env={**os.environ, "PYTHONPATH": f"{tests}:{Path(__file__).parent}"},
+    )
+    assert process.returncode == 0, f"it exited with {process.returncode}: {process.stdout}\n{process.stderr}"
+    verdict: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
+    return verdict
+
+
+class Runs:
+    """The ways to run the identity; each run has an input of its own, and its output is checked."""
+
+    def __init__(self, device: Device, executor: Executor, timeout_ms: int | None = None) -> None:
+        self._device = device
+        self._executor = executor
+        self._timeout_ms = timeout_ms
+        self._numbers = count(1)
+        self.faults: list[str] = []
+        # Of run_async: what has begun, and how often what was called back.
+        self._begun: list[int] = []
+        self._called_back: Counter[int] = Counter()
+        executor.set_on_run_done(self._on_run_done)
+        self._target: Tensor | None = None
+        # Outputs that belong to the application again.
+        self._given_up: deque[Tensor] = deque()
+
+    def run_sync(self) -> None:
+        number = next(self._numbers)
+        self._check(number, self._executor.run_sync([_input(number)], timeout_ms=self._timeout_ms))
+
+    def with_tensors(self) -> None:
+        number, target = next(self._numbers), self._target
+        assert target is not None
+        self._executor.run_sync([_input(number)], [target], timeout_ms=self._timeout_ms)
+        self._check(number, [target.numpy()])
+
+    def submit(self) -> None:
+        number = next(self._numbers)
+        self._check(number, self._executor.submit([_input(number)], timeout_ms=self._timeout_ms).result())
+
+    def run_async(self) -> None:
+        number = next(self._numbers)
+        self._executor.run_async([_input(number)], timeout_ms=self._timeout_ms or _LONG_MS, user_data=number)
+        self._begun.append(number)
+
+    def many_at_once(self) -> None:
+        """More than a session has streams, so that none of them may be lost."""
+        numbers = [next(self._numbers) for _ in range(_IN_FLIGHT)]
+        runs = [self._executor.submit([_input(number)]) for number in numbers]
+        for number, run in zip(numbers, runs, strict=True):
+            self._check(number, run.result(DEADLINE_S))
+
+    def make_target(self) -> None:
+        """Have a tensor for the outputs of later runs."""
+        if self._target is None:
+            self._target = Tensor(self._device, TensorDesc(DataType.FLOAT32, [4]))
+
+    def give_target_up(self, is_ended: bool = True) -> None:
+        """The latest run was interrupted; unless its end was interrupted too, nothing may be written any more."""
+        target, self._target = self._target, None
+        if target is not None and is_ended:
+            target.numpy()[:] = -1
+            self._given_up.append(target)
+        elif target is not None:
+            target.close()
+        while len(self._given_up) > _GIVEN_UP:
+            self._look_at_given_up()
+
+    def close_targets(self) -> None:
+        self.give_target_up()
+        while self._given_up:
+            self._look_at_given_up()
+
+    def close(self) -> None:
+        """Close the executor, and look at what is known only then."""
+        self._executor.close()
+        if missing := [number for number in self._begun if not self._called_back[number]]:
+            self.faults.append(f"runs {missing} were not called back")
+        if twice := [number for number, times in self._called_back.items() if times > 1]:
+            self.faults.append(f"runs {twice} were called back more than once")
+
+    def _look_at_given_up(self) -> None:
+        with self._given_up.popleft() as target:
+            if (target.numpy() != -1).any():
+                self.faults.append(f"a run that was given up wrote {target.numpy()[0]}")
+
+    def _on_run_done(self, number: int, outputs: Any, error: NnrtError | None) -> None:
+        self._called_back[number] += 1
+        if error is None:
+            self._check(number, outputs)
+        elif "closed" not in str(error):
+            self.faults.append(f"run {number} was called back with {error!r}")
+
+    def _check(self, number: int, outputs: Any) -> None:
+        if not np.array_equal(outputs[0], _input(number)):
+            self.faults.append(f"run {number} was answered with {outputs[0]}")
+
+
+class Bystanders:
+    """Threads that run the model all the time, beside the one that is interrupted."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self._ends = False
+        self.faults: list[str] = []
+        self._counts = [0, 0]
+        self._threads = [threading.Thread(target=self._run, args=(at,)) for at in range(len(self._counts))]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Let each of them run once more, and end."""
+        before = list(self._counts)
+        while not self.faults and not all(now > then for now, then in zip(self._counts, before, strict=True)):
+            self._executor.run_sync([_input(0)])
+        self._ends = True
+        for thread in self._threads:
+            thread.join(DEADLINE_S)
+
+    def _run(self, at: int) -> None:
+        try:
+            while not self._ends:
+                number = -1 - at - 10 * self._counts[at]
+                (output,) = self._executor.run_sync([_input(number)])
+                assert np.array_equal(output, _input(number)), f"run {number} was answered with {output}"
+                self._counts[at] += 1
+        except BaseException as error:
+            self.faults.append(f"a thread beside it failed: {error!r}")
+
+
+class Guard:
+    """Ends this process if it doesn't end by itself, and tells where it stands, and where the last interrupts came."""
+
+    def __init__(self) -> None:
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="guard", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        if not self._is_over.wait(_CLIENT_S):
+            print("it stands still; the latest interrupts:", *Interrupts.places, sep="\n", file=sys.stderr)
+            faulthandler.dump_traceback(all_threads=True)
+            os._exit(3)
+
+
+def _input(number: int) -> Any:
+    return np.full(4, number, np.float32)
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def _out_of_memory() -> None:
+    raise MemoryError
+
+
+def at_random(runs: Runs, way: str, action: str, wanted: int, apart_s: tuple[float, float]) -> int:
+    """That many interrupts at random moments."""
+    run: Callable[[], None] = getattr(runs, way)
+    with RandomInterrupts(_action(runs, action), wanted, apart_s) as interrupts:
+        while interrupts.count < wanted:
+            runs.make_target()
+            begun_at = time.monotonic()
+            if times := interrupts.call(run):
+                runs.give_target_up(is_ended=times == 1)
+            if (seconds := time.monotonic() - begun_at) > _RUN_S:
+                runs.faults.append(f"an interrupted run took {seconds:.1f} s")
+            if way == "run_async":
+                interrupts.call(runs.run_sync)  # Or there would be more and more of them.
+        return interrupts.count
+
+
+def at_each_point(runs: Runs, way: str, action: str) -> int:
+    """One interrupt per run, each at the point after that of the one before."""
+    run: Callable[[], None] = getattr(runs, way)
+    for point in count(1):
+        interrupts = InterruptAt(_action(runs, action), point)
+        runs.make_target()
+        try:
+            interrupts.call(run)
+        except (KeyboardInterrupt, MemoryError, OutOfMemory):
+            runs.give_target_up()
+        runs.run_sync()
+        if not interrupts.count:
+            return point
+    raise AssertionError
+
+
+def _action(runs: Runs, name: str) -> Callable[[], object]:
+    return {"interrupt": _interrupt, "out of memory": _out_of_memory, "run": runs.run_sync}[name]
+
+
+def _verdict(address: str, what: str, share_memory: bool, timeout_ms: int | None = None, **arguments: Any) -> Any:
+    guard, settings = Guard(), Settings(share_memory=share_memory)
+    with ExitStack() as closing:
+        device, executor = compiled(closing, address, identity_model(elements=4), settings)
+        runs = Runs(device, executor, timeout_ms)
+        runs.many_at_once()
+        with Observer(address) as observer:  # It says nothing for a while, and would be hung up.
+            held_bytes = observer.state().held_bytes
+        bystanders = Bystanders(executor) if what == "at_random" else None
+        interrupt: Callable[..., int] = at_random if what == "at_random" else at_each_point
+        interrupts = interrupt(runs, **arguments)
+        for _ in range(3):
+            runs.many_at_once()
+            runs.run_sync()
+        if bystanders is not None:
+            bystanders.stop()
+            runs.faults += bystanders.faults
+        runs.close_targets()
+        with Observer(address) as observer:
+            observer.wait_for(lambda state: not state.running + state.queued and state.held_bytes <= held_bytes)
+        runs.close()
+    guard.end()
+    others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
+    for thread in others:
+        thread.join(_THREAD_GRACE_S)
+    left = [thread.name for thread in others if thread.is_alive()]
+    return {"interrupts": interrupts, "faults": runs.faults, "threads": left}
+
+
+if __name__ == "__main__":
+    print(json.dumps(_verdict(sys.argv[1], sys.argv[2], **json.loads(sys.argv[3]))))

@@ -1,0 +1,152 @@
+"""Signals that come while the main thread is at work: at random moments, or at each point where Python takes one."""
+
+import _thread
+import dis
+import linecache
+import random
+import signal
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent import futures
+from functools import partial
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, ClassVar
+
+from typing_extensions import Self
+
+import nnrt_client
+
+_OURS = str(Path(nnrt_client.__file__).parent)
+# What the application itself calls of CPython's may lose a lock to a signal; nothing else can mend that.
+_CPYTHONS = (threading.__file__, str(Path(futures.__file__).parent / "_base.py"))
+# Between these and what follows them the interpreter looks for signals.
+_POINTS = ("BEFORE_WITH", "CALL", "FOR_ITER", "JUMP", "LOAD_SPECIAL", "POP_JUMP", "PRECALL", "SEND", "SETUP_WITH")
+
+_AT_ONCE_S = 2e-5, 5e-4
+
+
+class Interrupts:
+    """Has `action` called in the handler of a signal."""
+
+    # Where the latest ones came, for who looks for a fault.
+    places: ClassVar[deque[str]] = deque(maxlen=8)
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        self.count = 0
+        self._action = action
+        # How many may still come.
+        self.left = 0
+        signal.signal(signal.SIGALRM, self._alarm)
+
+    def _alarm(self, number: int, frame: FrameType | None) -> None:
+        if self.left and frame is not None and not _is_of_the_applications_wait(frame):
+            self.left -= 1
+            self.count += 1
+            self.places.append(f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}")
+            self._action()
+
+
+class RandomInterrupts(Interrupts):
+    """Interrupts at moments that follow from a seed, as far apart as is said; now and then two that follow at once."""
+
+    def __init__(self, action: Callable[[], object], seed: int, apart_s: tuple[float, float]) -> None:
+        super().__init__(action)
+        self._random = random.Random(seed)  # noqa: S311
+        self._apart_s = apart_s
+
+    def __enter__(self) -> Self:
+        signal.setitimer(signal.ITIMER_REAL, 0.001)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.left = 0
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def call(self, function: Callable[[], object]) -> int:
+        """Call it while they come; how many it was ended by, or had to bear while it was ending."""
+        before = self.count
+        try:
+            try:
+                self.left = self._random.choice((1, 1, 2))
+                function()
+                self.left = 0
+            except KeyboardInterrupt:
+                self.left = 0
+        except KeyboardInterrupt:  # The second.
+            pass
+        return self.count - before
+
+    def _alarm(self, number: int, frame: FrameType | None) -> None:
+        apart_s = _AT_ONCE_S if self.left > 1 else self._apart_s
+        signal.setitimer(signal.ITIMER_REAL, self._random.uniform(*apart_s))
+        super()._alarm(number, frame)
+
+
+class _Trigger:
+    """A signal comes when the last reference to one goes: in C, so that whatever Python does next takes it."""
+
+    __del__ = staticmethod(partial(_thread.interrupt_main, signal.SIGALRM))
+
+
+class InterruptAt(Interrupts):
+    """One interrupt, at the point of that number in the client and in what it calls."""
+
+    def __init__(self, action: Callable[[], object], point: int) -> None:
+        super().__init__(action)
+        self._before = point
+        self._codes: dict[CodeType, bytes] = {}
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Call it, and let go what the action raises."""
+        self.left = 1
+        # Python 3.12 traces opcodes only if a frame has asked for it before the tracer is set.
+        sys._getframe().f_trace_opcodes = True
+        sys.settrace(self._trace)
+        try:
+            function()
+        finally:
+            sys.settrace(None)
+            self.left = 0
+
+    def _trace(self, frame: FrameType, event: str, argument: object) -> Any:
+        caller = frame.f_back
+        if frame.f_code.co_filename.startswith(_OURS) or (caller is not None and caller.f_trace is not None):
+            # Python 3.13 traces the opcodes of a frame only where it has a tracer when that is asked for.
+            frame.f_trace = self._step
+            frame.f_trace_lines, frame.f_trace_opcodes = False, True
+            _trigger = self._passed()
+            return self._step
+        return None
+
+    def _step(self, frame: FrameType, event: str, argument: object) -> Any:
+        if event == "opcode":
+            if (code := self._codes.get(frame.f_code)) is None:
+                code = self._codes[frame.f_code] = frame.f_code.co_code  # Which is made each time.
+            if dis.opname[code[frame.f_lasti]].startswith(_POINTS):
+                _trigger = self._passed()
+        return self._step
+
+    def _passed(self) -> _Trigger | None:
+        """One more point. The signal comes when the tracer has returned, and lets go of what this gives."""
+        self._before -= 1
+        if self._before:
+            return None
+        sys.settrace(None)  # Or the tracer would be the next to take the signal.
+        return _Trigger()
+
+
+def _is_of_the_applications_wait(frame: FrameType) -> bool:
+    """Tell if it is inside a lock of CPython's that this process waits on, not its client."""
+    if frame.f_code.co_filename != threading.__file__:
+        return False
+    if frame.f_code.co_name not in ("__enter__", "__exit__"):
+        line = linecache.getline(threading.__file__, frame.f_lineno or 0)
+        if "_release_save" not in line:  # Within a wait, in which a lock is given up for a while.
+            return False
+    outer: FrameType | None = frame
+    while outer is not None and outer.f_code.co_filename in _CPYTHONS:
+        outer = outer.f_back
+    return outer is None or not outer.f_code.co_filename.startswith(_OURS)

@@ -1,0 +1,59 @@
+"""A gRPC server that hands every call on to a daemon, and ends some early."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import Any
+
+import grpc
+from typing_extensions import Self
+
+_OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+_CALLS = 40
+
+
+class Relay(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
+    """Stands before the daemon at an address. A context manager."""
+
+    def __init__(self, target: str) -> None:
+        self._channel = grpc.insecure_channel(target, options=_OPTIONS)
+        self._threads = ThreadPoolExecutor(_CALLS)
+        self._server = grpc.server(self._threads, handlers=[self], options=_OPTIONS)
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        # By the name of a method after how many replies its calls lose one and end, and whether as if all were well.
+        self.ends: dict[str, tuple[int, bool]] = {}
+
+    def __enter__(self) -> Self:
+        self._server.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.stop(0).wait()
+        self._channel.close()
+        self._threads.shutdown()
+
+    def service(self, call: Any) -> Any:
+        """See grpc.GenericRpcHandler. To gRPC's transport every call is one of streams."""
+
+        def handed_on(requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
+            there = self._channel.stream_stream(call.method)(requests, metadata=_metadata(call.invocation_metadata))
+            context.add_callback(there.cancel)
+            name = call.method.rpartition("/")[2]
+            try:
+                if name not in self.ends:
+                    yield from there
+                    return
+                count, is_well = self.ends[name]
+                yield from islice(there, count)
+                next(there, None)  # Is lost.
+                if not is_well:
+                    context.abort(grpc.StatusCode.UNAVAILABLE, "the relay broke it off")
+            except grpc.RpcError:
+                context.set_trailing_metadata(_metadata(there.trailing_metadata()))
+                context.abort(there.code(), there.details())
+
+        return grpc.stream_stream_rpc_method_handler(handed_on)
+
+
+def _metadata(given: Any) -> tuple[tuple[str, Any], ...]:
+    return tuple((key, value) for key, value in given or () if not key.startswith(("grpc-", "user-agent")))

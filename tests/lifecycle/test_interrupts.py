@@ -1,0 +1,82 @@
+"""Ctrl-C, and whatever else a signal handler raises: nothing is lost by it but the run that was interrupted."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from daemon_process import DaemonProcess
+from interrupted_process import verdict_of
+
+WAYS = ["run_sync", "with_tensors", "submit", "run_async"]
+
+on_each_carrier = pytest.mark.parametrize("share_memory", [True, False], ids=["local", "grpc"])
+
+
+@pytest.fixture(scope="module")
+def narrow_daemon() -> Iterator[DaemonProcess]:
+    """The identity. A session has one stream for runs: when that is lost, everything stands still."""
+    daemon = DaemonProcess("--backend", "cached", "--session-streams", "3")
+    yield daemon
+    daemon.kill()
+
+
+@pytest.fixture(scope="module")
+def steady_daemon() -> Iterator[DaemonProcess]:
+    """The identity, which takes a while, so that most of a run is waiting."""
+    daemon = DaemonProcess("--backend", "steady", "--option", "seconds=0.03", "--concurrent-runs", "4")
+    yield daemon
+    daemon.kill()
+
+
+def require_unharmed(daemon: DaemonProcess, what: str, **arguments: Any) -> int:
+    """Have a client interrupted, which must go on as if nothing had been; how often it was."""
+    verdict = verdict_of(daemon.address, what, **arguments)
+    assert (verdict["faults"], verdict["threads"]) == ([], [])
+    return int(verdict["interrupts"])
+
+
+@on_each_carrier
+@pytest.mark.parametrize(
+    ("way", "timeout_ms"),
+    [("run_sync", None), ("run_sync", 20_000), ("with_tensors", None), ("submit", None), ("run_async", 20_000)],
+)
+def test_interrupts_at_random_moments(
+    cached_daemon: DaemonProcess, share_memory: bool, way: str, timeout_ms: int | None
+) -> None:
+    """While other threads run the model too, which notice nothing. Later runs end, with their own answers."""
+    require_unharmed(
+        cached_daemon,
+        "at_random",
+        share_memory=share_memory,
+        way=way,
+        action="interrupt",
+        timeout_ms=timeout_ms,
+        wanted=300,
+        apart_s=(0.0002, 0.003),
+    )
+
+
+@on_each_carrier
+@pytest.mark.parametrize("action", ["interrupt", "run"])
+def test_interrupts_of_a_wait(steady_daemon: DaemonProcess, share_memory: bool, action: str) -> None:
+    """Of runs that have a timeout; by Ctrl-C, or by a handler that runs the model itself."""
+    require_unharmed(
+        steady_daemon,
+        "at_random",
+        share_memory=share_memory,
+        way="run_sync",
+        action=action,
+        timeout_ms=2000,
+        wanted=30,
+        apart_s=(0.001, 0.04),
+    )
+
+
+@on_each_carrier
+@pytest.mark.parametrize(
+    ("way", "action"), [*((way, "interrupt") for way in WAYS), ("run_sync", "out of memory"), ("run_sync", "run")]
+)
+def test_interrupts_at_each_point(narrow_daemon: DaemonProcess, share_memory: bool, way: str, action: str) -> None:
+    """Between any two steps of a run, a lock and its `try` too; with an action that raises, or is a run itself."""
+    points = require_unharmed(narrow_daemon, "at_each_point", share_memory=share_memory, way=way, action=action)
+    assert points > 20

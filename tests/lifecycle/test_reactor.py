@@ -1,0 +1,299 @@
+"""Few threads serve many connections, whatever one of them is at."""
+
+import errno
+import logging
+import os
+import select
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import StartDaemon
+from networks import identity_model
+from observer import Observer
+from shared_memory import descriptors_of
+from typing_extensions import Self
+from waiting import until
+
+from nnrt_client import Compilation, Executor, Runtime
+from nnrt_device_service.transport.reactor import Reactor
+
+DEADLINE_S = 20.0
+
+
+class Connection:
+    """Answers each request with itself: at once, or, a `slow` or `stuck` one, when it is let go."""
+
+    def __init__(self, user: str = "user", session: object = None) -> None:
+        self.user = user
+        self.session = session or self
+        self.client, self._socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.client.settimeout(DEADLINE_S)
+        self.let_go = threading.Event()
+        self.closed = threading.Event()
+        self.closed_times = 0
+        self.threads: list[int] = []
+        self.when_served: Callable[[], None] = lambda: None
+        self.failure: BaseException = ValueError("a bad request")
+        self.failure_to_close: Exception | None = None
+        self._serving = threading.Lock()
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def serve(self, hand_over: Callable[[], None]) -> bool:
+        assert self._serving.acquire(blocking=False), "two threads serve one connection"
+        with self._socket.dup() as connection:
+            request = connection.recv(100, socket.MSG_DONTWAIT)
+            self.threads.append(threading.get_ident())
+            if request:
+                self.when_served()
+            if request == b"bad":
+                self._serving.release()
+                raise self.failure
+            if request == b"slow":
+                hand_over()
+            if request in (b"slow", b"stuck"):
+                assert self.let_go.wait(DEADLINE_S)
+            self._serving.release()
+            if request:
+                connection.send(request)
+        return bool(request)
+
+    def close(self) -> None:
+        self._socket.close()
+        self.closed_times += 1
+        self.closed.set()
+        if self.failure_to_close is not None:
+            raise self.failure_to_close
+
+    def ask(self, request: bytes) -> None:
+        self.client.send(request)
+        assert self.client.recv(100) == request
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.let_go.set()
+        self.client.close()
+        assert self.closed.wait(DEADLINE_S)
+        assert self.closed_times == 1
+
+
+class Crowd:
+    """A reactor with connections."""
+
+    def __init__(self, closing: ExitStack) -> None:
+        self._closing = closing
+        self._reactor = Reactor("reactor")
+        closing.callback(self._reactor.stop)
+
+    def start(self) -> None:
+        self._reactor.start()
+
+    def connect(self, user: str = "user", session: object = None) -> Connection:
+        connection: Connection = self._closing.enter_context(Connection(user, session))
+        self._reactor.add(connection)
+        return connection
+
+
+@pytest.fixture
+def late_crowd() -> Iterator[Crowd]:
+    """It waits for its `start`."""
+    with ExitStack() as closing:
+        yield Crowd(closing)
+
+
+@pytest.fixture
+def crowd(late_crowd: Crowd) -> Crowd:
+    late_crowd.start()
+    return late_crowd
+
+
+def members() -> int:
+    return sum(thread.name == "reactor" for thread in threading.enumerate())
+
+
+def test_one_thread_serves_what_is_quick(crowd: Crowd) -> None:
+    connections = [crowd.connect() for _ in range(50)]
+    for _ in range(3):
+        for connection in connections:
+            connection.client.send(b"quick")
+        for connection in connections:
+            assert connection.client.recv(100) == b"quick"
+    assert len({thread for connection in connections for thread in connection.threads}) == 1
+    assert members() == 2, "a leader, and the watchdog"
+
+
+def test_turns_go_round(late_crowd: Crowd) -> None:
+    """Among users, whatever the number of their connections, and among the sessions of each."""
+    served: list[str] = []
+
+    class Session:
+        pass
+
+    connections = []
+    for user, name, number in [("many", "many", 4)] * 3 + [("many", "one of many", 4), ("few", "few", 2)]:
+        session = Session()
+        for _ in range(number):
+            connection = late_crowd.connect(user, session)
+            connection.when_served = partial(served.append, name)
+            for _ in range(8):
+                connection.client.send(b"quick")
+            connections.append(connection)
+    late_crowd.start()
+    for connection in connections:
+        for _ in range(8):
+            assert connection.client.recv(100) == b"quick"
+    assert served[:32].count("few") == 16
+    assert served[:32].count("one of many") == 4  # A fourth of the turns of many, for it is one session of four.
+
+
+@pytest.mark.parametrize("request_", [b"slow", b"stuck"], ids=["that says so", "that doesn't"])
+def test_nobody_waits_for_what_is_slow(crowd: Crowd, request_: bytes) -> None:
+    """More of them than threads are kept: they come, and go again."""
+    slow, other = [crowd.connect() for _ in range(12)], crowd.connect()
+    for connection in slow:
+        connection.client.send(request_)
+        other.ask(b"quick")
+    while members() < len(slow) + 2:  # With a deadline: that of the test.
+        other.ask(b"quick")
+    for connection in slow:
+        connection.let_go.set()
+        assert connection.client.recv(100) == request_
+        connection.ask(b"quick")
+    while members() > 6:
+        other.ask(b"quick")
+
+
+def test_a_connection_is_served_by_one_thread_at_a_time(crowd: Crowd) -> None:
+    """A request that comes while another of its connection is answered waits, and keeps nobody busy."""
+    slow, other = crowd.connect(), crowd.connect()
+    slow.client.send(b"slow")
+    for number in range(5):
+        slow.client.send(b"%d" % number)
+        other.ask(b"quick")
+    assert len(slow.threads) == 1
+    slow.let_go.set()
+    assert [slow.client.recv(100) for _ in range(6)] == [b"slow", b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_connection_that_ends_while_it_is_served(crowd: Crowd) -> None:
+    gone, other = crowd.connect(), crowd.connect()
+    gone.client.send(b"slow")
+    other.ask(b"quick")
+    gone.client.close()
+    other.ask(b"quick")
+    assert not gone.closed.is_set()
+    gone.let_go.set()
+    assert gone.closed.wait(DEADLINE_S)
+    other.ask(b"quick")
+
+
+@pytest.mark.parametrize("failure", [ValueError("a bad request"), SystemExit("the device's library wants to leave")])
+def test_a_connection_that_fails_is_its_own_problem(
+    crowd: Crowd, caplog: pytest.LogCaptureFixture, failure: BaseException
+) -> None:
+    bad, other = crowd.connect(), crowd.connect()
+    bad.failure = failure
+    with caplog.at_level(logging.ERROR):
+        bad.client.send(b"bad")
+        assert bad.closed.wait(DEADLINE_S)
+    assert "a connection could not be served" in caplog.text
+    other.ask(b"quick")
+
+
+def test_a_connection_that_cannot_be_closed(crowd: Crowd) -> None:
+    bad, other = crowd.connect(), crowd.connect()
+    bad.failure_to_close = ValueError("its run has no reply")
+    bad.client.close()
+    assert bad.closed.wait(DEADLINE_S)
+    other.ask(b"quick")
+
+
+def test_a_connection_that_cannot_be_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is closed, and the reactor ends without it."""
+
+    class FullEpoll:
+        """The host's limit of what may be waited for is reached."""
+
+        def __init__(self, epoll: select.epoll) -> None:
+            self._epoll = epoll
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._epoll, name)
+
+        def register(self, *_: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with ExitStack() as closing:
+        reactor = Reactor("reactor")
+        closing.callback(reactor.stop)
+        monkeypatch.setattr(reactor, "_epoll", FullEpoll(reactor._epoll))
+        reactor.start()
+        reactor.add(closing.enter_context(Connection()))
+        reactor.stop()
+        until(lambda: not members(), members)
+
+
+def test_an_ended_reactor_leaves_nothing() -> None:
+    """No thread, no descriptor; nor one that was never started."""
+    before = descriptors_of("event")
+    started, other = Reactor("reactor"), Reactor("reactor")
+    started.start()
+    with Connection() as connection:
+        started.add(connection)
+        connection.ask(b"quick")
+        started.stop()
+    other.stop()
+    until(lambda: not members(), members)
+    del started, other
+    until(lambda: descriptors_of("event") <= before, lambda: descriptors_of("event"))
+
+
+def test_no_thread_can_be_started(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then others wait, and nothing is lost."""
+
+    def fail(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    slow, other = crowd.connect(), crowd.connect()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        slow.client.send(b"slow")
+        other.client.send(b"quick")
+        slow.let_go.set()
+        assert slow.client.recv(100) == b"slow"
+    assert other.client.recv(100) == b"quick"
+    slow.ask(b"slow")
+
+
+def test_a_run_that_was_always_quick_hangs(start_daemon: StartDaemon, tmp_path: Path) -> None:
+    """The runs of others begin all the same."""
+    gate, fifo = tmp_path / "gate", tmp_path / "fifo"
+    gate.touch()
+    os.mkfifo(fifo)
+    daemon = start_daemon("--backend", "gated", "--option", f"gate={gate}", "--concurrent-runs", "3")
+    with ExitStack() as closing:
+        observer = closing.enter_context(Observer(daemon.address))
+        executors = []
+        for _ in range(3):
+            runtime = closing.enter_context(Runtime([daemon.address]))
+            compilation = closing.enter_context(Compilation(identity_model(), runtime.device()))
+            compilation.build()
+            executors.append(closing.enter_context(Executor(compilation)))
+        x = np.ones(1, np.float32)
+        for _ in range(50):
+            for executor in executors:
+                executor.run_sync([x])
+        fifo.rename(gate)
+        runs = [executor.submit([x]) for executor in executors]
+        observer.wait_for(lambda state: state.running == 3)
+        assert all(run.cancel() for run in runs)

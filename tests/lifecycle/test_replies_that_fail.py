@@ -1,0 +1,126 @@
+"""Replies whose reading goes wrong: the run ends with an error of ours, and whoever reads goes on."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from itertools import count
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+from daemon_process import DaemonProcess
+from grpc import _channel as grpc_channel
+from networks import identity_model
+from relay import Relay
+from tensor_runs import compiled
+
+import nnrt_client
+from nnrt_client import Executor, NnrtError, Settings
+
+DEADLINE_S = 20.0
+# A reply of that many floats comes in chunks.
+LARGE = 1 << 20
+# More than a session has streams.
+_MANY = 16
+_OURS = str(Path(nnrt_client.__file__).parent)
+# They begin what runs in a thread, and resume what makes requests.
+_OUTSIDE = (threading.__file__, grpc_channel.__file__)
+
+
+def require_all_streams(executor: Executor, elements: int = 4) -> None:
+    """More runs at once than there are streams end, each with its own answer."""
+    arrays = [np.full(elements, number, np.float32) for number in range(_MANY)]
+    for array, run in zip(arrays, [executor.submit([array]) for array in arrays], strict=True):
+        np.testing.assert_array_equal(run.result(DEADLINE_S)[0], array)
+
+
+class Shortage:
+    """No memory is left once, for a function of the client that other threads than this one are about to enter."""
+
+    def __init__(self, calls: int) -> None:
+        self._calls = calls
+        self._main = threading.get_ident()
+        self.is_armed = self.came = False
+
+    def trace(self, frame: FrameType, event: str, argument: object) -> None:
+        # What a thread begins with is not counted, nor a generator that gRPC resumes, which an exception just then ends
+        # before Python 3.12, whatever it would catch: nothing could be done about it.
+        if (
+            self.is_armed
+            and event == "call"
+            and frame.f_code.co_filename.startswith(_OURS)
+            and frame.f_back is not None
+            and frame.f_back.f_code.co_filename not in _OUTSIDE
+            and threading.get_ident() != self._main
+        ):
+            self._calls -= 1
+            if self._calls == 0:
+                self.came = True
+                raise MemoryError
+
+
+@pytest.mark.parametrize("elements", [4, LARGE], ids=["small", "chunked"])
+@pytest.mark.parametrize("share_memory", [True, False], ids=["local", "grpc"])
+def test_no_memory_is_left_as_a_reply_is_read(shared_daemon: DaemonProcess, share_memory: bool, elements: int) -> None:
+    """Wherever that shows: the run ends, with its result or an error, and later runs are as they were."""
+    array = np.arange(elements, dtype=np.float32)
+    settings = Settings(share_memory=share_memory, verdict_timeout_s=0.1)
+    for calls in count(1):
+        shortage = Shortage(calls)
+        with ExitStack() as closing:
+            threading.settrace(shortage.trace)
+            try:
+                _, executor = compiled(closing, shared_daemon.address, identity_model(), settings)
+                require_all_streams(executor)  # Threads that read begin, and are traced as long as they live.
+            finally:
+                threading.settrace(None)
+            shortage.is_armed = True
+            run = executor.submit([array])
+            with suppress(NnrtError):
+                np.testing.assert_array_equal(run.result(DEADLINE_S)[0], array)
+            shortage.is_armed = False
+            require_all_streams(executor)
+        if not shortage.came:
+            break
+    assert calls > 1, "no thread but this one did anything"
+
+
+@pytest.mark.parametrize("replies", [0, 1])
+@pytest.mark.parametrize("way", ["run_sync", "submit"])
+def test_a_stream_that_ends_without_a_reply(shared_daemon: DaemonProcess, way: str, replies: int) -> None:
+    """Or in the middle of one, though nothing is said of a failure."""
+    with Relay(shared_daemon.address) as relay, ExitStack() as closing:
+        _, executor = compiled(closing, relay.address, settings=Settings(share_memory=False))
+        relay.ends["RunStream"] = replies, True
+        require_failure(executor, way)
+        relay.ends.clear()
+        require_all_streams(executor)
+
+
+@pytest.mark.parametrize("replies", [0, 1])
+@pytest.mark.parametrize("way", ["run_sync", "submit"])
+@pytest.mark.parametrize("share_memory", [True, False], ids=["local", "grpc"])
+def test_a_kept_reply_that_does_not_come(
+    shared_daemon: DaemonProcess, share_memory: bool, way: str, replies: int
+) -> None:
+    """It is fetched when it is too long for a packet, or its stream was lost; that call ends without it."""
+    with Relay(shared_daemon.address) as relay, ExitStack() as closing:
+        _, executor = compiled(closing, relay.address, settings=Settings(share_memory=share_memory))
+        relay.ends = {"RunStream": (0, False), "AwaitRun": (replies, True)}
+        require_failure(executor, way)
+        relay.ends.clear()
+        require_all_streams(executor)
+
+
+def require_failure(executor: Executor, way: str) -> None:
+    """A run ends with an error of ours."""
+    array = np.zeros(LARGE, np.float32)
+    with ThreadPoolExecutor(1) as thread:
+        run: Any = executor.submit([array]) if way == "submit" else thread.submit(executor.run_sync, [array])
+        try:
+            error = run.exception(DEADLINE_S)
+        finally:
+            executor.close() if not run.done() else None  # Or the thread would wait for ever.
+    assert isinstance(error, NnrtError), repr(error)
