@@ -6,7 +6,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import count
 from threading import get_ident
@@ -203,9 +203,10 @@ class RunQueue(LockOwner):
             return None
         if get_ident() == self._main:
             stream = lane.mains
-            if stream is None or stream.run is not None or stream.attachment != session.attachment:
-                stream = session.off_the_main_thread(self._stream_for_main, lane) if lane.has_room_for_main else None
-            return stream
+            left = None if stream is None else stream.run
+            if stream is not None and left is None and stream.attachment == session.attachment:
+                return stream
+            return session.off_the_main_thread(self._stream_for_main, lane, left) if lane.has_room_for_main else None
         return None if lane.has_waiting else self._taken(lane)
 
     def _taken(self, lane: Lane, *, for_main: bool = False) -> Stream | None:
@@ -240,22 +241,31 @@ class RunQueue(LockOwner):
         """Tell if one more stream may be opened. With the lock held."""
         return len(lane.streams) + lane.opening < lane.limit + (for_main or lane.mains is not None)
 
-    def _stream_for_main(self, lane: Lane) -> Stream | None:
-        """Take a stream for the main thread's own, in place of one that still carries a run. None as of `_taken`."""
+    def _stream_for_main(self, lane: Lane, left: Run | None) -> Stream | None:
+        """Take a stream for the main thread's own, in place of one that still carries the run that was left on it. None
+        as of `_taken`.
+
+        The main thread may have been interrupted and gone on before this begins: then what it has is left alone.
+        """
         with self._lock:
-            former, lane.mains = lane.mains, None
-            is_busy = former is not None and former.run is not None
-        if former is not None and is_busy:
+            former = lane.mains
+            if former is not None and former.run is not left and former.run is not None:
+                return former
+            if former is not None and former.run is None and former.attachment == self._session.attachment:
+                return former
+            lane.mains = None
+        if former is not None and former.run is not None:
             self._doubt(former)
         elif former is not None:
-            lane.idle.append(former)
+            self._discard(former)
         taken = self._taken(lane, for_main=True)
         with self._lock:
             if lane.mains is None:
-                lane.mains = taken
-            elif taken is not None:  # The main thread was interrupted, and has asked again.
-                lane.idle.append(taken)
-            return lane.mains
+                lane.mains, taken = taken, None
+            mains = lane.mains
+        if taken is not None:  # The main thread was interrupted, and has asked again.
+            self._release(taken)
+        return mains
 
     def _doubt(self, stream: Stream) -> None:
         """Have the supervisor watch a run in which the main thread was interrupted. The main thread goes on with it, or
@@ -291,13 +301,14 @@ class RunQueue(LockOwner):
         """Take a run off a stream that is over; False where who has read its end takes it for sent."""
         with self._lock:
             carries, stream.run = stream.run is run, None
+        if carries and run.given_up is not None:  # The main thread was interrupted, and waits for the end.
+            run.fail(run.given_up)
         return carries
 
     def _reattached(self) -> None:
         """Discard the streams of the former channel, and send what waits: the session goes on."""
-        for stream in [stream for lane in self._lanes for stream in list(lane.streams)]:
-            if stream.run is None and stream.attachment != self._session.attachment:
-                self._discard(stream)
+        former = [stream for lane in self._lanes for stream in list(lane.streams)]
+        self._retire([stream for stream in former if stream.attachment != self._session.attachment])
         self._look()
 
     def _look(self) -> None:
@@ -414,9 +425,13 @@ class RunQueue(LockOwner):
     def _could_not_read(self, stream: Stream, run: Run | None, error: BaseException) -> None:
         if run is not None:
             run.fail(_told(error))
-            if self.withdraw(stream, run):
-                stream.shut_down()
-                self._lost(stream, _COULD_NOT_SEND)
+            self._give_up_stream(stream, run)
+
+    def _give_up_stream(self, stream: Stream, run: Run) -> None:
+        """Give up a stream that still carries this run, whose reply won't come there."""
+        if self.withdraw(stream, run):
+            stream.shut_down()
+            self._lost(stream, _COULD_NOT_SEND)
 
     def withdraw(self, stream: Stream, run: Run) -> bool:
         """Have a stream carry no further run, if it still carries this one; true if it does."""
@@ -442,8 +457,9 @@ class RunQueue(LockOwner):
                 self._await(run, broken, stream.attachment)
         self._look()
 
-    def _await(self, run: Run, broken: BrokenCall | None, since: int) -> None:
-        """Fetch the reply of a run in a thread that may wait: for a verdict, where its stream was lost."""
+    def _await(self, run: Run, broken: BrokenCall | None, since: int, left: Stream | None = None) -> None:
+        """Fetch the reply of a run in a thread that may wait: for a verdict, where its stream was lost. The stream on
+        which it may never come is given up afterwards, unless it has come there."""
         awaited = AwaitedRun(self._session, run, broken, since)
         self._awaited.add(awaited)
         run.stream = awaited
@@ -452,6 +468,8 @@ class RunQueue(LockOwner):
             try:
                 with self._fetching:
                     awaited.fetch()
+                if left is not None:
+                    self._give_up_stream(left, run)
                 self.forget(run.id)  # Its reply is here; or it never arrived, and mustn't begin later.
                 if awaited.never_arrived:
                     self._begin_again(run)
@@ -471,6 +489,15 @@ class RunQueue(LockOwner):
             self._enqueue(self._lane_of(run), run)
         except NnrtError as death:
             run.fail(death)
+
+    def _retire(self, streams: Sequence[Stream]) -> None:
+        """Have these streams carry no further run, and close those that carry none: who reads the others will."""
+        for stream in streams:
+            with self._lock:
+                stream.is_over = True  # Before it is asked for its run: who is about to send one looks afterwards.
+                is_idle = stream.run is None
+            if is_idle:
+                self._discard(stream)
 
     def _discard(self, stream: Stream) -> None:
         """Close a stream that carries no run."""
@@ -527,8 +554,8 @@ class RunQueue(LockOwner):
             del self._doubted[run]
             if not run.ended.is_set and (stream := run.carrying) is not None:
                 stream.read_elsewhere()
-                self._await(run, None, stream.attachment)
-        for run in list(self._under_way()):
+                self._await(run, None, stream.attachment, left=stream)
+        for run in set(self._under_way()):
             if run.ended.is_set:  # Its stream waits for the reply, but not for ever: it may be lost.
                 self._stopping.setdefault(run, now + self._session.settings.verdict_timeout_s)
             until = self._stopping.get(run, run.deadline if run.given_up is None else now)
@@ -538,8 +565,9 @@ class RunQueue(LockOwner):
                 self._end_early(run, TimedOut(f"the run took longer than {run.timeout_ms} ms"), now)
                 nearest = min(nearest, self._stopping.get(run, math.inf))
             del run  # It keeps no tensors alive while it waits.
-        for run in [run for run in self._stopping if run.carrying is None]:
+        for run in [run for run in list(self._stopping) if run.carrying is None]:
             del self._stopping[run]
+            run.fail(OperationFailed("the run was given up"))  # If nobody who has read its reply ends it.
         self._wakes_at = min(self._wakes_at, nearest)
         try:
             asked = self._asked.get(timeout=None if nearest == math.inf else max(nearest - time.monotonic(), 0.0))
@@ -551,7 +579,7 @@ class RunQueue(LockOwner):
             self._look()
 
     def _under_way(self) -> Iterator[Run]:
-        """All runs that have begun, and not ended."""
+        """All runs that have begun, and not ended, or that are still on a stream."""
         for lane in self._lanes:
             yield from (run for stream in list(lane.streams) if (run := stream.run) is not None)
             with self._lock:
@@ -559,6 +587,7 @@ class RunQueue(LockOwner):
             yield from waiting
         yield from (run for _, run in list(self._arrived))
         yield from list(self._packing)
+        yield from list(self._stopping)
         yield from (run for awaited in list(self._awaited) if (run := awaited.run) is not None)
 
     def _end_early(self, run: Run, reason: NnrtError, now: float) -> None:
@@ -608,13 +637,12 @@ class RunQueue(LockOwner):
         self._take_arrived()
         with self._lock:
             ending = [run for lane in self._lanes for run in lane.waiting.take_all()]
-            idle = [stream for lane in self._lanes for stream in lane.streams if stream.run is None]
         for lane in self._lanes:
-            for stream in list(lane.streams):
+            streams = list(lane.streams)
+            for stream in streams:
                 stream.shut_down()
             lane.carrier.end()
-        for stream in idle:
-            self._discard(stream)
+            self._retire(streams)
         for run in (*ending, *list(self._packing)):
             run.fail(reason.copy())
         self._asked.put(None)

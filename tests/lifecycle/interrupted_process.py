@@ -8,14 +8,14 @@ import sys
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from interrupts import InterruptAt, Interrupts, RandomInterrupts
+from interrupts import Hesitation, InterruptAt, Interrupts, RandomInterrupts
 from networks import identity_model
 from observer import Observer
 from tensor_runs import compiled
@@ -27,6 +27,8 @@ _CLIENT_S = 30.0
 DEADLINE_S = 20.0
 # What a run may take that is interrupted.
 _RUN_S = 10.0
+# How long threads hesitate.
+_HESITATION_S = 0.003
 # gRPC's threads end shortly after what they served.
 _THREAD_GRACE_S = 5.0
 _IN_FLIGHT = 16
@@ -238,8 +240,16 @@ def _action(runs: Runs, name: str) -> Callable[[], object]:
     return {"interrupt": _interrupt, "out of memory": _out_of_memory, "run": runs.run_sync}[name]
 
 
-def _verdict(address: str, what: str, share_memory: bool, timeout_ms: int | None = None, **arguments: Any) -> Any:
+def _verdict(
+    address: str,
+    what: str,
+    share_memory: bool,
+    timeout_ms: int | None = None,
+    hesitates_in: Sequence[str] = (),
+    **arguments: Any,
+) -> Any:
     guard, settings = Guard(), Settings(share_memory=share_memory)
+    hesitation = Hesitation(hesitates_in, _HESITATION_S) if hesitates_in else None
     with ExitStack() as closing:
         device, executor = compiled(closing, address, identity_model(elements=4), settings)
         runs = Runs(device, executor, timeout_ms)
@@ -259,6 +269,8 @@ def _verdict(address: str, what: str, share_memory: bool, timeout_ms: int | None
         with Observer(address) as observer:
             observer.wait_for(lambda state: not state.running + state.queued and state.held_bytes <= held_bytes)
         runs.close()
+    if hesitation is not None:
+        runs.faults += [f"{name} was never called" for name in hesitates_in if not hesitation.counts[name]]
     guard.end()
     others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
     for thread in others:

@@ -4,11 +4,12 @@ import _thread
 import dis
 import linecache
 import random
+import select
 import signal
 import sys
 import threading
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Collection
 from concurrent import futures
 from functools import partial
 from pathlib import Path
@@ -89,6 +90,23 @@ class _Trigger:
     """A signal comes when the last reference to one goes: in C, so that whatever Python does next takes it."""
 
     __del__ = staticmethod(partial(_thread.interrupt_main, signal.SIGALRM))
+
+
+class Hesitation:
+    """Has other threads than this one wait a little where they enter these functions of the client."""
+
+    def __init__(self, functions: Collection[str], seconds: float) -> None:
+        self._functions = functions
+        self._seconds = seconds
+        # How often, for who relies on it.
+        self.counts: Counter[str] = Counter()
+        threading.setprofile(self._hesitate)
+
+    def _hesitate(self, frame: FrameType, event: str, argument: object) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_name in self._functions and code.co_filename.startswith(_OURS):
+            self.counts[code.co_name] += 1
+            select.select((), (), (), self._seconds)
 
 
 class InterruptAt(Interrupts):

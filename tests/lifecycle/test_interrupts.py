@@ -56,6 +56,20 @@ def test_interrupts_at_random_moments(
     )
 
 
+def test_interrupts_while_streams_are_given_up(cached_daemon: DaemonProcess) -> None:
+    """The main thread claims a stream that another thread is about to give up, and is interrupted then."""
+    require_unharmed(
+        cached_daemon,
+        "at_random",
+        share_memory=True,
+        way="with_tensors",
+        action="interrupt",
+        hesitates_in=["_discard", "_taken_off"],
+        wanted=300,
+        apart_s=(0.0002, 0.003),
+    )
+
+
 @on_each_carrier
 @pytest.mark.parametrize("action", ["interrupt", "run"])
 def test_interrupts_of_a_wait(steady_daemon: DaemonProcess, share_memory: bool, action: str) -> None:
