@@ -27,7 +27,8 @@ from nnrt_client.enums import (
     TensorType,
 )
 from nnrt_client.model.model import Model, ModelTensor
-from nnrt_client.model_session.model_session import ModelSession, load
+from nnrt_client.model_session.load import load
+from nnrt_client.model_session.model_session import ModelSession
 from nnrt_client.onnx_import import from_onnx
 from nnrt_client.run.bindings import Bindings, Memory
 from nnrt_client.run.executor import Executor

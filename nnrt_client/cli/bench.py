@@ -31,7 +31,7 @@ from nnrt_client.cli.options import (
     shape_option,
 )
 from nnrt_client.cli.printing import build_bar, print_json, print_line, print_table, step_bar
-from nnrt_client.model_session.model_session import open_session
+from nnrt_client.model_session.load import open_session
 from nnrt_client.settings import Settings
 from nnrt_hdi.files import container
 

@@ -28,7 +28,7 @@ from nnrt_client.cli.options import (
 )
 from nnrt_client.cli.printing import build_bar, print_json, print_line, print_table
 from nnrt_client.model.model import Model
-from nnrt_client.model_session.model_session import open_session
+from nnrt_client.model_session.load import open_session
 from nnrt_client.model_session.opened_model import OpenedModel
 from nnrt_client.session.device import Device
 from nnrt_client.settings import Settings

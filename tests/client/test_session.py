@@ -249,7 +249,7 @@ def test_it_runs_without_a_cache(
 
 
 def test_relative_homes_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from nnrt_client.model_session.model_session import cache_directory
+    from nnrt_client.model_session.model_cache import cache_directory
 
     assert cache_directory() == tmp_path / "cache" / "nnrt" / "models"
     for relative in ("cache", ""):
