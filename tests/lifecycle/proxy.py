@@ -45,7 +45,7 @@ class _Pair:
     def _pump(self, source: socket.socket, sink: socket.socket, is_reply: bool) -> None:
         with suppress(OSError):
             while (data := source.recv(_CHUNK_BYTES)) and self._is_open:
-                if is_reply and self._proxy.takes_for_cut():
+                if self._proxy.takes_for_cut(len(data), is_reply):
                     break
                 self.flows.wait()
                 if not self._is_open:
@@ -68,6 +68,8 @@ class Proxy:
         self._pairs: list[_Pair] = []
         self._new_flow = True
         self._cuts_at_reply = False
+        # How many bytes of the client still go through until the next cut.
+        self._until_cut: int | None = None
         self.sent_bytes = self.received_bytes = 0
         self._port = 0
         self.accept()
@@ -111,6 +113,10 @@ class Proxy:
         """Break every connection when the daemon says something next, which is lost."""
         self._cuts_at_reply = True
 
+    def cut_within(self, sent_bytes: int) -> None:
+        """Break every connection when the client has sent so many bytes more; the last of them are lost."""
+        self._until_cut = sent_bytes
+
     def swallow(self, *, new: bool) -> None:
         """Let nothing through any more on the connections that stand; with `new` on later ones neither."""
         self._new_flow = not new
@@ -123,9 +129,15 @@ class Proxy:
         for pair in list(self._pairs):
             pair.flows.set()
 
-    def takes_for_cut(self) -> bool:
+    def takes_for_cut(self, size_bytes: int, is_reply: bool) -> bool:
+        """Break every connection, if it is time to, at these bytes of one side; true if it is."""
         with self._lock:
-            cuts, self._cuts_at_reply = self._cuts_at_reply, False
+            if is_reply:
+                cuts, self._cuts_at_reply = self._cuts_at_reply, False
+            elif cuts := self._until_cut is not None and self._until_cut <= size_bytes:
+                self._until_cut = None
+            elif self._until_cut is not None:
+                self._until_cut -= size_bytes
         if cuts:
             self.cut()
         return cuts

@@ -124,14 +124,14 @@ def test_equal_shares(start_daemon: StartDaemon, monkeypatch: pytest.MonkeyPatch
 
     The exact rule is proven in test_shares.py, on a clock that no busy machine disturbs.
     """
-    daemon = start_daemon("--backend", "steady", "--option", "seconds=0.01", "--session-streams", "32")
+    daemon = start_daemon("--backend", "steady", "--option", "seconds=0.02", "--session-streams", "32")
     order, enough = list[int](), threading.Event()
 
     def keep_running(number: int, executor: Executor) -> None:
         while not enough.is_set():
             executor.run_sync([ONE])
             order.append(number)
-            if len(order) >= 70:
+            if 0 in order and len(order) >= order.index(0) + 40:
                 enough.set()
 
     with ExitStack() as stack:
@@ -143,7 +143,7 @@ def test_equal_shares(start_daemon: StartDaemon, monkeypatch: pytest.MonkeyPatch
             for number, in_flight in ((1, 30), (0, 4)):
                 for _ in range(in_flight):
                     pool.submit(keep_running, number, executors[number])
-    since_both = order[30:70]
+    since_both = order[order.index(0) :][:40]
     assert min(since_both.count(0), since_both.count(1)) >= 12
 
 
