@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 
 from nnrt_client.run.chunked_reply import ChunkedReply
-from nnrt_client.run.run import Run
+from nnrt_client.run.run import Run, told
 from nnrt_client.session.broken_call import BrokenCall, CutOff
 from nnrt_client.session.session import Session
 from nnrt_hdi.errors import ConnectionFailed, NnrtError, OperationFailed
@@ -44,10 +44,8 @@ class AwaitedRun:
         assert run is not None
         try:
             self._fetch(run)
-        except NnrtError as error:
-            run.fail(error)
-        except Exception as error:  # Such as no memory left.
-            run.fail(OperationFailed(f"its reply could not be fetched: {error!r}"))
+        except Exception as error:
+            run.fail(told(error, "its reply could not be fetched"))
         finally:
             self.run = None
             if not run.ended.is_set and not self.never_arrived:

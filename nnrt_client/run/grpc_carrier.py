@@ -16,13 +16,13 @@ import numpy as np
 
 from nnrt_client.run.carrier import Lane
 from nnrt_client.run.chunked_reply import ChunkedReply
-from nnrt_client.run.run import Run
+from nnrt_client.run.run import Run, told
 from nnrt_client.session.broken_call import BrokenCall, CutOff
 from nnrt_client.session.session import Session
 from nnrt_client.tensors.device_buffer import DeviceBuffer, Stored
 from nnrt_hdi.chunks import beyond_inline, pieces
 from nnrt_hdi.compression import INLINE_BYTES
-from nnrt_hdi.errors import NnrtError, OperationFailed, OutOfMemory
+from nnrt_hdi.errors import NnrtError, OperationFailed
 from nnrt_hdi.wire.run_codec import Incoming, request_chunk
 
 if TYPE_CHECKING:
@@ -129,11 +129,8 @@ class GrpcStream:
             broken = BrokenCall.of(error)
         except CutOff as cut_off:
             broken = cut_off.broken
-        except MemoryError as error:
-            broken = BrokenCall("", OutOfMemory(f"this host has no memory left for a reply: {error}"), is_told=True)
         except BaseException as error:
-            _log.exception("%s: a reply could not be read", self._session.place)
-            broken = BrokenCall("", OperationFailed(f"a reply could not be read: {error!r}"), is_told=True)
+            broken = BrokenCall("", told(error, "a reply could not be read"), is_told=True)
         try:
             try:
                 self.shut_down()

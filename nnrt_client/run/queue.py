@@ -15,11 +15,11 @@ from nnrt_client.run.await_run import AwaitedRun
 from nnrt_client.run.carrier import Lane, Stream
 from nnrt_client.run.grpc_carrier import GrpcCarrier
 from nnrt_client.run.local_carrier import LocalCarrier
-from nnrt_client.run.run import Run
+from nnrt_client.run.run import Run, told
 from nnrt_client.session.broken_call import BrokenCall
 from nnrt_client.session.fork import LockOwner
 from nnrt_client.session.session import Session
-from nnrt_hdi.errors import ConnectionFailed, NnrtError, OperationFailed, OutOfMemory, TimedOut
+from nnrt_hdi.errors import ConnectionFailed, NnrtError, OperationFailed, TimedOut
 from nnrt_hdi.limits import MAX_RUN_IDS
 from nnrt_hdi.v2 import prepared_model_pb2
 
@@ -39,15 +39,6 @@ _SHORTAGES = (NnrtError, RuntimeError, MemoryError, OSError)
 
 
 _COULD_NOT_SEND = BrokenCall("the run could not be sent")
-
-
-def _told(error: BaseException) -> NnrtError:
-    """Give an error of ours as it is, and make one that tells of anything else."""
-    if isinstance(error, NnrtError):
-        return error
-    if isinstance(error, MemoryError):
-        return OutOfMemory(f"this host has no memory left for the run: {error}")
-    return OperationFailed(f"the run could not be sent: {error!r}")
 
 
 class RunQueue(LockOwner):
@@ -286,7 +277,7 @@ class RunQueue(LockOwner):
                 _log.debug("a run goes over gRPC: %s", error)
                 self._enqueue(self._remote, run)
             else:
-                run.fail(_told(error))
+                run.fail(told(error, _COULD_NOT_SEND.details))
             return False
         stream.run, run.stream = run, stream
         if stream.is_over:
@@ -364,7 +355,7 @@ class RunQueue(LockOwner):
         """Fail a run that met something unforeseen on its way out, and give up the stream that was claimed for it."""
         if run is not None:
             self._packing.discard(run)
-            run.fail(_told(error))
+            run.fail(told(error, _COULD_NOT_SEND.details))
         if stream is not None:
             stream.shut_down()
             self._lost(stream, _COULD_NOT_SEND)
@@ -424,7 +415,7 @@ class RunQueue(LockOwner):
 
     def _could_not_read(self, stream: Stream, run: Run | None, error: BaseException) -> None:
         if run is not None:
-            run.fail(_told(error))
+            run.fail(told(error, _COULD_NOT_SEND.details))
             self._give_up_stream(stream, run)
 
     def _give_up_stream(self, stream: Stream, run: Run) -> None:

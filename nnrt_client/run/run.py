@@ -124,13 +124,8 @@ class Run:
                         self._result = tensors.result(outputs, times)
         except CutOff:
             raise  # The reply may be had in another way.
-        except NnrtError as error:
-            self.fail(error)
-        except MemoryError as error:
-            self.fail(OutOfMemory(f"this host has no memory left for the outputs: {error}"))
         except Exception as error:
-            _log.exception("a reply could not be read")
-            self.fail(OperationFailed(f"the reply could not be read: {error!r}"))
+            self.fail(told(error, "the reply could not be read"))
         else:
             self._end()
 
@@ -182,6 +177,16 @@ class Run:
                 self.ended.set()
         if on_ended is not None:
             on_ended(self)
+
+
+def told(error: BaseException, otherwise: str) -> NnrtError:
+    """Give an error of ours as it is. Of anything else make one that tells of it, and of what could not be done."""
+    if isinstance(error, NnrtError):
+        return error
+    if isinstance(error, MemoryError):
+        return OutOfMemory(f"{otherwise}: this host has no memory left")
+    _log.error("%s", otherwise, exc_info=error)
+    return OperationFailed(f"{otherwise}: {error!r}")
 
 
 def _without_frames(error: BaseException) -> BaseException:
