@@ -19,6 +19,7 @@ class AwaitedRun:
     def __init__(self, session: Session, run: Run, broken: BrokenCall | None, since: int) -> None:
         """`broken` says how the stream of the run ended, if it did; it was opened at the attachment `since`."""
         self.run: Run | None = run
+        self.is_over = False
         self.thread: threading.Thread | None = None
         self._session = session
         self._broken = broken
@@ -58,9 +59,7 @@ class AwaitedRun:
             if self._broken is not None:
                 broken = self._broken
                 failure = session.verdict(broken, "PreparedModel.RunStream", since=self._attachment)
-                # A run that touches no tensors can be made twice without harm.
-                is_unknown = self._was_cut_off and isinstance(broken.error, ConnectionFailed)
-                if is_unknown and run.tensors is None and run.given_up is None:
+                if self._is_unknown(run, broken):
                     self.never_arrived = session.is_alive
                     return
                 if not session.is_alive or not broken.is_cut_off:
@@ -78,6 +77,11 @@ class AwaitedRun:
                 return
             except (grpc.RpcError, CutOff) as error:
                 self._broken = error.broken if isinstance(error, CutOff) else BrokenCall.of(error)
-            if is_second_failure:
+            if is_second_failure and not self._is_unknown(run, self._broken):
                 assert failure is not None
                 raise failure
+
+    def _is_unknown(self, run: Run, broken: BrokenCall) -> bool:
+        """Tell if the daemon doesn't know the run, which touches no tensors: it can be made twice without harm."""
+        is_unknown = self._was_cut_off and isinstance(broken.error, ConnectionFailed)
+        return is_unknown and run.tensors is None and run.given_up is None

@@ -224,8 +224,9 @@ class RunQueue(LockOwner):
                 lane.opening -= 1
                 if opened is not None and not opened.is_over:
                     lane.streams.add(opened)
-        if opened is not None and self._death is not None:
-            opened.shut_down()
+        if opened is not None and (opened.is_over or self._death is not None):  # `_end` may have looked before.
+            self._discard(opened)
+            return None
         return opened
 
     def _has_room(self, lane: Lane, *, for_main: bool = False) -> bool:
@@ -292,6 +293,7 @@ class RunQueue(LockOwner):
         """Take a run off a stream that is over; False where who has read its end takes it for sent."""
         with self._lock:
             carries, stream.run = stream.run is run, None
+        self._discard(stream)
         if carries and run.given_up is not None:  # The main thread was interrupted, and waits for the end.
             run.fail(run.given_up)
         return carries
@@ -597,7 +599,8 @@ class RunQueue(LockOwner):
                 run.fail(reason)
         elif self._stopping[run] <= now:  # The daemon doesn't say that it has ended, or never had it.
             self._stopping[run] = math.inf
-            stream.shut_down()
+            if self.withdraw(stream, run):  # Else its reply has just come, and the stream may be another run's.
+                stream.shut_down()
             run.fail(reason)
 
     def _expect_end(self, run_ids: set[int]) -> None:
