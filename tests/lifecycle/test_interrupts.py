@@ -80,7 +80,7 @@ def test_interrupts_of_a_wait(steady_daemon: DaemonProcess, share_memory: bool, 
         share_memory=share_memory,
         way="run_sync",
         action=action,
-        timeout_ms=2000,
+        timeout_ms=10_000,
         wanted=30,
         apart_s=(0.001, 0.04),
     )
