@@ -25,9 +25,11 @@ from nnrt_client.build.sources import (
     from_directory,
     from_model,
     from_offline,
+    from_program,
     require_compiled_from,
 )
 from nnrt_client.model.model import Model
+from nnrt_client.model.program import Program
 from nnrt_client.session.device import Device
 from nnrt_client.session.fork import LockOwner
 from nnrt_client.session.main_thread import off_the_main_thread
@@ -80,12 +82,12 @@ class Compilation(LockOwner):
         self._configure(model, device)
 
     @classmethod
-    def _from_source(cls, source: OfflineModel | None, device: AnyDevice) -> Self:
+    def _from_source(cls, source: OfflineModel | Program | None, device: AnyDevice) -> Self:
         compilation = cls.__new__(cls)
         compilation._configure(source, device)
         return compilation
 
-    def _configure(self, source: Model | OfflineModel | None, device: AnyDevice) -> None:
+    def _configure(self, source: Model | OfflineModel | Program | None, device: AnyDevice) -> None:
         self._source = source
         self._device = _checked_device(device)
         self._options = Options()
@@ -364,6 +366,8 @@ class Compilation(LockOwner):
             build.spent(self._cache.spent_s)
         if isinstance(self._source, Model):
             return from_model(site, self._source, self._cache)
+        if isinstance(self._source, Program):
+            return from_program(site, self._source)
         if self._source is not None:
             return from_offline(site, self._source)
         if self._imported is not None:

@@ -15,6 +15,7 @@ from nnrt_client.build.cache import CacheDirectory, require_compiled_for
 from nnrt_client.build.options import Options
 from nnrt_client.build.prepared import PreparedHandle
 from nnrt_client.model.model import Model
+from nnrt_client.model.program import Program
 from nnrt_client.session.device import Device
 from nnrt_client.session.release import TRANSPORT_ERRORS
 from nnrt_client.session.session import Session
@@ -184,6 +185,37 @@ def _compile(build: BuildTask, graph: Graph, config: ModelConfig) -> Any:
         if not reasons:
             raise
         raise OperationFailed("the device does not run " + "; ".join(reasons)) from error
+
+
+# ---- from a model file of the device's own format
+
+
+def from_program(site: Site, program: Program) -> BuildResult:
+    """Load a model file as it is. Raises Refused where the device doesn't take it."""
+    if program.format not in site.device.capabilities.program_formats:
+        raise Refused(no_programs(site.device, program.format))
+    with _deciding(site.build, told=lambda error: error):
+        prepared = PreparedHandle(
+            site.session, upload.load_program(site.build, program, site.config), site.config.priority
+        )
+        _completed(site.build, prepared, "compiling")
+    return BuildResult(
+        prepared=prepared,
+        device=site.device,
+        origin=prepared.origin,
+        config=site.config,
+        digest=lambda: program.digest,
+        build_s=None,
+    )
+
+
+def no_programs(device: Device, format: str) -> Unsupported:
+    """Say that a device takes no such files."""
+    return Unsupported(
+        f"it takes no {format} files as they are: its backend {device.info.backend_name} doesn't compute them, or its"
+        " daemon's --accept-programs doesn't allow it; take a device that does",
+        place=device.name,
+    )
 
 
 # ---- from what was compiled before

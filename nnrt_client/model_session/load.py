@@ -2,18 +2,34 @@
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
+from functools import cache as cached
+from functools import partial
 from pathlib import Path
 
 from nnrt_client.build.build_task import Progress
 from nnrt_client.build.cache import CacheDirectory
 from nnrt_client.build.compilation import Compilation
 from nnrt_client.build.options import Options
+from nnrt_client.build.sources import no_programs
+from nnrt_client.build.way import Way
 from nnrt_client.model.model import Model
+from nnrt_client.model.program import ONNX
 from nnrt_client.model_session.model_cache import cache_name, chosen_directory, made_directory
 from nnrt_client.model_session.model_session import ModelSession
-from nnrt_client.model_session.opened_model import OpenedModel, Shapes, Source, open_model, with_shapes
+from nnrt_client.model_session.opened_model import (
+    OpenedModel,
+    Shapes,
+    Source,
+    is_onnx,
+    onnx_source,
+    open_model,
+    with_shapes,
+)
+from nnrt_client.model_session.ways import Taken, chosen_ways, first_way
+from nnrt_client.onnx_import import program_from_onnx
 from nnrt_client.run.executor import Executor
 from nnrt_client.session.device import Device
 from nnrt_client.session.runtime import Runtime
@@ -31,6 +47,7 @@ def load(
     device: str | int | Device | None = None,
     *,
     shapes: Shapes | None = None,
+    ways: Iterable[Way | str] = (Way.OPERATORS, Way.PROGRAM),
     cache: bool | str | os.PathLike[str] = True,
     progress: Progress | None = None,
     runtime: Runtime | None = None,
@@ -43,16 +60,29 @@ def load(
     """Have a device ready to run a model: an ONNX file, a saved model or an offline one, its bytes, or a Model.
 
     The device is given by its address, name or id, or as a Device; without, it is the first of NNRT_DEVICES that
-    answers. `shapes` settle unknown dimensions of inputs, by name. What was compiled is kept in the directory `cache`,
-    or in the user's (see `cache_directory`), where the device can restore it, and found there the next time; what is
-    damaged or outdated there is built again. `progress` is called as by `Compilation.build`. The session makes a
-    runtime with these `settings`, unless it is given one, or a Device. Raises InvalidPath and InvalidFile for files,
-    Unsupported for an ONNX model that can't be imported, InvalidParameter for `shapes` that don't fit, OperationFailed
-    where there is no such device, and what `Compilation.build` raises.
+    answers. `shapes` settle unknown dimensions of inputs, by name. An ONNX file goes to the device in the first of
+    these `ways` that works: as NNRt's operators, or as it is, where the device takes such files; all else as operators.
+    What was compiled is kept in the directory `cache`, or in the user's (see `cache_directory`), where the device can
+    restore it, and found there the next time; what is damaged or outdated there is built again. (A file that goes as it
+    is needs no cache.) `progress` is called as by `Compilation.build`. The session makes a runtime with these
+    `settings`, unless it is given one, or a Device. Raises InvalidPath and InvalidFile for files, InvalidParameter for
+    `shapes` that don't fit, OperationFailed where there is no such device, and what `Compilation.build` raises;
+    Unsupported for an ONNX model that can't be imported. Where there are several ways the error has the reasons of all.
     """
     options = Options(float16 or None, performance_mode or None, priority or None, dict(extensions or {}))
-    opened = _opened(model, shapes)
-    return open_session(opened, device, options, cache=cache, progress=progress, runtime=runtime, settings=settings)
+    possible = _possible_ways(model)
+    with ExitStack() as stack:
+        found = cached(partial(_device, device, runtime, settings, stack))
+        taken = first_way(
+            chosen_ways(ways, possible),
+            {
+                Way.OPERATORS: lambda: _built(
+                    _opened(model, shapes), found(), options, chosen_directory(cache), progress
+                ),
+                Way.PROGRAM: lambda: _built_program(model, shapes, found(), options, progress),
+            },
+        )
+        return _session(taken, found(), stack)
 
 
 def open_session(
@@ -67,14 +97,46 @@ def open_session(
 ) -> "ModelSession":
     """Have a device ready to run a model that is in memory already; see `load`."""
     with ExitStack() as stack:
-        if not isinstance(device, Device):
-            if runtime is None:
-                runtime = stack.enter_context(Runtime(addresses_to_ask_for(device), settings))
-            device = runtime.device(0 if device is None else device)
-        compilation = stack.enter_context(_built(opened, device, options, chosen_directory(cache), progress))
-        executor = stack.enter_context(Executor(compilation))
-        assert compilation.report is not None
-        return ModelSession(executor, device, compilation.report, stack.pop_all())
+        found = _device(device, runtime, settings, stack)
+        compilation = _built(opened, found, options, chosen_directory(cache), progress)
+        return _session(Taken(Way.OPERATORS, compilation, {}), found, stack)
+
+
+def _device(
+    device: str | int | Device | None, runtime: Runtime | None, settings: Settings | None, stack: ExitStack
+) -> Device:
+    """The device that is meant; a runtime that is made for it is closed with the stack."""
+    if isinstance(device, Device):
+        return device
+    if runtime is None:
+        runtime = stack.enter_context(Runtime(addresses_to_ask_for(device), settings))
+    return runtime.device(0 if device is None else device)
+
+
+def _session(taken: Taken[Compilation], device: Device, stack: ExitStack) -> ModelSession:
+    """The session of what was built, which takes over all that is to be closed with it."""
+    compilation = stack.enter_context(taken.result)
+    executor = stack.enter_context(Executor(compilation))
+    assert compilation.report is not None
+    report = replace(compilation.report, way=taken.way, passed_over=taken.passed_over)
+    return ModelSession(executor, device, report, stack.pop_all())
+
+
+def _possible_ways(model: Source | Model) -> Sequence[Way]:
+    if isinstance(model, Model) or not is_onnx(model):
+        return (Way.OPERATORS,)
+    return (Way.OPERATORS, Way.PROGRAM)
+
+
+def _built_program(
+    source: Source | Model, shapes: Shapes | None, device: Device, options: Options, progress: Progress | None
+) -> Compilation:
+    """The compilation of an ONNX file as it is, built. What a cache would hold is the file itself."""
+    assert not isinstance(source, Model)
+    if ONNX not in device.capabilities.program_formats:  # Before the file is read.
+        raise no_programs(device, ONNX)
+    program = program_from_onnx(onnx_source(source), shapes=shapes)
+    return _build(Compilation._from_source(program, device), options, None, progress)
 
 
 def _opened(model: Source | Model, shapes: Shapes | None) -> Model | OpenedModel:

@@ -78,12 +78,9 @@ def open_model(source: Source, shapes: Shapes | None = None, *, is_offline_shape
     InvalidParameter for shapes that don't fit, Unsupported for what can't be imported.
     """
     if not isinstance(source, str | os.PathLike):
-        try:
-            view = memoryview(source)
-        except TypeError as error:
-            raise InvalidParameter(f"the model is {source!r:.80}; give a path, or the bytes of a file") from error
-        if _is_onnx(view[:_HEAD_BYTES].tobytes()):
-            return _imported(source if isinstance(source, bytes) else view.tobytes(), view.nbytes, shapes)
+        view = _view(source)
+        if is_onnx(source):
+            return _imported(onnx_source(source), view.nbytes, shapes)
         return _of_container(view, view.nbytes, shapes, is_offline_shaped)
     path = Path(source)
     with model_file.named(path):
@@ -95,6 +92,21 @@ def open_model(source: Source, shapes: Shapes | None = None, *, is_offline_shape
                 raise OutOfMemory("there is no memory for it") from error
     # It reads the file itself, for weights may lie beside it, and says which it is.
     return _imported(path, size_bytes, shapes)
+
+
+def is_onnx(source: Source) -> bool:
+    """Tell if a file, or the bytes of one, is read as an ONNX model. Raises as `open_model` does for others."""
+    if not isinstance(source, str | os.PathLike):
+        return _is_onnx(_view(source)[:_HEAD_BYTES].tobytes())
+    with model_file.named(Path(source)):
+        return _is_onnx(_beginning(Path(source))[0], Path(source))
+
+
+def onnx_source(source: Source) -> Path | bytes:
+    """An ONNX model as the importer takes it."""
+    if isinstance(source, str | os.PathLike):
+        return Path(source)
+    return source if isinstance(source, bytes) else _view(source).tobytes()
 
 
 def with_shapes(graph: Graph, shapes: Shapes) -> Graph:
@@ -109,6 +121,13 @@ def with_shapes(graph: Graph, shapes: Shapes) -> Graph:
             raise InvalidParameter(f"{format_shape(shape)} is given for input {name!r}, which is {spec}")
         tensors[inputs[name]] = spec.with_shape(shape)
     return inferred_graph(graph.with_tensors(tensors))
+
+
+def _view(source: Buffer) -> memoryview:
+    try:
+        return memoryview(source)
+    except TypeError as error:
+        raise InvalidParameter(f"the model is {source!r:.80}; give a path, or the bytes of a file") from error
 
 
 def _beginning(path: Path) -> tuple[bytes, int]:

@@ -1,13 +1,17 @@
 """ONNX models as models: `nnrt_client.from_onnx`. The only place that knows onnx, which is an extra."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from os import PathLike, fspath
 from typing import TYPE_CHECKING
 
 from nnrt_hdi.errors import NnrtError, OutOfMemory, Unsupported
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from nnrt_client.model.model import Model
+    from nnrt_client.model.program import Program
 
 
 def from_onnx(model: str | PathLike[str] | bytes, *, shapes: Mapping[str, Sequence[int]] | None = None) -> "Model":
@@ -23,16 +27,42 @@ def from_onnx(model: str | PathLike[str] | bytes, *, shapes: Mapping[str, Sequen
     Unsupported for one that can't be imported: the error lists every node that is in the way, with the reason. Needs
     the extra `nnrt[onnx]`; Unsupported without.
     """
+    with _reading(model):
+        from nnrt_client.onnx_import.file import OnnxFile
+        from nnrt_client.onnx_import.importer import imported
+
+        return imported(OnnxFile(model), shapes or {})
+
+
+def program_from_onnx(
+    model: str | PathLike[str] | bytes,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    constants: Mapping[str, "ArrayLike"] | None = None,
+) -> "Program":
+    """The ONNX file itself, for a device that takes such files as they are.
+
+    `shapes` settle dimensions of inputs, -1 leaving one open; `constants` are inputs that always have these values.
+    Raises InvalidPath, InvalidFile, InvalidParameter and OutOfMemory as `from_onnx` does. Needs the extra `nnrt[onnx]`;
+    Unsupported without.
+    """
+    with _reading(model):
+        from nnrt_client.onnx_import.file import OnnxFile
+        from nnrt_client.onnx_import.program import program_of
+
+        return program_of(OnnxFile(model), shapes or {}, constants)
+
+
+@contextmanager
+def _reading(model: str | PathLike[str] | bytes) -> Iterator[None]:
+    """Say of errors which file they are about."""
     try:
         import onnx  # noqa: F401  (an extra, which most clients don't have)
     except ImportError as error:
         raise Unsupported("ONNX models need the package onnx; install nnrt[onnx]") from error
-    from nnrt_client.onnx_import.file import OnnxFile
-    from nnrt_client.onnx_import.importer import imported
-
     place = repr(fspath(model)) if isinstance(model, str | PathLike) else "the ONNX model"
     try:
-        return imported(OnnxFile(model), shapes or {})
+        yield
     except NnrtError as error:
         raise error.at(place) from error
     except MemoryError as error:

@@ -1,13 +1,13 @@
 """The device a daemon owns: a backend, the sessions that use it, and the rules between them. Knows no gRPC."""
 
-import hashlib
 import logging
 import secrets
 import shlex
 import time
 from collections.abc import Callable, Sequence, Sized
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
 
@@ -21,7 +21,7 @@ from nnrt_device_service.sessions.registry import SessionRegistry
 from nnrt_device_service.sessions.session import Prepared, Session
 from nnrt_device_service.settings import Settings
 from nnrt_hdi import __version__
-from nnrt_hdi.backend import Backend, Cancellation, ModelConfig, Origin, PreparedModel, Support
+from nnrt_hdi.backend import Backend, Cancellation, Capabilities, ModelConfig, Origin, PreparedModel, Support
 from nnrt_hdi.enums import DeviceStatus, PerformanceMode, Priority
 from nnrt_hdi.errors import (
     InvalidFile,
@@ -45,18 +45,43 @@ Progress = Callable[[str, float], None]
 _INPUT_UNKNOWN = "the device needs every dimension of an input; fix those that are unknown"
 
 
-class ModelRequest(Protocol):
-    """A model as a client asks for it. What the store has needs neither the graph nor its checks."""
+Buffers = Sequence[Constant | bytes | memoryview]
+
+
+class Request(Protocol):
+    """What a client asks to have compiled, as far as the store must know it."""
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of all that decides what the graph is."""
+        """SHA-256 of all that decides what is compiled."""
+
+    def named_constants(self) -> Sequence[Constant]:
+        """The constants that are to be uploaded. Asked only for what has been compiled before."""
+
+
+class ModelRequest(Request, Protocol):
+    """A model as a client asks for it. What the store has needs neither the graph nor its checks."""
 
     def graph(self) -> Graph:
         """The graph, without the data of those constants that are to be uploaded."""
 
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A model file in a format of the device's own, as a client asks for it."""
+
+    format: str
+    buffers: Sequence[Constant | bytes]
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of the format and of every buffer."""
+        digests = [entry.sha256 if isinstance(entry, Constant) else sha256(entry).digest() for entry in self.buffers]
+        return sha256(b"\0".join((b"program", self.format.encode(), b"".join(digests)))).digest()
+
     def named_constants(self) -> Sequence[Constant]:
-        """These constants. Asked only for a model that has been compiled before."""
+        """The buffers that are to be uploaded."""
+        return [entry for entry in self.buffers if isinstance(entry, Constant)]
 
 
 class Device:
@@ -66,12 +91,14 @@ class Device:
         self._backend = backend
         self._settings = settings
         described = backend.describe()
+        if not settings.takes_programs:
+            described = replace(described, capabilities=without_programs(described.capabilities))
         self.info = replace(described, device_name=settings.name or described.device_name)
         # To the store a device is what the backend and its options make of it, whatever its name in the fleet.
         options = (f"{name}={value}" for name, value in sorted(settings.backend_options().items()))
         self._target = Target.of(described, shlex.join((described.device_name, *options)))
         # What decides, besides the backend, which models are taken: what is in the store has passed these checks.
-        self._rules = repr((__version__, settings.tensor_bytes, described.capabilities)).encode()
+        self._rules = repr((__version__, settings.tensor_bytes, without_programs(described.capabilities))).encode()
         self._store = self._opened_store()
         self.instance_id = secrets.token_bytes(16)
         self.sessions = SessionRegistry(settings)
@@ -119,12 +146,36 @@ class Device:
             self._keep(recipe, prepared, progress)
             return self._added(session, prepared, Origin.COMPILED, undo, config.priority)
 
+    def load_program(
+        self, session: Session, program: Program, config: ModelConfig, progress: Progress
+    ) -> Prepared | MissingConstants:
+        """Load a model file of a format of the device's own, from the store if it is there, or say which constants to
+        upload first.
+
+        Raises Unsupported where the daemon doesn't take programs, and what `Backend.load_program` raises.
+        """
+        self._require_format(program.format)
+        progress("checking", 0.0)
+        self._check_config(config)
+        recipe = self._recipe(program, config)
+        if stored := self._stored(session, program, recipe, config, progress):
+            return stored
+        with ExitStack() as undo, ExitStack() as compiling:
+            parts = self._held(session, program.buffers, undo)
+            if isinstance(parts, MissingConstants):
+                return parts
+            if self._store and recipe:
+                compiling.enter_context(self._store.compiling(recipe.key, lambda: progress("compiling", 0.0)))
+                if stored := self._stored(session, program, recipe, config, progress):  # Another session was faster.
+                    return stored
+            prepared = self._backend.load_program(
+                program.format, parts, config, lambda fraction: progress("compiling", fraction)
+            )
+            self._keep(recipe, prepared, progress)
+            return self._added(session, prepared, Origin.COMPILED, undo, config.priority)
+
     def restore(
-        self,
-        session: Session,
-        buffers: Sequence[Constant | bytes | memoryview],
-        config: ModelConfig,
-        progress: Progress,
+        self, session: Session, buffers: Buffers, config: ModelConfig, progress: Progress
     ) -> Prepared | MissingConstants:
         """Load a model the device exported, or one its vendor's tools compiled; or say which constants to upload first.
 
@@ -132,22 +183,10 @@ class Device:
         """
         self._check_config(config)
         progress("restoring", 0.0)
-        named = [buffer for buffer in buffers if isinstance(buffer, Constant)]
-        # Each may name the same gigabyte, so the copies count.
-        copied_bytes = sum(memoryview(buffer).nbytes for buffer in buffers if not isinstance(buffer, Constant))
         with ExitStack() as undo:
-            held = session.constants.hold_all(named)
-            if isinstance(held, MissingConstants):
-                return held
-            undo.callback(session.constants.release, [constant.sha256 for constant in named])
-            session.budget.reserve(copied_bytes)
-            undo.callback(session.budget.release, copied_bytes)
-            parts = [
-                Part(held[buffer.sha256].data, buffer.sha256)
-                if isinstance(buffer, Constant)
-                else Part.of(bytes(buffer))
-                for buffer in buffers
-            ]
+            parts = self._held(session, buffers, undo)
+            if isinstance(parts, MissingConstants):
+                return parts
             prepared = self._backend.restore(parts, config)
             return self._added(session, prepared, Origin.RESTORED, undo, config.priority)
 
@@ -202,6 +241,33 @@ class Device:
             self._backend.close()
         return ended
 
+    def _require_format(self, format: str) -> None:
+        formats = self._backend.describe().capabilities.program_formats
+        if format not in formats:
+            known = f"it takes {', '.join(map(repr, formats))}" if formats else "it takes none"
+            raise Unsupported(f"{self.info.device_name} takes no files of the format {format!r}; {known}")
+        if not self._settings.takes_programs:
+            raise Unsupported(
+                f"this daemon takes no {format} files as they are (--accept-programs {self._settings.accept_programs});"
+                " start it with --accept-programs always where all its clients may be trusted"
+            )
+
+    def _held(self, session: Session, buffers: Buffers, undo: ExitStack) -> list[Part] | MissingConstants:
+        """The buffers as parts, kept in the session until `undo`; or what of them isn't here."""
+        named = [buffer for buffer in buffers if isinstance(buffer, Constant)]
+        # Each may name the same gigabyte, so the copies count.
+        copied_bytes = sum(memoryview(buffer).nbytes for buffer in buffers if not isinstance(buffer, Constant))
+        held = session.constants.hold_all(named)
+        if isinstance(held, MissingConstants):
+            return held
+        undo.callback(session.constants.release, [constant.sha256 for constant in named])
+        session.budget.reserve(copied_bytes)
+        undo.callback(session.budget.release, copied_bytes)
+        return [
+            Part(held[buffer.sha256].data, buffer.sha256) if isinstance(buffer, Constant) else Part.of(bytes(buffer))
+            for buffer in buffers
+        ]
+
     def _checked(self, graph: Graph) -> Graph:
         """The graph as well as it can be known. Raises what `prepare` says of its nodes."""
         inferred = infer_graph(graph)
@@ -215,14 +281,14 @@ class Device:
                 raise Unsupported(support.reason, place=known.place(index))
         return known
 
-    def _recipe(self, model: ModelRequest, config: ModelConfig) -> Recipe | None:
+    def _recipe(self, model: Request, config: ModelConfig) -> Recipe | None:
         """Make the recipe by which the store knows a model; None where there is no store."""
         if self._store is None:
             return None
-        return Recipe(self._target, hashlib.sha256(model.digest + self._rules).digest(), config)
+        return Recipe(self._target, sha256(model.digest + self._rules).digest(), config)
 
     def _stored(
-        self, session: Session, model: ModelRequest, recipe: Recipe | None, config: ModelConfig, progress: Progress
+        self, session: Session, model: Request, recipe: Recipe | None, config: ModelConfig, progress: Progress
     ) -> Prepared | None:
         """The model from the store, if it is there and all is well with it, and the session has room for it."""
         size_bytes = self._store.size_of(recipe.key) if self._store and recipe else None
@@ -333,6 +399,11 @@ class Device:
                 raise OperationForbidden(
                     "the device can't honour it; leave it at its neutral value", place=f"ModelConfig.{what}"
                 )
+
+
+def without_programs(capabilities: Capabilities) -> Capabilities:
+    """The capabilities of a device that takes no model files as they are."""
+    return replace(capabilities, program_formats=())
 
 
 def require_input_count(inputs: Sized, count: int) -> None:

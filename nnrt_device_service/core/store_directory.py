@@ -50,7 +50,9 @@ class Recipe:
 
     def __post_init__(self) -> None:
         # What has its effect when a model runs, and is given to Backend.restore.
-        neutral = replace(self.config, priority=Priority.NONE, max_tensor_bytes=DEFAULT_MAX_TENSOR_BYTES)
+        neutral = replace(
+            self.config, priority=Priority.NONE, max_tensor_bytes=DEFAULT_MAX_TENSOR_BYTES, accepts_programs=False
+        )
         object.__setattr__(self, "config", neutral)
 
     @classmethod

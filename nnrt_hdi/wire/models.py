@@ -191,13 +191,14 @@ def _set_attr(message: Message, name: str, value: AttrValue) -> None:
         getattr(message, name).extend(value)
 
 
-def model_config(message: model_pb2.ModelConfig, max_tensor_bytes: int) -> ModelConfig:
+def model_config(message: model_pb2.ModelConfig, max_tensor_bytes: int, accepts_programs: bool = False) -> ModelConfig:
     return ModelConfig(
         enable_float16=message.enable_float16,
         mode=known_enum(PerformanceMode, message.mode, "ModelConfig.mode"),
         priority=known_enum(Priority, message.priority, "ModelConfig.priority"),
         extensions=dict(message.extensions),
         max_tensor_bytes=max_tensor_bytes,
+        accepts_programs=accepts_programs,
     )
 
 

@@ -12,11 +12,12 @@ from nnrt_backend_onnxruntime.kernels import Kernels
 from nnrt_backend_onnxruntime.model import OnnxModel, require_fits, skeleton
 from nnrt_backend_onnxruntime.processor import integer_kernels
 from nnrt_backend_onnxruntime.program import lower
+from nnrt_backend_onnxruntime.programs import loading as programs
 from nnrt_backend_onnxruntime.providers import PROVIDERS, ProviderDevice, load_libraries, present_providers
 from nnrt_backend_onnxruntime.session import open_session, session_options, smallest_session
 from nnrt_backend_onnxruntime.single_node import key_of, single_node
-from nnrt_hdi.backend import Backend, BackendSkipped, Capabilities, DeviceInfo, ModelConfig, Support
-from nnrt_hdi.errors import InvalidParameter, NnrtError
+from nnrt_hdi.backend import Backend, BackendSkipped, Capabilities, DeviceInfo, ModelConfig, PreparedModel, Support
+from nnrt_hdi.errors import InvalidParameter, NnrtError, Unsupported
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.ops import inferred_graph
 from nnrt_hdi.ops.in_place import in_place
@@ -53,6 +54,7 @@ class OnnxRuntimeBackend(Backend):
                 priority=True,
                 dynamic_input=True,
                 model_cache=device.can_export,
+                program_formats=(programs.FORMAT,),
             ),
             backend_name="onnxruntime",
             backend_version=f"{onnxruntime.__version__} ({', '.join(present_providers())})",
@@ -80,7 +82,16 @@ class OnnxRuntimeBackend(Backend):
         most, shared = config.max_tensor_bytes, in_place(graph)
         return OnnxModel(session, light, count, lowered.weights, most, self._deadlines, export, shared)
 
-    def restore(self, parts: Sequence[Part], config: ModelConfig) -> OnnxModel:
+    def load_program(
+        self, format: str, parts: Sequence[Part], config: ModelConfig, progress: Callable[[float], None]
+    ) -> PreparedModel:
+        if format != programs.FORMAT:
+            raise Unsupported(f"the format is {format!r}; this device takes {programs.FORMAT!r}")
+        return programs.load_program(parts, config, self._device, self._deadlines, progress)
+
+    def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
+        if programs.is_program(parts):
+            return programs.restored_program(parts, config, self._device, self._deadlines)
         return restored(parts, config, self._device, self._deadlines)
 
     def close(self) -> None:
