@@ -15,7 +15,6 @@ from nnrt_client.onnx_import.operators.operator import OPERATORS, operator_of
 # What the ONNX Runtime backend does not run, as docs/onnxruntime.md says: a form of an operator by its constants.
 _REFUSED = {
     ("ConvInteger", frozenset({2})): "ONNX Runtime has no Conv kernel for FLOAT64",
-    ("Slice", frozenset({3})): "begin is known only when the model runs",
 }
 
 
