@@ -13,11 +13,12 @@ from nnrt_client.build.options import Options
 from nnrt_client.model.model import Model
 from nnrt_client.model_session.model_cache import cache_name, chosen_directory, made_directory
 from nnrt_client.model_session.model_session import ModelSession
-from nnrt_client.model_session.opened_model import OpenedModel, Shapes, Source, open_model, with_shapes
+from nnrt_client.model_session.opened_model import OpenedModel, Shapes, Source, open_model, settled
 from nnrt_client.run.executor import Executor
 from nnrt_client.session.device import Device
 from nnrt_client.session.runtime import Runtime
 from nnrt_client.settings import Settings, addresses_to_ask_for
+from nnrt_client.tensors.frozen import Constants
 from nnrt_hdi.enums import PerformanceMode, Priority
 from nnrt_hdi.errors import InvalidFile, SaveCacheFailed
 
@@ -31,6 +32,7 @@ def load(
     device: str | int | Device | None = None,
     *,
     shapes: Shapes | None = None,
+    constants: Constants | None = None,
     cache: bool | str | os.PathLike[str] = True,
     progress: Progress | None = None,
     runtime: Runtime | None = None,
@@ -43,15 +45,16 @@ def load(
     """Have a device ready to run a model: an ONNX file, a saved model or an offline one, its bytes, or a Model.
 
     The device is given by its address, name or id, or as a Device; without, it is the first of NNRT_DEVICES that
-    answers. `shapes` settle unknown dimensions of inputs, by name. What was compiled is kept in the directory `cache`,
+    answers. `shapes` settle unknown dimensions of inputs, `constants` freeze inputs to what they always are, by name:
+    `constants={"sr": 16000}` leaves a model without the input sr. What was compiled is kept in the directory `cache`,
     or in the user's (see `cache_directory`), where the device can restore it, and found there the next time; what is
     damaged or outdated there is built again. `progress` is called as by `Compilation.build`. The session makes a
     runtime with these `settings`, unless it is given one, or a Device. Raises InvalidPath and InvalidFile for files,
-    Unsupported for an ONNX model that can't be imported, InvalidParameter for `shapes` that don't fit, OperationFailed
-    where there is no such device, and what `Compilation.build` raises.
+    Unsupported for an ONNX model that can't be imported, InvalidParameter for `shapes` and `constants` that don't fit,
+    OperationFailed where there is no such device, and what `Compilation.build` raises.
     """
     options = Options(float16 or None, performance_mode or None, priority or None, dict(extensions or {}))
-    opened = _opened(model, shapes)
+    opened = _opened(model, shapes, constants)
     return open_session(opened, device, options, cache=cache, progress=progress, runtime=runtime, settings=settings)
 
 
@@ -77,10 +80,10 @@ def open_session(
         return ModelSession(executor, device, compilation.report, stack.pop_all())
 
 
-def _opened(model: Source | Model, shapes: Shapes | None) -> Model | OpenedModel:
+def _opened(model: Source | Model, shapes: Shapes | None, constants: Constants | None) -> Model | OpenedModel:
     if isinstance(model, Model):
-        return Model._from_graph(with_shapes(model._graph, shapes)) if shapes else model
-    return open_model(model, shapes)
+        return Model._from_graph(settled(model._graph, shapes, constants)) if shapes or constants else model
+    return open_model(model, shapes, constants=constants)
 
 
 def _built(

@@ -274,11 +274,42 @@ class VisionTransformer(nn.Module):
         return self.head(self.encoder(x)[:, 0])
 
 
+class SpeechActivity(nn.Module):
+    """How likely a stretch of sound is speech, and the state for what follows; each sampling rate has its own front."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.high, self.low = nn.Conv1d(1, 8, 16, 8), nn.Conv1d(1, 8, 8, 4)
+        self.cell, self.head = nn.LSTMCell(8, 8), nn.Linear(8, 1)
+
+    def forward(self, samples: Tensor, state: Tensor, rate: Tensor) -> tuple[Tensor, Tensor]:
+        x = samples.unsqueeze(1)
+        if not torch.jit.is_scripting():
+            y = self._of_branch(x, rate)
+        elif bool(rate == 16000):
+            y = self._of_high(x)
+        else:
+            y = self._of_low(x)
+        hidden, cell = self.cell(y, (state[0], state[1]))
+        return self.head(hidden).sigmoid(), torch.stack((hidden, cell))
+
+    def _of_high(self, x: Tensor) -> Tensor:
+        return self.high(x).relu().mean(-1)
+
+    def _of_low(self, x: Tensor) -> Tensor:
+        return self.low(x).relu().mean(-1)
+
+    @torch.jit.unused
+    def _of_branch(self, x: Tensor, rate: Tensor) -> Tensor:
+        """For torch.export, which knows no other branches; TorchScript doesn't know these."""
+        return torch.cond(rate == 16000, self._of_high, self._of_low, (x,))
+
+
 @dataclass(frozen=True)
 class Network:
     """A network with what it is traced with, by name; `free` names the dimensions of inputs that may be any.
 
-    Those of `traced` stay what they were where TorchScript traces the network.
+    Those of `traced` stay what they were where TorchScript traces the network; one that branches it compiles instead.
     """
 
     module: nn.Module
@@ -286,6 +317,7 @@ class Network:
     outputs: Sequence[str]
     free: dict[str, dict[int, str]]
     traced: Sequence[str] = ()
+    branches: bool = False
 
 
 def networks() -> dict[str, Network]:
@@ -321,6 +353,13 @@ def networks() -> dict[str, Network]:
             ["characters", "next_state"],
             {"frames": batch, "state": {1: "batch"}},
         ),
+        "speech_activity": Network(
+            SpeechActivity(),
+            {"samples": torch.randn(2, 64), "state": torch.randn(2, 2, 8), "rate": torch.tensor(16000)},
+            ["speech", "next_state"],
+            {"samples": {0: "batch", 1: "count"}, "state": {1: "batch"}},
+            branches=True,
+        ),
         "vision_transformer": Network(
             VisionTransformer(), {"image": torch.randn(2, 3, 32, 32)}, ["logits"], {"image": batch}
         ),
@@ -343,6 +382,7 @@ def export(network: Network, exporter: str, path: Path) -> None:
                 name: {axis: dim for axis, dim in dims.items() if dim not in network.traced}
                 for name, dims in network.free.items()
             }
+            module = torch.jit.script(module) if network.branches else module
             how = {"dynamo": False, "dynamic_axes": axes, "opset_version": OPSET}
         torch.onnx.export(module, given, path, **names, **how)
     proto = onnx.load(path)
