@@ -150,7 +150,21 @@ def test_recurrences_whose_steps_only_a_run_knows_are_refused() -> None:
     g = Graph()
     weights = (g.constant(np.ones((1, 9, size), "f4")) for size in (4, 3))
     y, _ = g.op("GRU", g.input("x", ["steps", 2, 4]), *weights, outputs=2, hidden_size=3)
-    with pytest.raises(Unsupported, match=r"one by one, but x is float32\[\?, 2, 4\]; use a known number, at most 200"):
+    with pytest.raises(Unsupported, match=r"NNRt has no GRU, .* but x is float32\[\?, 2, 4\]; fix its steps"):
+        imported(g, y)
+
+
+def test_recurrences_of_more_steps_than_an_operation_has_outputs() -> None:
+    rng = np.random.default_rng(3)
+    g = Graph()
+    weights = [g.constant(rng.normal(size=(1, 3, size)).astype("f4")) for size in (2, 3)]
+    y, last = g.op("RNN", g.input("x", [450, "n", 2]), *weights, outputs=2, hidden_size=3)
+    proto = g.model(y, last)
+    feeds = {"x": rng.normal(size=(450, 2, 2)).astype("f4")}
+    for mine, theirs in zip(run_imported(imported(g, y, last), feeds), run_onnxruntime(proto, feeds), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+    y, _ = g.op("RNN", g.input("long", [2000, 1, 2]), *weights, outputs=2, hidden_size=3)
+    with pytest.raises(Unsupported, match=r"each of the 2000 steps .* use 1\.\.1000"):
         imported(g, y)
 
 
