@@ -26,7 +26,7 @@ from nnrt_client.model_session.opened_model import (
     is_onnx,
     onnx_source,
     open_model,
-    with_shapes,
+    settled,
 )
 from nnrt_client.model_session.ways import Taken, chosen_ways, first_way
 from nnrt_client.onnx_import import program_from_onnx
@@ -34,6 +34,7 @@ from nnrt_client.run.executor import Executor
 from nnrt_client.session.device import Device
 from nnrt_client.session.runtime import Runtime
 from nnrt_client.settings import Settings, addresses_to_ask_for
+from nnrt_client.tensors.frozen import Constants
 from nnrt_hdi.enums import PerformanceMode, Priority
 from nnrt_hdi.errors import InvalidFile, SaveCacheFailed
 
@@ -47,6 +48,7 @@ def load(
     device: str | int | Device | None = None,
     *,
     shapes: Shapes | None = None,
+    constants: Constants | None = None,
     ways: Iterable[Way | str] = (Way.OPERATORS, Way.PROGRAM),
     cache: bool | str | os.PathLike[str] = True,
     progress: Progress | None = None,
@@ -60,14 +62,16 @@ def load(
     """Have a device ready to run a model: an ONNX file, a saved model or an offline one, its bytes, or a Model.
 
     The device is given by its address, name or id, or as a Device; without, it is the first of NNRT_DEVICES that
-    answers. `shapes` settle unknown dimensions of inputs, by name. An ONNX file goes to the device in the first of
-    these `ways` that works: as NNRt's operators, or as it is, where the device takes such files; all else as operators.
-    What was compiled is kept in the directory `cache`, or in the user's (see `cache_directory`), where the device can
+    answers. `shapes` settle unknown dimensions of inputs, `constants` freeze inputs to what they always are, by name:
+    `constants={"sr": 16000}` leaves a model without the input sr. An ONNX file goes to the device in the first of these
+    `ways` that works: as NNRt's operators, or as it is, where the device takes such files; all else as operators. What
+    was compiled is kept in the directory `cache`, or in the user's (see `cache_directory`), where the device can
     restore it, and found there the next time; what is damaged or outdated there is built again. (A file that goes as it
     is needs no cache.) `progress` is called as by `Compilation.build`. The session makes a runtime with these
     `settings`, unless it is given one, or a Device. Raises InvalidPath and InvalidFile for files, InvalidParameter for
-    `shapes` that don't fit, OperationFailed where there is no such device, and what `Compilation.build` raises;
-    Unsupported for an ONNX model that can't be imported. Where there are several ways the error has the reasons of all.
+    `shapes` and `constants` that don't fit, OperationFailed where there is no such device, and what `Compilation.build`
+    raises; Unsupported for an ONNX model that can't be imported. Where there are several ways the error has the reasons
+    of all.
     """
     options = Options(float16 or None, performance_mode or None, priority or None, dict(extensions or {}))
     possible = _possible_ways(model)
@@ -77,9 +81,9 @@ def load(
             chosen_ways(ways, possible),
             {
                 Way.OPERATORS: lambda: _built(
-                    _opened(model, shapes), found(), options, chosen_directory(cache), progress
+                    _opened(model, shapes, constants), found(), options, chosen_directory(cache), progress
                 ),
-                Way.PROGRAM: lambda: _built_program(model, shapes, found(), options, progress),
+                Way.PROGRAM: lambda: _built_program(model, shapes, constants, found(), options, progress),
             },
         )
         return _session(taken, found(), stack)
@@ -129,20 +133,25 @@ def _possible_ways(model: Source | Model) -> Sequence[Way]:
 
 
 def _built_program(
-    source: Source | Model, shapes: Shapes | None, device: Device, options: Options, progress: Progress | None
+    source: Source | Model,
+    shapes: Shapes | None,
+    constants: Constants | None,
+    device: Device,
+    options: Options,
+    progress: Progress | None,
 ) -> Compilation:
     """The compilation of an ONNX file as it is, built. What a cache would hold is the file itself."""
     assert not isinstance(source, Model)
     if ONNX not in device.capabilities.program_formats:  # Before the file is read.
         raise no_programs(device, ONNX)
-    program = program_from_onnx(onnx_source(source), shapes=shapes)
+    program = program_from_onnx(onnx_source(source), shapes=shapes, constants=constants)
     return _build(Compilation._from_source(program, device), options, None, progress)
 
 
-def _opened(model: Source | Model, shapes: Shapes | None) -> Model | OpenedModel:
+def _opened(model: Source | Model, shapes: Shapes | None, constants: Constants | None) -> Model | OpenedModel:
     if isinstance(model, Model):
-        return Model._from_graph(with_shapes(model._graph, shapes)) if shapes else model
-    return open_model(model, shapes)
+        return Model._from_graph(settled(model._graph, shapes, constants)) if shapes or constants else model
+    return open_model(model, shapes, constants=constants)
 
 
 def _built(

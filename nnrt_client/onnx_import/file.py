@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import AttributeProto, TensorProto, helper, numpy_helper
+from onnx import AttributeProto, TensorProto, TensorShapeProto, helper, numpy_helper
 
 from nnrt_client.model.model import Model
 from nnrt_client.onnx_import.signature import refuse
 from nnrt_client.onnx_import.value import Value, constant_value
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, InvalidPath, OperationFailed
-from nnrt_hdi.tensor import NUMPY_DTYPES, Array
+from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM, Array
 
 Source = str | PathLike[str] | bytes
 
@@ -153,6 +153,11 @@ def _size_bytes(tensor: TensorProto) -> int:
     if not bits or any(dim < 0 for dim in tensor.dims):
         raise InvalidFile(f"it is {name}{list(tensor.dims)[:33]}", place=f"tensor {tensor.name!r}")
     return (math.prod(tensor.dims) * bits + 7) // 8
+
+
+def declared_size(dim: TensorShapeProto.Dimension) -> int:
+    """A dimension as the file has it, -1 where a run says it, as ONNX Runtime takes every number below 0."""
+    return max(dim.dim_value, UNKNOWN_DIM) if dim.HasField("dim_value") else UNKNOWN_DIM
 
 
 def type_name(data_type: int) -> str:

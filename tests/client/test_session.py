@@ -143,6 +143,20 @@ def test_shapes_settle_dimensions(shared_daemon: DaemonProcess) -> None:
         load(convolution_model(), shared_daemon.address, shapes={"x": (1,)})
 
 
+def test_constants_freeze_inputs(shared_daemon: DaemonProcess) -> None:
+    model = Model()
+    x, factor = model.input((-1,), name="x"), model.input((1,), name="factor")
+    model.specify_inputs_and_outputs([x, factor], [model.apply(OperationType.MUL, x, factor)])
+    model.finish()
+    for number in (2, 3):
+        with load(model, shared_daemon.address, constants={"factor": number}) as session:
+            assert [desc.name for desc in session.inputs] == ["x"]
+            (y,) = session.run({"x": [1, 2]}).values()
+            assert y.tolist() == [number, 2 * number]
+    with pytest.raises(InvalidParameter, match=r"constants names \['y'\]"):
+        load(model, shared_daemon.address, constants={"y": 1})
+
+
 # ---- the device
 
 

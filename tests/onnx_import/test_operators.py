@@ -15,7 +15,6 @@ from nnrt_client.onnx_import.operators.operator import OPERATORS, operator_of
 # What the ONNX Runtime backend does not run, as docs/onnxruntime.md says: a form of an operator by its constants.
 _REFUSED = {
     ("ConvInteger", frozenset({2})): "ONNX Runtime has no Conv kernel for FLOAT64",
-    ("Slice", frozenset({3})): "begin is known only when the model runs",
 }
 
 
@@ -31,7 +30,9 @@ def graph_of(sample: Sample, *, are_sizes_known: bool = True) -> tuple[onnx.Mode
         elif at in sample.constant:
             names.append(g.constant(value))
         else:
-            shape = np.shape(value) if are_sizes_known else [None] * np.ndim(value)
+            # ONNX Runtime asks for one size for each dimension.
+            is_vector = sample.op_type == "Resize" and at > 0
+            shape = np.shape(value) if are_sizes_known or is_vector else [None] * np.ndim(value)
             names.append(g.input(f"x{at}", shape, np.asarray(value).dtype))
             feeds[f"x{at}"] = np.asarray(value)
     y = g.op(sample.op_type, *names, outputs=sample.outputs, **sample.attributes)

@@ -149,12 +149,13 @@ def _sliced(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
 
 
 def _picked(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
-    """Entries named by a vector, along `axis`."""
+    """Entries named by a vector, along `axis`: as they lie in memory, unless each would be copied by itself."""
     x, indices = values
     assert x is not None
-    if indices is None or indices.rank != 1 or not x.layout:
+    axis = attrs.get("axis", 0)
+    if indices is None or indices.rank != 1 or not x.layout or axis_in_memory(layout, axis) == len(layout) - 1 > axis:
         return [value and value.op.plain(value) for value in values], attrs, (), _rank("Gather", values)
-    return [x, indices], {**attrs, "axis": axis_in_memory(layout, attrs.get("axis", 0))}, layout, x.rank
+    return [x, indices], {**attrs, "axis": axis_in_memory(layout, axis)}, layout, x.rank
 
 
 def _resized(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
