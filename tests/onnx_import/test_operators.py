@@ -8,6 +8,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 from onnx_models import AnyArray, Graph, run_onnxruntime
 from samples import OF_ANY_SIZE, SAMPLES, Sample
+from samples_microsoft import FUSED, QUANTIZED
 
 from nnrt_client import Compilation, Executor, OperationFailed, Runtime, from_onnx
 from nnrt_client.onnx_import.operators.operator import OPERATORS, operator_of
@@ -34,7 +35,7 @@ def graph_of(sample: Sample, *, are_sizes_known: bool = True) -> tuple[onnx.Mode
             shape = np.shape(value) if are_sizes_known else [None] * np.ndim(value)
             names.append(g.input(f"x{at}", shape, np.asarray(value).dtype))
             feeds[f"x{at}"] = np.asarray(value)
-    y = g.op(sample.op_type, *names, outputs=sample.outputs, **sample.attributes)
+    y = g.op(sample.op_type, *names, outputs=sample.outputs, domain=sample.domain, **sample.attributes)
     used = g.op("Neg", "unused")
     return g.model(*([y] if sample.outputs == 1 else y), used), feeds
 
@@ -45,7 +46,10 @@ def expected(sample: Sample, proto: onnx.ModelProto, feeds: Mapping[str, AnyArra
     return run_onnxruntime(proto, feeds)
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=str)
+_ALL = [*SAMPLES, *QUANTIZED, *FUSED]
+
+
+@pytest.mark.parametrize("sample", _ALL, ids=str)
 def test_operator_gives_what_onnx_runtime_gives(sample: Sample, each_runtime: Runtime) -> None:
     proto, feeds = graph_of(sample)
     model = from_onnx(proto.SerializeToString())
@@ -61,8 +65,8 @@ def test_operator_gives_what_onnx_runtime_gives(sample: Sample, each_runtime: Ru
     for mine, theirs in zip(given, expected(sample, proto, feeds), strict=True):
         assert (mine.shape, mine.dtype) == (theirs.shape, theirs.dtype)
         # A quantized result may be a step beside it, where a half is rounded the other way.
-        step = 1 if sample.op_type.startswith("QLinear") else 0
-        np.testing.assert_allclose(mine.astype("f8"), theirs.astype("f8"), rtol=1e-4, atol=1e-5 + step)
+        step = 1 if sample.op_type.startswith(("QLinear", "QGemm")) and mine.dtype.kind != "f" else 0
+        np.testing.assert_allclose(mine.astype("f8"), theirs.astype("f8"), rtol=1e-4, atol=sample.atol + step)
 
 
 @pytest.mark.parametrize("sample", OF_ANY_SIZE, ids=str)
@@ -80,7 +84,7 @@ def test_sizes_that_only_a_run_knows(sample: Sample, each_runtime: Runtime) -> N
 
 def test_every_form_of_every_operator_has_a_sample() -> None:
     declared = {id(form) for forms in OPERATORS.values() for form in forms}
-    sampled = {id(operator_of("", sample.op_type, sample.opset)) for sample in SAMPLES}
+    sampled = {id(operator_of(sample.domain, sample.op_type, 1 if sample.domain else sample.opset)) for sample in _ALL}
     missing = [
         f"{form.name} from {form.since} on" for forms in OPERATORS.values() for form in forms if id(form) not in sampled
     ]
