@@ -231,6 +231,9 @@ _NORMALIZED = [
     Sample("LayerNormalization", 13, (_X, _ROW, _ROW), frozenset({1, 2})),
 ]
 _TOKENS, _TABLE = ints(2, 5, high=9, dtype="i4"), real(9, 8)
+_STEPS, _EVERY_BYTE = np.float32(1 / 64), np.uint8(128)
+_TABLES = [ints(rows, 8, high=256, dtype="u1") for rows in (9, 7, 2)]
+_ROWS = [ints(8, high=256, dtype="u1")] * 2
 _MASK = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], "i4")
 _EMBEDDED = [
     _sample("EmbedLayerNormalization", *given, constant=(2, 3, 4, 5, 6), outputs=2)
@@ -238,6 +241,20 @@ _EMBEDDED = [
         (_TOKENS, _TOKENS % 2, _TABLE, real(7, 8), real(2, 8), _ROW, _ROW, _MASK),
         (_TOKENS, None, _TABLE, real(7, 8), None, _ROW, _ROW),
         (_TOKENS, None, _TABLE, real(7, 8), None, _ROW, _ROW, None, _TOKENS % 7),
+    )
+]
+_EMBEDDED += [
+    _sample(
+        "QEmbedLayerNormalization",
+        _TOKENS,
+        _TOKENS % 2,
+        *_TABLES,
+        *_ROWS,
+        _MASK,
+        *[_STEPS] * 5,
+        *[_EVERY_BYTE] * 5,
+        constant=tuple(at for at in range(2, 18) if at != 7),
+        outputs=2,
     )
 ]
 _PROJECTION = real(8, 24), real(24)
@@ -290,7 +307,31 @@ _ATTENTION += [
     _sample("MultiHeadAttention", _X, _SKIP, _X, real(24), constant=(3,), num_heads=2),
     _sample("MultiHeadAttention", _X, _SKIP, _X, num_heads=2, unidirectional=1, scale=0.2),
 ]
+_ANGLES = real(9, 2), real(9, 2)
+_TURNED = [
+    _sample("RotaryEmbedding", *given, *_ANGLES, constant=(2, 3), **attributes)
+    for given, attributes in (
+        ((_X, ints(2, 5, high=9)), {}),
+        ((_X, ints(2, 5, high=9)), {"interleaved": 1}),
+        ((_X, np.array([3], "i8")), {"interleaved": 1}),
+        ((real(2, 3, 5, 4), ints(2, 5, high=9)), {}),
+        ((real(2, 3, 5, 6), np.array([2], "i8")), {"num_heads": 3, "rotary_embedding_dim": 4}),
+    )
+]
+_FEW_BITS = [
+    _sample("MatMulNBits", real(2, 3, 40), *given, constant=(1, 2, 3, 5), K=40, N=6, block_size=16, bits=bits)
+    for bits, given in (
+        (4, (ints(6, 3, 8, high=256, dtype="u1"), real(6, 3))),
+        (4, (ints(6, 3, 8, high=256, dtype="u1"), real(18), ints(6, 2, high=256, dtype="u1"))),
+        (4, (ints(6, 3, 8, high=256, dtype="u1"), real(18), real(6, 3), None, real(6))),
+        (8, (ints(6, 3, 16, high=256, dtype="u1"), real(6, 3))),
+    )
+]
+_LAST_POOLED = [_sample("NhwcMaxPool", array, kernel_shape=[2, 2], strides=[2, 1]) for array in (_LAST, _signed(_LAST))]
 FUSED = [
+    *_TURNED,
+    *_FEW_BITS,
+    *_LAST_POOLED,
     *_ACTIVATIONS,
     *_PRODUCTS,
     *_CONVOLUTIONS,
@@ -299,3 +340,10 @@ FUSED = [
     *_EMBEDDED,
     *_ATTENTION,
 ]
+
+# Of texts, of which only a run knows how many and how long they are.
+OF_TEXTS = [*_DYNAMIC[:4], *_NORMALIZED[:4], *_EMBEDDED, *_ATTENTION, *_TURNED, *_FEW_BITS]
+
+
+# By the rank of an operand, the dimensions that count texts and their steps.
+TEXTS_AND_STEPS = {1: (0, None), 2: (0, 1), 3: (0, 1), 4: (0, 2), 5: (1, 3)}

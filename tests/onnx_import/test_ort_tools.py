@@ -184,6 +184,8 @@ def test_integers_that_stand_for_real_numbers_are_not_computed_with() -> None:
         ("FusedGemm", 2, {"activation": "Sinus"}, "its activation is 'Sinus' with .*; put it behind as an operator"),
         ("Attention", 2, {"num_heads": 1, "do_rotary": 1}, "its do_rotary is 1; export it with RotaryEmbedding"),
         ("MultiHeadAttention", 1, {"num_heads": 1}, "packed into one; use three inputs"),
+        ("GroupQueryAttention", 2, {}, "rows of different lengths .*; export it with MultiHeadAttention"),
+        ("MatMulNBits", 3, {"K": 4, "N": 4, "block_size": 16}, "its weight is known only in a run"),
         ("BeamSearch", 2, {}, "what ONNX Runtime adds here"),
         ("EPContext", 1, {}, "compiled for one accelerator; give the model that it was compiled from"),
     ],

@@ -215,3 +215,66 @@ def _biased(op: NodeBuilder, parts: list[Value], bias: Value) -> list[Value]:
         op.apply(OperationType.ADD, part, op.constant(np.ascontiguousarray(own)), dims=part.dims)
         for part, own in zip(parts, np.split(bias.array, ends), strict=True)
     ]
+
+
+@onnx_operator("RotaryEmbedding", domain=MICROSOFT)
+def rotary_embedding(
+    op: NodeBuilder,
+    x: Value,
+    position_ids: Value,
+    cos_cache: Value,
+    sin_cache: Value,
+    *,
+    interleaved: int = 0,
+    is_packed_batching: int = 0,
+    num_heads: int = 0,
+    rotary_embedding_dim: int = 0,
+    scale: float = 1.0,
+) -> Value:
+    """GATHER of sines and cosines, by which pairs of elements are turned: SPLIT, MUL, ADD, SUB and CONCAT."""
+    if scale != 1:
+        refuse(f"its scale is {scale}; use 1")
+    half = cos_cache.dims[-1]
+    heads = num_heads if rotary_embedding_dim else x.dims[-1] // (2 * half)
+    is_flat = x.rank == 3
+    if not isinstance(half, int) or not isinstance(heads, int) or x.rank not in (3, 4) or (is_flat and heads < 1):
+        refuse(f"the width of its heads is not known of {x}; give it num_heads and rotary_embedding_dim")
+    batch, steps, hidden = x.dims if is_flat else (x.dims[0], x.dims[2], x.dims[3])
+    parts = op.reshape(x, (batch, steps, heads, hidden // heads)) if is_flat else x
+    if position_ids.rank == 1:
+        places = op.apply(OperationType.ADD, op.places(x, 1 if is_flat else 2), op.cast(position_ids, _INT64))
+        position_ids = op.unsqueeze(places, [0])
+    cos, sin = (
+        op.unsqueeze(op.apply(OperationType.GATHER, cache, position_ids, np.array(0)), [2 if is_flat else 1])
+        for cache in (cos_cache, sin_cache)
+    )
+    turned = _turned(op, parts, cos, sin, half, interleaved)
+    return op.reshape(turned, x.dims) if is_flat else turned
+
+
+def _turned(op: NodeBuilder, x: Value, cos: Value, sin: Value, half: int, interleaved: int) -> Value:
+    """Pairs of elements turned by their angles: neighbours, or those a half apart. What is behind them stays."""
+    width = x.dims[3]
+    assert isinstance(width, int)
+    rest = []
+    if width > 2 * half:
+        x, kept = op.apply_to_several(
+            OperationType.SPLIT, x, axis=3, output_num=2, size_splits=[2 * half, width - 2 * half]
+        )
+        rest = [kept]
+    if interleaved:
+        x = op.reshape(x, (*x.dims[:3], half, 2))
+        first, second = (
+            op.squeeze(part, [4])
+            for part in op.apply_to_several(OperationType.SPLIT, x, axis=4, output_num=2, size_splits=[1, 1])
+        )
+    else:
+        first, second = op.apply_to_several(OperationType.SPLIT, x, axis=3, output_num=2, size_splits=[half] * 2)
+    new = [
+        op.apply(kind, op.apply(OperationType.MUL, first, a), op.apply(OperationType.MUL, second, b), dims=first.dims)
+        for kind, a, b in ((OperationType.SUB, cos, sin), (OperationType.ADD, sin, cos))
+    ]
+    if interleaved:
+        pairs = op.apply(OperationType.CONCAT, *(op.unsqueeze(part, [4]) for part in new), axis=4)
+        new = [op.reshape(pairs, (*first.dims[:3], 2 * half))]
+    return new[0] if len([*new, *rest]) == 1 else op.apply(OperationType.CONCAT, *new, *rest, axis=3)

@@ -1,6 +1,9 @@
 """Matrix products with what ONNX Runtime's optimizer puts into them."""
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from nnrt_client.enums import FuseType, OperationType
 from nnrt_client.onnx_import.operators.linear import gemm, lstm
@@ -104,6 +107,48 @@ def dynamically_quantized_lstm(
         hidden_size=hidden_size,
         input_forget=input_forget,
     )
+
+
+@onnx_operator("MatMulNBits", domain=MICROSOFT)
+def matmul_of_few_bits(
+    op: NodeBuilder,
+    a: Value,
+    b: Value,
+    scales: Value,
+    zero_points: Value | None = None,
+    g_idx: Value | None = None,
+    bias: Value | None = None,
+    *,
+    accuracy_level: int = 0,
+    bits: int = 4,
+    block_size: int,
+    K: int,  # noqa: N803  (ONNX Runtime's names)
+    N: int,  # noqa: N803
+    weight_prepacked: int = 0,
+) -> Value:
+    """MATMUL with the real numbers that the blocks of the weight stand for, and ADD of the bias."""
+    if g_idx is not None or weight_prepacked:
+        refuse("its columns are in another order, or its weight is laid out for one processor; save it without either")
+    if b.array is None or scales.array is None or (zero_points is not None and zero_points.array is None):
+        refuse("its weight is known only in a run; make it a constant")
+    blocks = -(-K // block_size)
+    points = np.full((N, blocks), 1 << (bits - 1), np.float32)
+    if zero_points is not None and zero_points.array is not None:
+        given = zero_points.array.reshape(N, -1)
+        points = (given if given.dtype.kind == "f" else _unpacked(given, bits))[:, :blocks].astype(np.float32)
+    steps = _unpacked(b.array.reshape(N, blocks, -1), bits).astype(np.float32) - points[:, :, None]
+    real = (steps * scales.array.reshape(N, blocks, 1).astype(np.float32)).reshape(N, -1)[:, :K]
+    y = op.apply(OperationType.MATMUL, a, op.constant(np.ascontiguousarray(real.T).astype(a.dtype)))
+    return y if bias is None else op.apply(OperationType.ADD, y, bias, dims=y.dims)
+
+
+def _unpacked(packed: NDArray[Any], bits: int) -> NDArray[Any]:
+    """The numbers of so many bits in the last dimension, the first in the lowest bits of a byte."""
+    if bits not in (2, 4, 8):
+        refuse(f"its bits are {bits}; use 2, 4 or 8")
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    numbers: NDArray[Any] = (packed[..., None] >> shifts) & ((1 << bits) - 1)
+    return numbers.reshape(*packed.shape[:-1], -1)
 
 
 def _real_weight(weight: Value, scale: Value, zero_point: Value) -> Array:

@@ -6,6 +6,7 @@ from nnrt_client.enums import OperationType
 from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
 from nnrt_client.onnx_import.operators.normalization import layer_normalized, root_mean_square_normalized
 from nnrt_client.onnx_import.operators.operator import MICROSOFT, onnx_operator
+from nnrt_client.onnx_import.operators.quantization import dequantize_linear
 from nnrt_client.onnx_import.signature import refuse
 from nnrt_client.onnx_import.value import Value
 
@@ -60,6 +61,62 @@ def embed_layer_normalization(
     mask_index_type: int = 0,
 ) -> Outputs:
     """GATHER of the embeddings, ADD and LAYER_NORM; REDUCE_SUM of the mask, 0 where there is none."""
+    if mask_index_type:
+        refuse(f"its mask_index_type is {mask_index_type}; use 0")
+    tables = word_embedding, position_embedding, segment_embedding
+    total = _embedded(op, input_ids, segment_ids, tables, position_ids)
+    lengths = _lengths(op, input_ids, mask)
+    return layer_normalized(op, total, gamma, beta, total.rank - 1, epsilon), lengths, total
+
+
+@onnx_operator("QEmbedLayerNormalization", domain=MICROSOFT)
+def quantized_embed_layer_normalization(
+    op: NodeBuilder,
+    input_ids: Value,
+    segment_ids: Value | None,
+    word_embedding: Value,
+    position_embedding: Value,
+    segment_embedding: Value | None,
+    gamma: Value,
+    beta: Value,
+    mask: Value | None,
+    word_scale: Value,
+    position_scale: Value,
+    segment_scale: Value | None,
+    gamma_scale: Value,
+    beta_scale: Value,
+    word_zero_point: Value,
+    position_zero_point: Value,
+    segment_zero_point: Value | None,
+    gamma_zero_point: Value,
+    beta_zero_point: Value,
+    *,
+    epsilon: float = 1e-12,
+) -> Outputs:
+    """As EmbedLayerNormalization, of the real numbers that its tables stand for."""
+    segments = None
+    if segment_embedding is not None and segment_scale is not None:
+        segments = dequantize_linear(op, segment_embedding, segment_scale, segment_zero_point)
+    tables = (
+        dequantize_linear(op, word_embedding, word_scale, word_zero_point),
+        dequantize_linear(op, position_embedding, position_scale, position_zero_point),
+        segments,
+    )
+    total = _embedded(op, input_ids, segment_ids, tables, None)
+    scale = dequantize_linear(op, gamma, gamma_scale, gamma_zero_point)
+    bias = dequantize_linear(op, beta, beta_scale, beta_zero_point)
+    return layer_normalized(op, total, scale, bias, total.rank - 1, epsilon), _lengths(op, input_ids, mask)
+
+
+def _embedded(
+    op: NodeBuilder,
+    input_ids: Value,
+    segment_ids: Value | None,
+    tables: tuple[Value, Value, Value | None],
+    position_ids: Value | None,
+) -> Value:
+    """The sum of the entries of the words, of their positions, and of their segments."""
+    word_embedding, position_embedding, segment_embedding = tables
     places = op.places(input_ids, 1) if position_ids is None else position_ids
     parts = [(word_embedding, input_ids), (position_embedding, places)]
     if segment_ids is not None and segment_embedding is not None:
@@ -68,11 +125,13 @@ def embed_layer_normalization(
     total = first
     for part in rest:
         total = op.apply(OperationType.ADD, total, part, dims=first.dims)
-    lengths = None
-    if op.outputs[1:2] == (True,):
-        if mask_index_type:
-            refuse(f"its mask_index_type is {mask_index_type}; use 0")
-        if mask is None:
-            mask = op.apply(OperationType.MUL, input_ids, op.number(0, input_ids.dtype))
-        lengths = op.apply(OperationType.REDUCE_SUM, mask, np.array([1]))
-    return layer_normalized(op, total, gamma, beta, total.rank - 1, epsilon), lengths, total
+    return total
+
+
+def _lengths(op: NodeBuilder, input_ids: Value, mask: Value | None) -> Value | None:
+    """How many steps of each row are shown."""
+    if op.outputs[1:2] != (True,):
+        return None
+    if mask is None:
+        mask = op.apply(OperationType.MUL, input_ids, op.number(0, input_ids.dtype))
+    return op.apply(OperationType.REDUCE_SUM, mask, np.array([1]))
