@@ -38,6 +38,9 @@ model = from_onnx("resnet50.onnx", shapes={"data": (1, 3, 224, 224)})
   be unknown. Only what is then still not known is computed in a run.
 - Relu and Clip(0, 6) become part of the operation before them. Operators between DequantizeLinear and QuantizeLinear
   become operations on quantized tensors; these round halves away from zero, ONNX to even.
+- What ONNX Runtime's own tools save comes in as well: quantized operators and dynamic quantization, and what its
+  optimizers put in place of other operators, up to level "extended". Integers between quantized operators stay
+  quantized tensors, whatever moves them.
 - Functions of the model, and operators that ONNX defines by others, are replaced by their bodies.
 - External data are read from the directory of the model, and nowhere else.
 - A model that can't be imported raises one `Unsupported`, which lists every node that is in the way, with the reason.
@@ -88,7 +91,7 @@ def _mapped() -> Iterator[tuple[str, list[OnnxOperator]]]:
 
 def _rows(name: str, versions: list[OnnxOperator]) -> Iterator[str]:
     """A row for each way, forms of a signature that become the same are one."""
-    first = max(versions[0].since, _introduced()[name])
+    first = max(versions[0].since, _introduced().get(name, 0))
     for version, following in zip(versions, [*versions[1:], None], strict=True):
         if following is not None and following.doc == version.doc and following.since == version.until + 1:
             continue

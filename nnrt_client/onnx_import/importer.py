@@ -11,7 +11,7 @@ from nnrt_client.onnx_import.file import OnnxFile
 from nnrt_client.onnx_import.freezing import freeze
 from nnrt_client.onnx_import.node_import import import_nodes
 from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
-from nnrt_client.onnx_import.operators.operator import FIRST_OPSET
+from nnrt_client.onnx_import.operators.operator import FIRST_OPSET, MICROSOFT
 from nnrt_client.onnx_import.scope import Missing, Scope
 from nnrt_client.onnx_import.value import Value
 from nnrt_client.tensors.frozen import Constants
@@ -73,4 +73,5 @@ def _opsets(file: OnnxFile) -> dict[str, int]:
         raise Unsupported(
             f"it uses operator set {version}, but onnx {onnx.__version__} knows {newest}; install a newer onnx"
         )
-    return opsets
+    # ONNX Runtime's optimizer for transformers does not say that it adds operators.
+    return {MICROSOFT: 1, **opsets}

@@ -20,6 +20,8 @@ class Sample:
     outputs: int = 1
     # ONNX Runtime does not have every form; onnx's reference evaluator has them.
     by_reference: bool = False
+    domain: str = ""
+    atol: float = 1e-5
 
     def __str__(self) -> str:
         attributes = ",".join(f"{name}={value}" for name, value in self.attributes.items() if np.ndim(value) < 2)

@@ -307,7 +307,7 @@ def _padded(op: NodeBuilder, x: Value, pads: Sequence[int], mode: str, value: fl
     kind = PaddingMode.CONSTANT if mode == "constant" else PaddingMode.REFLECT
     constant = {"constant_value": float(value)} if mode == "constant" else {}
     dims = tuple(dim if not pair.any() else dim + int(pair.sum()) for dim, pair in zip(x.dims, pairs, strict=True))
-    return op.apply(OperationType.PAD, x, pairs, padding_mode=kind, dims=dims, **constant)
+    return op.apply(OperationType.PAD, x, pairs, padding_mode=kind, dims=dims, quant=op.quant, **constant)
 
 
 def _repeated(op: NodeBuilder, x: Value, pairs: Array, mode: str) -> Value:
