@@ -10,8 +10,8 @@ from nnrt_backend_onnxruntime.cache import exporter, restored
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.kernels import Kernels
 from nnrt_backend_onnxruntime.model import OnnxModel, require_fits, skeleton
-from nnrt_backend_onnxruntime.processor import integer_kernels
-from nnrt_backend_onnxruntime.program import lower
+from nnrt_backend_onnxruntime.processor import features, integer_kernels
+from nnrt_backend_onnxruntime.program import AS_THEY_ARE, lower
 from nnrt_backend_onnxruntime.programs import loading as programs
 from nnrt_backend_onnxruntime.providers import PROVIDERS, ProviderDevice, load_libraries, present_providers
 from nnrt_backend_onnxruntime.session import open_session, session_options, smallest_session
@@ -41,6 +41,7 @@ class OnnxRuntimeBackend(Backend):
             # One more computes while the tensors of another come and go.
             self.concurrent_runs = _processors() // device.threads + 1
         self._kernels = Kernels(device.providers())
+        self._integers = integer_kernels(features()) if device.is_cpu else AS_THEY_ARE
         self._answers: OrderedDict[bytes, Support] = OrderedDict()
         self._deadlines = Deadlines()
         index = f"-{device.device_index}" if device.device_index else ""
@@ -70,9 +71,10 @@ class OnnxRuntimeBackend(Backend):
     def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> OnnxModel:
         graph = inferred_graph(graph)
         require_fits(graph, config.max_tensor_bytes)  # Before ONNX Runtime computes what is constant.
-        entries = integer_kernels(graph)
+        entries = self._integers.entries
         options = session_options(self._device, config, entries)
-        lowered = lower(graph, self._kernels, float16=config.enable_float16, half_kernels=not self._device.is_cpu)
+        half_kernels = not self._device.is_cpu
+        lowered = lower(graph, self._kernels, self._integers, float16=config.enable_float16, half_kernels=half_kernels)
         progress(0.25)
         model = lowered.model.SerializeToString()
         session = open_session(model, lowered.weights, options, self._device, config.extensions)
@@ -109,8 +111,8 @@ class OnnxRuntimeBackend(Backend):
     def _asked(self, graph: Graph, index: int) -> Support:
         try:
             alone = inferred_graph(single_node(graph, index))
-            lowered = lower(alone, self._kernels, half_kernels=not self._device.is_cpu)
-            options = session_options(self._device, ModelConfig(), integer_kernels(alone))
+            lowered = lower(alone, self._kernels, self._integers, half_kernels=not self._device.is_cpu)
+            options = session_options(self._device, ModelConfig(), self._integers.entries)
             if any(not spec.is_dynamic and spec.byte_size > MOST_FOLDED_BYTES for spec in alone.output_specs):
                 options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
             open_session(lowered.model.SerializeToString(), lowered.weights, options, self._device, {})
