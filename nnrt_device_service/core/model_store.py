@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from nnrt_device_service.core.store_directory import SHOWN_KEY, Recipe, StoreDirectory, touch
@@ -16,6 +17,15 @@ _log = logging.getLogger(__name__)
 # How long a session lets another compile the same model before it does so itself.
 COMPILATION_WAIT_S = 120.0
 _POLL_S = 0.5
+
+
+@dataclass(eq=False, slots=True)
+class _Compilation:
+    """A compilation under way, until its model is in the store."""
+
+    is_over: threading.Event = field(default_factory=threading.Event)
+    # The model is ready, and only its file isn't yet.
+    is_being_written: bool = False
 
 
 class ModelStore:
@@ -30,7 +40,7 @@ class ModelStore:
         self._directory = StoreDirectory(path.absolute())
         self._quota_bytes = quota_bytes
         self._lock = threading.Lock()
-        self._under_way: dict[str, threading.Event] = {}
+        self._under_way: dict[str, _Compilation] = {}
         try:
             self._directory.make()
             with self._directory.locked():
@@ -103,10 +113,10 @@ class ModelStore:
 
     @contextmanager
     def compiling(self, key: str, waiting: Callable[[], None]) -> Iterator[None]:
-        """Compile a model in this block, so that others who want the same one find it here. They call `waiting` until
-        then, for at most COMPILATION_WAIT_S."""
+        """Compile a model in this block and write it, so that others who want the same one find it here. They call
+        `waiting` until then, for at most COMPILATION_WAIT_S. Any thread may leave the block."""
         deadline = time.monotonic() + COMPILATION_WAIT_S
-        mine = threading.Event()
+        mine = _Compilation()
         while True:
             with self._lock:
                 other = self._under_way.get(key)
@@ -114,14 +124,32 @@ class ModelStore:
                     self._under_way[key] = mine
                     break
             waiting()
-            other.wait(_POLL_S)
+            other.is_over.wait(_POLL_S)
         try:
             yield
         finally:
             with self._lock:
                 if self._under_way.get(key) is mine:
                     del self._under_way[key]
-            mine.set()
+            mine.is_over.set()
+
+    def begin_writing(self, key: str) -> None:
+        """Say that the model compiled in the block of `compiling` is ready, and is going to be written."""
+        with self._lock:
+            if compilation := self._under_way.get(key):
+                compilation.is_being_written = True
+
+    def await_writing(self, key: str, waiting: Callable[[], None]) -> None:
+        """Wait until a model that is ready is in the store, and call `waiting` meanwhile; for at most
+        COMPILATION_WAIT_S."""
+        deadline = time.monotonic() + COMPILATION_WAIT_S
+        while time.monotonic() < deadline:
+            with self._lock:
+                other = self._under_way.get(key)
+            if other is None or not other.is_being_written:
+                return
+            waiting()
+            other.is_over.wait(_POLL_S)
 
     def _make_room(self, size_bytes: int) -> None:
         entries = self._directory.entries()

@@ -55,7 +55,7 @@ def stages(device: Device, model: Model) -> list[str]:
     return list(reached)
 
 
-NEW = ["checking", "uploading", "compiling", "storing"]
+NEW = ["checking", "uploading", "compiling"]
 KNOWN = ["checking", "restoring"]
 
 
@@ -100,7 +100,7 @@ def test_a_full_disk(start: StartDaemon, directory: Path) -> None:
     resource.prlimit(daemon.pid, resource.RLIMIT_FSIZE, (FILE_BYTES // 2, most))
     with client_of(daemon) as device:
         assert stages(device, model) == NEW
-    assert "File too large" in daemon.log()
+    until(lambda: "File too large" in daemon.log())
     assert [path.name for path in directory.iterdir()] == [MARKER]
     resource.prlimit(daemon.pid, resource.RLIMIT_FSIZE, (most, most))
     with client_of(daemon) as device:
