@@ -15,9 +15,9 @@ from rich.filesize import pick_unit_and_suffix
 from rich.progress import track
 
 from nnrt_device_service.cli.table import new_table, print_table
-from nnrt_device_service.core.store_directory import SHOWN_KEY, Entry, StoreDirectory
 from nnrt_device_service.settings import setting_option, variable_of
 from nnrt_hdi.errors import InvalidFile, InvalidPath
+from nnrt_hdi.files.store_directory import SHOWN_KEY, Entry, StoreDirectory
 from nnrt_hdi.tensor import TensorSpec
 from nnrt_hdi.text import escape_for_terminal
 

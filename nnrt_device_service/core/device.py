@@ -13,8 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from nnrt_device_service.core.model_store import ModelStore
-from nnrt_device_service.core.store_directory import SHOWN_KEY, Recipe
+from nnrt_device_service.core.compilations import Compilations
 from nnrt_device_service.scheduling.drain_gate import DrainGate
 from nnrt_device_service.scheduling.scheduler import Scheduler
 from nnrt_device_service.sessions.constants import MissingConstants, uploaded_digests
@@ -36,6 +35,8 @@ from nnrt_hdi.errors import (
     Unsupported,
 )
 from nnrt_hdi.files.compiled import CompiledModel, Target
+from nnrt_hdi.files.model_store import ModelStore
+from nnrt_hdi.files.store_directory import SHOWN_KEY, Recipe
 from nnrt_hdi.graph import Constant, Graph
 from nnrt_hdi.ops import Inference, infer_graph
 from nnrt_hdi.part import Part
@@ -79,12 +80,18 @@ class Device:
         # What decides, besides the backend, which models are taken: what is in the store has passed these checks.
         self._rules = repr((__version__, settings.tensor_bytes, described.capabilities)).encode()
         self._store = self._opened_store()
+        self._compilations = Compilations()
         self.instance_id = secrets.token_bytes(16)
         self.sessions = SessionRegistry(settings)
         slots = settings.concurrent_runs or backend.concurrent_runs
         self.scheduler = Scheduler(slots, settings.queued_runs, settings.priority_ageing_s)
         self.gate = DrainGate()
         self._writers = threading.BoundedSemaphore(_WRITERS)
+
+    @property
+    def keeps_models(self) -> bool:
+        """Whether what it compiles is in its store afterwards, if there is room."""
+        return self._store is not None
 
     @property
     def status(self) -> DeviceStatus:
@@ -120,7 +127,7 @@ class Device:
             session.budget.reserve(inline_bytes)
             undo.callback(session.budget.release, inline_bytes)
             if self._store and recipe:
-                compiling.enter_context(self._store.compiling(recipe.key, lambda: progress("compiling", 0.0)))
+                compiling.enter_context(self._compilations.begin(recipe.key, lambda: progress("compiling", 0.0)))
                 if stored := self._stored(session, model, recipe, config, progress):  # Another session was faster.
                     return stored
             prepared = self._backend.prepare(held, config, lambda fraction: progress("compiling", fraction))
@@ -236,7 +243,7 @@ class Device:
         """The model from the store, if it is there and all is well with it, and the session has room for it."""
         if self._store is None or recipe is None:
             return None
-        self._store.await_writing(recipe.key, lambda: progress("restoring", 0.0))
+        self._compilations.await_writing(recipe.key, lambda: progress("restoring", 0.0))
         size_bytes = self._store.size_of(recipe.key)
         if size_bytes is None:
             return None
@@ -273,7 +280,7 @@ class Device:
                 prepared = block.enter_context(session.model(made.model_id)).prepared
             except UnknownHandle:  # Its client has given it up.
                 return
-            self._store.begin_writing(recipe.key)
+            self._compilations.begin_writing(recipe.key)
             is_later = self._may_write_later(block)
             writing = partial(self._write, recipe, prepared, block.pop_all())
         if is_later:
@@ -313,7 +320,8 @@ class Device:
     def _opened_store(self) -> ModelStore | None:
         if not self._settings.store_dir:
             return None
-        store = ModelStore(Path(self._settings.store_dir), self._settings.store_bytes)
+        path, quota_bytes = self._settings.store_dir, self._settings.store_bytes
+        store = ModelStore(Path(path), quota_bytes, place=f"--store-dir {path!r}", quota="--store-bytes")
         if self.info.capabilities.model_cache:
             return store
         _log.warning("the backend %s exports no models, so none are stored", self.info.backend_name)

@@ -12,12 +12,12 @@ from storing_backend import StoringBackend
 from waiting import until
 
 from nnrt_device_service.core.device import Device
-from nnrt_device_service.core.store_directory import SUFFIX
 from nnrt_device_service.sessions.constants import MissingConstants
 from nnrt_device_service.sessions.session import Prepared, Session
 from nnrt_device_service.settings import Settings
 from nnrt_hdi import wire
 from nnrt_hdi.backend import Backend, Cancellation, ModelConfig, Origin
+from nnrt_hdi.files.store_directory import SUFFIX
 from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, Constant, Graph
 
 WEIGHTS = 1000

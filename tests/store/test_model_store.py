@@ -17,16 +17,17 @@ from storing_backend import StoringBackend, StoringModel
 from storing_device import ask, device_on, files, graph, origin, prepared, session_of
 from waiting import until
 
-from nnrt_device_service.core import model_store, store_directory
+from nnrt_device_service.core import compilations
 from nnrt_device_service.core.device import Device
-from nnrt_device_service.core.store_directory import MARKER, SUFFIX
 from nnrt_device_service.sessions.constants import MissingConstants
 from nnrt_device_service.sessions.session import Prepared
 from nnrt_hdi import wire
 from nnrt_hdi.backend import Capabilities, ModelConfig, Origin, PreparedModel
 from nnrt_hdi.enums import PerformanceMode, Priority
 from nnrt_hdi.errors import InvalidFile, InvalidPath, OperationForbidden, OutOfMemory
+from nnrt_hdi.files import store_directory
 from nnrt_hdi.files.container import temporary_name
+from nnrt_hdi.files.store_directory import MARKER, SUFFIX
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.part import Part
 
@@ -165,7 +166,7 @@ def test_sessions_that_want_the_same_new_model(directory: Path, tmp_path: Path) 
 def test_a_model_that_another_compiles_for_too_long(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_store, "COMPILATION_WAIT_S", 0.0)
+    monkeypatch.setattr(compilations, "COMPILATION_WAIT_S", 0.0)
     os.mkfifo(gate := tmp_path / "gate")
     backend = StoringBackend(gate)
     device = device_on(directory, backend)
