@@ -205,7 +205,7 @@ class StoreDirectory:
             self.path.stat()
             is_store = False
         if not is_store:
-            raise InvalidPath(f"it is no model store, for it has no file {MARKER}; name one that a daemon has made")
+            raise InvalidPath(f"it is no model store, for it has no file {MARKER}; name one that was made as such")
 
     def entry(self, key: str) -> Entry | None:
         return Entry.at(self.path / f"{key}{SUFFIX}")
