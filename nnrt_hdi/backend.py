@@ -182,7 +182,8 @@ class PreparedModel(ABC):
     def export(self) -> Sequence[Part]:
         """The compiled model as `Backend.restore` takes it: 1 to 100 parts.
 
-        `Part.of` makes one where no digest is known. A part may be a view of what the model holds.
+        `Part.of` makes one where no digest is known. A part may be a view of what the model holds. Any thread may call
+        it, also while runs are under way; `close` comes after it.
         Needed only with the capability model_cache.
         """
         raise Unsupported("this device does not export compiled models")

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing_extensions import Buffer, Self
 
 from nnrt_client.build.build_task import BuildReport, BuildTask, Progress
-from nnrt_client.build.cache import NO_VERSION, CacheDirectory
+from nnrt_client.build.cache import NO_VERSION, Cache, CacheDirectory
 from nnrt_client.build.options import Options, require_offered
 from nnrt_client.build.prepared import PreparedHandle
 from nnrt_client.build.sources import (
@@ -91,7 +91,7 @@ class Compilation(LockOwner):
         self._source = source
         self._device = _checked_device(device)
         self._options = Options()
-        self._cache: CacheDirectory | None = None
+        self._cache: Cache | None = None
         self._imported: Buffer | None = None
         super().__init__()
         self._state = _State.CONFIGURING
@@ -236,6 +236,16 @@ class Compilation(LockOwner):
                 require_compiled_from(model, compiled, cache.place(device))
         self._cache = cache
 
+    def _set_user_cache(self, cache: Cache) -> None:
+        """Have `build` look for the compiled model there. What it compiles instead is in `_unsaved` afterwards."""
+        self._cache = cache
+
+    @property
+    def _unsaved(self) -> BuildResult | None:
+        """What `build` has compiled, if it is still to be written to its cache."""
+        result = self._result
+        return result if result and result.cache and result.cache.is_written_later else None
+
     def import_cache(self, buffer: Buffer) -> None:
         """Have `build` load what `export_cache` gave, which is not copied: leave it alone until `build` has returned.
 
@@ -298,11 +308,12 @@ class Compilation(LockOwner):
         unsaved: SaveCacheFailed | None = None
         try:
             result = self._run(build)
-            try:
-                result.save(build)
-            except SaveCacheFailed as error:
-                build.check()
-                unsaved = error
+            if not (result.cache and result.cache.is_written_later):
+                try:
+                    result.save(build)
+                except SaveCacheFailed as error:
+                    build.check()
+                    unsaved = error
             report = build.report(result.origin, result.compiled_in_s)
             with self._lock:
                 build.check()  # `cancel` and `close` come too late from here on.
@@ -372,7 +383,7 @@ class Compilation(LockOwner):
             return from_offline(site, self._source)
         if self._imported is not None:
             return from_buffer(site, self._imported)
-        assert self._cache is not None
+        assert isinstance(self._cache, CacheDirectory)
         return from_directory(site, self._cache)
 
     def _require_one_source(self) -> None:

@@ -11,7 +11,7 @@ from typing_extensions import Buffer
 
 from nnrt_client.build import upload
 from nnrt_client.build.build_task import BuildTask
-from nnrt_client.build.cache import CacheDirectory, require_compiled_for
+from nnrt_client.build.cache import Cache, CacheDirectory, require_compiled_for
 from nnrt_client.build.options import Options
 from nnrt_client.build.prepared import PreparedHandle
 from nnrt_client.model.model import Model
@@ -74,7 +74,7 @@ class BuildResult:
     # What building took, now or when the cache was written; None where nobody knows.
     build_s: float | None
     # Where it is still to be written.
-    cache: CacheDirectory | None = None
+    cache: Cache | None = None
 
     @property
     def compiled_in_s(self) -> float | None:
@@ -130,7 +130,7 @@ class OfflineModel:
 # ---- from a model
 
 
-def from_model(site: Site, model: Model, cache: CacheDirectory | None) -> BuildResult:
+def from_model(site: Site, model: Model, cache: Cache | None) -> BuildResult:
     """Compile, or restore what the cache has of it. Raises Refused where the device doesn't run the model."""
     if not model.is_finished:
         raise InvalidParameter("the model is not finished; call Model.finish first")
@@ -139,12 +139,17 @@ def from_model(site: Site, model: Model, cache: CacheDirectory | None) -> BuildR
         place = cache.place(site.device)
         require_compiled_from(model, compiled, place)
         _require_same_options(site.options.all_set(), compiled, place)
-        result = _restore(site, compiled, upload.restore)
+        try:
+            result = _restore(site, compiled, upload.restore)
+        except Refused as refused:
+            cache.refused(site.device, refused.error)
+            raise
         if not isinstance(result, NnrtError):
             return result
         if isinstance(result, OutOfMemory):
             raise Refused(_build_error(result))
         _log.warning("%s does not take its cache any more, so it compiles: %s", site.device, result)
+        cache.refused(site.device, result)
         build.begin_again()
     build.progress("checking", 0.0)
     with _deciding(build):

@@ -3,16 +3,17 @@
 import logging
 import secrets
 import shlex
+import threading
 import time
 from collections.abc import Callable, Sequence, Sized
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
 
-from nnrt_device_service.core.model_store import ModelStore
-from nnrt_device_service.core.store_directory import SHOWN_KEY, Recipe
+from nnrt_device_service.core.compilations import Compilations
 from nnrt_device_service.scheduling.drain_gate import DrainGate
 from nnrt_device_service.scheduling.scheduler import Scheduler
 from nnrt_device_service.sessions.constants import MissingConstants, uploaded_digests
@@ -30,9 +31,12 @@ from nnrt_hdi.errors import (
     OperationForbidden,
     OutOfMemory,
     UnavailableDevice,
+    UnknownHandle,
     Unsupported,
 )
 from nnrt_hdi.files.compiled import CompiledModel, Target
+from nnrt_hdi.files.model_store import ModelStore
+from nnrt_hdi.files.store_directory import SHOWN_KEY, Recipe
 from nnrt_hdi.graph import Constant, Graph
 from nnrt_hdi.ops import Inference, infer_graph
 from nnrt_hdi.part import Part
@@ -41,6 +45,9 @@ from nnrt_hdi.tensor import Array, TensorSpec
 _log = logging.getLogger(__name__)
 
 Progress = Callable[[str, float], None]
+
+# How many models are stored while their clients run them already. More would be kept in memory for a slow disk.
+_WRITERS = 2
 
 _INPUT_UNKNOWN = "the device needs every dimension of an input; fix those that are unknown"
 
@@ -100,11 +107,18 @@ class Device:
         # What decides, besides the backend, which models are taken: what is in the store has passed these checks.
         self._rules = repr((__version__, settings.tensor_bytes, without_programs(described.capabilities))).encode()
         self._store = self._opened_store()
+        self._compilations = Compilations()
         self.instance_id = secrets.token_bytes(16)
         self.sessions = SessionRegistry(settings)
         slots = settings.concurrent_runs or backend.concurrent_runs
         self.scheduler = Scheduler(slots, settings.queued_runs, settings.priority_ageing_s)
         self.gate = DrainGate()
+        self._writers = threading.BoundedSemaphore(_WRITERS)
+
+    @property
+    def keeps_models(self) -> bool:
+        """Whether what it compiles is in its store afterwards, if there is room."""
+        return self._store is not None
 
     @property
     def status(self) -> DeviceStatus:
@@ -129,22 +143,24 @@ class Device:
         recipe = self._recipe(model, config)
         if stored := self._stored(session, model, recipe, config, progress):
             return stored
-        known = self._checked(model.graph())
+        known = session.take_checked(model.digest) or self._checked(model.graph())
         with ExitStack() as undo, ExitStack() as compiling:
             held = session.constants.hold(known)
             if isinstance(held, MissingConstants):
+                session.checked = model.digest, known  # Its client sends them and asks again.
                 return held
             undo.callback(session.constants.release, uploaded_digests(known))
             inline_bytes = sum(entry.size_bytes for entry in known.constants.values() if entry.data is not None)
             session.budget.reserve(inline_bytes)
             undo.callback(session.budget.release, inline_bytes)
             if self._store and recipe:
-                compiling.enter_context(self._store.compiling(recipe.key, lambda: progress("compiling", 0.0)))
+                compiling.enter_context(self._compilations.begin(recipe.key, lambda: progress("compiling", 0.0)))
                 if stored := self._stored(session, model, recipe, config, progress):  # Another session was faster.
                     return stored
             prepared = self._backend.prepare(held, config, lambda fraction: progress("compiling", fraction))
-            self._keep(recipe, prepared, progress)
-            return self._added(session, prepared, Origin.COMPILED, undo, config.priority)
+            made = self._added(session, prepared, Origin.COMPILED, undo, config.priority)
+            self._keep(recipe, session, made, compiling.pop_all())
+            return made
 
     def load_program(
         self, session: Session, program: Program, config: ModelConfig, progress: Progress
@@ -165,14 +181,15 @@ class Device:
             if isinstance(parts, MissingConstants):
                 return parts
             if self._store and recipe:
-                compiling.enter_context(self._store.compiling(recipe.key, lambda: progress("compiling", 0.0)))
+                compiling.enter_context(self._compilations.begin(recipe.key, lambda: progress("compiling", 0.0)))
                 if stored := self._stored(session, program, recipe, config, progress):  # Another session was faster.
                     return stored
             prepared = self._backend.load_program(
                 program.format, parts, config, lambda fraction: progress("compiling", fraction)
             )
-            self._keep(recipe, prepared, progress)
-            return self._added(session, prepared, Origin.COMPILED, undo, config.priority)
+            made = self._added(session, prepared, Origin.COMPILED, undo, config.priority)
+            self._keep(recipe, session, made, compiling.pop_all())
+            return made
 
     def restore(
         self, session: Session, buffers: Buffers, config: ModelConfig, progress: Progress
@@ -291,8 +308,11 @@ class Device:
         self, session: Session, model: Request, recipe: Recipe | None, config: ModelConfig, progress: Progress
     ) -> Prepared | None:
         """The model from the store, if it is there and all is well with it, and the session has room for it."""
-        size_bytes = self._store.size_of(recipe.key) if self._store and recipe else None
-        if self._store is None or recipe is None or size_bytes is None:
+        if self._store is None or recipe is None:
+            return None
+        self._compilations.await_writing(recipe.key, lambda: progress("restoring", 0.0))
+        size_bytes = self._store.size_of(recipe.key)
+        if size_bytes is None:
             return None
         progress("restoring", 0.0)
         with ExitStack() as undo, ExitStack() as meanwhile:
@@ -317,33 +337,58 @@ class Device:
             _log.info("restored model %s from the store for client %s", recipe.key[:SHOWN_KEY], session.client)
             return self._added(session, prepared, Origin.STORED, undo, config.priority)
 
-    def _keep(self, recipe: Recipe | None, prepared: PreparedModel, progress: Progress) -> None:
-        """Store a model, and close it if the client gives up."""
-        if self._store is None or recipe is None:
-            return
+    def _keep(self, recipe: Recipe | None, session: Session, made: Prepared, compiling: ExitStack) -> None:
+        """Store a model while its client runs it already. `compiling` is left when it is in the store."""
+        with ExitStack() as block:
+            block.push(compiling)
+            if self._store is None or recipe is None:
+                return
+            try:
+                prepared = block.enter_context(session.model(made.model_id)).prepared
+            except UnknownHandle:  # Its client has given it up.
+                return
+            self._compilations.begin_writing(recipe.key)
+            is_later = self._may_write_later(block)
+            writing = partial(self._write, recipe, prepared, block.pop_all())
+        if is_later:
+            threading.Thread(target=writing, name="store").start()
+        else:
+            writing()
+
+    def _may_write_later(self, block: ExitStack) -> bool:
+        """Whether a model may be stored when its client has been answered. What that takes is held by the block."""
+        if not self._writers.acquire(blocking=False):
+            return False
+        block.callback(self._writers.release)
         try:
-            progress("storing", 0.0)
-        except BaseException:
-            prepared.close()
-            raise
-        try:
-            compiled = CompiledModel(
-                target=recipe.target,
-                source_digest=recipe.source_digest,
-                config=recipe.config,
-                inputs=prepared.inputs,
-                outputs=prepared.outputs,
-                version=0,  # That is for caches of applications.
-                parts=prepared.export(),
-            )
-            self._store.keep(compiled)
-        except Exception:  # The model works; that it isn't there the next time is no reason to refuse it now.
-            _log.exception("model %s is not stored: the backend failed to export it", recipe.key[:SHOWN_KEY])
+            block.enter_context(self.gate.admit())
+        except UnavailableDevice:  # The daemon drains, and waits for this call only.
+            return False
+        return True
+
+    def _write(self, recipe: Recipe, prepared: PreparedModel, block: ExitStack) -> None:
+        """Have the store write a model, and leave the block."""
+        assert self._store is not None
+        with block:
+            try:
+                compiled = CompiledModel(
+                    target=recipe.target,
+                    source_digest=recipe.source_digest,
+                    config=recipe.config,
+                    inputs=prepared.inputs,
+                    outputs=prepared.outputs,
+                    version=0,  # That is for caches of applications.
+                    parts=prepared.export(),
+                )
+                self._store.keep(compiled)
+            except Exception:  # The model works; that it isn't there the next time is no reason to refuse it now.
+                _log.exception("model %s is not stored: the backend failed to export it", recipe.key[:SHOWN_KEY])
 
     def _opened_store(self) -> ModelStore | None:
         if not self._settings.store_dir:
             return None
-        store = ModelStore(Path(self._settings.store_dir), self._settings.store_bytes)
+        path, quota_bytes = self._settings.store_dir, self._settings.store_bytes
+        store = ModelStore(Path(path), quota_bytes, place=f"--store-dir {path!r}", quota="--store-bytes")
         if self.info.capabilities.model_cache:
             return store
         _log.warning("the backend %s exports no models, so none are stored", self.info.backend_name)

@@ -20,6 +20,7 @@ from nnrt_hdi.chunks import cut
 from nnrt_hdi.compression import FEATURE, expanded
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
 from nnrt_hdi.files.compiled import MAX_PARTS
+from nnrt_hdi.files.model_store import FEATURE as STORE_FEATURE
 from nnrt_hdi.graph import Constant
 from nnrt_hdi.limits import MAX_RUN_IDS, REQUEST_ID_BYTES
 from nnrt_hdi.v2 import (
@@ -103,7 +104,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
             session_id=session.id,
             instance_id=device.instance_id,
             protocol_minor=PROTOCOL_MINOR,
-            features=[FEATURE] if session.wants_compression else [],
+            features=[FEATURE] * session.wants_compression + [STORE_FEATURE] * device.keeps_models,
             hdi_major=HDI_VERSION[0],
             hdi_minor=HDI_VERSION[1],
             device=wire.device_info_message(device.info),

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -65,7 +65,7 @@ class SentModel:
     def __init__(self, message: model_pb2.Model) -> None:
         self._message = message
 
-    @property
+    @cached_property
     def digest(self) -> bytes:
         """SHA-256 of all that the message says, constants sent by digest included. Equal ones are of equal graphs."""
         return hashlib.sha256(self._message.SerializeToString(deterministic=True)).digest()

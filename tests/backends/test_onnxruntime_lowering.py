@@ -5,9 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from nnrt_backend_onnxruntime import support
 from nnrt_backend_onnxruntime.lowering import LOWERINGS
 from nnrt_backend_onnxruntime.processor import integer_kernels
-from nnrt_backend_onnxruntime.single_node import key_of
+from nnrt_backend_onnxruntime.session import open_session
+from nnrt_backend_onnxruntime.single_nodes import key_of
 from onnxruntime_graphs import (
     AnyArray,
     Net,
@@ -249,6 +251,41 @@ def test_zoneout_is_refused() -> None:
     outputs = [net.spec((4, 1, 2)), net.spec((1, 1, 2)), net.spec((1, 1, 2))]
     graph = net.graph(net.op(N.LSTM, *operands, outputs=outputs, zoneout_cell=0.5))
     assert "no zoneout" in backend().supported(graph)[0].reason
+
+
+def test_nodes_are_asked_about_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph costs one session, and not one for each node."""
+    opened = []
+
+    def counting(*arguments: Any) -> Any:
+        opened.append(arguments)
+        return open_session(*arguments)
+
+    monkeypatch.setattr(support, "open_session", counting)
+    device, graph = backend(), residual_network(Format.NHWC)
+    assert all(answer.supported for answer in device.supported(graph))
+    assert len(graph.nodes) > 10
+    assert len(opened) == 1
+    device.supported(graph)
+    assert len(opened) == 1, "answers are kept"
+
+
+@pytest.mark.parametrize("refused_at", [(0,), (3,), (6,), (2, 3), (0, 5), tuple(range(7))])
+def test_a_node_that_is_refused_among_others(refused_at: tuple[int, ...]) -> None:
+    """Each gets the answer that it gets by itself."""
+    net = Net()
+    everywhere: dict[str, Any] = {"global": True}
+    outputs = [
+        net.op(N.AVGPOOL_FUSION, net.input(1, -1, -1, 2 + index, data_type=DataType.INT32), **everywhere)
+        if index in refused_at
+        else net.op(N.ACTIVATION, net.input(2 + index), activation_type=ActivationType.SWISH)
+        for index in range(7)
+    ]
+    graph = net.graph(*outputs)
+    answers = backend().supported(graph)
+    assert tuple(index for index, answer in enumerate(answers) if not answer.supported) == refused_at
+    assert {answer.reason for answer in answers if answer.reason} == {answers[refused_at[0]].reason}
+    assert "no INT32 kernel for windows of unknown size" in answers[refused_at[0]].reason
 
 
 def test_answers_are_kept() -> None:
