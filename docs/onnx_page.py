@@ -52,8 +52,8 @@ without elements, images of three dimensions.
 AS_IT_IS = """\
 ## As it is
 
-What can't be said in NNRt's operators a device can run that takes ONNX files themselves: the daemons of ONNX Runtime do, where
-`--accept-programs` lets them ([ADR 9](adr/0009-programs.md)). `load` does so of itself:
+What can't be said in NNRt's operators a device can run that takes ONNX files themselves: the daemons of ONNX Runtime
+do, where `--accept-programs` lets them ([ADR 9](adr/0009-programs.md)). `load` does so of itself:
 
 ```python
 session = load("detector.onnx", "127.0.0.1:50051")
@@ -62,9 +62,10 @@ session.report.passed_over  # {Way.OPERATORS: "'detector.onnx': 1 part of it can
 ```
 
 `ways=` sets which ways are tried, in which order: `("operators",)` for a model that is to run on every device,
-`("program", "operators")` for what ONNX Runtime itself makes of the file. Then any operator and any dynamic shape goes that the
-daemon's ONNX Runtime has, in the data types that the file has (`float16=` is for operators). Inputs and outputs must be tensors
-of NNRt's data types. Weights are uploaded by their content, once; where the daemon has a store, not even that.
+`("program", "operators")` for what ONNX Runtime itself makes of the file. Then any operator and any dynamic shape goes
+that the daemon's ONNX Runtime has, in the data types that the file has (`float16=` is for operators). Inputs and
+outputs must be tensors of NNRt's data types. Weights are uploaded by their content, once; where the daemon has a
+store, not even that.
 """
 
 
@@ -81,8 +82,8 @@ def page() -> str:
         "one why it doesn't.",
         "",
         AS_IT_IS,
-        f"Of the {programs['all']} node tests {programs['passing']} pass in this way on ONNX Runtime"
-        f" {programs['onnxruntime']}, none differs from it in process, and",
+        f"Of the {programs['all']} node tests {programs['passing']} pass in this way on ONNX Runtime, and none differs",
+        "from what that gives in process;",
         "[program_node_tests.json](../tests/onnx_import/program_node_tests.json) says why the others don't run.",
         "",
         "## Operators",

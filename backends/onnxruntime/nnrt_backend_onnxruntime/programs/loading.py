@@ -12,10 +12,9 @@ from onnxruntime import GraphOptimizationLevel
 from nnrt_backend_onnxruntime.builder import AnyArray
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.model import translated
-from nnrt_backend_onnxruntime.programs.folding import is_bounded
+from nnrt_backend_onnxruntime.programs.foresight import foreseen
 from nnrt_backend_onnxruntime.programs.interface import input_specs, output_specs, take_output_ranks
 from nnrt_backend_onnxruntime.programs.program_model import ProgramModel
-from nnrt_backend_onnxruntime.programs.shapes import inferred
 from nnrt_backend_onnxruntime.programs.sizes import Sizes
 from nnrt_backend_onnxruntime.programs.skeleton import inlined, parsed, quoted, require_sound
 from nnrt_backend_onnxruntime.programs.tensors import take_tensors
@@ -56,13 +55,12 @@ def load_program(
     model = inlined(model)
     weights = take_tensors(model, parts[1:], config.max_tensor_bytes)
     progress(0.25)
-    graph = inferred(model)
-    sizes = Sizes(graph, config.max_tensor_bytes)
-    folds = is_bounded(graph, model.opset_import, compute)
-    if not folds:
-        _log.info("a model computes too much from constants, or nobody knows how much: it does so in each run")
     inputs, ranks = input_specs(model), take_output_ranks(model)
-    options = session_options(device, config, {} if folds else _NO_FOLDING)
+    known = foreseen(model, compute)
+    sizes = Sizes(known, config.max_tensor_bytes)
+    if not known.folding_is_bounded:
+        _log.info("a model computes too much from constants, or nobody knows how much: it does so in each run")
+    options = session_options(device, config, {} if known.folding_is_bounded else _NO_FOLDING)
     try:
         session = open_session(model.SerializeToString(), weights, options, device, config.extensions)
     except OperationFailed as error:

@@ -2,26 +2,23 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-import onnx
-
-from nnrt_backend_onnxruntime.programs.shapes import Sized, sized
-from nnrt_backend_onnxruntime.programs.skeleton import all_graphs, quoted
+from nnrt_backend_onnxruntime.programs.foresight import Foresight
+from nnrt_backend_onnxruntime.programs.shapes import Sized
+from nnrt_backend_onnxruntime.programs.skeleton import quoted
 from nnrt_hdi.errors import OutOfMemory
 from nnrt_hdi.tensor import Shape
 
 
 class Sizes:
-    """The tensors of a graph, whose types are inferred, and how large they get with the shapes of its inputs."""
+    """The tensors of a model, and how large they get with the shapes of its inputs."""
 
-    def __init__(self, graph: onnx.GraphProto, max_tensor_bytes: int) -> None:
+    def __init__(self, known: Foresight, max_tensor_bytes: int) -> None:
         """Raises OutOfMemory for a tensor that is too large whatever the inputs are."""
         self._max_tensor_bytes = max_tensor_bytes
-        constants = {tensor.name for tensor in graph.initializer}
-        self._inputs = [entry.dims for entry in sized(graph.input) if entry.name not in constants]
+        self._inputs = [entry.dims for entry in known.inputs]
+        self._require_fit(known.tensors, {})
         decided = {dim for dims in self._inputs for dim in dims if isinstance(dim, str)}
-        tensors = [entry for inner in all_graphs(graph) for entry in sized((*inner.value_info, *inner.output))]
-        self._require_fit(tensors, {})
-        distinct = {(entry.data_type, entry.dims): entry for entry in tensors}
+        distinct = {(entry.data_type, entry.dims): entry for entry in known.tensors}
         names = [{dim for dim in entry.dims if isinstance(dim, str)} for entry in distinct.values()]
         self._deciding = [
             entry for entry, needed in zip(distinct.values(), names, strict=True) if needed and needed <= decided
