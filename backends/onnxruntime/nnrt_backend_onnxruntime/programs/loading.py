@@ -6,8 +6,13 @@ What is kept of a program is the program: `export` gives its parts again, behind
 import logging
 from collections.abc import Callable, Sequence
 
+import onnx
+from onnxruntime import GraphOptimizationLevel
+
+from nnrt_backend_onnxruntime.builder import AnyArray
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.model import translated
+from nnrt_backend_onnxruntime.programs.foresight import foreseen
 from nnrt_backend_onnxruntime.programs.interface import input_specs, output_specs, take_output_ranks
 from nnrt_backend_onnxruntime.programs.program_model import ProgramModel
 from nnrt_backend_onnxruntime.programs.sizes import Sizes
@@ -50,11 +55,12 @@ def load_program(
     model = inlined(model)
     weights = take_tensors(model, parts[1:], config.max_tensor_bytes)
     progress(0.25)
-    sizes = Sizes(model, config.max_tensor_bytes)
-    if not sizes.folding_is_bounded:
-        _log.info("a model computes too much from constants, or nobody knows how much: it does so in each run")
     inputs, ranks = input_specs(model), take_output_ranks(model)
-    options = session_options(device, config, {} if sizes.folding_is_bounded else _NO_FOLDING)
+    known = foreseen(model, compute)
+    sizes = Sizes(known, config.max_tensor_bytes)
+    if not known.folding_is_bounded:
+        _log.info("a model computes too much from constants, or nobody knows how much: it does so in each run")
+    options = session_options(device, config, {} if known.folding_is_bounded else _NO_FOLDING)
     try:
         session = open_session(model.SerializeToString(), weights, options, device, config.extensions)
     except OperationFailed as error:
@@ -81,6 +87,14 @@ def restored_program(
         return load_program(parts[1:], config, device, deadlines, lambda fraction: None)
     except Unsupported as error:
         raise InvalidFile(error.message, place=error.place) from error
+
+
+def compute(model: onnx.ModelProto) -> Sequence[AnyArray]:
+    """What a small model without inputs gives."""
+    here = ProviderDevice("cpu", 0, threads=1)
+    options = session_options(here, ModelConfig())
+    options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
+    return list(open_session(model.SerializeToString(), {}, options, here, {}).run(None, {}))
 
 
 def _refusal(error: OperationFailed) -> NnrtError:

@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 from nnrt_backend_onnxruntime.builder import WEIGHTS, AnyArray
 from nnrt_backend_onnxruntime.programs.skeleton import all_graphs, quoted
 from nnrt_hdi.errors import InvalidFile, OutOfMemory
+from nnrt_hdi.graph import INLINE_CONSTANT_BYTES
 from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import MAX_RANK, NUMPY_DTYPES
 
@@ -48,7 +49,8 @@ def take_tensors(model: onnx.ModelProto, parts: Sequence[Part], max_tensor_bytes
         if region is None:
             continue
         dtype = _dtype(tensor)
-        if dtype is None:
+        # Shapes may depend on a small one.
+        if dtype is None or region.nbytes <= INLINE_CONSTANT_BYTES:
             embedded_bytes += region.nbytes
             _embed(tensor, region, embedded_bytes)
         else:
