@@ -8,7 +8,7 @@ import numpy as np
 from nnrt_client.enums import Format, OperationType
 from nnrt_client.onnx_import.operators.node_builder import NodeBuilder, require_moderate
 from nnrt_client.onnx_import.operators.operator import onnx_operator
-from nnrt_client.onnx_import.shapes.dims import Dims, Number, broadcast, product, unlike
+from nnrt_client.onnx_import.shapes.dims import Dim, Dims, Number, broadcast, product, unlike
 from nnrt_client.onnx_import.signature import refuse
 from nnrt_client.onnx_import.value import Value
 from nnrt_hdi.enums import PaddingMode
@@ -68,9 +68,12 @@ def transpose(op: NodeBuilder, x: Value, *, perm: Ints | None = None) -> Value:
 
 @onnx_operator("Flatten", moves=True)
 def flatten(op: NodeBuilder, x: Value, *, axis: int = 1) -> Value:
-    """RESHAPE."""
+    """RESHAPE; FLATTEN where neither rows nor columns are known before a run."""
     at = axis + x.rank if axis < 0 else axis
-    return op.reshape(x, (product(x.dims[:at]), product(x.dims[at:])))
+    target = (product(x.dims[:at]), product(x.dims[at:]))
+    if all(isinstance(dim, Dim) for dim in target) and target[0] != x.dims[0]:
+        return op.apply(OperationType.FLATTEN, x, axis=at, dims=target)
+    return op.reshape(x, target)
 
 
 @onnx_operator("Squeeze", until=12, moves=True)
@@ -129,9 +132,23 @@ def split_by_attribute(op: NodeBuilder, x: Value, *, axis: int = 0, split: Ints 
 def split(
     op: NodeBuilder, x: Value, split: Value | None = None, *, axis: int = 0, num_outputs: int | None = None
 ) -> tuple[Value, ...]:
-    """SPLIT."""
+    """SPLIT; STRIDED_SLICE for each part where their sizes are known only in a run."""
+    if split is not None and split.ints is None:
+        return _cut_in_a_run(op, x, axis, split)
     sizes = () if split is None else tuple(op.ints("split", split))
     return _split(op, x, axis, sizes, num_outputs or len(op.outputs))
+
+
+def _cut_in_a_run(op: NodeBuilder, x: Value, axis: int, sizes: Value) -> tuple[Value, ...]:
+    """The parts, one behind the other."""
+    parts = []
+    start: Value = op.constant(np.zeros(1, np.int64))
+    for at in range(len(op.outputs)):
+        size = op.apply(OperationType.GATHER, sizes, np.array([at]), np.array(0))
+        end = op.apply(OperationType.ADD, start, size)
+        parts.append(_sliced(op, x, start, end, [axis], [1]))
+        start = end
+    return tuple(parts)
 
 
 def _split(op: NodeBuilder, x: Value, axis: int, sizes: Ints, count: int) -> tuple[Value, ...]:
@@ -166,7 +183,7 @@ def slice_(
     if not isinstance(count, int):
         refuse(f"how many starts {starts} there are is known only in a run")
     along = range(count) if axes is None else op.ints("axes", axes)
-    by = [1] * count if steps is None else op.ints("steps", steps)
+    by = [1] * count if steps is None else steps.ints or steps
     return _sliced(op, x, starts.ints or starts, ends.ints or ends, along, by)
 
 
@@ -176,19 +193,17 @@ def _sliced(
     starts: Sequence[int] | Value,
     ends: Sequence[int] | Value,
     axes: Sequence[int],
-    steps: Sequence[int],
+    steps: Sequence[int] | Value,
 ) -> Value:
     axes = [axis % x.rank for axis in axes]
     count = max(axes) + 1
-    strides = np.ones(count, np.int64)
-    strides[axes] = steps
     whole = sum(1 << at for at in range(count) if at not in axes)
     y = op.apply(
         OperationType.STRIDED_SLICE,
         x,
         _positions(op, starts, axes, count),
         _positions(op, ends, axes, count),
-        strides,
+        _positions(op, steps, axes, count, 1),
         begin_mask=whole,
         end_mask=whole,
     )
@@ -197,16 +212,18 @@ def _sliced(
     return y
 
 
-def _positions(op: NodeBuilder, given: Sequence[int] | Value, axes: Sequence[int], count: int) -> Array | Value:
-    """A position for each dimension up to the last that is cut."""
+def _positions(
+    op: NodeBuilder, given: Sequence[int] | Value, axes: Sequence[int], count: int, default: int = 0
+) -> Array | Value:
+    """A number for each dimension up to the last that is cut."""
     if isinstance(given, Value):
         if list(axes) == list(range(count)):
             return given
-        # Each dimension takes its position, or the 0 that is put in front.
-        padded = op.apply(OperationType.CONCAT, np.zeros(1, given.dtype), given)
+        # Each dimension takes its own, or the default that is put in front.
+        padded = op.apply(OperationType.CONCAT, np.full(1, default, given.dtype), given)
         order = [axes.index(at) + 1 if at in axes else 0 for at in range(count)]
         return op.apply(OperationType.GATHER, padded, np.array(order, np.int64), np.array(0, np.int64))
-    positions = np.zeros(count, np.int64)
+    positions = np.full(count, default, np.int64)
     positions[list(axes)] = np.clip(np.array(given, dtype=object).astype(np.float64), -_FARTHEST, _FARTHEST)
     return positions
 
@@ -269,24 +286,58 @@ def pad(
     *,
     mode: str = "constant",
 ) -> Value:
-    """PAD, or GATHER for the modes edge and wrap; STRIDED_SLICE where it takes away."""
-    number: float = 0
-    if value is not None:
-        if value.array is None or value.array.size != 1:
-            refuse("its constant_value is known only in a run")
-        number = value.array.reshape(-1)[0].item()
-        if float(np.float32(number)) != number and not math.isnan(number):
-            refuse(f"its constant_value is {number}, which FLOAT32 can't hold")
-    if pads.ints is None and axes is None and mode == "constant":
-        pairs = op.transpose(op.reshape(pads, (2, x.rank)), [1, 0])
-        return op.apply(OperationType.PAD, x, pairs, constant_value=float(number))
-    given = op.ints("pads", pads)
-    if axes is not None:
-        named = [axis % x.rank for axis in op.ints("axes", axes)]
+    """PAD, or GATHER for the modes edge and wrap; STRIDED_SLICE where it takes away; WHERE of another PAD for a value
+    that PAD can't have.
+    """
+    number = _number(value)
+    if number is None and value is not None and mode == "constant":
+        ones = op.filled(op.number(1, np.dtype(np.float32)), np.dtype(np.float32), op.shape_vector(x), x.dims)
+        is_x, y = (pad(op, part, pads, None, axes) for part in (ones, x))
+        is_inside = op.apply(OperationType.NOT_EQUAL, is_x, op.number(0, is_x.dtype))
+        return op.apply(OperationType.WHERE, is_inside, y, op.reshape(value, ()), dims=y.dims)
+    named = None if axes is None else [axis % x.rank for axis in op.ints("axes", axes)]
+    if pads.ints is None:
+        return _padded_in_a_run(op, x, pads, named, mode, number or 0)
+    given = pads.ints
+    if named is not None:
         borders = np.zeros((2, x.rank), np.int64)
         borders[:, named] = np.reshape(given, (2, -1))
         given = borders.reshape(-1).tolist()
-    return _padded(op, x, given, mode, number)
+    return _padded(op, x, given, mode, number or 0)
+
+
+def _number(value: Value | None) -> float | None:
+    """A number that FLOAT32 holds, None for one that it doesn't, or that is known only in a run."""
+    if value is None:
+        return 0
+    if value.array is None or value.array.size != 1:
+        return None
+    number: float = value.array.reshape(-1)[0].item()
+    return number if math.isnan(number) or float(np.float32(number)) == number else None
+
+
+def _padded_in_a_run(
+    op: NodeBuilder, x: Value, pads: Value, axes: Sequence[int] | None, mode: str, number: float
+) -> Value:
+    """x with borders that the run says, which can't take away anything."""
+    count = x.rank if axes is None else len(axes)
+    pairs = op.transpose(op.reshape(pads, (2, count)), [1, 0])
+    if mode in ("edge", "wrap"):
+        for at, axis in enumerate(range(x.rank) if axes is None else axes):
+            before, behind = (
+                op.apply(OperationType.GATHER, op.reshape(pads, (2 * count,)), np.array([place]), np.array(0))
+                for place in (at, at + count)
+            )
+            x = _repeated_in_a_run(op, x, axis, before, behind, mode, unlike())
+        return x
+    if axes is not None:
+        # Dimensions that have none take the row of zeros that is put in front.
+        rows = op.apply(OperationType.CONCAT, np.zeros((1, 2), pads.dtype), pairs, axis=0)
+        order = [axes.index(at) + 1 if at in axes else 0 for at in range(x.rank)]
+        pairs = op.apply(OperationType.GATHER, rows, np.array(order), np.array(0))
+    if mode == "reflect":
+        return op.apply(OperationType.PAD, x, pairs, padding_mode=PaddingMode.REFLECT)
+    return op.apply(OperationType.PAD, x, pairs, constant_value=float(number))
 
 
 def _padded(op: NodeBuilder, x: Value, pads: Sequence[int], mode: str, value: float) -> Value:
@@ -316,11 +367,34 @@ def _repeated(op: NodeBuilder, x: Value, pairs: Array, mode: str) -> Value:
         size = x.shape[axis]
         if not (before or behind):
             continue
+        if size == -1:
+            first, last = (op.constant(np.array([border])) for border in (before, behind))
+            x = _repeated_in_a_run(op, x, axis, first, last, mode, x.dims[axis] + before + behind)
+            continue
         require_moderate((size, before + behind))
         places = np.arange(-before, size + behind)
         places = places % size if mode == "wrap" else np.clip(places, 0, size - 1)
         x = op.apply(OperationType.GATHER, x, places, np.array(axis, np.int64))
     return x
+
+
+def _repeated_in_a_run(
+    op: NodeBuilder, x: Value, axis: int, before: Value, behind: Value, mode: str, dim: Number
+) -> Value:
+    """A border along one dimension, of a length that is known only in a run."""
+    size = op.reshape(op.size(x, axis), (1,))
+    count = op.apply(OperationType.ADD, op.apply(OperationType.ADD, size, before), behind)
+    places = op.apply(OperationType.SUB, op.counted(count), before)
+    if mode == "edge":
+        last = op.apply(OperationType.SUB, size, op.number(1, size.dtype))
+        places = op.apply(OperationType.MAXIMUM, places, op.number(0, size.dtype))
+        places = op.apply(OperationType.MINIMUM, places, last)
+    else:
+        # Twice, for what is left of a negative number is negative.
+        places = op.apply(OperationType.MOD, places, size)
+        places = op.apply(OperationType.MOD, op.apply(OperationType.ADD, places, size), size)
+    dims = (*x.dims[:axis], dim, *x.dims[axis + 1 :])
+    return op.apply(OperationType.GATHER, x, places, np.array(axis, np.int64), dims=dims)
 
 
 @onnx_operator("Trilu", since=14)
