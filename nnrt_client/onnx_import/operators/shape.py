@@ -1,6 +1,5 @@
 """Data moved, not changed: new shapes, orders, joins, parts, repetitions and borders."""
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -8,16 +7,13 @@ import numpy as np
 from nnrt_client.enums import Format, OperationType
 from nnrt_client.onnx_import.operators.node_builder import NodeBuilder, require_moderate
 from nnrt_client.onnx_import.operators.operator import onnx_operator
-from nnrt_client.onnx_import.shapes.dims import Dim, Dims, Number, broadcast, product, unlike
+from nnrt_client.onnx_import.operators.padding import known_number, padded, padded_in_a_run
+from nnrt_client.onnx_import.operators.slicing import cut_in_a_run, sliced
+from nnrt_client.onnx_import.shapes.dims import Dim, Dims, Number, broadcast, product
 from nnrt_client.onnx_import.signature import refuse
 from nnrt_client.onnx_import.value import Value
-from nnrt_hdi.enums import PaddingMode
-from nnrt_hdi.tensor import Array
 
 Ints = tuple[int, ...]
-
-# As far as NNRt's positions reach; beyond it is all the same to the end of a dimension.
-_FARTHEST = 2**31 - 1
 
 
 @onnx_operator("Reshape", moves=True)
@@ -134,21 +130,9 @@ def split(
 ) -> tuple[Value, ...]:
     """SPLIT; STRIDED_SLICE for each part where their sizes are known only in a run."""
     if split is not None and split.ints is None:
-        return _cut_in_a_run(op, x, axis, split)
+        return cut_in_a_run(op, x, axis, split)
     sizes = () if split is None else tuple(op.ints("split", split))
     return _split(op, x, axis, sizes, num_outputs or len(op.outputs))
-
-
-def _cut_in_a_run(op: NodeBuilder, x: Value, axis: int, sizes: Value) -> tuple[Value, ...]:
-    """The parts, one behind the other."""
-    parts = []
-    start: Value = op.constant(np.zeros(1, np.int64))
-    for at in range(len(op.outputs)):
-        size = op.apply(OperationType.GATHER, sizes, np.array([at]), np.array(0))
-        end = op.apply(OperationType.ADD, start, size)
-        parts.append(_sliced(op, x, start, end, [axis], [1]))
-        start = end
-    return tuple(parts)
 
 
 def _split(op: NodeBuilder, x: Value, axis: int, sizes: Ints, count: int) -> tuple[Value, ...]:
@@ -171,7 +155,7 @@ def _split(op: NodeBuilder, x: Value, axis: int, sizes: Ints, count: int) -> tup
 @onnx_operator("Slice", until=9)
 def slice_by_attributes(op: NodeBuilder, x: Value, *, starts: Ints, ends: Ints, axes: Ints = ()) -> Value:
     """STRIDED_SLICE."""
-    return _sliced(op, x, starts, ends, axes or tuple(range(len(starts))), (1,) * len(starts))
+    return sliced(op, x, starts, ends, axes or tuple(range(len(starts))), (1,) * len(starts))
 
 
 @onnx_operator("Slice", since=10, moves=True)
@@ -184,48 +168,7 @@ def slice_(
         refuse(f"how many starts {starts} there are is known only in a run")
     along = range(count) if axes is None else op.ints("axes", axes)
     by = [1] * count if steps is None else steps.ints or steps
-    return _sliced(op, x, starts.ints or starts, ends.ints or ends, along, by)
-
-
-def _sliced(
-    op: NodeBuilder,
-    x: Value,
-    starts: Sequence[int] | Value,
-    ends: Sequence[int] | Value,
-    axes: Sequence[int],
-    steps: Sequence[int] | Value,
-) -> Value:
-    axes = [axis % x.rank for axis in axes]
-    count = max(axes) + 1
-    whole = sum(1 << at for at in range(count) if at not in axes)
-    y = op.apply(
-        OperationType.STRIDED_SLICE,
-        x,
-        _positions(op, starts, axes, count),
-        _positions(op, ends, axes, count),
-        _positions(op, steps, axes, count, 1),
-        begin_mask=whole,
-        end_mask=whole,
-    )
-    # How much of an unknown dimension is left depends on how much there is.
-    y.dims = tuple(dim if isinstance(dim, int) or at not in axes else unlike() for at, dim in enumerate(y.dims))
-    return y
-
-
-def _positions(
-    op: NodeBuilder, given: Sequence[int] | Value, axes: Sequence[int], count: int, default: int = 0
-) -> Array | Value:
-    """A number for each dimension up to the last that is cut."""
-    if isinstance(given, Value):
-        if list(axes) == list(range(count)):
-            return given
-        # Each dimension takes its own, or the default that is put in front.
-        padded = op.apply(OperationType.CONCAT, np.full(1, default, given.dtype), given)
-        order = [axes.index(at) + 1 if at in axes else 0 for at in range(count)]
-        return op.apply(OperationType.GATHER, padded, np.array(order, np.int64), np.array(0, np.int64))
-    positions = np.full(count, default, np.int64)
-    positions[list(axes)] = np.clip(np.array(given, dtype=object).astype(np.float64), -_FARTHEST, _FARTHEST)
-    return positions
+    return sliced(op, x, starts.ints or starts, ends.ints or ends, along, by)
 
 
 @onnx_operator("Shape", until=14)
@@ -238,7 +181,7 @@ def shape_of_all(op: NodeBuilder, x: Value) -> Value:
 def shape_of(op: NodeBuilder, x: Value, *, start: int = 0, end: int | None = None) -> Value:
     """SHAPE, and STRIDED_SLICE of it, unless it is known before a run."""
     from_, to, _ = slice(start, end).indices(x.rank)
-    return op.shape(x) if (from_, to) == (0, x.rank) else _sliced(op, op.shape(x), [from_], [to], [0], [1])
+    return op.shape(x) if (from_, to) == (0, x.rank) else sliced(op, op.shape(x), [from_], [to], [0], [1])
 
 
 @onnx_operator("Size")
@@ -273,7 +216,7 @@ def tile(op: NodeBuilder, x: Value, repeats: Value) -> Value:
 @onnx_operator("Pad", until=10)
 def pad_by_attributes(op: NodeBuilder, x: Value, *, pads: Ints, mode: str = "constant", value: float = 0.0) -> Value:
     """PAD, or GATHER for the mode edge; STRIDED_SLICE where it takes away."""
-    return _padded(op, x, pads, mode, value)
+    return padded(op, x, pads, mode, value)
 
 
 @onnx_operator("Pad", since=11)
@@ -289,7 +232,7 @@ def pad(
     """PAD, or GATHER for the modes edge and wrap; STRIDED_SLICE where it takes away; WHERE of another PAD for a value
     that PAD can't have.
     """
-    number = _number(value)
+    number = known_number(value)
     if number is None and value is not None and mode == "constant":
         ones = op.filled(op.number(1, np.dtype(np.float32)), np.dtype(np.float32), op.shape_vector(x), x.dims)
         is_x, y = (pad(op, part, pads, None, axes) for part in (ones, x))
@@ -297,104 +240,13 @@ def pad(
         return op.apply(OperationType.WHERE, is_inside, y, op.reshape(value, ()), dims=y.dims)
     named = None if axes is None else [axis % x.rank for axis in op.ints("axes", axes)]
     if pads.ints is None:
-        return _padded_in_a_run(op, x, pads, named, mode, number or 0)
+        return padded_in_a_run(op, x, pads, named, mode, number or 0)
     given = pads.ints
     if named is not None:
         borders = np.zeros((2, x.rank), np.int64)
         borders[:, named] = np.reshape(given, (2, -1))
         given = borders.reshape(-1).tolist()
-    return _padded(op, x, given, mode, number or 0)
-
-
-def _number(value: Value | None) -> float | None:
-    """A number that FLOAT32 holds, None for one that it doesn't, or that is known only in a run."""
-    if value is None:
-        return 0
-    if value.array is None or value.array.size != 1:
-        return None
-    number: float = value.array.reshape(-1)[0].item()
-    return number if math.isnan(number) or float(np.float32(number)) == number else None
-
-
-def _padded_in_a_run(
-    op: NodeBuilder, x: Value, pads: Value, axes: Sequence[int] | None, mode: str, number: float
-) -> Value:
-    """x with borders that the run says, which can't take away anything."""
-    count = x.rank if axes is None else len(axes)
-    pairs = op.transpose(op.reshape(pads, (2, count)), [1, 0])
-    if mode in ("edge", "wrap"):
-        for at, axis in enumerate(range(x.rank) if axes is None else axes):
-            before, behind = (
-                op.apply(OperationType.GATHER, op.reshape(pads, (2 * count,)), np.array([place]), np.array(0))
-                for place in (at, at + count)
-            )
-            x = _repeated_in_a_run(op, x, axis, before, behind, mode, unlike())
-        return x
-    if axes is not None:
-        # Dimensions that have none take the row of zeros that is put in front.
-        rows = op.apply(OperationType.CONCAT, np.zeros((1, 2), pads.dtype), pairs, axis=0)
-        order = [axes.index(at) + 1 if at in axes else 0 for at in range(x.rank)]
-        pairs = op.apply(OperationType.GATHER, rows, np.array(order), np.array(0))
-    if mode == "reflect":
-        return op.apply(OperationType.PAD, x, pairs, padding_mode=PaddingMode.REFLECT)
-    return op.apply(OperationType.PAD, x, pairs, constant_value=float(number))
-
-
-def _padded(op: NodeBuilder, x: Value, pads: Sequence[int], mode: str, value: float) -> Value:
-    if len(pads) != 2 * x.rank:
-        refuse(f"its pads are {list(pads)}, but x is {x}")
-    pairs = np.reshape(np.array(pads, np.int64), (2, -1)).T
-    if mode not in ("constant", "reflect", "edge", "wrap"):
-        refuse(f"its mode is {mode!r}; use 'constant', 'reflect', 'edge' or 'wrap'")
-    if pairs.min(initial=0) < 0:
-        taken = np.minimum(pairs, 0)
-        ends = [_FARTHEST if not behind else int(behind) for behind in taken[:, 1]]
-        x = _sliced(op, x, (-taken[:, 0]).tolist(), ends, range(x.rank), [1] * x.rank)
-        pairs = np.maximum(pairs, 0)
-    if not pairs.any():
-        return x
-    if mode in ("edge", "wrap"):
-        return _repeated(op, x, pairs, mode)
-    kind = PaddingMode.CONSTANT if mode == "constant" else PaddingMode.REFLECT
-    constant = {"constant_value": float(value)} if mode == "constant" else {}
-    dims = tuple(dim if not pair.any() else dim + int(pair.sum()) for dim, pair in zip(x.dims, pairs, strict=True))
-    return op.apply(OperationType.PAD, x, pairs, padding_mode=kind, dims=dims, quant=op.quant, **constant)
-
-
-def _repeated(op: NodeBuilder, x: Value, pairs: Array, mode: str) -> Value:
-    """Borders that are elements of x: its edge again and again, or all from the other side on."""
-    for axis, (before, behind) in enumerate(pairs.tolist()):
-        size = x.shape[axis]
-        if not (before or behind):
-            continue
-        if size == -1:
-            first, last = (op.constant(np.array([border])) for border in (before, behind))
-            x = _repeated_in_a_run(op, x, axis, first, last, mode, x.dims[axis] + before + behind)
-            continue
-        require_moderate((size, before + behind))
-        places = np.arange(-before, size + behind)
-        places = places % size if mode == "wrap" else np.clip(places, 0, size - 1)
-        x = op.apply(OperationType.GATHER, x, places, np.array(axis, np.int64))
-    return x
-
-
-def _repeated_in_a_run(
-    op: NodeBuilder, x: Value, axis: int, before: Value, behind: Value, mode: str, dim: Number
-) -> Value:
-    """A border along one dimension, of a length that is known only in a run."""
-    size = op.reshape(op.size(x, axis), (1,))
-    count = op.apply(OperationType.ADD, op.apply(OperationType.ADD, size, before), behind)
-    places = op.apply(OperationType.SUB, op.counted(count), before)
-    if mode == "edge":
-        last = op.apply(OperationType.SUB, size, op.number(1, size.dtype))
-        places = op.apply(OperationType.MAXIMUM, places, op.number(0, size.dtype))
-        places = op.apply(OperationType.MINIMUM, places, last)
-    else:
-        # Twice, for what is left of a negative number is negative.
-        places = op.apply(OperationType.MOD, places, size)
-        places = op.apply(OperationType.MOD, op.apply(OperationType.ADD, places, size), size)
-    dims = (*x.dims[:axis], dim, *x.dims[axis + 1 :])
-    return op.apply(OperationType.GATHER, x, places, np.array(axis, np.int64), dims=dims)
+    return padded(op, x, given, mode, number or 0)
 
 
 @onnx_operator("Trilu", since=14)
