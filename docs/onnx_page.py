@@ -52,7 +52,7 @@ model = from_onnx("resnet50.onnx", shapes={"data": (1, 3, 224, 224)})
   Nothing is uploaded before.
 
 Not imported: loops, branches whose condition only a run knows (the error says which input to freeze or to fix), GRU and
-RNN of as many steps as only a run knows (each step becomes operations, at most 1000), sequences, optional values, texts,
+RNN of as many steps as only a run knows (each becomes operations, at most 1000), sequences, optional values, texts,
 random numbers, training, classical machine learning, data types that NNRt doesn't have (BFLOAT16, FLOAT8, INT4 and the
 like), tensors without elements, images of three dimensions.
 """
