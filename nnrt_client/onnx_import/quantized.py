@@ -19,7 +19,20 @@ from nnrt_client.tensors.quant_param import QuantParam
 _WEIGHTED = ("Conv", "Gemm", "MatMul")
 _BIAS = 2
 # Beside those that move all elements, operators that pick some of their first input.
-_PICKING = frozenset({"DepthToSpace", "Gather", "MaxPool", "Pad", "Resize", "SpaceToDepth", "Split", "Tile"})
+_PICKING = frozenset(
+    {
+        "DepthToSpace",
+        "Gather",
+        "GatherElements",
+        "GatherND",
+        "MaxPool",
+        "Pad",
+        "Resize",
+        "SpaceToDepth",
+        "Split",
+        "Tile",
+    }
+)
 _FILLING = 2
 _INTEGERS = (np.dtype(np.int8), np.dtype(np.uint8))
 

@@ -168,6 +168,44 @@ def test_layouts_of_a_processor_are_refused_with_what_to_save_instead() -> None:
         from_onnx(proto.SerializeToString())
 
 
+# Operators that ONNX Runtime's tools leave between quantized ones, on their integers.
+_MOVING: dict[str, tuple[Any, dict[str, Any]]] = {
+    "DepthToSpace": ((), {"blocksize": 2}),
+    "Gather": ((np.array([1, 0]),), {"axis": 1}),
+    "GatherElements": ((np.ones((1, 2, 4, 4), "i8"),), {"axis": 1}),
+    "MaxPool": ((), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [2, 2]}),
+    "Pad": ((np.array([0, 0, 1, 0, 0, 0, 0, 2]), np.uint8(9)), {}),
+    "Pad of 0": ((np.array([0, 0, 1, 0, 0, 0, 0, 2]),), {}),
+    "Pad of edges": ((np.array([0, 0, 1, 0, 0, 0, 0, 2]),), {"mode": "edge"}),
+    "Resize": (("", np.array([1, 1, 2, 2], "f4")), {"mode": "nearest"}),
+    "Reshape": ((np.array([0, -1]),), {}),
+    "Slice": ((np.array([1]), np.array([3]), np.array([3])), {}),
+    "SpaceToDepth": ((), {"blocksize": 2}),
+    "Squeeze": ((np.array([0]),), {}),
+    "Tile": ((np.array([1, 2, 1, 1]),), {}),
+    "Transpose": ((), {"perm": [0, 2, 3, 1]}),
+}
+
+
+@pytest.mark.parametrize("name", _MOVING)
+def test_integers_are_moved_as_they_are(name: str, each_runtime: Runtime) -> None:
+    given, attributes = _MOVING[name]
+    g = Graph(17)
+    params = g.constant(np.float32(1 / 128)), g.constant(np.uint8(5))
+    others = g.constant(np.float32(0.3)), g.constant(np.uint8(90))
+    y = g.op("QLinearSigmoid", g.input("x", [1, 4, 4, 4], np.uint8), *others, *params, domain=MICROSOFT)
+    y = g.op(name.split()[0], y, *(part if isinstance(part, str) else g.constant(part) for part in given), **attributes)
+    z = g.op("QLinearLeakyRelu", y, *params, *params, domain=MICROSOFT)
+    # Read by another scale than it was written by, which nobody can, but a file may ask for.
+    proto = g.model(y, g.op("DequantizeLinear", z, *params), g.op("DequantizeLinear", y, *others))
+    feeds = {"x": np.random.default_rng(4).integers(0, 256, (1, 4, 4, 4), np.uint8)}
+    (results,) = run(proto, each_runtime, feeds)
+    for mine, theirs, step in zip(results, run_onnxruntime(proto, feeds), (1, 1 / 128, 0.3), strict=True):
+        assert (mine.shape, mine.dtype) == (theirs.shape, theirs.dtype)
+        np.testing.assert_allclose(mine.astype("f8"), theirs.astype("f8"), atol=1.001 * step)
+        assert (np.abs(mine.astype("f8") - theirs) > 1e-5).mean() < 0.1
+
+
 def test_integers_that_stand_for_real_numbers_are_not_computed_with() -> None:
     g = Graph(17)
     x = g.input("x", [4], np.uint8)
