@@ -15,7 +15,7 @@ from tool_networks import NETWORKS
 
 from nnrt_client import Compilation, Executor, OperationType, Runtime, Unsupported, from_onnx
 
-FUSED = Path(__file__).with_name("ort_exports")
+ATTENTION = Path(__file__).with_name("attention_exports")
 
 Feeds = dict[str, AnyArray]
 
@@ -146,7 +146,7 @@ def test_quantized_operators_run_on_quantized_tensors() -> None:
     )
 
 
-@pytest.mark.parametrize("path", sorted(FUSED.glob("*.onnx")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(ATTENTION.glob("*.onnx")), ids=lambda path: path.stem)
 @pytest.mark.parametrize("how", ["float", "dynamic"])
 def test_fused_attention_gives_what_onnx_runtime_gives(path: Path, how: str, each_runtime: Runtime) -> None:
     proto = _MADE[how](onnx.load(path), {})
@@ -204,6 +204,20 @@ def test_integers_are_moved_as_they_are(name: str, each_runtime: Runtime) -> Non
         assert (mine.shape, mine.dtype) == (theirs.shape, theirs.dtype)
         np.testing.assert_allclose(mine.astype("f8"), theirs.astype("f8"), atol=1.001 * step)
         assert (np.abs(mine.astype("f8") - theirs) > 1e-5).mean() < 0.1
+
+
+def test_rounded_integers_are_moved_as_onnx_rounds_them(each_runtime: Runtime) -> None:
+    """Whoever reads them as integers gets halves rounded to even, and whoever reads them as real numbers need not."""
+    g = Graph(17)
+    params = g.constant(np.float32(1)), g.constant(np.uint8(3))
+    moved = g.op("Transpose", g.op("QuantizeLinear", g.input("x", [2, 3]), *params), perm=[1, 0])
+    y = g.op("QLinearLeakyRelu", moved, *params, *params, domain=MICROSOFT)
+    proto = g.model(moved, g.op("Cast", moved, to=onnx.TensorProto.INT32), g.op("Cast", y, to=onnx.TensorProto.INT32))
+    feeds = {"x": np.array([[0.5, 1.5, 2.5], [-0.5, 1.4, 300]], "f4")}
+    (results,), theirs = run(proto, each_runtime, feeds), run_onnxruntime(proto, feeds)
+    for mine, said in zip(results[:2], theirs, strict=False):
+        np.testing.assert_array_equal(mine, said)
+    np.testing.assert_allclose(results[2], theirs[2], atol=1)
 
 
 def test_integers_that_stand_for_real_numbers_are_not_computed_with() -> None:

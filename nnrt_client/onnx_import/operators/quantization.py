@@ -121,19 +121,10 @@ def _computed(x: Value, scales: tuple[float, ...], points: Ints, axis: int) -> A
 
 def _real(op: NodeBuilder, x: Value, scale: Value, zero_point: Value | None, axis: int, dtype: Dtype) -> Value:
     shape = _along(x.rank, axis, scale)
-    y = _integers(op, x)
+    y = op.cast(x, _FLOAT32)
     if zero_point is not None:
         y = op.apply(OperationType.SUB, y, op.reshape(op.cast(zero_point, _FLOAT32), shape))
     return op.cast(op.apply(OperationType.MUL, y, op.reshape(op.cast(scale, _FLOAT32), shape)), dtype)
-
-
-def _integers(op: NodeBuilder, x: Value) -> Value:
-    """The elements as FLOAT32, also of a tensor that stands for other real numbers than those asked for."""
-    own = x.quantized
-    if own is None or own.tensor is not x:
-        return op.cast(x, _FLOAT32)
-    steps = op.apply(OperationType.DIV, _dequantized(op, x, own.axis), op.number(own.scales[0], _FLOAT32))
-    return op.apply(OperationType.ADD, op.apply(OperationType.ROUND, steps), op.number(own.zero_points[0], _FLOAT32))
 
 
 @onnx_operator("QLinearConv", since=10)
@@ -308,8 +299,10 @@ def _exact_digits(weight: Value, zero_point: Value | None) -> tuple[list[tuple[i
 
 
 def _centered(op: NodeBuilder, x: Value, zero_point: Value | None, dtype: Dtype) -> Value:
-    # A weight is kept in 8 bits, of which a device makes what it computes with.
-    wide = op.apply(OperationType.CAST, x, np.array(data_type_of(dtype).value, np.int32), dims=x.dims)
+    wide = op.cast(x, dtype)
+    if x.is_constant:
+        # A weight is kept in 8 bits, of which a device makes what it computes with.
+        wide = op.apply(OperationType.CAST, x, np.array(data_type_of(dtype).value, np.int32), dims=x.dims)
     if zero_point is None or (zero_point.array is not None and not zero_point.array.any()):
         return wide
     return op.apply(OperationType.SUB, wide, op.cast(zero_point, dtype))
