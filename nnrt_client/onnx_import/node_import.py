@@ -1,6 +1,7 @@
 """The import of nodes: which of the ways there are each one takes, and what it takes along."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,15 @@ def import_nodes(context: Context, scope: Scope, depth: int, place: str) -> None
         if id(node) not in scope.taken:
             name = node.name or next(iter(node.output), "")
             NodeImport(context, node, scope, depth, f"{place}{node.op_type} node{quoted_name(name)}").run()
+
+
+def _nothing() -> FuseType:
+    """No activation that is taken along."""
+    return FuseType.NONE
+
+
+def _several(results: Any) -> Results:
+    return results if isinstance(results, tuple) else (results,)
 
 
 class NodeImport:
@@ -132,11 +142,37 @@ class NodeImport:
                 return [marked(operator.signature.function(builder, *operands, **parameters))]
             self.follower.release()
         if (kept := kept_operands(self.model, operator, given)) is not None:
-            quant, operands = kept
-            moved = operator.signature.function(self._builder(lambda: FuseType.NONE, quant), *operands, **parameters)
-            return [marked(value) for value in (moved if isinstance(moved, tuple) else (moved,))]
-        results = operator.signature.function(self._builder(self.follower), *given, **parameters)
-        return results if isinstance(results, tuple) else (results,)
+            return self._kept(operator, *kept, given, parameters)
+        return _several(operator.signature.function(self._builder(self.follower), *given, **parameters))
+
+    def _kept(
+        self,
+        operator: OnnxOperator,
+        quant: QuantParam,
+        operands: Sequence[Value | None],
+        given: Sequence[Value | None],
+        parameters: Mapping[str, Any],
+    ) -> Results:
+        """The results of an operator that moves integers which stand for real numbers, and that stand for such too.
+
+        What a QuantizeLinear has made can be had as ONNX rounds it as well, which is then moved instead.
+        """
+
+        def moved(parts: Sequence[Value | None], quant: QuantParam | None = None) -> Results:
+            return _several(operator.signature.function(self._builder(_nothing, quant), *parts, **parameters))
+
+        def exact(at: int) -> ModelTensor:
+            value = moved(given)[at]
+            assert value is not None
+            return value.tensor
+
+        results = [marked(value) for value in moved(operands, quant) if value is not None]
+        if operands[0] is given[0]:
+            return results
+        twofold = [Value(value.dtype, value.dims, partial(exact, at)) for at, value in enumerate(results)]
+        for value, result in zip(twofold, results, strict=True):
+            value.quantized = result.quantized
+        return twofold
 
     def _builder(self, fuse: Callable[[], FuseType], quant: QuantParam | None = None) -> NodeBuilder:
         name = self.node.name or self.follower.names[0]
