@@ -31,6 +31,7 @@ from nnrt_client import (
     TensorDesc,
     UnavailableDevice,
 )
+from nnrt_client.run.queue import RunQueue
 from nnrt_client.run.run import Run
 from nnrt_client.session.local_socket import LocalConnection
 from nnrt_client.session.staging_pool import StagingPool
@@ -217,6 +218,26 @@ def test_a_run_that_is_too_long_for_a_packet(shared_daemon: DaemonProcess) -> No
         assert output == [149]
         (output,) = executor.submit(arrays).result(DEADLINE_S)
         assert output == [149]
+
+
+def test_outputs_of_unknown_size_are_shared_from_the_second_run_on(
+    shared_daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first tells how large they are; only it fetches its reply over gRPC, and one that gives more than before."""
+    fetched: list[int] = []
+    keep = RunQueue.kept
+
+    def kept(queue: RunQueue, stream: Any, run: Run) -> None:
+        fetched.append(run.inputs[0].nbytes)
+        keep(queue, stream, run)
+
+    monkeypatch.setattr(RunQueue, "kept", kept)
+    with ExitStack() as closing:
+        _, executor = compiled(closing, shared_daemon.address)
+        for given in (LARGE, LARGE, LARGE[:-1], ONE, LARGE):
+            (output,) = executor.run_sync([given])
+            np.testing.assert_array_equal(output, given)
+    assert fetched == [LARGE.nbytes, LARGE.nbytes]
 
 
 def test_runs_that_wait_when_no_connection_is_left(start_daemon: StartDaemon, tmp_path: Path) -> None:
