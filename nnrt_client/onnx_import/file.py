@@ -110,8 +110,8 @@ class OnnxFile:
         except ValueError as error:
             raise InvalidFile("offset and length are no numbers", place=place) from error
         if location == HERE:
-            data = self._data[offset : offset + length]
-            return _of_raw_data(data, tensor, dtype, size_bytes, f"tensor {tensor.name!r}")
+            here = self._data[offset : offset + length]
+            return _of_raw_data(here, tensor, dtype, size_bytes, f"tensor {tensor.name!r}")
         if self.directory is None:
             raise InvalidPath(f"they are in {location!r}; give the model by its path", place=place)
         if offset < 0 or length not in (-1, size_bytes):
