@@ -87,7 +87,7 @@ def _measure_network(network: str, path: Path, report: Report) -> None:
 
 def _round(path: Path) -> dict[str, Measured]:
     """Each way once."""
-    ways = {"in process": [*_measured(_IN_PROCESS, path), 0]}
+    ways: dict[str, Measured] = {"in process": [*_measured(_IN_PROCESS, path), 0]}
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         serving = ("127.0.0.1:0", "--backend", "onnxruntime")
         storing = stack.enter_context(device_daemon(*serving, "--store-dir", f"{folder}/store"))
