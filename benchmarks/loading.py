@@ -79,7 +79,7 @@ def _measure_network(network: str, path: Path, report: Report) -> None:
     rounds = [_round(path) for _ in range(ROUNDS)]
     for way in rounds[0]:
         seconds, peaks, sent, _, daemon_peaks = zip(*(each[way] for each in rounds), strict=True)
-        ratios = [each[way][0] / each["in process"][0] for each in rounds]
+        ratios = (each[way][0] / each["in process"][0] for each in rounds)
         cells = [f"{statistics.median(seconds) * 1e3:.0f}", *spread(ratios, 2), f"{sent[0] / 1e6:.2f}"]
         multiples = [f"{statistics.median(each) / size_bytes:.1f}" for each in (peaks, daemon_peaks)]
         report.add(network, f"{size_bytes / 1e6:.0f}", way, *cells, *multiples)

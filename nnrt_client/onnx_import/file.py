@@ -6,7 +6,7 @@ import re
 import stat
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx
@@ -21,6 +21,7 @@ from nnrt_hdi.errors import InvalidFile, InvalidParameter, InvalidPath, Operatio
 from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM, Array
 
 Source = str | PathLike[str] | bytes
+BytesT = TypeVar("BytesT", bytes, memoryview)
 
 # What is wrong with the path, and not with the disk.
 _PATH_ERRORS = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
@@ -78,7 +79,7 @@ class OnnxFile:
             return int(tensor.ByteSize())
         return _size_bytes(tensor)
 
-    def stored_data(self, tensor: TensorProto) -> bytes:
+    def stored_data(self, tensor: TensorProto) -> bytes | memoryview:
         """The elements of a tensor of any data type but text, as ONNX has them in raw data."""
         if tensor.data_location == TensorProto.EXTERNAL:
             return self._external_bytes(tensor, _size_bytes(tensor))
@@ -100,8 +101,8 @@ class OnnxFile:
     def _external(self, tensor: TensorProto, dtype: np.dtype[Any], size_bytes: int) -> Array:
         return _viewed(self._external_bytes(tensor, size_bytes), dtype).reshape(tuple(tensor.dims))
 
-    def _external_bytes(self, tensor: TensorProto, size_bytes: int) -> bytes:
-        """The elements in a file beside the model's, and nowhere else."""
+    def _external_bytes(self, tensor: TensorProto, size_bytes: int) -> bytes | memoryview:
+        """The elements in a file beside the model's, or in that itself, and nowhere else."""
         place = f"external data of {tensor.name!r}"
         entries = {entry.key: entry.value for entry in tensor.external_data}
         location = entries.get("location", "")
@@ -110,8 +111,7 @@ class OnnxFile:
         except ValueError as error:
             raise InvalidFile("offset and length are no numbers", place=place) from error
         if location == HERE:
-            here = self._data[offset : offset + length]
-            return _of_raw_data(here, tensor, dtype, size_bytes, f"tensor {tensor.name!r}")
+            return _of_size(self._data[offset : offset + length], size_bytes, f"tensor {tensor.name!r}")
         if self.directory is None:
             raise InvalidPath(f"they are in {location!r}; give the model by its path", place=place)
         if offset < 0 or length not in (-1, size_bytes):
@@ -193,7 +193,7 @@ def _elements(tensor: TensorProto, dtype: np.dtype[Any], size_bytes: int, place:
     """The elements: a view of the bytes, which nobody else has, or decoded from protobuf's numbers."""
     if tensor.HasField("raw_data"):
         # Each time that it is asked for it is copied.
-        return _of_raw_data(tensor.raw_data, tensor, dtype, size_bytes, place)
+        return _viewed(_of_size(tensor.raw_data, size_bytes, place), dtype).reshape(tuple(tensor.dims))
     try:
         array = np.asarray(numpy_helper.to_array(tensor), dtype)
     except (ValueError, TypeError, OverflowError) as error:
@@ -203,12 +203,10 @@ def _elements(tensor: TensorProto, dtype: np.dtype[Any], size_bytes: int, place:
     return array
 
 
-def _of_raw_data(
-    data: bytes | memoryview, tensor: TensorProto, dtype: np.dtype[Any], size_bytes: int, place: str
-) -> Array:
+def _of_size(data: BytesT, size_bytes: int, place: str) -> BytesT:
     if len(data) != size_bytes:
         raise InvalidFile(f"it has {len(data)} bytes; {size_bytes} make up its shape", place=place)
-    return _viewed(data, dtype).reshape(tuple(tensor.dims))
+    return data
 
 
 def _viewed(data: bytes | memoryview, dtype: np.dtype[Any]) -> Array:
