@@ -1,7 +1,7 @@
 """What is known of a program before it is loaded: the sizes of its tensors, and what loading it would compute.
 
-ONNX Runtime computes what follows from constants alone while it loads a model, and a few bytes can ask for any amount of
-that: they need only name a length. Where shapes tell how much it is, it is counted. Where they depend on elements of
+ONNX Runtime computes what follows from constants alone while it loads a model, and a few bytes can ask for any amount
+of that: they need only name a length. Where shapes tell how much it is, it is counted. Where they depend on elements of
 constants, those are computed here, as long as they are few.
 """
 
