@@ -114,7 +114,7 @@ class Signature:
             raise InvalidParameter(f"inputs are named {sorted(inputs)}; the model's are {sorted(names)}")
         return [inputs[name] for name in names]
 
-    def require_output_count(self, outputs: Sequence[RunTensor[Any]]) -> None:
+    def require_output_count(self, outputs: Sequence[object]) -> None:
         """Raise InvalidParameter unless there are as many outputs as the model gives."""
         if not isinstance(outputs, Sequence):
             raise InvalidParameter(f"outputs are {outputs!r}; give a sequence of Tensors, or None for new arrays")
@@ -141,7 +141,7 @@ class Signature:
     def request(
         self,
         inputs: Sequence[Elements],
-        targets: Sequence[SharedMemory | DeviceBuffer] | None = None,
+        targets: Sequence[SharedMemory | DeviceBuffer | None] | None = None,
         chunked: Collection[int] = (),
         **fields: Any,
     ) -> Any:
@@ -175,6 +175,8 @@ class Signature:
             if given is None:
                 given = wire.inline_array(output, self._output_forms[at])
             results.append(received(self.result_spec(at, output), output) if given is None else given)
+            if self.outputs[at].is_dynamic:
+                self.expect(at, results[-1].nbytes)
         times = reply.times  # All zero where the daemon doesn't say.
         return results, (times.queued_ns, times.copied_in_ns, times.computed_ns, times.copied_out_ns)
 
