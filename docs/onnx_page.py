@@ -49,7 +49,8 @@ model = from_onnx("resnet50.onnx", shapes={"data": (1, 3, 224, 224)})
 
 Not imported: branches and loops (but If with a constant condition), sequences, optional values, texts, random numbers,
 training, classical machine learning, data types that NNRt doesn't have (BFLOAT16, FLOAT8, INT4 and the like), tensors
-without elements, images of three dimensions.
+without elements, images of three dimensions. `load(..., fallback="cpu")` runs models all the same that have such parts:
+[partition.md](partition.md).
 """
 
 AS_IT_IS = """\
