@@ -55,6 +55,7 @@ Not imported: loops, branches whose condition only a run knows (the error says w
 RNN of as many steps as only a run knows (each becomes operations, at most 1000), sequences, optional values, texts,
 random numbers, training, classical machine learning, data types that NNRt doesn't have (BFLOAT16, FLOAT8, INT4 and the
 like), tensors without elements, images of three dimensions.
+`load(..., fallback="cpu")` runs models all the same that have such parts: [partition.md](partition.md).
 """
 
 AS_IT_IS = """\

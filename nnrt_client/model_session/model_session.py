@@ -16,6 +16,7 @@ from typing_extensions import Self
 
 from nnrt_client.build.build_task import BuildReport
 from nnrt_client.build.way import Way
+from nnrt_client.partition.partitioned_executor import PartitionedExecutor
 from nnrt_client.run.executor import Executor
 from nnrt_client.run.signature import Inputs, listed
 from nnrt_client.session.device import Device
@@ -34,7 +35,9 @@ class ModelSession:
     another device.
     """
 
-    def __init__(self, executor: Executor, device: Device, report: BuildReport, resources: ExitStack) -> None:
+    def __init__(
+        self, executor: Executor | PartitionedExecutor, device: Device, report: BuildReport, resources: ExitStack
+    ) -> None:
         """Takes over `resources`, all that is to be closed with the session."""
         self.device = device
         self.report = report

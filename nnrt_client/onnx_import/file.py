@@ -4,6 +4,7 @@ import math
 import os
 import re
 import stat
+from copy import copy
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
@@ -52,6 +53,19 @@ class OnnxFile:
             raise InvalidFile("it is no ONNX file, or damaged") from error
         if not self.proto.HasField("graph") or not self.proto.opset_import:
             raise InvalidFile("it holds no graph; give an ONNX model")
+
+    def part(self, proto: Any) -> "OnnxFile":
+        """A part of the model as if it were a file of its own, in the same directory."""
+        part = copy(self)
+        part.proto = proto
+        return part
+
+    def inlined(self, tensor: TensorProto) -> TensorProto:
+        """A tensor with its elements in it, if they are in a file beside the model's."""
+        if tensor.data_location != TensorProto.EXTERNAL:
+            return tensor
+        data = self.stored_data(tensor)
+        return TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, raw_data=data)
 
     def value(self, model: Model, tensor: TensorProto) -> Value:
         """A constant, whose elements are read when they are needed. Refuses data types that NNRt doesn't have."""

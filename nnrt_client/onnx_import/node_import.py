@@ -44,6 +44,8 @@ def import_nodes(context: Context, scope: Scope, depth: int, place: str) -> None
     # Exporters put a constant right in front of its reader, which may be taken into a node before both.
     for node in sorted(scope.nodes, key=lambda node: node.op_type != "Constant" or bool(node.input)):
         context.count_node()
+        if depth == 0:
+            context.enter(node)
         if id(node) not in scope.taken:
             name = node.name or next(iter(node.output), "")
             NodeImport(context, node, scope, depth, f"{place}{node.op_type} node{quoted_name(name)}").run()

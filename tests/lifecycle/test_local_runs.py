@@ -34,6 +34,7 @@ from nnrt_client import (
 from nnrt_client.run.queue import RunQueue
 from nnrt_client.run.run import Run
 from nnrt_client.session.local_socket import LocalConnection
+from nnrt_client.session.session import Session
 from nnrt_client.session.staging_pool import StagingPool
 from nnrt_hdi.shared_memory import SharedMemory
 from nnrt_hdi.v2 import local_socket_pb2
@@ -70,6 +71,22 @@ def test_memory_of_a_closed_runtime(shared_daemon: DaemonProcess) -> None:
     assert staged() - before <= 2  # The descriptors of one region: of its own, and of its mapping.
     del output
     assert staged() <= before
+
+
+def test_the_room_for_an_output_that_varies(shared_daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody knows its size before the first run, whose reply is fetched; those after it are written to memory."""
+    start, started = Session.start, []
+
+    def counted(session: Session, name: str, *arguments: Any) -> Any:
+        started.append(name)
+        return start(session, name, *arguments)
+
+    monkeypatch.setattr(Session, "start", counted)
+    with ExitStack() as closing:
+        _, executor = compiled(closing, shared_daemon.address)
+        for _ in range(3):
+            np.testing.assert_array_equal(executor.run_sync([LARGE])[0], LARGE)
+    assert started.count("PreparedModel.AwaitRun") == 1
 
 
 def staged() -> int:
