@@ -1,9 +1,18 @@
 """`nnrt explain`: what of a model a device runs, and why not the rest."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
+from nnrt_client.cli.onnx_files import (
+    contents_of,
+    definite_shapes,
+    obstacles,
+    print_obstacles,
+    shape_options,
+)
 from nnrt_client.cli.options import (
     Shapes,
     device_option,
@@ -14,8 +23,10 @@ from nnrt_client.cli.options import (
     shape_option,
 )
 from nnrt_client.cli.printing import print_json, print_line, print_table
+from nnrt_client.model_session.opened_model import Kind, OpenedModel
+from nnrt_client.session.device import Device
 from nnrt_client.settings import Settings
-from nnrt_hdi.errors import OperationFailed
+from nnrt_hdi.errors import NnrtError, OperationFailed, Unsupported
 
 
 @click.command()
@@ -26,30 +37,25 @@ from nnrt_hdi.errors import OperationFailed
 def explain(model: Path, device: str | None, shapes: Shapes, as_json: bool) -> None:
     """Say for each operator of MODEL whether a device runs it, and if not, why. No weights are sent.
 
-    Exit code 1 if it does not run all of them.
+    Of an ONNX file that can't be imported it says which nodes are in the way, and what to type against it; this needs
+    no device. Exit code 1 if not all of MODEL runs.
     """
-    with runtime_for(device, Settings()) as runtime:
+    try:
         found = opened(model, shapes)
+    except Unsupported as error:
+        _explain_obstacles(model, shapes, as_json, error)
+        raise SystemExit(1) from error
+    with runtime_for(device, Settings()) as runtime:
         if found.model is None:
             raise OperationFailed(
                 "an offline model has no operators any more; explain what it was made of", place=f"{model}"
             )
         asked = runtime.device(device or 0)
-        answers = found.model.supported_operations(asked)
-    graph = found.model._graph
-    operators = [
-        {
-            "index": index,
-            "type": node.type.name,
-            "name": node.name,
-            "supported": not answer.reason,
-            "reason": answer.reason,
-        }
-        for index, (node, answer) in enumerate(zip(graph.nodes, answers, strict=True))
-    ]
-    refused = sum(not operator["supported"] for operator in operators)
+        operators = _operators(found, asked)
+        refused = sum(not operator["supported"] for operator in operators)
+        to_type = _shapes_that_help(model, found, shapes, asked, refused) if refused else []
     if as_json:
-        print_json({"device": asked.name, "supported": not refused, "operators": operators})
+        print_json({"device": asked.name, "supported": not refused, "operators": operators, "try": to_type})
     else:
         print_table(
             ("", "operator", "name", "supported"),
@@ -60,5 +66,48 @@ def explain(model: Path, device: str | None, shapes: Shapes, as_json: bool) -> N
             right=("",),
         )
         print_line(f"{asked.name} runs {len(operators) - refused} of {len(operators)} operators")
+        if to_type:
+            print_line(f"it runs more of them with {' '.join(to_type)}")
     if refused:
         raise SystemExit(1)
+
+
+def _explain_obstacles(model: Path, shapes: Shapes, as_json: bool, error: Unsupported) -> None:
+    """Say which nodes are in the way of an import, and what to type."""
+    contents = contents_of(model)
+    found = obstacles(model, contents, dict(shapes), error)
+    if as_json:
+        print_json({"supported": False, "imported": False, "obstacles": [one.described() for one in found]})
+    else:
+        print_obstacles(model, contents, found)
+
+
+def _operators(found: OpenedModel, device: Device) -> list[dict[str, Any]]:
+    """The answer of a device for each operator."""
+    assert found.model is not None
+    answers = found.model.supported_operations(device)
+    return [
+        {
+            "index": index,
+            "type": node.type.name,
+            "name": node.name,
+            "supported": not answer.reason,
+            "reason": answer.reason,
+        }
+        for index, (node, answer) in enumerate(zip(found.model._graph.nodes, answers, strict=True))
+    ]
+
+
+def _shapes_that_help(model: Path, found: OpenedModel, shapes: Shapes, device: Device, refused: int) -> Sequence[str]:
+    """Options with which the device runs more of an ONNX file; none where there are none, or nobody knows."""
+    if found.kind is not Kind.ONNX:
+        return []
+    definite = definite_shapes(contents_of(model).inputs, dict(shapes))
+    if not definite:
+        return []
+    try:
+        operators = _operators(opened(model, (*shapes, *definite.items())), device)
+    except NnrtError:  # Other sizes may do.
+        return []
+    left = sum(not operator["supported"] for operator in operators)
+    return shape_options(definite) if left < refused else []

@@ -32,6 +32,7 @@ def imported(file: OnnxFile, shapes: Mapping[str, Sequence[int]], constants: Con
     given = [value for info in inputs if isinstance(value := values[info.name], Value)]
     scope = Scope(graph.node, values, [info.name for info in graph.output], opsets)
     import_nodes(context, scope, 0, "")
+    problems.owner = None
     outputs = _outputs(context, scope, given)
     problems.raise_all()
     model.specify_inputs_and_outputs([value.tensor for value in given], outputs)

@@ -30,6 +30,8 @@ class Scope:
         self.opsets = opsets
         # Nodes that another one has taken along.
         self.taken: set[int] = set()
+        # Names of values that could not be imported, and of all that are made of them.
+        self.behind_problems: set[str] = set()
         self._values = dict(values)
         self._outer = outer
         self._writers = {name: node for node in self.nodes for name in node.output}
@@ -70,6 +72,10 @@ class Scope:
 
     def is_read(self, name: str) -> bool:
         return bool(name) and name in self._readers
+
+    def is_behind_a_problem(self, name: str) -> bool:
+        """Tell if a value is made of one that could not be imported: what is wrong with it may come of that."""
+        return name in self.behind_problems
 
     def only_reader(self, name: str) -> NodeProto | None:
         """The node that alone reads a value; None where there is another reader, or the value is an output."""
