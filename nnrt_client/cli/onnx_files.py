@@ -160,4 +160,5 @@ def print_obstacles(model: Path, contents: Contents, found: Sequence[Obstacle]) 
         names = ", ".join(one.title for one in found if tuple(one.to_type) == to_type)
         print_line(f"for {names} add: {' '.join(to_type)}")
     if any(not one.to_type for one in found):
-        print_line("for the rest neither shapes nor constants help")
+        what = "for the others neither" if any(one.to_type for one in found) else "neither"
+        print_line(f"{what} shapes nor constants help")
