@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from nnrt_client.cli.printing import step_bar
+from nnrt_client.tensors.frozen import frozen_array
 from nnrt_hdi.errors import OperationFailed, Unsupported
 from nnrt_hdi.tensor import Array
 
@@ -68,7 +69,10 @@ class Baseline:
         except Exception as error:  # It has a class of its own for each code.
             raise OperationFailed(f"ONNX Runtime in process refuses it: {error}", place=f"{model}") from error
         self._names = [output.name for output in self._session.get_outputs()]
-        self._constants = dict(constants)
+        types = {one.name: one.type for one in self._session.get_inputs()}
+        self._constants = {
+            name: frozen_array(name, value, _dtype(types[name]), None) for name, value in constants.items()
+        }
 
     def run(self, inputs: Mapping[str, Array]) -> Outputs:
         """Run, and give the outputs by name. Raises OperationFailed."""
@@ -120,6 +124,12 @@ def _median_s(run: Run, count: int) -> float:
         run()
         times.append(time.perf_counter() - started)
     return statistics.median(times)
+
+
+def _dtype(type_: str) -> np.dtype[Any]:
+    """The data type of `tensor(int64)`."""
+    name = type_.removeprefix("tensor(").removesuffix(")")
+    return np.dtype({"float": "float32", "double": "float64"}.get(name, name))
 
 
 def _processors() -> int:

@@ -21,7 +21,7 @@ from nnrt_client.cli.open_loop import OpenLoop
 from nnrt_client.cli.options import (
     POSITIVE,
     Number,
-    Shapes,
+    Settled,
     build_timeout_option,
     building_options,
     cache_option,
@@ -33,7 +33,7 @@ from nnrt_client.cli.options import (
     run_timeout_option,
     runtime_for,
     seed_option,
-    shape_option,
+    settling_options,
 )
 from nnrt_client.cli.printing import build_bar, print_json, print_line, print_table, step_bar
 from nnrt_client.model_session.load import open_session
@@ -69,7 +69,7 @@ class _Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # Generi
 @model_argument
 @device_option()
 @input_option
-@shape_option
+@settling_options
 @seed_option
 @click.option(
     "--concurrency", type=_Sweep(), default="1", show_default=True, help="Numbers of runs in flight to measure with."
@@ -108,7 +108,7 @@ def bench(
     model: Path,
     device: str | None,
     given: tuple[str, ...],
-    shapes: Shapes,
+    settled: Settled,
     seed: int,
     concurrency: range,
     rate: float | None,
@@ -139,11 +139,11 @@ def bench(
     with runtime_for(device, Settings(build_timeout_s=timeout)) as runtime:
         for file in filter(None, (csv_file, html_file)):
             container.require_place(file)
-        found = opened(model, shapes)
+        found = opened(model, settled)
         if baseline and found.kind is not Kind.ONNX:
             raise click.UsageError(f"--baseline takes ONNX files; {model} is a {found.kind.value}")
-        inputs = gathered(found.inputs, given, dict(shapes), seed)
-        in_process = Baseline(model, threads, {}) if baseline else None
+        inputs = gathered(found.inputs, given, settled.shapes, seed)
+        in_process = Baseline(model, threads, settled.constants) if baseline else None
         with build_bar() as progress:
             session = open_session(found, device, options, runtime=runtime, cache=cache, progress=progress)
         with session:

@@ -14,13 +14,13 @@ from nnrt_client.cli.onnx_files import (
     shape_options,
 )
 from nnrt_client.cli.options import (
-    Shapes,
+    Settled,
     device_option,
     json_option,
     model_argument,
     opened,
     runtime_for,
-    shape_option,
+    settling_options,
 )
 from nnrt_client.cli.printing import print_json, print_line, print_table
 from nnrt_client.model_session.opened_model import Kind, OpenedModel
@@ -32,18 +32,18 @@ from nnrt_hdi.errors import NnrtError, OperationFailed, Unsupported
 @click.command()
 @model_argument
 @device_option()
-@shape_option
+@settling_options
 @json_option
-def explain(model: Path, device: str | None, shapes: Shapes, as_json: bool) -> None:
+def explain(model: Path, device: str | None, settled: Settled, as_json: bool) -> None:
     """Say for each operator of MODEL whether a device runs it, and if not, why. No weights are sent.
 
     Of an ONNX file that can't be imported it says which nodes are in the way, and what to type against it; this needs
     no device. Exit code 1 if not all of MODEL runs.
     """
     try:
-        found = opened(model, shapes)
+        found = opened(model, settled)
     except Unsupported as error:
-        _explain_obstacles(model, shapes, as_json, error)
+        _explain_obstacles(model, settled, as_json, error)
         raise SystemExit(1) from error
     with runtime_for(device, Settings()) as runtime:
         if found.model is None:
@@ -53,7 +53,7 @@ def explain(model: Path, device: str | None, shapes: Shapes, as_json: bool) -> N
         asked = runtime.device(device or 0)
         operators = _operators(found, asked)
         refused = sum(not operator["supported"] for operator in operators)
-        to_type = _shapes_that_help(model, found, shapes, asked, refused) if refused else []
+        to_type = _shapes_that_help(model, found, settled, asked, refused) if refused else []
     if as_json:
         print_json({"device": asked.name, "supported": not refused, "operators": operators, "try": to_type})
     else:
@@ -72,10 +72,10 @@ def explain(model: Path, device: str | None, shapes: Shapes, as_json: bool) -> N
         raise SystemExit(1)
 
 
-def _explain_obstacles(model: Path, shapes: Shapes, as_json: bool, error: Unsupported) -> None:
+def _explain_obstacles(model: Path, settled: Settled, as_json: bool, error: Unsupported) -> None:
     """Say which nodes are in the way of an import, and what to type."""
     contents = contents_of(model)
-    found = obstacles(model, contents, dict(shapes), error)
+    found = obstacles(model, settled, contents, error)
     if as_json:
         print_json({"supported": False, "imported": False, "obstacles": [one.described() for one in found]})
     else:
@@ -98,15 +98,15 @@ def _operators(found: OpenedModel, device: Device) -> list[dict[str, Any]]:
     ]
 
 
-def _shapes_that_help(model: Path, found: OpenedModel, shapes: Shapes, device: Device, refused: int) -> Sequence[str]:
+def _shapes_that_help(model: Path, found: OpenedModel, settled: Settled, device: Device, refused: int) -> Sequence[str]:
     """Options with which the device runs more of an ONNX file; none where there are none, or nobody knows."""
     if found.kind is not Kind.ONNX:
         return []
-    definite = definite_shapes(contents_of(model).inputs, dict(shapes))
+    definite = definite_shapes(contents_of(model).inputs, settled)
     if not definite:
         return []
     try:
-        operators = _operators(opened(model, (*shapes, *definite.items())), device)
+        operators = _operators(opened(model, settled.shaped(definite)), device)
     except NnrtError:  # Other sizes may do.
         return []
     left = sum(not operator["supported"] for operator in operators)

@@ -18,7 +18,7 @@ from nnrt_client.cli.onnx_files import (
     print_contents,
     print_obstacles,
 )
-from nnrt_client.cli.options import Shapes, json_option, model_argument, opened, shape_option
+from nnrt_client.cli.options import Settled, json_option, model_argument, opened, settling_options
 from nnrt_client.cli.printing import described, format_bytes, print_json, print_line, print_table
 from nnrt_client.model_session.opened_model import Kind, OpenedModel
 from nnrt_hdi.errors import OperationFailed, Unsupported
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 
 @click.command()
 @model_argument
-@shape_option
+@settling_options
 @click.option("--html", "html_file", type=click.Path(path_type=Path), help="Write a page that draws the graph.")
 @json_option
-def inspect(model: Path, shapes: Shapes, html_file: Path | None, as_json: bool) -> None:
+def inspect(model: Path, settled: Settled, html_file: Path | None, as_json: bool) -> None:
     """Say what MODEL is: its inputs and outputs, operators, parameters and size.
 
     Of an offline model only the device that it was made for knows the operators.
     """
     try:
-        found = opened(model, shapes)
+        found = opened(model, settled)
     except Unsupported as error:
-        _inspect_unimported(model, shapes, html_file, as_json, error)
+        _inspect_unimported(model, settled, html_file, as_json, error)
         return
     contents = contents_of(model) if found.kind is Kind.ONNX else None
     about = _about(model, found, contents)
@@ -78,12 +78,14 @@ def inspect(model: Path, shapes: Shapes, html_file: Path | None, as_json: bool) 
         print_line(f"{what}: {value}")
 
 
-def _inspect_unimported(model: Path, shapes: Shapes, html_file: Path | None, as_json: bool, error: Unsupported) -> None:
+def _inspect_unimported(
+    model: Path, settled: Settled, html_file: Path | None, as_json: bool, error: Unsupported
+) -> None:
     """Say of a file that is not imported what it holds, and what is in the way."""
     if html_file:
         raise error
     contents = contents_of(model)
-    found = obstacles(model, contents, dict(shapes), error)
+    found = obstacles(model, settled, contents, error)
     size_bytes = model.stat().st_size
     if as_json:
         ends = {

@@ -8,8 +8,9 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nnrt_client.cli.options import Settled, opened
 from nnrt_client.cli.printing import print_line, print_table
-from nnrt_client.model_session.opened_model import OpenedModel, open_model
+from nnrt_client.model_session.opened_model import OpenedModel
 from nnrt_client.onnx_import.problems import NotImported, Problem, grouped
 from nnrt_hdi.errors import NnrtError, Unsupported
 
@@ -56,25 +57,20 @@ def contents_of(model: Path) -> Contents:
     return contents(model)
 
 
-def obstacles(model: Path, contents: Contents, shapes: Mapping[str, Shape], error: Unsupported) -> list[Obstacle]:
-    """What is in the way of an import, with what to type against it.
+def obstacles(model: Path, settled: Settled, contents: Contents, error: Unsupported) -> list[Obstacle]:
+    """What is in the way of an import, with shapes that were tried, and help.
 
-    Of shapes it is tried whether they help; of constants it is known only that their input decides.
+    Which input could be a constant the reason says itself.
     """
     problems = error.problems if isinstance(error, NotImported) else (Problem(error.message),)
-    options, left = _tried(model, contents, shapes, problems)
-    deciding = dict(zip(problems, contents.steering_inputs(problems), strict=True))
-    found = []
-    for group in grouped(problems):
-        to_type = [] if group[0] in left else options
-        names = dict.fromkeys(name for problem in group for name in deciding[problem])
-        found.append(Obstacle(group, to_type or [f"--constant {name}=VALUE" for name in names]))
-    return found
+    options, left = _tried(model, settled, contents, problems)
+    return [Obstacle(group, [] if group[0] in left else options) for group in grouped(problems)]
 
 
-def definite_shapes(inputs: Sequence[DeclaredTensor], shapes: Mapping[str, Shape]) -> dict[str, Shape]:
+def definite_shapes(inputs: Sequence[DeclaredTensor], settled: Settled) -> dict[str, Shape]:
     """A shape for each input that leaves dimensions open: as large for the same name everywhere."""
-    open_inputs = [one for one in inputs if one.dims is not None and not one.is_fixed and one.name not in shapes]
+    known = {*settled.shapes, *settled.constants}
+    open_inputs = [one for one in inputs if one.dims is not None and not one.is_fixed and one.name not in known]
     sizes = {dim: _SIZE for one in open_inputs for dim in one.dims or () if isinstance(dim, str)}
     sizes |= {one.dims[0]: _BATCH for one in open_inputs if one.dims and isinstance(one.dims[0], str)}
     return {
@@ -92,14 +88,14 @@ def shape_options(shapes: Mapping[str, Shape]) -> list[str]:
 
 
 def _tried(
-    model: Path, contents: Contents, shapes: Mapping[str, Shape], problems: Sequence[Problem]
+    model: Path, settled: Settled, contents: Contents, problems: Sequence[Problem]
 ) -> tuple[list[str], Sequence[Problem]]:
     """Options with which some of the problems are gone, and the problems that are left with them."""
-    definite = definite_shapes(contents.inputs, shapes)
+    definite = definite_shapes(contents.inputs, settled)
     if not definite:
         return [], problems
     try:
-        open_model(model, {**shapes, **definite})
+        opened(model, settled.shaped(definite))
     except NotImported as error:
         left = {(problem.operator, problem.node) for problem in error.problems}
         return shape_options(definite), [one for one in problems if (one.operator, one.node) in left]
@@ -159,6 +155,3 @@ def print_obstacles(model: Path, contents: Contents, found: Sequence[Obstacle]) 
     for to_type in dict.fromkeys(tuple(one.to_type) for one in found if one.to_type):
         names = ", ".join(one.title for one in found if tuple(one.to_type) == to_type)
         print_line(f"for {names} add: {' '.join(to_type)}")
-    if any(not one.to_type for one in found):
-        what = "for the others neither" if any(one.to_type for one in found) else "neither"
-        print_line(f"{what} shapes nor constants help")

@@ -14,7 +14,7 @@ from typing_extensions import Buffer
 from nnrt_client.build.options import Options
 from nnrt_client.cli.inputs import gathered
 from nnrt_client.cli.options import (
-    Shapes,
+    Settled,
     build_timeout_option,
     building_options,
     cache_option,
@@ -25,7 +25,7 @@ from nnrt_client.cli.options import (
     opened,
     run_timeout_option,
     runtime_for,
-    shape_option,
+    settling_options,
 )
 from nnrt_client.cli.printing import build_bar, print_json, print_line, print_table
 from nnrt_client.model_session.load import open_session
@@ -42,7 +42,7 @@ _LONGEST_FILE_NAME = 100
 @device_option()
 @input_option
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Directory for one .npy file per output.")
-@shape_option
+@settling_options
 @building_options
 @cache_option
 @build_timeout_option
@@ -53,7 +53,7 @@ def run(
     device: str | None,
     given: tuple[str, ...],
     output: Path | None,
-    shapes: Shapes,
+    settled: Settled,
     options: Options,
     cache: bool,
     timeout: float,
@@ -67,7 +67,7 @@ def run(
     with runtime_for(device, Settings(build_timeout_s=timeout)) as runtime:
         if output:
             container.require_place(output / "array.npy" if output.exists() else output)
-        found = opened(model, shapes)
+        found = opened(model, settled)
         arrays = gathered(found.inputs, given)
         with build_bar() as progress:
             session = open_session(found, device, options, runtime=runtime, cache=cache, progress=progress)

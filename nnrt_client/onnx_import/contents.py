@@ -2,21 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx import AttributeProto, GraphProto, NodeProto, ValueInfoProto, helper
+from onnx import AttributeProto, NodeProto, ValueInfoProto, helper
 
-from nnrt_client.onnx_import.file import OnnxFile, Source, type_name
-from nnrt_client.onnx_import.problems import Problem
-from nnrt_hdi.tensor import NUMPY_DTYPES
-
-# What gives the shape of a tensor, and nothing of its elements.
-_SHAPE_OPERATORS = ("Shape", "Size")
-# From inputs of these data types numbers are made that a model is steered by.
-_STEERING_TYPES = ("INT64", "INT32", "BOOL")
-_MOST_STEERING_ELEMENTS = 16
+from nnrt_client.onnx_import.file import OnnxFile, Source, declared_size, type_name
+from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM
 
 Dims = tuple[int | str | None, ...]
 
@@ -45,21 +38,6 @@ class Contents:
     outputs: Sequence[DeclaredTensor]
     operators: Mapping[str, int]
     metadata: Mapping[str, str]
-    _graph: GraphProto = field(repr=False)
-
-    def steering_inputs(self, problems: Sequence[Problem]) -> list[list[str]]:
-        """For each problem the inputs without whose numbers its node can't be imported: a few integers or truth values.
-
-        They are those of which alone something that the node reads is computed.
-        """
-        inputs = {one.name: one for one in self.inputs}
-        made_of = _sources(self._graph, list(inputs))
-        found = []
-        for problem in problems:
-            read = [made_of.get(name, frozenset()) for name in problem.reads]
-            steering = [names for names in read if all(_is_steering(inputs[name]) for name in names)]
-            found.append(sorted(frozenset[str]().union(*steering)))
-        return found
 
 
 def contents(source: Source) -> Contents:
@@ -76,7 +54,6 @@ def contents(source: Source) -> Contents:
         outputs=[_declared(info) for info in graph.output],
         operators=dict(sorted(operators.items(), key=lambda item: (-item[1], item[0]))),
         metadata={entry.key: entry.value for entry in proto.metadata_props},
-        _graph=graph,
     )
 
 
@@ -101,8 +78,8 @@ def _declared(info: ValueInfoProto) -> DeclaredTensor:
     dims: Dims | None = None
     if type_.HasField("shape"):
         dims = tuple(
-            dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else dim.dim_param or None
-            for dim in type_.shape.dim
+            size if size != UNKNOWN_DIM else dim.dim_param or None
+            for dim, size in ((dim, declared_size(dim)) for dim in type_.shape.dim)
         )
     dtype = next((kind.name for kind, dtype in NUMPY_DTYPES.items() if _is(dtype, type_.elem_type)), None)
     return DeclaredTensor(info.name, dtype or type_name(type_.elem_type), dims)
@@ -110,20 +87,3 @@ def _declared(info: ValueInfoProto) -> DeclaredTensor:
 
 def _is(dtype: np.dtype[Any], elem_type: int) -> bool:
     return int(helper.np_dtype_to_tensor_dtype(dtype)) == elem_type
-
-
-def _is_steering(tensor: DeclaredTensor) -> bool:
-    if tensor.type not in _STEERING_TYPES or tensor.dims is None or len(tensor.dims) > 1:
-        return False
-    return all(isinstance(dim, int) and dim <= _MOST_STEERING_ELEMENTS for dim in tensor.dims)
-
-
-def _sources(graph: GraphProto, inputs: Sequence[str]) -> dict[str, frozenset[str]]:
-    """For each tensor the inputs whose elements it is computed of; shapes say nothing of elements."""
-    found = {name: frozenset([name]) for name in inputs}
-    for node in graph.node:
-        if node.op_type in _SHAPE_OPERATORS:
-            continue
-        of_node = frozenset[str]().union(*(found.get(name, frozenset()) for name in node.input))
-        found |= dict.fromkeys(node.output, of_node)
-    return found

@@ -80,7 +80,7 @@ def _problem(owner: Owner, text: str) -> Problem:
         return Problem(text)
     name = owner.name or next(iter(owner.output), "")
     reason = text.removeprefix(f"{owner.op_type} node{quoted_name(name)}: ")
-    return Problem(reason, owner.op_type, name, tuple(filter(None, owner.input)))
+    return Problem(reason, owner.op_type, name)
 
 
 class Context:

@@ -11,12 +11,11 @@ from nnrt_hdi.errors import Unsupported
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A part of a file that can't be imported, and why. Of a node it says the operator, the name, and what it reads."""
+    """A part of a file that can't be imported, and why. Of a node it says the operator and the name."""
 
     reason: str
     operator: str = ""
     node: str = ""
-    reads: tuple[str, ...] = ()
 
 
 def grouped(problems: Sequence[Problem]) -> list[list[Problem]]:

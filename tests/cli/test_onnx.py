@@ -92,6 +92,76 @@ def test_inspect_shows_the_file_beside_the_model(path: Path) -> None:
     assert told("inspect", path, "--shape", "x=4,3")["outputs"][0]["dimensions"] == [4, 2]
 
 
+# ---- inputs that are always the same
+
+
+@pytest.fixture
+def branching(tmp_path: Path) -> Path:
+    """x + 1 where the rate is 16000, else x - 1; both times the gain."""
+    branches = [
+        helper.make_graph(
+            [helper.make_node(operator, ["x", "one"], [f"y{operator}"])],
+            operator,
+            [],
+            [helper.make_tensor_value_info(f"y{operator}", TensorProto.FLOAT, ["n"])],
+        )
+        for operator in ("Add", "Sub")
+    ]
+    nodes = [
+        helper.make_node("Equal", ["rate", "fast"], ["is_fast"]),
+        helper.make_node("If", ["is_fast"], ["chosen"], name="if", then_branch=branches[0], else_branch=branches[1]),
+        helper.make_node("Mul", ["chosen", "gain"], ["y"]),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"]),
+        helper.make_tensor_value_info("rate", TensorProto.INT64, []),
+        helper.make_tensor_value_info("gain", TensorProto.FLOAT, [2]),
+    ]
+    constants = [
+        numpy_helper.from_array(np.array(1, np.float32), "one"),
+        numpy_helper.from_array(np.array(16000, np.int64), "fast"),
+    ]
+    return written(tmp_path, nodes, inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n"])], constants)
+
+
+def test_constants_with_every_command(shared_daemon: DaemonProcess, branching: Path, tmp_path: Path) -> None:
+    """By hand: (3 + 1) times 2 and 10; what the message says to type is what helps."""
+    device = ("--device", shared_daemon.address)
+    assert "--constant rate=16000" in nnrt("explain", branching).stdout
+    frozen = ("--constant", "rate=16000", "--constant", "gain=2,10.0")
+    assert [end["name"] for end in told("inspect", branching, *frozen)["inputs"]] == ["x"]
+    assert told("explain", branching, *device, *frozen)["supported"] is True
+    np.save(tmp_path / "x.npy", np.array([3, 3], np.float32))
+    (y,) = told("run", branching, *device, "--input", tmp_path / "x.npy", *frozen)["outputs"]
+    assert (y["min"], y["max"]) == (8, 40)
+    (y,) = told("run", branching, *device, "--input", tmp_path / "x.npy", *frozen[2:], "--constant", "rate=8")[
+        "outputs"
+    ]
+    assert (y["min"], y["max"]) == (4, 20)
+    assert nnrt("compile", branching, *device, "-o", tmp_path / "offline", *frozen).exit_code == 0
+    both = (*device, *device, "--shape", "x=2", *frozen)
+    assert told("compare", branching, *both)["equal"] is True
+    quick = ("--shape", "x=2", "--window", "0.01", "--max-windows", "3", "--baseline")
+    found = told("bench", branching, *device, *quick, *frozen)
+    assert found["baseline"]["largest_relative_difference"] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "exit_code", "message"),
+    [
+        (["rate=fast"], 2, "'fast' is no number; use 16000, 0.5, true, 1,2,3 or [[1, 2], [3, 4]]"),
+        (['rate={"a": 1}'], 2, "is no number"),
+        (["rate=1", "rate=2"], 2, "--constant names rate, rate; give each once"),
+        (["rate=0.5"], 1, "constant for input 'rate': 0.5 is float64; give int64"),
+        (["rate=1,2"], 1, "constant for input 'rate': it has the shape [2]; give []"),
+        (["speed=1"], 1, "constants names ['speed']; the inputs of the model are 'x', 'rate', 'gain'"),
+    ],
+)
+def test_constants_that_do_not_fit(branching: Path, options: list[str], exit_code: int, message: str) -> None:
+    given = [part for option in options for part in ("--constant", option)]
+    assert message in refused(exit_code, "inspect", branching, *given)
+
+
 # ---- files that are not
 
 
