@@ -84,15 +84,41 @@ class Scope:
 
 
 def needed(nodes: Sequence[NodeProto], outputs: Iterable[str]) -> list[NodeProto]:
-    """The nodes that outputs depend on, in their order."""
+    """The nodes that outputs depend on, each behind those that it reads from."""
     wanted = set(outputs)
     kept = []
-    for node in reversed(nodes):
+    for node in reversed(_ordered(nodes)):
         if wanted.intersection(filter(None, node.output)):
             kept.append(node)
             wanted.update(node.input)
             wanted.update(captured(node))
     return kept[::-1]
+
+
+def _ordered(nodes: Sequence[NodeProto]) -> Sequence[NodeProto]:
+    """The nodes, each behind those that it reads from, else as they are.
+
+    ONNX demands it so, but ONNX Runtime takes any order, and its converter to float16 puts casts at the end.
+    """
+    writers = {name: at for at, node in enumerate(nodes) for name in node.output}
+    reads = [{writers[name] for name in (*node.input, *captured(node)) if name in writers} for node in nodes]
+    if all(source < at for at, sources in enumerate(reads) for source in sources):
+        return nodes
+    placed: dict[int, NodeProto] = {}
+    entered: set[int] = set()
+    stack = list(reversed(range(len(nodes))))
+    while stack:
+        at = stack[-1]
+        missing = sorted(reads[at] - placed.keys(), reverse=True)
+        if at in placed or not missing:
+            placed.setdefault(at, nodes[at])
+            stack.pop()
+        elif at in entered:  # They read from each other, of which one will be said to read what isn't there.
+            return nodes
+        else:
+            entered.add(at)
+            stack += missing
+    return list(placed.values())
 
 
 def captured(node: NodeProto) -> Iterator[str]:
