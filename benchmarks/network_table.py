@@ -1,13 +1,13 @@
 """Networks of all families beside ONNX Runtime in this process: how each comes in, how equal, how fast.
 
     python benchmarks/export_networks.py            writes them to build/networks, once; needs torch
-    python benchmarks/network_table.py --write      measures them, and writes docs/onnx_networks.md
+    PYTHONPATH=tests:tests/onnx_import python benchmarks/network_table.py --write
 
-Both sides run the same ONNX file with as many threads, which don't spin while they wait (the backend's default), in
-turns. `--only resnet` takes some of them, `--check` measures nothing.
+`make networks` does both. `--only resnet` takes some of them, `--check` measures nothing.
 """
 
 import argparse
+import datetime
 import os
 import statistics
 import sys
@@ -15,6 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
-from onnx_networks import Run, in_process_session, in_turns, median_s
+from onnx_networks import Run, in_process_session, in_turns, median_s, medians
 from report import Report, machine
 from small_run import device_daemon
 
@@ -30,7 +31,26 @@ from nnrt_client import ModelSession, NnrtError, load
 
 FOLDER = Path("build/networks")
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "onnx_networks.md"
-COLUMNS = ("network", "exporter", "format", "came in", "equal within", "in process ms", "ratio", "cold load ratio")
+COLUMNS = ("network", "exporter", "format", "came in", "equal within", "in process ms", "ms", "ratio", "load ratio")
+FORMATS = ("fp32", "fp16", "QDQ", "QOperator", "dynamic int8")
+ABOUT = """\
+Networks of all families, defined in [benchmarks/families](../benchmarks/families) with random weights, exported from
+torch by both of its exporters, and written in other formats by ONNX Runtime's own tools. Each file is given to
+`nnrt_client.load` as it is, with the dimensions open that an application would leave open, on a daemon of this host
+with the onnxruntime backend, and run in two sizes beside ONNX Runtime in the client's process: the same file, as many
+threads, which don't spin while they wait (the backend's default).
+
+- **came in**: as NNRt's operators, which every device may run; as a program, the file as it is, which ONNX Runtime
+  runs; or why not.
+- **equal within**: the largest difference to ONNX Runtime in process, as a part of the largest element of the output;
+  of integers behind an output in their steps.
+- **in process ms**, **ms**: medians of rounds taken in turns; **ratio** is the median of the rounds' ratios. Where a
+  run takes less than a millisecond, the way to another process and back is most of it.
+- **load ratio**: `load` without any cache to a session of ONNX Runtime in process, the median of rounds taken in
+  turns.
+
+`make networks` measures it again.
+"""
 THREADS = os.cpu_count() or 1
 ROUNDS = 7
 LOAD_ROUNDS = 3
@@ -59,6 +79,13 @@ class Exported:
         """The inputs of each run."""
         runs = [self._under(str(run)) for run in range(2)]
         return [run for run in runs if run]
+
+    @cached_property
+    def constants(self) -> dict[str, int]:
+        """The inputs that an application always gives alike."""
+        return {
+            name.partition(" ")[2]: int(value) for name, value in self.about.items() if name.startswith("constant ")
+        }
 
     @cached_property
     def steps(self) -> dict[str, float]:
@@ -102,15 +129,17 @@ def compared(network: Exported, ours: Arrays, theirs: Sequence[NDArray[Any]]) ->
 def row_of(network: Exported, address: str, *, is_measured: bool) -> list[str]:
     """The cells of a network behind its name. Raises NnrtError where it doesn't come in, and Different."""
     local = in_process_session(network.path, THREADS)
-    open_remote = partial(load, network.path, address, cache=False)
+    open_remote = partial(load, network.path, address, constants=network.constants, cache=False)
     with open_remote() as remote:
-        differences = [compared(network, remote.run(feeds), local.run(None, dict(feeds))) for feeds in network.feeds]
+        varying = [{name: run[name] for name in run if name not in network.constants} for run in network.feeds]
+        both = zip(varying, network.feeds, strict=True)
+        differences = [compared(network, remote.run(ours), local.run(None, dict(theirs))) for ours, theirs in both]
         largest, steps = (max(values) for values in zip(*differences, strict=True))
         equal = f"{steps:.0f} steps" if network.steps else "0" if largest == 0 else f"{largest:.0e}"
         if not is_measured:
-            return [_way(remote), equal, "", "", ""]
+            return [_way(remote), equal, "", "", "", ""]
         here = partial(local.run, None, dict(network.feeds[0]))
-        there = partial(remote.run, network.feeds[0])
+        there = partial(remote.run, varying[0])
         count = max(1, min(MOST_RUNS, int(ROUND_S / median_s(here, 3))))
         pairs = in_turns(partial(median_s, here, count), partial(median_s, there, count), ROUNDS)
         way = _way(remote)
@@ -119,8 +148,7 @@ def row_of(network: Exported, address: str, *, is_measured: bool) -> list[str]:
         partial(_timed, lambda: open_remote().close()),
         LOAD_ROUNDS,
     )
-    in_process_ms = statistics.median(local_s for local_s, _ in pairs) * 1e3
-    return [way, equal, f"{in_process_ms:.2f}", _ratio(pairs), _ratio(loads)]
+    return [way, equal, *medians(pairs, 1e3, 2), _ratio(pairs), _ratio(loads)]
 
 
 def _way(session: ModelSession) -> str:
@@ -150,26 +178,40 @@ def measure(networks: Sequence[Exported], *, is_measured: bool = True) -> list[R
                 kind = "**differs**" if isinstance(error, Different) else "refused"
                 first, *rest = str(error).replace(f"{str(network.path)!r}: ", "").split("\n")
                 reason = rest[0].strip() if rest else first
-                cells = [f"{kind}: {reason}", "", "", "", ""]
+                cells = [f"{kind}: {reason}", "", "", "", "", ""]
             report.add(about["network"], about["exporter"], about["format"], *cells)
             print(" | ".join(report.rows[-1]), file=sys.stderr, flush=True)
     return list(reports.values())
 
 
+def summary(rows: Sequence[Sequence[str]]) -> Report:
+    """How many files of each format came in, and how."""
+    kinds = list(dict.fromkeys(_kind(row) for row in rows))
+    report = Report("Summary", "", ("format", "files", *kinds))
+    for form in FORMATS:
+        of_form = [_kind(row) for row in rows if row[2] == form]
+        report.add(form, str(len(of_form)), *(str(of_form.count(kind)) for kind in kinds))
+    return report
+
+
+def _kind(row: Sequence[str]) -> str:
+    return row[3].partition(":")[0].strip("*")
+
+
 def page(reports: Sequence[Report]) -> str:
     """The tables as Markdown."""
     rows = [row for report in reports for row in report.rows]
-    ways = [row[3].partition(":")[0] for row in rows]
-    counted = ", ".join(f"{ways.count(way)} {way}" for way in dict.fromkeys(ways))
+    day = datetime.datetime.now(datetime.timezone.utc).date()
+    where = f"{machine()}, ONNX Runtime {version('onnxruntime')}, {THREADS} threads"
+    counts = f"{len(rows)} files of {len({row[0] for row in rows})} networks"
     return "\n".join(
         [
-            "# Networks",
+            "# ONNX networks",
             "",
-            f"Written by `python benchmarks/network_table.py --write` ({machine()}, {THREADS} threads).",
+            f"Written by `make networks` on {day} ({where}): {counts}.",
             "",
-            f"{len(rows)} files of {len({row[0] for row in rows})} networks ({counted}).",
-            "",
-            *(report.markdown() for report in reports),
+            ABOUT,
+            *(report.markdown() for report in (summary(rows), *reports)),
         ]
     )
 
@@ -188,7 +230,8 @@ def main() -> None:
             f" python benchmarks/export_networks.py {given.folder}"
         )
     reports = measure([Exported(path) for path in paths], is_measured=not given.check)
-    for report in reports:
+    rows = [row for report in reports for row in report.rows]
+    for report in (*reports, summary(rows)):
         report.show()
     if given.write:
         PAGE.write_text(page(reports))

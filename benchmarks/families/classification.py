@@ -149,8 +149,8 @@ def convnext() -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 48, 4, 4), *stages, Head(96))
 
 
-IMAGE = {"x": real(1, 3, 128, 128)}
-BATCHED = {"x": real("batch", 3, 96, 96)}
+IMAGE = {"x": real(1, 3, 224, 224)}
+BATCHED = {"x": real("batch", 3, 160, 160)}
 BATCHES = ({"batch": 2}, {"batch": 1})
 
 NETWORKS = [

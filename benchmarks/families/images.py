@@ -154,7 +154,7 @@ class Diffusion(nn.Module):
 
 ANY_IMAGE = {"x": real("batch", 3, "height", "width")}
 SIZES = tuple({"batch": 2 - index, **size} for index, size in enumerate(IMAGES))
-ODD = ({"batch": 2, "height": 72, "width": 104}, {"batch": 1, "height": 90, "width": 70})
+ODD = ({"batch": 2, "height": 152, "width": 200}, {"batch": 1, "height": 90, "width": 70})
 LATENT = {
     "x": real("batch", 4, 16, 16),
     "timestep": numbers("batch", below=1000),

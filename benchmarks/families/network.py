@@ -81,7 +81,7 @@ class Network:
         return "".join(letter if letter.isalnum() else "-" for letter in self.name.lower()).strip("-")
 
 
-IMAGES: Sequence[Sizes] = ({"height": 96, "width": 128}, {"height": 64, "width": 96})
+IMAGES: Sequence[Sizes] = ({"height": 192, "width": 256}, {"height": 64, "width": 96})
 """Sizes of images that networks take in any size."""
-TEXTS: Sequence[Sizes] = ({"batch": 2, "length": 32}, {"batch": 1, "length": 47})
+TEXTS: Sequence[Sizes] = ({"batch": 2, "length": 64}, {"batch": 1, "length": 47})
 """Sizes of texts."""

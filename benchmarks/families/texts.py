@@ -10,7 +10,7 @@ from families.layers import Attention, RmsNorm, mlp
 from families.network import DYNAMIC, DYNAMO, FP16, QDQ, TEXTS, TORCHSCRIPT, Network, constant, mask, numbers, real
 
 FAMILY = "texts"
-WORDS, WIDTH, HEADS = 2000, 128, 4
+WORDS, WIDTH, HEADS = 2000, 256, 4
 
 
 class BertLayer(nn.Module):
