@@ -152,7 +152,7 @@ def row_of(network: Exported, address: str, *, is_measured: bool) -> list[str]:
 
 
 def _way(session: ModelSession) -> str:
-    return "operators"
+    return str(session.way)
 
 
 def _ratio(pairs: Sequence[tuple[float, float]]) -> str:

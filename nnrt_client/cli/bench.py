@@ -12,6 +12,7 @@ import click
 from click.core import ParameterSource
 
 from nnrt_client.build.options import Options
+from nnrt_client.build.way import Way
 from nnrt_client.cli.baseline import Baseline, Comparison
 from nnrt_client.cli.bench_page import bench_page
 from nnrt_client.cli.closed_loop import ClosedLoop
@@ -29,15 +30,15 @@ from nnrt_client.cli.options import (
     input_option,
     json_option,
     model_argument,
-    opened,
     run_timeout_option,
     runtime_for,
     seed_option,
     settling_options,
+    way_option,
 )
-from nnrt_client.cli.printing import build_bar, print_json, print_line, print_table, step_bar
-from nnrt_client.model_session.load import open_session
-from nnrt_client.model_session.opened_model import Kind
+from nnrt_client.cli.printing import print_json, print_line, print_table, step_bar
+from nnrt_client.cli.sessions import described_way, print_way, ready_session
+from nnrt_client.model_session.opened_model import is_onnx
 from nnrt_client.settings import Settings
 from nnrt_hdi.files import container
 
@@ -70,6 +71,7 @@ class _Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # Generi
 @device_option()
 @input_option
 @settling_options
+@way_option
 @seed_option
 @click.option(
     "--concurrency", type=_Sweep(), default="1", show_default=True, help="Numbers of runs in flight to measure with."
@@ -109,6 +111,7 @@ def bench(
     device: str | None,
     given: tuple[str, ...],
     settled: Settled,
+    ways: Sequence[Way],
     seed: int,
     concurrency: range,
     rate: float | None,
@@ -139,13 +142,11 @@ def bench(
     with runtime_for(device, Settings(build_timeout_s=timeout)) as runtime:
         for file in filter(None, (csv_file, html_file)):
             container.require_place(file)
-        found = opened(model, settled)
-        if baseline and found.kind is not Kind.ONNX:
-            raise click.UsageError(f"--baseline takes ONNX files; {model} is a {found.kind.value}")
-        inputs = gathered(found.inputs, given, settled.shapes, seed)
+        if baseline and not is_onnx(model):
+            raise click.UsageError(f"--baseline takes ONNX files, which {model} is not")
         in_process = Baseline(model, threads, settled.constants) if baseline else None
-        with build_bar() as progress:
-            session = open_session(found, device, options, runtime=runtime, cache=cache, progress=progress)
+        gather = partial(gathered, given=given, shapes=settled.shapes, seed=seed)
+        session, inputs = ready_session(model, device, runtime, settled, ways, options, gather, cache=cache)
         with session:
             runs = Runs(session, inputs, run_timeout_ms)
             loads: list[tuple[str, Loop]] = [(f"{count} in flight", ClosedLoop(runs, count)) for count in concurrency]
@@ -168,13 +169,14 @@ def bench(
     if html_file:
         container.write(html_file, [bench_page(f"{model.name} on {asked}", measured, rows, percentiles).encode()])
     if as_json:
-        document = {"device": asked, "model": str(model), "seed": seed, "measurements": rows}
+        document = {"device": asked, "model": str(model), "seed": seed, **described_way(session), "measurements": rows}
         print_json(document | ({"baseline": compared.described()} if compared else {}))
     else:
         _print(kind, rows, sorted({*_PRINTED, *([percentile] if percentile else [])}))
         _say_where_unstable(kind, measured, rule)
         if compared:
             _print_comparison(compared, asked)
+        print_way(session)
 
 
 def _row(kind: str, one: Measurement, percentiles: Sequence[float]) -> dict[str, Any]:

@@ -23,9 +23,10 @@ from nnrt_client.cli.options import (
     settling_options,
 )
 from nnrt_client.cli.printing import print_json, print_line, print_table
+from nnrt_client.model.program import ONNX
 from nnrt_client.model_session.opened_model import Kind, OpenedModel
 from nnrt_client.session.device import Device
-from nnrt_client.settings import Settings
+from nnrt_client.settings import Settings, addresses_to_ask_for
 from nnrt_hdi.errors import NnrtError, OperationFailed, Unsupported
 
 
@@ -43,7 +44,7 @@ def explain(model: Path, device: str | None, settled: Settled, as_json: bool) ->
     try:
         found = opened(model, settled)
     except Unsupported as error:
-        _explain_obstacles(model, settled, as_json, error)
+        _explain_obstacles(model, device, settled, as_json, error)
         raise SystemExit(1) from error
     with runtime_for(device, Settings()) as runtime:
         if found.model is None:
@@ -72,14 +73,29 @@ def explain(model: Path, device: str | None, settled: Settled, as_json: bool) ->
         raise SystemExit(1)
 
 
-def _explain_obstacles(model: Path, settled: Settled, as_json: bool, error: Unsupported) -> None:
-    """Say which nodes are in the way of an import, and what to type."""
+def _explain_obstacles(model: Path, device: str | None, settled: Settled, as_json: bool, error: Unsupported) -> None:
+    """Say which nodes are in the way of an import, what to type, and if the device takes the file as it is."""
     contents = contents_of(model)
     found = obstacles(model, settled, contents, error)
+    name, takes_programs = _asked_for_programs(device)
     if as_json:
-        print_json({"supported": False, "imported": False, "obstacles": [one.described() for one in found]})
-    else:
-        print_obstacles(model, contents, found)
+        about = {"supported": False, "imported": False, "obstacles": [one.described() for one in found]}
+        print_json(about | {"device": name, "takes_programs": takes_programs})
+        return
+    print_obstacles(model, contents, found)
+    if takes_programs:
+        print_line(f"{name} takes ONNX files as they are: nnrt run and load have it do so (--way program)")
+    elif name is not None:
+        print_line(f"{name} takes no ONNX files as they are; its daemon may be told to, with --accept-programs")
+
+
+def _asked_for_programs(device: str | None) -> tuple[str | None, bool | None]:
+    """The device and whether it takes ONNX files as they are; nothing where none is named."""
+    if not addresses_to_ask_for(device):
+        return None, None
+    with runtime_for(device, Settings()) as runtime:
+        asked = runtime.device(device or 0)
+        return asked.name, ONNX in asked.capabilities.program_formats
 
 
 def _operators(found: OpenedModel, device: Device) -> list[dict[str, Any]]:

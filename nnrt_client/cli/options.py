@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from nnrt_client.build.options import Options
+from nnrt_client.build.way import Way
 from nnrt_client.model_session.opened_model import OpenedModel, open_model
 from nnrt_client.session.runtime import Runtime
 from nnrt_client.settings import DEVICES_VARIABLE, Settings, addresses_to_ask_for
@@ -115,6 +116,14 @@ input_option = click.option(
     multiple=True,
     metavar="NAME=FILE",
     help="An .npy or .png file for an input, or an .npz file with several, without NAME=. May be repeated.",
+)
+way_option = click.option(
+    "--way",
+    "ways",
+    type=click.Choice([way.value for way in Way]),
+    multiple=True,
+    callback=lambda _, __, given: [Way(way) for way in given],
+    help="How an ONNX file goes to the device: the first that works, in the given order. May be repeated.",
 )
 build_timeout_option = click.option(
     "--timeout", type=POSITIVE, default=600.0, show_default=True, help="Seconds that compiling may take."

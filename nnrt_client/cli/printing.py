@@ -47,14 +47,16 @@ def print_json(document: object) -> None:
     click.echo(json.dumps(_finite(document), indent=2, allow_nan=False))
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, right: Sequence[str] = ()) -> None:
-    """A table; columns that are `right` hold numbers."""
-    _console().print(_table(columns, rows, right))
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], *, whole: Sequence[str] = (), right: Sequence[str] = ()
+) -> None:
+    """A table; columns that are `whole` are never broken, those that are `right` hold numbers."""
+    _console().print(_table(columns, rows, whole, right))
 
 
 def print_records(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """A table where it fits; else each row for itself, a line per column, so that long cells stay in one piece."""
-    table, console = _table(columns, rows, ()), _console()
+    table, console = _table(columns, rows), _console()
     if console.measure(table, options=console.options.update(max_width=_WIDE)).maximum <= console.width:
         console.print(table)
         return
@@ -65,10 +67,14 @@ def print_records(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> N
             print_line(f"  {column:<{width}}   {cell}")
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[object]], right: Sequence[str]) -> Table:
+def _table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], whole: Sequence[str] = (), right: Sequence[str] = ()
+) -> Table:
     table = Table(box=box.SIMPLE)
     for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+        table.add_column(
+            column, no_wrap=column in whole, justify="right" if column in right else "left", overflow="fold"
+        )
     for row in rows:
         table.add_row(*(Text(escape_for_terminal(str(cell))) for cell in row))
     return table

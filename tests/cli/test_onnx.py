@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from onnx import NodeProto, TensorProto, ValueInfoProto, checker, helper, load_model, numpy_helper
 
@@ -230,6 +231,31 @@ def test_explain_tries_which_shapes_help(tmp_path: Path) -> None:
     (left,) = told("explain", path, *option.split(), exit_code=1)["obstacles"]
     assert left["nodes"] == ["places"]
     assert f"for GRU 'gru' add: {option}" in nnrt("explain", path).stdout
+
+
+def test_a_file_goes_in_the_first_way_that_works(start_daemon: StartDaemon, tmp_path: Path) -> None:
+    """How many rows there are depends on the numbers: only ONNX Runtime says it, and reports tell why it did."""
+    path = written(
+        tmp_path,
+        [helper.make_node("NonZero", ["x"], ["y"], name="places")],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])],
+        [helper.make_tensor_value_info("y", TensorProto.INT64, [1, "count"])],
+    )
+    device = ("--device", start_daemon("--backend", "onnxruntime").address)
+    np.save(tmp_path / "x.npy", np.array([0, 3, 0, 4], np.float32))
+    command = ("run", path, *device, "--input", tmp_path / "x.npy")
+    found = told(*command)
+    (y,) = found["outputs"]
+    assert (y["shape"], y["min"], y["max"]) == ([1, 2], 1, 3)
+    assert found["way"] == "program"
+    assert "'places'" in found["passed_over"]["operators"]
+    assert "it went as program; not as operators" in nnrt(*command).stdout
+    assert told(*command, "--way", "program")["passed_over"] == {}
+    assert "'places'" in refused(1, *command, "--way", "operators")
+    assert told("explain", path, *device, exit_code=1)["takes_programs"] is True
+    assert "(--way program)" in nnrt("explain", path, *device).stdout
+    quick = ("--window", "0.01", "--max-windows", "3", "--baseline")
+    assert told("bench", path, *device, *quick)["baseline"]["largest_relative_difference"] == 0
 
 
 def test_what_follows_from_an_obstacle_is_not_said(tmp_path: Path) -> None:
