@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nnrt_client.cli.drawing import STYLE, box, drawing, end_box
-from nnrt_client.cli.options import Shapes
+from nnrt_client.cli.options import Settled
 from nnrt_client.cli.page import escaped, page, table
 from nnrt_client.cli.printing import format_bytes, print_json, print_line, print_table
 from nnrt_client.model_session.opened_model import is_onnx
@@ -35,7 +35,7 @@ _STYLE = (
 
 
 def explain_parts(
-    model: Path, device: Device, shapes: Shapes, fallback: Fallback, html_file: Path | None, as_json: bool
+    model: Path, device: Device, settled: Settled, fallback: Fallback, html_file: Path | None, as_json: bool
 ) -> None:
     """Print the parts, and write a page that draws them. Nothing is built, and no weights are sent."""
     if not is_onnx(model):
@@ -44,7 +44,7 @@ def explain_parts(
         # Not at the top: other models need none of the packages that this does.
         from nnrt_client.partition.build import explained
 
-        graph, placement, parts = explained(model, device, dict(shapes), smallest_part=fallback.smallest_part)
+        graph, placement, parts = explained(model, device, settled.shapes, settled.constants, fallback.smallest_part)
     if html_file:
         part_of = {at: number for number, part in enumerate(placement.parts) for at in part.nodes}
         container.write(html_file, [_page(model.name, graph, part_of, parts).encode()])

@@ -10,12 +10,13 @@ from nnrt_client.enums import Format
 from nnrt_client.model.model import Model
 from nnrt_client.onnx_import.file import OnnxFile, declared_size, type_name
 from nnrt_client.onnx_import.functions import local_functions
+from nnrt_client.onnx_import.problems import NotImported, Problem
 from nnrt_client.onnx_import.scope import Missing
 from nnrt_client.onnx_import.shapes.dims import Dim, Dims, shape_of, unlike
 from nnrt_client.onnx_import.signature import refuse
 from nnrt_client.onnx_import.value import Dtype, Value, data_type_of, value_of
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, NnrtError, OutOfMemory, Unsupported
-from nnrt_hdi.graph import MAX_NODES
+from nnrt_hdi.graph import MAX_NODES, quoted_name
 from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM, Array, format_shape
 
 # What the functions of operators run into where a node is not as ONNX says.
@@ -66,11 +67,20 @@ class Problems:
         return None
 
     def raise_all(self) -> None:
-        """Raise Unsupported, which lists every problem, if there is one."""
+        """Raise NotImported, which lists every problem, if there is one."""
         if self._texts:
             parts = "1 part of it" if len(self._texts) == 1 else f"{len(self._texts)} parts of it"
             listed = "".join(f"\n  {text}" for text in self._texts)
-            raise Unsupported(f"{parts} can't be imported:{listed}")
+            problems = [_problem(owner, text) for owner, text in self.by_owner]
+            raise NotImported(f"{parts} can't be imported:{listed}", problems=problems)
+
+
+def _problem(owner: Owner, text: str) -> Problem:
+    if not isinstance(owner, NodeProto):
+        return Problem(text)
+    name = owner.name or next(iter(owner.output), "")
+    reason = text.removeprefix(f"{owner.op_type} node{quoted_name(name)}: ")
+    return Problem(reason, owner.op_type, name)
 
 
 class Context:
@@ -166,7 +176,9 @@ class Context:
         fixed = self._shapes.get(info.name)
         if not type_.HasField("shape"):
             if fixed is None:
-                refuse("its rank is not known; give its shape in `shapes`")
+                refuse(
+                    f"its rank is not known; give its shape: shapes={{{info.name!r}: (1, 3)}}, --shape {info.name}=1,3"
+                )
             return tuple(dim if dim != UNKNOWN_DIM else unlike() for dim in fixed)
         dims = tuple(
             size if size != UNKNOWN_DIM else Dim(dim.dim_param) if dim.dim_param else unlike()

@@ -65,7 +65,7 @@ class OnnxFile:
         if tensor.data_location != TensorProto.EXTERNAL:
             return tensor
         data = self.stored_data(tensor)
-        return TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, raw_data=data)
+        return TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, raw_data=bytes(data))
 
     def value(self, model: Model, tensor: TensorProto) -> Value:
         """A constant, whose elements are read when they are needed. Refuses data types that NNRt doesn't have."""

@@ -78,6 +78,9 @@ class NodeImport:
         """Give the outputs their values."""
         before = len(self.context.problems)
         results = self.context.problems.guarded(self.place, self._values)
+        is_behind = any(self.scope.is_behind_a_problem(name) for name in self.node.input)
+        if is_behind and results is None and self._is_mapped():
+            self.context.problems.keep(before)
         # What is missing for another reason is not said twice.
         is_sound = bool(results) and len(self.context.problems) == before
         for at, name in enumerate(self.follower.names):
@@ -87,6 +90,8 @@ class NodeImport:
             if result is None and is_sound and self.scope.is_read(name):
                 self.context.problems.add(f"{self.place}: its output {name!r} can't be had")
             self.scope[name] = self.context.stand_in(name) if result is None else result
+            if is_behind or len(self.context.problems) > before:
+                self.scope.behind_problems.add(name)
 
     def _values(self) -> Results:
         """The values of the outputs; none where inputs are missing, for that is a problem already."""
@@ -254,9 +259,12 @@ class NodeImport:
 
     def _require_mapped(self) -> None:
         """Refuse an operator that isn't mapped at all; more can't be said of it without its inputs."""
+        if not self._is_mapped():
+            refuse(reason_of(self.domain, self.node.op_type, self.opset))
+
+    def _is_mapped(self) -> bool:
         if (self.node.domain, self.node.op_type) in self.context.functions or self.node.op_type == "If":
-            return
-        if operator_of(self.domain, self.node.op_type, self.opset) is None:
-            body = schema_function(self.node, self.domain, self.opset, None)
-            if body is None:
-                refuse(reason_of(self.domain, self.node.op_type, self.opset))
+            return True
+        if operator_of(self.domain, self.node.op_type, self.opset) is not None:
+            return True
+        return schema_function(self.node, self.domain, self.opset, None) is not None

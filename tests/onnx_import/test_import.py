@@ -117,6 +117,24 @@ def test_one_error_lists_every_node_that_is_in_the_way() -> None:
     assert "3 dimensions" in lines[2]
 
 
+def test_nodes_may_stand_in_any_order() -> None:
+    """As ONNX Runtime's converter to float16 leaves them; nodes that read from each other are an error."""
+    g = Graph()
+    x = g.input("x", [2, 3])
+    y = g.op("Neg", g.op("Exp", g.op("Abs", x)))
+    proto = g.model(y)
+    in_order = from_onnx(proto.SerializeToString())
+    nodes = list(proto.graph.node)
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes[::-1])
+    assert [node.type for node in from_onnx(proto.SerializeToString())._graph.nodes] == [
+        node.type for node in in_order._graph.nodes
+    ]
+    proto.graph.node[-1].input[0] = nodes[-1].output[0]
+    with pytest.raises(InvalidFile, match="which no node before it writes"):
+        from_onnx(proto.SerializeToString())
+
+
 def test_einsum_of_unknown_dimensions_is_a_matrix_product() -> None:
     """Of one letter on each side, so that nothing has to be reshaped."""
     g = Graph()
