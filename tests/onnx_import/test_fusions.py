@@ -162,7 +162,6 @@ NEARLY: list[tuple[NodeType, dict[str, Any], int]] = [
     (NodeType.ROUND, {"type": NodeType.CEIL}, -1),
     (NodeType.MINIMUM, {"type": NodeType.MAXIMUM}, 0),
     (NodeType.MAXIMUM, {"type": NodeType.MINIMUM}, 0),
-    (NodeType.SUB_FUSION, {"type": NodeType.ADD_FUSION}, 0),
     (NodeType.ADD_FUSION, {"attrs": {"activation_type": ActivationType.RELU6}}, 0),
     (NodeType.REDUCE_FUSION, {"attrs": {"mode": ReduceMode.MEAN}}, 0),
     (NodeType.REDUCE_FUSION, {"attrs": {"mode": ReduceMode.MEAN}}, 1),
