@@ -76,7 +76,7 @@ def test_a_bar_on_a_terminal(restoring_daemon: DaemonProcess, tmp_path: Path) ->
         printed, _ = command.communicate(timeout=_DEADLINE_S)
     assert command.returncode == 0
     assert json.loads(printed)["model"] == "compiled"
-    assert "storing" in shown.decode()
+    assert "compiling" in shown.decode()
     assert "100%" in shown.decode()
 
 
