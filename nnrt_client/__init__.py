@@ -28,7 +28,7 @@ from nnrt_client.enums import (
 )
 from nnrt_client.model.model import Model, ModelTensor
 from nnrt_client.model_session.load import load
-from nnrt_client.model_session.model_session import ModelSession
+from nnrt_client.model_session.model_session import ModelSession, NamedOutputs
 from nnrt_client.onnx_import import from_onnx
 from nnrt_client.run.bindings import Bindings, Memory
 from nnrt_client.run.executor import Executor
@@ -91,6 +91,7 @@ __all__ = [
     "Model",
     "ModelSession",
     "ModelTensor",
+    "NamedOutputs",
     "NnrtError",
     "NullPointer",
     "OperationFailed",

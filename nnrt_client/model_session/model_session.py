@@ -4,26 +4,50 @@ with load("model.onnx", device="127.0.0.1:50051") as session:
     outputs = session.run({"x": array})
 """
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from typing_extensions import Self
 
 from nnrt_client.build.build_task import BuildReport
 from nnrt_client.run.executor import Executor
+from nnrt_client.run.result import RunResult
+from nnrt_client.run.run_tensors import NewArray
 from nnrt_client.run.signature import Inputs, listed
 from nnrt_client.session.device import Device
 from nnrt_client.tensors.run_tensor import RunTensor
 from nnrt_client.tensors.tensor_desc import TensorDesc
 from nnrt_hdi.errors import InvalidParameter, OperationForbidden
+from nnrt_hdi.run_times import RunTimes
 from nnrt_hdi.tensor import NUMPY_DTYPES
 
-NamedOutputs = dict[str, NDArray[Any]]
+# Names of outputs, or the tensors by name that they go to.
+Wanted = Collection[str] | Mapping[str, RunTensor[Any] | None]
+
+
+class NamedOutputs(dict[str, Any]):
+    """The outputs of a run by name, arrays or the tensors that were given for them, in the order asked for.
+
+    Made by `ModelSession.run` and the like.
+    """
+
+    __slots__ = ("_result",)
+
+    def __init__(self, outputs: Mapping[str, Any], result: RunResult[Any]) -> None:
+        dict.__init__(self, outputs)
+        self._result = result
+
+    @property
+    def times(self) -> RunTimes | None:
+        """Nanoseconds of the run's parts in the daemon; None where it doesn't say."""
+        return self._result.times
 
 
 class ModelSession:
@@ -67,19 +91,58 @@ class ModelSession:
         """Outputs of a run, as for `inputs`; one without a name is called `output0`, ..."""
         return tuple(desc.copy() for desc in self._outputs.values())
 
-    def run(self, inputs: Inputs, *, timeout_ms: int | None = None) -> NamedOutputs:
-        """Run, and wait for the outputs by name, which are read-only arrays.
+    def run(
+        self,
+        inputs: Inputs,
+        *,
+        outputs: Wanted | None = None,
+        writable: bool = False,
+        timeout_ms: int | None = None,
+    ) -> NamedOutputs:
+        """Run, and wait for the outputs by name: all, or those of `outputs`, which may map each to a tensor that it is
+        written to, or to None.
 
-        Inputs go by name, or in the model's order. Arrays must have the model's data types; lists and numbers are
-        converted. Raises what `Executor.run_sync` raises; UnavailableDevice when the daemon has died.
+        Inputs go by name, or in the model's order. What has `__array__`, DLPack or the buffer protocol is read where it
+        is, and must have the model's data type; lists and numbers are converted. Outputs are read-only arrays, unless
+        they are to be `writable`, for which some have to be copied. Raises what `Executor.run_sync` raises;
+        UnavailableDevice when the daemon has died.
         """
         self._require_open()
-        return self._by_name(self._executor.run_sync(self._in_order(inputs), timeout_ms=timeout_ms))
+        named = self._naming(outputs, writable)
+        targets = self._targets(outputs)
+        given = self._in_order(inputs)
+        if targets is None:
+            return named(self._executor.run_sync(given, timeout_ms=timeout_ms))
+        return named(self._executor.run_sync(given, targets, timeout_ms=timeout_ms))
 
-    def submit(self, inputs: Inputs, *, timeout_ms: int | None = None) -> "Future[NamedOutputs]":
+    def submit(
+        self,
+        inputs: Inputs,
+        *,
+        outputs: Wanted | None = None,
+        writable: bool = False,
+        timeout_ms: int | None = None,
+    ) -> "Future[NamedOutputs]":
         """Start a run; what `run` returns and raises is the result of the future. See `Executor.submit`."""
         self._require_open()
-        return self._executor._submit(self._in_order(inputs), None, timeout_ms, self._by_name)
+        named = self._naming(outputs, writable)
+        return self._executor._submit(self._in_order(inputs), self._targets(outputs), timeout_ms, named)
+
+    async def run_async(
+        self,
+        inputs: Inputs,
+        *,
+        outputs: Wanted | None = None,
+        writable: bool = False,
+        timeout_ms: int | None = None,
+    ) -> NamedOutputs:
+        """Run, and have asyncio's loop do other things meanwhile; see `run`.
+
+        No thread waits for it. Cancelling the task cancels the run, on the device too; leave its inputs alone for a
+        moment longer then, for they may still be being read.
+        """
+        started = self.submit(inputs, outputs=outputs, writable=writable, timeout_ms=timeout_ms)
+        return await asyncio.wrap_future(started)
 
     def close(self) -> None:
         """End the runs in flight and free the model, on the device too. Idempotent."""
@@ -98,8 +161,20 @@ class ModelSession:
         descs = (*self._inputs.values(), *[None] * len(given))
         return [_array(desc, one) for desc, one in zip(descs, given, strict=False)]
 
-    def _by_name(self, outputs: Sequence[NDArray[Any]]) -> NamedOutputs:
-        return dict(zip(self._outputs, outputs, strict=True))
+    def _targets(self, wanted: Wanted | None) -> list[Any] | None:
+        """The tensors that the outputs go to; None where there are none."""
+        if not isinstance(wanted, Mapping) or not any(wanted.values()):
+            return None
+        return [wanted.get(name) or NewArray() for name in self._outputs]
+
+    def _naming(self, wanted: Wanted | None, writable: bool) -> "partial[NamedOutputs]":
+        """What makes the named outputs of a run's result. Raises InvalidParameter for names that the model hasn't."""
+        if isinstance(wanted, str):
+            raise InvalidParameter(f"the outputs are {wanted!r}; give a list of names")
+        for name in wanted or ():
+            if name not in self._outputs:
+                raise InvalidParameter(f"there is no output {name!r}; the model's are {list(self._outputs)}")
+        return partial(_named_outputs, list(self._outputs), wanted, writable)
 
     def _require_open(self) -> None:
         if not self._is_open:
@@ -129,10 +204,33 @@ def _named(what: str, descs: Sequence[TensorDesc]) -> dict[str, TensorDesc]:
     return {desc.name: desc for desc in descs}
 
 
-def _array(desc: TensorDesc | None, given: ArrayLike | RunTensor[Any]) -> Any:
+def _named_outputs(names: Sequence[str], wanted: Wanted | None, writable: bool, result: RunResult[Any]) -> NamedOutputs:
+    outputs = dict(zip(names, result, strict=True))
+    if wanted is not None:
+        outputs = {name: outputs[name] for name in wanted}
+    if writable:
+        outputs = {name: _writable(one) if isinstance(one, np.ndarray) else one for name, one in outputs.items()}
+    return NamedOutputs(outputs, result)
+
+
+def _writable(array: NDArray[Any]) -> NDArray[Any]:
+    """The array itself where its memory is this process's to write, else a copy."""
+    try:
+        array.flags.writeable = True
+    except ValueError:
+        array = array.copy()
+    return array
+
+
+# ---- inputs
+
+
+def _array(desc: TensorDesc | None, given: Any) -> Any:
     if desc is None or given is None or isinstance(given, RunTensor | np.ndarray | np.generic):
         return given
     try:
+        if (viewed := viewed_array(given)) is not None:
+            return viewed
         dtype = np.dtype(NUMPY_DTYPES[desc._to_spec().data_type])
         plain = np.asarray(given)
         if dtype.kind in "iu" and plain.dtype.kind in "iu" and plain.size:
@@ -140,7 +238,25 @@ def _array(desc: TensorDesc | None, given: ArrayLike | RunTensor[Any]) -> Any:
             if plain.min() < bounds.min or plain.max() > bounds.max:  # numpy 1 wraps such numbers round.
                 raise OverflowError(f"numbers from {plain.min()} to {plain.max()} are out of bounds for {dtype}")
         return np.asarray(given, dtype)
-    except (ValueError, TypeError, OverflowError) as error:
+    except (ValueError, TypeError, RuntimeError, BufferError, OverflowError) as error:
         raise InvalidParameter(str(error), place=f"input {desc.name!r}") from error
     except KeyError:
         return given
+
+
+def viewed_array(given: Any) -> NDArray[Any] | None:
+    """An array over the memory of what has one: by `__array__`, DLPack or the buffer protocol; None for all else.
+
+    Raises what it raises itself where it can't be had.
+    """
+    viewed: NDArray[Any]
+    if hasattr(given, "__array__"):
+        viewed = np.asarray(given)
+    elif hasattr(given, "__dlpack__"):
+        viewed = np.from_dlpack(given)
+    else:
+        try:
+            viewed = np.asarray(memoryview(given))
+        except TypeError:
+            return None
+    return viewed

@@ -61,12 +61,14 @@ class ChunkedReply:
         specs = {index: signature.announced(message.outputs, index) for index in self._chunked}
         if tensors is None or tensors.targets is None:
             return arrays | {index: room_for(spec) for index, spec in specs.items()}
-        outlines = {index: outline(spec) for index, spec in specs.items()}
+        arrays |= {index: room_for(spec) for index, spec in specs.items() if tensors.targets[index] is None}
+        outlines = {index: outline(spec) for index, spec in specs.items() if index not in arrays}
         tensors.require_fit(signature.results(message, arrays | outlines)[0])
         for index, spec in specs.items():
             target = tensors.targets[index]
-            assert isinstance(target, SharedMemory)
-            arrays[index] = target.array(spec.numpy_dtype, spec.shape)
+            if target is not None:
+                assert isinstance(target, SharedMemory)
+                arrays[index] = target.array(spec.numpy_dtype, spec.shape)
         return arrays
 
     def _chunk(self) -> Incoming:

@@ -78,7 +78,7 @@ class Packet:
         # Where the daemon writes outputs: memory of the tensors given for them, or of the pool; None for those that
         # come in the reply. Empty where all do.
         self._targets: list[SharedMemory | DeviceBuffer | None] = []
-        self._given: Sequence[SharedMemory | DeviceBuffer] | None = None
+        self._given: Sequence[SharedMemory | DeviceBuffer | None] | None = None
         self.message = local_socket_pb2.LocalRequest()
         request = self.message.run
         request.CopyFrom(signature.prototype)

@@ -17,18 +17,22 @@ from nnrt_hdi.shared_memory import SharedMemory
 from nnrt_hdi.tensor import UNKNOWN_DIM, Shape, TensorSpec, data_type_of, format_shape
 
 
+class NewArray:
+    """Stands among the tensors that are given for outputs for one that is to come as an array."""
+
+
 class RunTensors:
     """The tensors of one run: checked in the order NNRt has for RunSync, and kept from being freed until `release`.
 
     `inputs` are the run's inputs as arrays, those that are tensors as views of their memory, which `sources` has;
-    `targets` is the memory of the outputs, if they are given.
+    `targets` is the memory of the outputs, if they are given, and None for each that is to be a new array.
     """
 
-    def __init__(self, signature: Signature, outputs: Sequence[RunTensor[Any]] | None) -> None:
+    def __init__(self, signature: Signature, outputs: Sequence[RunTensor[Any] | NewArray] | None) -> None:
         """It holds nothing yet."""
         self.inputs: list[Any] = []
         self.sources: list[SharedMemory | DeviceBuffer | None] = []
-        self.targets: list[SharedMemory | DeviceBuffer] | None = None
+        self.targets: list[SharedMemory | DeviceBuffer | None] | None = None
         self.outputs = outputs
         self._signature = signature
         self._held: list[RunTensor[Any]] = []
@@ -46,19 +50,20 @@ class RunTensors:
         for at, (_, desc) in reads.items():
             signature.require_in_range(at, _shape(signature.inputs[at], desc))
         for at, given in enumerate(outputs or ()):
-            if not isinstance(given, RunTensor):
+            if not isinstance(given, RunTensor | NewArray):
                 raise InvalidParameter(f"it is {given!r}; give a Tensor", place=signature.output_place(at))
-        writes = [(tensor, tensor._target_desc) for tensor in outputs or ()]
+        given_tensors = ((at, given) for at, given in enumerate(outputs or ()) if isinstance(given, RunTensor))
+        writes = {at: (tensor, tensor._target_desc) for at, tensor in given_tensors}
         sources = {at: self._hold(*read, signature.input_place(at)) for at, read in reads.items()}
-        targets = [self._hold(*write, signature.output_place(at)) for at, write in enumerate(writes)]
+        targets = {at: self._hold(*write, signature.output_place(at)) for at, write in writes.items()}
         for at, (_, desc) in reads.items():
             _require_input(signature.inputs[at], desc, signature.input_place(at))
             _require_written(sources[at], signature.input_place(at))
-        for at, (_, desc) in enumerate(writes):
+        for at, (_, desc) in writes.items():
             _require_output(signature.outputs[at], desc, targets[at], signature.output_place(at))
         self.inputs = list(inputs)
         self.sources = [sources.get(at) for at in range(len(inputs))]
-        self.targets = None if outputs is None else targets
+        self.targets = None if outputs is None else [targets.get(at) for at in range(len(outputs))]
         for at, (_, desc) in reads.items():
             spec = signature.inputs[at]
             self.inputs[at] = _elements(sources[at], spec.with_shape(_shape(spec, desc)))
@@ -91,12 +96,15 @@ class RunTensors:
         self._require_types(results)
         self._require_room(results)
 
-    def result(self, outputs: Sequence[Elements], times: Sequence[int] | None) -> RunResult[RunTensor[Any]]:
-        """The tensors given for the outputs, with the results in them. Raises as `require_fit`."""
+    def result(self, outputs: Sequence[Elements], times: Sequence[int] | None) -> RunResult[Any]:
+        """The tensors given for the outputs, with the results in them, and the arrays of the others. Raises as
+        `require_fit`."""
         assert self.outputs is not None
         self.require_fit(outputs)
         self._write(outputs)
-        return RunResult(self.outputs, [output.shape for output in outputs], times)
+        pairs = zip(self.outputs, outputs, strict=True)
+        given = (array if isinstance(tensor, NewArray) else tensor for tensor, array in pairs)
+        return RunResult(given, [output.shape for output in outputs], times)
 
     def _require_types(self, results: Sequence[Elements]) -> None:
         """Raise OperationFailed for results that are not of the data types of the model."""
@@ -110,6 +118,8 @@ class RunTensors:
         """Raise OutputTooSmall unless all results fit into the memory of the outputs."""
         shapes = [array.shape for array in results]
         for at, (target, array) in enumerate(zip(self.targets or (), results, strict=True)):
+            if target is None:
+                continue
             _require_room(target, array.nbytes, array.shape, self._signature.output_place(at), shapes)
             if isinstance(target, DeviceBuffer) != isinstance(array, Stored):
                 raise OperationFailed("the device put it elsewhere", place=self._signature.output_place(at))
@@ -118,6 +128,8 @@ class RunTensors:
         """Put results that fit into the memory of the outputs, where they aren't there already, and their shapes into
         the descs."""
         for tensor, target, array in zip(self.outputs or (), self.targets or (), results, strict=True):
+            if isinstance(tensor, NewArray) or target is None:
+                continue
             if isinstance(target, DeviceBuffer):
                 target.is_written = True
             elif not isinstance(array, Stored):

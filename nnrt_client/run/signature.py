@@ -114,7 +114,7 @@ class Signature:
             raise InvalidParameter(f"inputs are named {sorted(inputs)}; the model's are {sorted(names)}")
         return [inputs[name] for name in names]
 
-    def require_output_count(self, outputs: Sequence[RunTensor[Any]]) -> None:
+    def require_output_count(self, outputs: Sequence[object]) -> None:
         """Raise InvalidParameter unless there are as many outputs as the model gives."""
         if not isinstance(outputs, Sequence):
             raise InvalidParameter(f"outputs are {outputs!r}; give a sequence of Tensors, or None for new arrays")
@@ -141,7 +141,7 @@ class Signature:
     def request(
         self,
         inputs: Sequence[Elements],
-        targets: Sequence[SharedMemory | DeviceBuffer] | None = None,
+        targets: Sequence[SharedMemory | DeviceBuffer | None] | None = None,
         chunked: Collection[int] = (),
         **fields: Any,
     ) -> Any:

@@ -17,7 +17,7 @@ import nnrt_client
 PUBLIC = """
     Bindings BuildReport Capabilities Compilation CompressionStatistics ConnectionFailed DataType Device DeviceInfo
     DeviceState DeviceStatus DeviceType DynamicShape Executor Format FuseType InvalidFile InvalidParameter
-    InvalidPath LegacyTensor Memory Model ModelSession ModelTensor NnrtError NullPointer OperationFailed
+    InvalidPath LegacyTensor Memory Model ModelSession ModelTensor NamedOutputs NnrtError NullPointer OperationFailed
     OperationForbidden OperationType Origin OutOfMemory OutputTooSmall PadMode PerformanceMode Priority Progress
     QuantParam ResidentTensor ReturnCode RunFuture RunResult RunTensor RunTimes Runtime SaveCacheFailed Settings
     Support Tensor TensorDesc TensorType TimedOut UnavailableDevice Unsupported connect disconnect from_onnx load
