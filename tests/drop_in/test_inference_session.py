@@ -347,7 +347,7 @@ def test_run_async(theirs: Any, onnxruntime_daemon: DaemonProcess) -> None:
 
 def test_terminate_ends_runs_under_way(start_daemon: StartDaemon) -> None:
     """On a device on which a run takes as long as it likes."""
-    daemon = start_daemon("--backend", "hanging")
+    daemon = start_daemon("--backend", "slow")
     options = ours.RunOptions()
     with ours.InferenceSession(sums().SerializeToString(), providers=[(NNRT, {"device": daemon.address})]) as session:
         ends: list[Any] = []
