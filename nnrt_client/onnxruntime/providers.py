@@ -50,10 +50,10 @@ def chosen_options(
 
 
 def load_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of the provider as `nnrt_client.load` takes them. Raises InvalidArgument."""
+    """Options of the provider as `nnrt_client.load` takes them, without those that are None. Raises InvalidArgument."""
     if unknown := sorted(set(options) - set(_READERS)):
         raise InvalidArgument(f"{NNRT} has no options {unknown}; there are {sorted(_READERS)}")
-    return {name: _READERS[name](name, value) for name, value in options.items()}
+    return {name: _READERS[name](name, value) for name, value in options.items() if value is not None}
 
 
 def _pair(provider: object) -> tuple[str, Mapping[Any, Any]]:
