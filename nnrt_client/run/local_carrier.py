@@ -5,6 +5,7 @@ import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
@@ -135,6 +136,26 @@ class Packet:
         times = reply.times
         return results, (times.queued_ns, times.copied_in_ns, times.computed_ns, times.copied_out_ns)
 
+    def located(self, results: Sequence[Elements]) -> list[Elements]:
+        """The outputs of a reply that came in another way, as arrays where they lie in memory of this process. Raises
+        InvalidParameter for a reply that makes no sense."""
+        located: list[Elements] = []
+        for at, (result, target) in enumerate(zip_longest(results, self._targets)):
+            if self._signature.outputs[at].is_dynamic:
+                self._signature.expect(at, result.nbytes)
+            if not isinstance(target, SharedMemory):
+                located.append(result)
+            elif not isinstance(result, Stored):
+                self._give_back(target)
+                located.append(result)
+            elif result.nbytes > target.room_bytes:
+                raise InvalidParameter("the reply says that an output is in memory that has no room for it")
+            elif self._is_given(target):
+                located.append(target.array(result.dtype, result.shape))
+            else:
+                located.append(self._local_socket.staging.leased(target, result.dtype, result.shape))
+        return located
+
     def _share(self, place: "model_pb2.BufferRegion", array: Array, source: SharedMemory | DeviceBuffer | None) -> None:
         """Have the daemon read an input in shared memory: where it lies, or in memory of the pool, to which it is
         copied."""
@@ -201,7 +222,7 @@ class LocalStream:
         return self._connection.fileno()
 
     def send(self, run: Run, packet: Packet) -> None:
-        self._packet = packet
+        self._packet = run.packet = packet
         with suppress(OSError):  # Who reads learns of it.
             self._connection.send(packet.message.SerializeToString())
 

@@ -51,6 +51,7 @@ class Run:
         "inputs",
         "keeps_tensors",
         "on_ended",
+        "packet",
         "priority",
         "registry",
         "signature",
@@ -75,6 +76,8 @@ class Run:
         self.ended = Latch()
         # The stream that carries it, or did.
         self.stream: Any = None
+        # What has the shared memory that its outputs may lie in, though its reply comes in another way.
+        self.packet: Any = None
         # Why it is to end, once nobody wants its outputs any more.
         self.given_up: NnrtError | None = None
         # Held by who ends it, or writes its outputs.
@@ -173,7 +176,7 @@ class Run:
                     self.tensors.release()
                     self.tensors = None
             finally:
-                self.inputs = ()
+                self.inputs, self.packet = (), None
                 self.ended.set()
         if on_ended is not None:
             on_ended(self)

@@ -121,7 +121,7 @@ class RunTensors:
             if target is None:
                 continue
             _require_room(target, array.nbytes, array.shape, self._signature.output_place(at), shapes)
-            if isinstance(target, DeviceBuffer) != isinstance(array, Stored):
+            if isinstance(target, DeviceBuffer) and not isinstance(array, Stored):
                 raise OperationFailed("the device put it elsewhere", place=self._signature.output_place(at))
 
     def _write(self, results: Sequence[Elements]) -> None:
