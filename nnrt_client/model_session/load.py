@@ -4,7 +4,9 @@ import logging
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from nnrt_client.build.build_task import Progress
 from nnrt_client.build.cache import CacheDirectory
@@ -12,7 +14,7 @@ from nnrt_client.build.compilation import Compilation
 from nnrt_client.build.options import Options
 from nnrt_client.model.model import Model
 from nnrt_client.model_session.model_cache import cache_name, chosen_directory, made_directory
-from nnrt_client.model_session.model_session import ModelSession
+from nnrt_client.model_session.model_session import ModelSession, reloading
 from nnrt_client.model_session.opened_model import OpenedModel, Shapes, Source, open_model, with_shapes
 from nnrt_client.run.executor import Executor
 from nnrt_client.session.device import Device
@@ -39,6 +41,7 @@ def load(
     performance_mode: PerformanceMode = PerformanceMode.NONE,
     priority: Priority = Priority.NONE,
     extensions: Mapping[str, bytes] | None = None,
+    on_death: Literal["raise", "reload"] = "raise",
 ) -> "ModelSession":
     """Have a device ready to run a model: an ONNX file, a saved model or an offline one, its bytes, or a Model.
 
@@ -48,8 +51,11 @@ def load(
     damaged or outdated there is built again. `progress` is called as by `Compilation.build`. The session makes a
     runtime with these `settings`, unless it is given one, or a Device. Raises InvalidPath and InvalidFile for files,
     Unsupported for an ONNX model that can't be imported, InvalidParameter for `shapes` that don't fit, OperationFailed
-    where there is no such device, and what `Compilation.build` raises.
+    where there is no such device, and what `Compilation.build` raises. With `on_death="reload"` the session loads the
+    model again when its daemon has died, by the same call; see ModelSession.
     """
+    if on_death != "raise":
+        return reloading(on_death, partial(load, **{**locals(), "on_death": "raise"}))
     options = Options(float16 or None, performance_mode or None, priority or None, dict(extensions or {}))
     opened = _opened(model, shapes)
     return open_session(opened, device, options, cache=cache, progress=progress, runtime=runtime, settings=settings)

@@ -197,11 +197,13 @@ class DeviceMemory:
 
     def taken(self, name: str) -> ResidentTensor | None:
         """Memory for an output; None where its size is known only after the first run."""
-        try:
-            return self.spare[name].pop()
-        except IndexError:
-            spec = self._specs[name]
-            return None if spec.is_dynamic else self.made(name, spec.shape)
+        spare, spec = self.spare[name], self._specs[name]
+        while spare:
+            tensor = spare.pop()
+            if tensor._memory.session.is_alive:
+                return tensor
+            self._tensors.remove(tensor)  # It is gone with its daemon.
+        return None if spec.is_dynamic else self.made(name, spec.shape)
 
     def made(self, name: str, shape: Sequence[int]) -> ResidentTensor:
         """New memory for an output of this shape, and for larger ones where its size varies."""

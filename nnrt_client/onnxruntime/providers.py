@@ -101,4 +101,5 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "float16": _flag,
     "performance_mode": _named(PerformanceMode),
     "priority": _named(Priority),
+    "on_death": _text,
 }

@@ -101,6 +101,11 @@ class Executor:
         return ranges[index].min_dims, ranges[index].max_dims
 
     @property
+    def _is_living(self) -> bool:
+        """True while its daemon lives, as far as the session knows."""
+        return self._session.is_alive
+
+    @property
     def bindings(self) -> Bindings:
         """Inputs and outputs set one by one before a run, as NNRt had it until API 9."""
         return self._bindings
