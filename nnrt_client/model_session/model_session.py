@@ -114,12 +114,11 @@ class ModelSession:
         UnavailableDevice when the daemon has died.
         """
         named, targets, given = self._naming(outputs, writable), self._targets(outputs), self._in_order(inputs)
+        unwanted = self._unwanted(outputs)
         while True:
             executor = self._living()
             try:
-                if targets is None:
-                    return named(executor.run_sync(given, timeout_ms=timeout_ms))
-                return named(executor.run_sync(given, targets, timeout_ms=timeout_ms))
+                return named(executor._run(given, targets, timeout_ms, unwanted))
             except UnavailableDevice as error:
                 if not self._goes_on(error, given, targets):
                     raise
@@ -134,7 +133,7 @@ class ModelSession:
     ) -> "Future[NamedOutputs]":
         """Start a run; what `run` returns and raises is the result of the future. See `Executor.submit`."""
         named, targets, given = self._naming(outputs, writable), self._targets(outputs), self._in_order(inputs)
-        return self._living()._submit(given, targets, timeout_ms, named)
+        return self._living()._submit(given, targets, timeout_ms, named, self._unwanted(outputs))
 
     async def run_async(
         self,
@@ -154,7 +153,8 @@ class ModelSession:
             is_over = self._load_again is not None and not self._executor._is_living
             executor = await asyncio.to_thread(self._living) if is_over else self._living()
             try:
-                return await asyncio.wrap_future(executor._submit(given, targets, timeout_ms, named))
+                started = executor._submit(given, targets, timeout_ms, named, self._unwanted(outputs))
+                return await asyncio.wrap_future(started)
             except UnavailableDevice as error:
                 if not self._goes_on(error, given, targets):
                     raise
@@ -211,6 +211,12 @@ class ModelSession:
         if not isinstance(wanted, Mapping) or not any(wanted.values()):
             return None
         return [wanted.get(name) or NewArray() for name in self._outputs]
+
+    def _unwanted(self, wanted: Wanted | None) -> tuple[int, ...]:
+        """Indexes of the outputs that need not be sent."""
+        if wanted is None:
+            return ()
+        return tuple(index for index, name in enumerate(self._outputs) if name not in wanted)
 
     def _naming(self, wanted: Wanted | None, writable: bool) -> "partial[NamedOutputs]":
         """What makes the named outputs of a run's result. Raises InvalidParameter for names that the model hasn't."""

@@ -129,10 +129,17 @@ class Executor:
         long as it likes; a dead daemon ends it all the same. An exception from a signal handler gives the run up: the
         daemon stops it, and no output is written after this has returned.
         """
+        return self._run(inputs, outputs, timeout_ms, ())
+
+    def _run(
+        self, inputs: Inputs, outputs: OutputTensors | None, timeout_ms: int | None, unwanted: Sequence[int]
+    ) -> RunResult[Any]:
+        """See `run_sync`; in place of an unwanted output comes anything."""
         result: RunResult[Any] | None
         error: BaseException | None
         run: Run | None = Run(self._signature, self._prepared.priority, self._runs)
         assert run is not None
+        run.unwanted = unwanted
         try:
             self._accept(run, inputs, outputs, timeout_ms)
             self._queue.run_here(run)
@@ -172,9 +179,11 @@ class Executor:
         outputs: OutputTensors | None,
         timeout_ms: int | None,
         convert: Callable[[RunResult[Any]], Any] | None,
+        unwanted: Sequence[int] = (),
     ) -> "RunFuture[Any]":
         """See `submit`; the future's result is what `convert` makes of the run's."""
         run = Run(self._signature, self._prepared.priority, self._runs)
+        run.unwanted = unwanted
         try:
             self._accept(run, inputs, outputs, timeout_ms)
             future: RunFuture[Any] = RunFuture()

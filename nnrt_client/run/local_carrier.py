@@ -67,7 +67,7 @@ class LocalCarrier:
 class Packet:
     """A run packed for the local socket: its request, and the shared memory that it uses."""
 
-    __slots__ = ("_given", "_local_socket", "_signature", "_staged", "_targets", "message")
+    __slots__ = ("_given", "_local_socket", "_signature", "_staged", "_targets", "_unwanted", "message")
 
     def __init__(self, local_socket: LocalSocket, run: Run) -> None:
         """Raises OutOfMemory, and whatever the daemon refuses to share memory with."""
@@ -84,6 +84,9 @@ class Packet:
         request = self.message.run
         request.CopyFrom(signature.prototype)
         request.run_id = run.id
+        self._unwanted = run.unwanted
+        if run.unwanted:
+            request.unwanted_outputs.extend(run.unwanted)
         if run.timeout_ms:
             request.timeout_ms = run.remaining_ms
         tensors, room = run.tensors, PACKET_INLINE_BYTES
@@ -120,6 +123,9 @@ class Packet:
         results: list[Elements] = []
         for at, (output, target) in enumerate(zip(outputs, targets, strict=True)):
             spec = signature.result_spec(at, output)
+            if target is None and at in self._unwanted:
+                results.append(received(spec, output))
+                continue
             if spec is not signature.outputs[at]:
                 signature.expect(at, spec.byte_size)
             if not output.data.HasField("region"):
@@ -141,7 +147,7 @@ class Packet:
         InvalidParameter for a reply that makes no sense."""
         located: list[Elements] = []
         for at, (result, target) in enumerate(zip_longest(results, self._targets)):
-            if self._signature.outputs[at].is_dynamic:
+            if self._signature.outputs[at].is_dynamic and at not in self._unwanted:
                 self._signature.expect(at, result.nbytes)
             if not isinstance(target, SharedMemory):
                 located.append(result)
@@ -176,6 +182,8 @@ class Packet:
             size_bytes = signature.expected_bytes(at)
             if isinstance(given, DeviceBuffer):
                 self._targets.append(given)
+            elif given is None and at in self._unwanted:
+                self._targets.append(None)
             elif not spec.is_dynamic and size_bytes <= INLINE_BYTES and size_bytes <= room:
                 room -= size_bytes
                 self._targets.append(None)

@@ -58,6 +58,7 @@ class Run:
         "stream",
         "tensors",
         "timeout_ms",
+        "unwanted",
     )
 
     def __init__(self, signature: "Signature", priority: Priority, registry: "set[Run]") -> None:
@@ -66,6 +67,8 @@ class Run:
         self.signature = signature
         self.inputs: Sequence[Elements] = ()
         self.tensors: RunTensors | None = None
+        # Indexes of the outputs that nobody wants, which are not sent.
+        self.unwanted: Sequence[int] = ()
         self.priority = priority
         # 0 without a limit.
         self.timeout_ms = 0

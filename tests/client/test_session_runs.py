@@ -128,6 +128,22 @@ def test_outputs_that_are_asked_for(share_memory: bool, rows: int, onnxruntime_d
 
 
 @pytest.mark.parametrize("share_memory", [True, False], ids=["local", "grpc"])
+@pytest.mark.parametrize("rows", [1, 3000, 200_000])
+def test_others_are_not_sent(share_memory: bool, rows: int, onnxruntime_daemon: DaemonProcess) -> None:
+    """Neither as bytes nor by way of shared memory; those beside them are what they are otherwise."""
+    x = np.arange(rows * 4, dtype=np.float32).reshape(rows, 4)
+    settings = Settings(share_memory=share_memory)
+    with load(sums_model(), onnxruntime_daemon.address, settings=settings) as session:
+        for unwanted in ((0, 2), (1,), (0, 1, 2)):
+            for _ in range(2):
+                results = session._executor._run({"x": x}, None, None, unwanted)
+                assert [isinstance(result, np.ndarray) for result in results] == [at not in unwanted for at in range(3)]
+                for at, result in enumerate(results):
+                    if at not in unwanted:
+                        np.testing.assert_array_equal(result, (x + 1, x * 2, x + x)[at])
+
+
+@pytest.mark.parametrize("share_memory", [True, False], ids=["local", "grpc"])
 @pytest.mark.parametrize("rows", [2, 100_000])
 def test_some_outputs_go_to_tensors(share_memory: bool, rows: int, onnxruntime_daemon: DaemonProcess) -> None:
     """One stays on the device, one goes to a tensor, one comes as an array."""
