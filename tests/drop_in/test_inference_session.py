@@ -374,6 +374,26 @@ def test_a_death(start_daemon: StartDaemon) -> None:
         assert isinstance(raised.value, UnavailableDevice)
 
 
+def test_it_is_loaded_again(start_daemon: StartDaemon, tmp_path: Path) -> None:
+    """On the restarted daemon; what was on the device is gone, and its memory is not taken for what comes next."""
+    listen = f"unix:{tmp_path / 'd'}"
+    daemon = start_daemon("--backend", "onnxruntime", listen=listen)
+    options = {"device": daemon.address, "on_death": "reload"}
+    with ours.InferenceSession(sums().SerializeToString(), providers=[(NNRT, options)]) as session:
+        for _ in range(2):
+            binding = session.io_binding()
+            for name, array in FEED.items():
+                binding.bind_cpu_input(name, array)
+            binding.bind_output("s", "nnrt")
+            session.run_with_iobinding(binding)
+            require_equal(binding.copy_outputs_to_cpu()[0].copy(), X + Y)
+            del binding
+            daemon.kill()
+            daemon = start_daemon("--backend", "onnxruntime", listen=listen)
+            until(lambda: not session._session._executor._is_living)
+            require_equal(session.run(["s"], FEED), [X + Y])
+
+
 def test_sessions_end_when_nobody_refers_to_them(start_daemon: StartDaemon) -> None:
     """The connection that they share goes with the last: the daemon sees its client leave."""
     daemon = start_daemon("--backend", "onnxruntime")
