@@ -195,7 +195,7 @@ class InferenceSession:
         names = self._names(output_names)
         feed = self._feed(input_feed)
         try:
-            results = self._run_checked(feed, names, run_options)
+            results = self._run_checked(feed, names if output_names else None, run_options)
         except NnrtError as error:
             raise of_run(error) from error
         return [results[name] for name in names]
@@ -265,7 +265,7 @@ class InferenceSession:
         return placed(self._connection, self._device, shape, element_type)
 
     def _run_checked(
-        self, feed: Mapping[str, Any], wanted: Sequence[str] | Mapping[str, Any], run_options: RunOptions | None
+        self, feed: Mapping[str, Any], wanted: Sequence[str] | Mapping[str, Any] | None, run_options: RunOptions | None
     ) -> Mapping[str, Any]:
         if run_options is None:
             return self._session.run(feed, outputs=wanted, writable=True)
@@ -280,7 +280,7 @@ class InferenceSession:
             raise
 
     def _started(
-        self, feed: Mapping[str, Any], wanted: Sequence[str] | Mapping[str, Any], run_options: RunOptions | None
+        self, feed: Mapping[str, Any], wanted: Sequence[str] | Mapping[str, Any] | None, run_options: RunOptions | None
     ) -> "Future[Any]":
         if run_options is None:
             return self._session.submit(feed, outputs=wanted, writable=True)

@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from nnrt_client.onnx_import.header import Argument, Header
 from nnrt_client.onnxruntime.element_types import type_text
 from nnrt_hdi.tensor import TensorSpec
+
+if TYPE_CHECKING:
+    from nnrt_client.onnx_import.header import Argument, Header
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class ModelMetadata:
 
 
 def node_args(
-    arguments: tuple[Argument, ...],
+    arguments: "tuple[Argument, ...]",
     specs: Mapping[str, TensorSpec],
     dims_by_name: Mapping[str, int],
     dims_by_denotation: Mapping[str, int],
@@ -43,7 +46,7 @@ def node_args(
     ]
 
 
-def model_metadata(header: Header) -> ModelMetadata:
+def model_metadata(header: "Header") -> ModelMetadata:
     """The metadata of a file."""
     return ModelMetadata(
         producer_name=header.producer,
@@ -56,7 +59,7 @@ def model_metadata(header: Header) -> ModelMetadata:
     )
 
 
-def _node_arg(argument: Argument, spec: TensorSpec | None) -> NodeArg:
+def _node_arg(argument: "Argument", spec: TensorSpec | None) -> NodeArg:
     known = [None if dim < 0 else dim for dim in spec.shape] if spec is not None else []
     declared: list[int | str | None] = [None] * len(known) if argument.shape is None else list(argument.shape)
     if len(known) == len(declared):

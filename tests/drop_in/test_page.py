@@ -1,6 +1,8 @@
 """docs/inference-session.md says what there is."""
 
 import re
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -52,6 +54,21 @@ def test_what_there_is(call: str) -> None:
         else:
             holder = getattr(ours, owner)()
             setattr(holder, name, True if getattr(holder, name) is False else "it")
+
+
+def test_without_onnx() -> None:
+    """An extra: the module can be imported, and says what to install."""
+    program = """
+import sys
+sys.modules["onnx"] = None
+import nnrt_client.onnxruntime as onnxruntime
+try:
+    onnxruntime.InferenceSession("model.onnx")
+except onnxruntime.errors.NotSupported as error:
+    print(error)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (ended.stderr, ended.stdout.endswith("install nnrt[onnx]\n")) == ("", True)
 
 
 def test_what_applications_catch() -> None:
