@@ -56,7 +56,7 @@ class Header:
     producer: str
     domain: str
     description: str
-    version: int
+    version: int | None
     graph_name: str
     graph_description: str
     metadata: dict[str, str]
@@ -107,7 +107,7 @@ def _header(data: memoryview) -> Header:
         producer=model.producer_name,
         domain=model.domain,
         description=model.doc_string,
-        version=model.model_version,
+        version=model.model_version if model.HasField("model_version") else None,
         graph_name=graph.name,
         graph_description=graph.doc_string,
         metadata={entry.key: entry.value for entry in model.metadata_props},

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from nnrt_client.onnx_import.header import Argument, Header
 
 
+# What ONNX Runtime says of a model that has none.
+_NO_VERSION = 2**63 - 1
+
+
 @dataclass(frozen=True, slots=True)
 class NodeArg:
     """An input or output: dimensions are numbers, names, or None."""
@@ -54,7 +58,7 @@ def model_metadata(header: "Header") -> ModelMetadata:
         domain=header.domain,
         description=header.description,
         graph_description=header.graph_description,
-        version=header.version,
+        version=_NO_VERSION if header.version is None else header.version,
         custom_metadata_map=dict(header.metadata),
     )
 

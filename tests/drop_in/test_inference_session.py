@@ -175,6 +175,29 @@ def test_types(dtype: str) -> None:
 
 # ---- files
 
+EXPORTS = sorted((Path(__file__).parents[1] / "onnx_import/torch_exports").glob("*.onnx"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", EXPORTS, ids=lambda path: path.stem)
+def test_networks_of_torchs_exporters(path: Path) -> None:
+    """Names, dimension names and numbers; dimensions that have no number are 2."""
+    theirs = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    rng = np.random.default_rng(4)
+    feed = {}
+    for one in theirs.get_inputs():
+        dtype = {"tensor(float)": np.float32, "tensor(int64)": np.int64}[one.type]
+        shape = [dim if isinstance(dim, int) else 32 if dim in ("height", "width") else 2 for dim in one.shape]
+        feed[one.name] = rng.integers(0, 2, shape).astype(dtype)
+    with ours.InferenceSession(path) as mine:
+        assert metadata(mine) == metadata(theirs)
+        assert [one.name for one in mine.get_outputs()] == [one.name for one in theirs.get_outputs()]
+        assert [(x.name, x.shape, x.type) for x in mine.get_inputs()] == [
+            (x.name, x.shape, x.type) for x in theirs.get_inputs()
+        ]
+        for expected, given in zip(theirs.run(None, feed), mine.run(None, feed), strict=True):
+            np.testing.assert_allclose(given, expected, rtol=1e-3, atol=1e-4)
+
 
 def test_sources(model_file: Path) -> None:
     expected = [X + Y, X * np.array([1, 2, 3], np.float32)]
