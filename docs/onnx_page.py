@@ -18,6 +18,7 @@ from nnrt_client.onnx_import.unmapped import reason_of
 DOCS = Path(__file__).resolve().parent
 PAGE = DOCS / "onnx.md"
 NODE_TESTS = DOCS.parent / "tests/onnx_import/node_tests.json"
+PROGRAM_TESTS = DOCS.parent / "tests/onnx_import/program_node_tests.json"
 
 INTRODUCTION = """\
 # ONNX
@@ -38,6 +39,9 @@ model = from_onnx("resnet50.onnx", shapes={"data": (1, 3, 224, 224)})
   be unknown. Only what is then still not known is computed in a run.
 - Relu and Clip(0, 6) become part of the operation before them. Operators between DequantizeLinear and QuantizeLinear
   become operations on quantized tensors; these round halves away from zero, ONNX to even.
+- What ONNX Runtime's own tools save comes in as well: quantized operators and dynamic quantization, and what its
+  optimizers put in place of other operators, up to level "extended". Integers between quantized operators stay
+  quantized tensors, whatever moves them.
 - Functions of the model, and operators that ONNX defines by others, are replaced by their bodies.
 - External data are read from the directory of the model, and nowhere else.
 - A model that can't be imported raises one `Unsupported`, which lists every node that is in the way, with the reason.
@@ -48,6 +52,25 @@ training, classical machine learning, data types that NNRt doesn't have (BFLOAT1
 without elements, images of three dimensions.
 """
 
+AS_IT_IS = """\
+## As it is
+
+What can't be said in NNRt's operators a device can run that takes ONNX files themselves: the daemons of ONNX Runtime
+do, where `--accept-programs` lets them ([ADR 9](adr/0009-programs.md)). `load` does so of itself:
+
+```python
+session = load("detector.onnx", "127.0.0.1:50051")
+session.way  # Way.PROGRAM
+session.report.passed_over  # {Way.OPERATORS: "'detector.onnx': 1 part of it can't be imported: ..."}
+```
+
+`ways=` sets which ways are tried, in which order: `("operators",)` for a model that is to run on every device,
+`("program", "operators")` for what ONNX Runtime itself makes of the file. Then any operator and any dynamic shape goes
+that the daemon's ONNX Runtime has, in the data types that the file has (`float16=` is for operators). Inputs and
+outputs must be tensors of NNRt's data types. Weights are uploaded by their content, once; where the daemon has a
+store, not even that.
+"""
+
 
 def page() -> str:
     kept = json.loads(NODE_TESTS.read_text())
@@ -55,10 +78,16 @@ def page() -> str:
         f"Of the {kept['all']} node tests of onnx {kept['onnx']}, {kept['mapped']} are imported, and of these"
         f" {kept['passing']} pass on the\nreference backend and {kept['passing on ONNX Runtime']} on ONNX Runtime."
     )
+    programs = json.loads(PROGRAM_TESTS.read_text())
     lines = [
         INTRODUCTION,
         f"{counts} [node_tests.json](../tests/onnx_import/node_tests.json) says of each other",
         "one why it doesn't.",
+        "",
+        AS_IT_IS,
+        f"Of the {programs['all']} node tests {programs['passing']} pass in this way on ONNX Runtime, and none differs",
+        "from what that gives in process;",
+        "[program_node_tests.json](../tests/onnx_import/program_node_tests.json) says why the others don't run.",
         "",
         "## Operators",
         "",
@@ -88,7 +117,7 @@ def _mapped() -> Iterator[tuple[str, list[OnnxOperator]]]:
 
 def _rows(name: str, versions: list[OnnxOperator]) -> Iterator[str]:
     """A row for each way, forms of a signature that become the same are one."""
-    first = max(versions[0].since, _introduced()[name])
+    first = max(versions[0].since, _introduced().get(name, 0))
     for version, following in zip(versions, [*versions[1:], None], strict=True):
         if following is not None and following.doc == version.doc and following.since == version.until + 1:
             continue

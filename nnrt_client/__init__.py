@@ -14,6 +14,7 @@ with Runtime(["127.0.0.1:50051"]) as runtime:
 
 from nnrt_client.build.build_task import BuildReport, Progress
 from nnrt_client.build.compilation import Compilation
+from nnrt_client.build.way import Way
 from nnrt_client.enums import (
     DataType,
     DeviceType,
@@ -121,6 +122,7 @@ __all__ = [
     "TimedOut",
     "UnavailableDevice",
     "Unsupported",
+    "Way",
     "connect",
     "disconnect",
     "from_onnx",

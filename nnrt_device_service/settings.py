@@ -1,5 +1,6 @@
 """Every setting of a daemon: its flag, environment variable, default and meaning, said once."""
 
+import ipaddress
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
@@ -21,8 +22,10 @@ _OPTIONS_WITH_A_FLAG = ("provider", "device_index")
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
-def _setting(default: Any, help: str, least: float | None = None, most: float | None = None) -> Any:
-    return field(default=default, metadata={"help": help, "least": least, "most": most})
+def _setting(
+    default: Any, help: str, least: float | None = None, most: float | None = None, choices: tuple[str, ...] = ()
+) -> Any:
+    return field(default=default, metadata={"help": help, "least": least, "most": most, "choices": choices})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,20 @@ class Settings:
     tensor_bytes: int = _setting(GIB, "Largest tensor in bytes that a run may make.", 1, _MOST_BYTES)
     store_dir: str = _setting("", "Directory of the model store; empty: none. Daemons may share it.")
     store_bytes: int = _setting(8 * GIB, "Bytes that the model store may take on the disk.", 0, _MOST_BYTES)
+    accept_programs: str = _setting(
+        "auto",
+        "Take model files in the backend's own format, such as ONNX files: always, never, or (auto) only while every"
+        " address it listens on is loopback or a Unix socket.",
+        choices=("auto", "always", "never"),
+    )
     verbose: bool = _setting(False, "Log every call.")
+
+    @property
+    def takes_programs(self) -> bool:
+        """True where clients may send model files in the backend's own format."""
+        return self.accept_programs == "always" or (
+            self.accept_programs == "auto" and all(map(_is_on_this_host, self.listen))
+        )
 
     def backend_options(self) -> dict[str, str]:
         """All that is passed to the backend. Raises click.BadParameter."""
@@ -85,6 +101,17 @@ class Settings:
                 said = f"it is {value!r} and option {name} {options[name]!r}; give one of them"
                 raise click.BadParameter(said, param_hint=_flag(name))
         return options
+
+
+def _is_on_this_host(address: str) -> bool:
+    """Tell if only processes of this host reach an address."""
+    if address.startswith("unix:"):
+        return True
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 class _NumberRange(click.FloatRange):
@@ -109,8 +136,11 @@ def setting_option(name: str) -> Callable[[FunctionT], FunctionT]:
     (entry,) = (entry for entry in fields(Settings) if entry.name == name)
     multiple = isinstance(entry.default, tuple)
     least = entry.metadata["least"]
-    if least is None:
-        kind: Any = None if multiple else type(entry.default)
+    kind: Any
+    if entry.metadata["choices"]:
+        kind = click.Choice(entry.metadata["choices"])
+    elif least is None:
+        kind = None if multiple else type(entry.default)
     else:
         kind = (click.IntRange if isinstance(entry.default, int) else _NumberRange)(least, entry.metadata["most"])
     return click.option(

@@ -36,6 +36,8 @@ class Capabilities:
     priority: bool = False
     dynamic_input: bool = False
     model_cache: bool = False
+    # Formats of model files that `Backend.load_program` takes.
+    program_formats: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,8 @@ class DeviceState:
 class ModelConfig:
     """The settings of a compilation. The daemon has already refused what the device's capabilities exclude.
 
-    `max_tensor_bytes` is the daemon's own: refuse a run that would make a larger tensor before taking the memory.
+    The last two are the daemon's own. `max_tensor_bytes`: refuse a run that would make a larger tensor before taking
+    the memory. `accepts_programs`: what `restore` gets may be a program, see `Backend.load_program`.
     """
 
     enable_float16: bool = False
@@ -77,6 +80,7 @@ class ModelConfig:
     priority: Priority = Priority.NONE
     extensions: Mapping[str, bytes] = field(default_factory=dict)
     max_tensor_bytes: int = DEFAULT_MAX_TENSOR_BYTES
+    accepts_programs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +182,8 @@ class PreparedModel(ABC):
     def export(self) -> Sequence[Part]:
         """The compiled model as `Backend.restore` takes it: 1 to 100 parts.
 
-        `Part.of` makes one where no digest is known. A part may be a view of what the model holds.
+        `Part.of` makes one where no digest is known. A part may be a view of what the model holds. Any thread may call
+        it, also while runs are under way; `close` comes after it.
         Needed only with the capability model_cache.
         """
         raise Unsupported("this device does not export compiled models")
@@ -216,6 +221,16 @@ class Backend(ABC):
         may keep views of them. Options it was compiled with stay as they were.
         """
         raise Unsupported("this device does not restore compiled models")
+
+    def load_program(
+        self, format: str, parts: Sequence[Part], config: ModelConfig, progress: Callable[[float], None]
+    ) -> PreparedModel:
+        """Load a model file of a format that the device has of its own: one of the capability program_formats.
+
+        As with `restore` the parts never change, and come from anybody. Raises Unsupported for what the device doesn't
+        run, InvalidFile for what is no such file, or holds what no client may ask for, OutOfMemory beyond a limit.
+        """
+        raise Unsupported("this device takes no model files as they are")
 
     def close(self) -> None:
         """Let go of the device."""

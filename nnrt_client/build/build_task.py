@@ -4,11 +4,12 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
 
+from nnrt_client.build.way import Way
 from nnrt_client.session.fork import LockOwner
 from nnrt_client.session.session import Session
 from nnrt_client.settings import Settings
@@ -36,6 +37,9 @@ class BuildReport:
     # What building took when the cache or the offline model was made; None for a model that doesn't come from one, and
     # where nobody knows.
     compiled_in_s: float | None = None
+    # How the device got the model, and of the ways that would have come first why they weren't taken.
+    way: Way = Way.OPERATORS
+    passed_over: Mapping[Way, str] = field(default_factory=dict)
 
     @property
     def total_s(self) -> float:
@@ -50,9 +54,9 @@ class BuildReport:
     def __str__(self) -> str:
         stages = ", ".join(f"{stage} {seconds * 1000:.0f} ms" for stage, seconds in self.stages_s.items())
         instead = "" if self.compiled_in_s is None else f" instead of {self.compiled_in_s * 1000:.0f} ms"
-        return (
-            f"{self.origin.value} in {self.total_s * 1000:.0f} ms{instead} ({stages}), {self.sent_bytes:,} bytes sent"
-        )
+        way = "" if self.way is Way.OPERATORS else f"as {self.way} "
+        took = f"{self.total_s * 1000:.0f} ms{instead} ({stages})"
+        return f"{way}{self.origin.value} in {took}, {self.sent_bytes:,} bytes sent"
 
 
 class BuildTask(LockOwner):

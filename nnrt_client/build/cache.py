@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from nnrt_client.session.device import Device
-from nnrt_hdi.errors import InvalidFile, InvalidParameter, InvalidPath
+from nnrt_hdi.errors import InvalidFile, InvalidParameter, InvalidPath, NnrtError
 from nnrt_hdi.files import container
 from nnrt_hdi.files.compiled import MAX_VERSION, CompiledModel, Target
 from nnrt_hdi.files.directory_lock import only_writer
@@ -28,6 +29,33 @@ _NAME_DIGITS = 16
 
 # In NNRt the largest version stands for none.
 NO_VERSION = MAX_VERSION
+
+
+class Cache(Protocol):
+    """A place where a build finds its compiled model, or leaves it."""
+
+    # What the application calls the version of its model.
+    version: int
+    # What models that share a place are told apart by.
+    model_name: bytes
+    # What reading and checking files has taken so far.
+    spent_s: float
+
+    @property
+    def is_written_later(self) -> bool:
+        """Whether who has it built sees to it that it is written, and not the build."""
+
+    def found(self, device: Device) -> CompiledModel | None:
+        """Read the compiled model to load for a device; None where one is to be made."""
+
+    def refused(self, device: Device, why: NnrtError) -> None:
+        """Take note that the device doesn't load what was found."""
+
+    def store(self, device: Device, compiled: CompiledModel, remaining_s: Callable[[], float]) -> None:
+        """Write the compiled model of a device. Raises OSError, and what `remaining_s` raises."""
+
+    def place(self, device: Device) -> str:
+        """Name the place for a device, for messages."""
 
 
 @dataclass(slots=True)
@@ -76,6 +104,14 @@ class CacheDirectory:
             self._kept = None
             return None
         return compiled
+
+    @property
+    def is_written_later(self) -> bool:
+        """Never: an application that has built with a cache has one."""
+        return False
+
+    def refused(self, device: Device, why: NnrtError) -> None:
+        """Nothing is done: it is replaced by what is compiled instead."""
 
     def store(self, device: Device, compiled: CompiledModel, remaining_s: Callable[[], float]) -> None:
         """Write the cache of a device in place of an earlier one. Raises OSError, and what `remaining_s` raises."""

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing_extensions import Buffer, Self
 
 from nnrt_client.build.build_task import BuildReport, BuildTask, Progress
-from nnrt_client.build.cache import NO_VERSION, CacheDirectory
+from nnrt_client.build.cache import NO_VERSION, Cache, CacheDirectory
 from nnrt_client.build.options import Options, require_offered
 from nnrt_client.build.prepared import PreparedHandle
 from nnrt_client.build.sources import (
@@ -25,9 +25,11 @@ from nnrt_client.build.sources import (
     from_directory,
     from_model,
     from_offline,
+    from_program,
     require_compiled_from,
 )
 from nnrt_client.model.model import Model
+from nnrt_client.model.program import Program
 from nnrt_client.session.device import Device
 from nnrt_client.session.fork import LockOwner
 from nnrt_client.session.main_thread import off_the_main_thread
@@ -80,16 +82,16 @@ class Compilation(LockOwner):
         self._configure(model, device)
 
     @classmethod
-    def _from_source(cls, source: OfflineModel | None, device: AnyDevice) -> Self:
+    def _from_source(cls, source: OfflineModel | Program | None, device: AnyDevice) -> Self:
         compilation = cls.__new__(cls)
         compilation._configure(source, device)
         return compilation
 
-    def _configure(self, source: Model | OfflineModel | None, device: AnyDevice) -> None:
+    def _configure(self, source: Model | OfflineModel | Program | None, device: AnyDevice) -> None:
         self._source = source
         self._device = _checked_device(device)
         self._options = Options()
-        self._cache: CacheDirectory | None = None
+        self._cache: Cache | None = None
         self._imported: Buffer | None = None
         super().__init__()
         self._state = _State.CONFIGURING
@@ -234,6 +236,16 @@ class Compilation(LockOwner):
                 require_compiled_from(model, compiled, cache.place(device))
         self._cache = cache
 
+    def _set_user_cache(self, cache: Cache) -> None:
+        """Have `build` look for the compiled model there. What it compiles instead is in `_unsaved` afterwards."""
+        self._cache = cache
+
+    @property
+    def _unsaved(self) -> BuildResult | None:
+        """What `build` has compiled, if it is still to be written to its cache."""
+        result = self._result
+        return result if result and result.cache and result.cache.is_written_later else None
+
     def import_cache(self, buffer: Buffer) -> None:
         """Have `build` load what `export_cache` gave, which is not copied: leave it alone until `build` has returned.
 
@@ -296,11 +308,12 @@ class Compilation(LockOwner):
         unsaved: SaveCacheFailed | None = None
         try:
             result = self._run(build)
-            try:
-                result.save(build)
-            except SaveCacheFailed as error:
-                build.check()
-                unsaved = error
+            if not (result.cache and result.cache.is_written_later):
+                try:
+                    result.save(build)
+                except SaveCacheFailed as error:
+                    build.check()
+                    unsaved = error
             report = build.report(result.origin, result.compiled_in_s)
             with self._lock:
                 build.check()  # `cancel` and `close` come too late from here on.
@@ -364,11 +377,13 @@ class Compilation(LockOwner):
             build.spent(self._cache.spent_s)
         if isinstance(self._source, Model):
             return from_model(site, self._source, self._cache)
+        if isinstance(self._source, Program):
+            return from_program(site, self._source)
         if self._source is not None:
             return from_offline(site, self._source)
         if self._imported is not None:
             return from_buffer(site, self._imported)
-        assert self._cache is not None
+        assert isinstance(self._cache, CacheDirectory)
         return from_directory(site, self._cache)
 
     def _require_one_source(self) -> None:

@@ -11,10 +11,11 @@ from typing_extensions import Buffer
 
 from nnrt_client.build import upload
 from nnrt_client.build.build_task import BuildTask
-from nnrt_client.build.cache import CacheDirectory, require_compiled_for
+from nnrt_client.build.cache import Cache, CacheDirectory, require_compiled_for
 from nnrt_client.build.options import Options
 from nnrt_client.build.prepared import PreparedHandle
 from nnrt_client.model.model import Model
+from nnrt_client.model.program import Program
 from nnrt_client.session.device import Device
 from nnrt_client.session.release import TRANSPORT_ERRORS
 from nnrt_client.session.session import Session
@@ -73,7 +74,7 @@ class BuildResult:
     # What building took, now or when the cache was written; None where nobody knows.
     build_s: float | None
     # Where it is still to be written.
-    cache: CacheDirectory | None = None
+    cache: Cache | None = None
 
     @property
     def compiled_in_s(self) -> float | None:
@@ -129,7 +130,7 @@ class OfflineModel:
 # ---- from a model
 
 
-def from_model(site: Site, model: Model, cache: CacheDirectory | None) -> BuildResult:
+def from_model(site: Site, model: Model, cache: Cache | None) -> BuildResult:
     """Compile, or restore what the cache has of it. Raises Refused where the device doesn't run the model."""
     if not model.is_finished:
         raise InvalidParameter("the model is not finished; call Model.finish first")
@@ -138,12 +139,17 @@ def from_model(site: Site, model: Model, cache: CacheDirectory | None) -> BuildR
         place = cache.place(site.device)
         require_compiled_from(model, compiled, place)
         _require_same_options(site.options.all_set(), compiled, place)
-        result = _restore(site, compiled, upload.restore)
+        try:
+            result = _restore(site, compiled, upload.restore)
+        except Refused as refused:
+            cache.refused(site.device, refused.error)
+            raise
         if not isinstance(result, NnrtError):
             return result
         if isinstance(result, OutOfMemory):
             raise Refused(_build_error(result))
         _log.warning("%s does not take its cache any more, so it compiles: %s", site.device, result)
+        cache.refused(site.device, result)
         build.begin_again()
     build.progress("checking", 0.0)
     with _deciding(build):
@@ -184,6 +190,37 @@ def _compile(build: BuildTask, graph: Graph, config: ModelConfig) -> Any:
         if not reasons:
             raise
         raise OperationFailed("the device does not run " + "; ".join(reasons)) from error
+
+
+# ---- from a model file of the device's own format
+
+
+def from_program(site: Site, program: Program) -> BuildResult:
+    """Load a model file as it is. Raises Refused where the device doesn't take it."""
+    if program.format not in site.device.capabilities.program_formats:
+        raise Refused(no_programs(site.device, program.format))
+    with _deciding(site.build, told=lambda error: error):
+        prepared = PreparedHandle(
+            site.session, upload.load_program(site.build, program, site.config), site.config.priority
+        )
+        _completed(site.build, prepared, "compiling")
+    return BuildResult(
+        prepared=prepared,
+        device=site.device,
+        origin=prepared.origin,
+        config=site.config,
+        digest=lambda: program.digest,
+        build_s=None,
+    )
+
+
+def no_programs(device: Device, format: str) -> Unsupported:
+    """Say that a device takes no such files."""
+    return Unsupported(
+        f"it takes no {format} files as they are: its backend {device.info.backend_name} doesn't compute them, or its"
+        " daemon's --accept-programs doesn't allow it; take a device that does",
+        place=device.name,
+    )
 
 
 # ---- from what was compiled before

@@ -6,6 +6,7 @@ from contextlib import closing
 from typing import Any
 
 from nnrt_client.build.build_task import BuildTask
+from nnrt_client.model.program import Program
 from nnrt_client.session.compression import Compressor
 from nnrt_hdi import wire
 from nnrt_hdi.backend import ModelConfig
@@ -41,9 +42,14 @@ def load_offline(build: BuildTask, parts: Sequence[Part], config: ModelConfig) -
     return _restore(build, "NnrtDevice.PrepareOfflineModel", parts, config)
 
 
-def _restore(build: BuildTask, name: str, parts: Sequence[Part], config: ModelConfig) -> Any:
+def load_program(build: BuildTask, program: Program, config: ModelConfig) -> Any:
+    """Have a model file in the device's own format loaded, and get its PreparedModelInfo."""
+    return _restore(build, "NnrtDevice.PrepareOfflineModel", program.parts, config, program.format)
+
+
+def _restore(build: BuildTask, name: str, parts: Sequence[Part], config: ModelConfig, program_format: str = "") -> Any:
     request = device_pb2.PrepareFromBuffersRequest(
-        buffers=map(_buffer, parts), config=wire.model_config_message(config)
+        buffers=map(_buffer, parts), config=wire.model_config_message(config), program_format=program_format
     )
     return _ask_until_prepared(build, name, request, {part.sha256: part for part in parts})
 

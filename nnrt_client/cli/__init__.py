@@ -6,6 +6,7 @@ import sys
 import click
 
 from nnrt_client.cli.bench import bench
+from nnrt_client.cli.cache import cache
 from nnrt_client.cli.compare import compare
 from nnrt_client.cli.compile import compile_model
 from nnrt_client.cli.devices import devices
@@ -30,5 +31,5 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
 
 
-for _command in (devices, inspect, explain, compile_model, run, bench, compare):
+for _command in (devices, inspect, explain, compile_model, run, bench, compare, cache):
     main.add_command(_command)

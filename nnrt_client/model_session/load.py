@@ -1,31 +1,39 @@
 """From a file to a session, in one step."""
 
-import logging
 import os
-from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import cache as cached
 from functools import partial
-from pathlib import Path
 from typing import Literal
 
 from nnrt_client.build.build_task import Progress
-from nnrt_client.build.cache import CacheDirectory
 from nnrt_client.build.compilation import Compilation
 from nnrt_client.build.options import Options
+from nnrt_client.build.sources import no_programs
+from nnrt_client.build.way import Way
 from nnrt_client.model.model import Model
-from nnrt_client.model_session.model_cache import cache_name, chosen_directory, made_directory
+from nnrt_client.model.program import ONNX
+from nnrt_client.model_session.model_cache import ModelCache, Saving, model_cache
 from nnrt_client.model_session.model_session import ModelSession, reloading
-from nnrt_client.model_session.opened_model import OpenedModel, Shapes, Source, open_model, with_shapes
+from nnrt_client.model_session.opened_model import (
+    OpenedModel,
+    Shapes,
+    Source,
+    is_onnx,
+    onnx_source,
+    open_model,
+    settled,
+)
+from nnrt_client.model_session.ways import Taken, chosen_ways, first_way
+from nnrt_client.onnx_import import program_from_onnx
 from nnrt_client.run.executor import Executor
 from nnrt_client.session.device import Device
 from nnrt_client.session.runtime import Runtime
 from nnrt_client.settings import Settings, addresses_to_ask_for
+from nnrt_client.tensors.frozen import Constants
 from nnrt_hdi.enums import PerformanceMode, Priority
-from nnrt_hdi.errors import InvalidFile, SaveCacheFailed
-
-_log = logging.getLogger(__name__)
-
-_VERSION = 0
 
 
 def load(
@@ -33,6 +41,8 @@ def load(
     device: str | int | Device | None = None,
     *,
     shapes: Shapes | None = None,
+    constants: Constants | None = None,
+    ways: Iterable[Way | str] = (Way.OPERATORS, Way.PROGRAM),
     cache: bool | str | os.PathLike[str] = True,
     progress: Progress | None = None,
     runtime: Runtime | None = None,
@@ -46,19 +56,32 @@ def load(
     """Have a device ready to run a model: an ONNX file, a saved model or an offline one, its bytes, or a Model.
 
     The device is given by its address, name or id, or as a Device; without, it is the first of NNRT_DEVICES that
-    answers. `shapes` settle unknown dimensions of inputs, by name. What was compiled is kept in the directory `cache`,
-    or in the user's (see `cache_directory`), where the device can restore it, and found there the next time; what is
-    damaged or outdated there is built again. `progress` is called as by `Compilation.build`. The session makes a
-    runtime with these `settings`, unless it is given one, or a Device. Raises InvalidPath and InvalidFile for files,
-    Unsupported for an ONNX model that can't be imported, InvalidParameter for `shapes` that don't fit, OperationFailed
-    where there is no such device, and what `Compilation.build` raises. With `on_death="reload"` the session loads the
-    model again when its daemon has died, by the same call; see ModelSession.
+    answers. `shapes` settle unknown dimensions of inputs, `constants` freeze inputs to what they always are, by name:
+    `constants={"sr": 16000}` leaves a model without the input sr. An ONNX file goes to the device in the first of these
+    `ways` that works: as NNRt's operators, or as it is, where the device takes such files; all else as operators. Where
+    the device can restore what it compiled and its daemon doesn't keep that itself, it is kept in the directory
+    `cache`, or in the user's (see `cache_directory`), and found there the next time; it is written while the session is
+    used, and `close` waits for that. (A file that goes as it is needs no cache.) `progress` is called as by
+    `Compilation.build`. The session makes a runtime with these `settings`, unless it is given one, or a Device. Raises
+    InvalidPath and InvalidFile for files, InvalidParameter for `shapes` and `constants` that don't fit, OperationFailed
+    where there is no such device, and what `Compilation.build` raises; Unsupported for an ONNX model that can't be
+    imported. Where there are several ways the error has the reasons of all. With `on_death="reload"` the session loads
+    the model again when its daemon has died, by the same call; see ModelSession.
     """
     if on_death != "raise":
         return reloading(on_death, partial(load, **{**locals(), "on_death": "raise"}))
     options = Options(float16 or None, performance_mode or None, priority or None, dict(extensions or {}))
-    opened = _opened(model, shapes)
-    return open_session(opened, device, options, cache=cache, progress=progress, runtime=runtime, settings=settings)
+    possible = _possible_ways(model)
+    with ExitStack() as stack:
+        found = cached(partial(_device, device, runtime, settings, stack))
+        taken = first_way(
+            chosen_ways(ways, possible),
+            {
+                Way.OPERATORS: lambda: _built(_opened(model, shapes, constants), found(), options, cache, progress),
+                Way.PROGRAM: lambda: _built_program(model, shapes, constants, found(), options, progress),
+            },
+        )
+        return _session(taken, found(), stack)
 
 
 def open_session(
@@ -73,57 +96,89 @@ def open_session(
 ) -> "ModelSession":
     """Have a device ready to run a model that is in memory already; see `load`."""
     with ExitStack() as stack:
-        if not isinstance(device, Device):
-            if runtime is None:
-                runtime = stack.enter_context(Runtime(addresses_to_ask_for(device), settings))
-            device = runtime.device(0 if device is None else device)
-        compilation = stack.enter_context(_built(opened, device, options, chosen_directory(cache), progress))
-        executor = stack.enter_context(Executor(compilation))
-        assert compilation.report is not None
-        return ModelSession(executor, device, compilation.report, stack.pop_all())
+        found = _device(device, runtime, settings, stack)
+        compilation = _built(opened, found, options, cache, progress)
+        return _session(Taken(Way.OPERATORS, compilation, {}), found, stack)
 
 
-def _opened(model: Source | Model, shapes: Shapes | None) -> Model | OpenedModel:
+def _device(
+    device: str | int | Device | None, runtime: Runtime | None, settings: Settings | None, stack: ExitStack
+) -> Device:
+    """The device that is meant; a runtime that is made for it is closed with the stack."""
+    if isinstance(device, Device):
+        return device
+    if runtime is None:
+        runtime = stack.enter_context(Runtime(addresses_to_ask_for(device), settings))
+    return runtime.device(0 if device is None else device)
+
+
+def _session(taken: Taken[Compilation], device: Device, stack: ExitStack) -> ModelSession:
+    """The session of what was built, which takes over all that is to be closed with it."""
+    compilation = stack.enter_context(taken.result)
+    executor = stack.enter_context(Executor(compilation))
+    if unsaved := compilation._unsaved:
+        stack.callback(Saving(unsaved).close)
+    assert compilation.report is not None
+    report = replace(compilation.report, way=taken.way, passed_over=taken.passed_over)
+    return ModelSession(executor, device, report, stack.pop_all())
+
+
+def _possible_ways(model: Source | Model) -> Sequence[Way]:
+    if isinstance(model, Model) or not is_onnx(model):
+        return (Way.OPERATORS,)
+    return (Way.OPERATORS, Way.PROGRAM)
+
+
+def _built_program(
+    source: Source | Model,
+    shapes: Shapes | None,
+    constants: Constants | None,
+    device: Device,
+    options: Options,
+    progress: Progress | None,
+) -> Compilation:
+    """The compilation of an ONNX file as it is, built. What a cache would hold is the file itself."""
+    assert not isinstance(source, Model)
+    if ONNX not in device.capabilities.program_formats:  # Before the file is read.
+        raise no_programs(device, ONNX)
+    program = program_from_onnx(onnx_source(source), shapes=shapes, constants=constants)
+    return _build(Compilation._from_source(program, device), options, progress)
+
+
+def _opened(model: Source | Model, shapes: Shapes | None, constants: Constants | None) -> Model | OpenedModel:
     if isinstance(model, Model):
-        return Model._from_graph(with_shapes(model._graph, shapes)) if shapes else model
-    return open_model(model, shapes)
+        return Model._from_graph(settled(model._graph, shapes, constants)) if shapes or constants else model
+    return open_model(model, shapes, constants=constants)
 
 
 def _built(
-    opened: Model | OpenedModel, device: Device, options: Options, root: Path | None, progress: Progress | None
+    opened: Model | OpenedModel,
+    device: Device,
+    options: Options,
+    cache: bool | str | os.PathLike[str],
+    progress: Progress | None,
 ) -> Compilation:
-    """The compilation, built; with its cache below a directory, where it has one."""
+    """The compilation, built; from the cache, where it is there."""
     model = opened if isinstance(opened, Model) else opened.model
     if model is None:
         assert isinstance(opened, OpenedModel)
-        return _build(Compilation.from_offline_buffer(opened.data, device), options, None, progress)
-    directory = None
-    if root is not None and device.capabilities.model_cache:
-        directory = made_directory(root / cache_name(model, options))
-    try:
-        return _build(Compilation(model, device), options, directory, progress)
-    except InvalidFile as error:
-        # The directory is the session's own, so nobody loses anything but time.
-        file = CacheDirectory(directory, _VERSION).file(device) if directory else None
-        if file is None or not file.exists():
-            raise
-        _log.warning("the model is built again and its cache replaced: %s", error)
-        with suppress(OSError):  # The next build says what is wrong then.
-            file.unlink()
-        return _build(Compilation(model, device), options, directory, progress)
+        return _build(Compilation.from_offline_buffer(opened.data, device), options, progress)
+    compilation = Compilation(model, device)
+    return _build(compilation, options, progress, lambda chosen: model_cache(cache, model, chosen, device))
 
 
 def _build(
-    compilation: Compilation, options: Options, directory: Path | None, progress: Progress | None
+    compilation: Compilation,
+    options: Options,
+    progress: Progress | None,
+    place: Callable[[Options], ModelCache | None] = lambda _: None,
 ) -> Compilation:
+    """Build it; `place` says where the cache of a build with these options is."""
     with ExitStack() as stack:
         stack.enter_context(compilation)
         compilation._set_options(options)
-        if directory:
-            compilation.set_cache(directory, _VERSION)
-        try:
-            compilation.build(progress)
-        except SaveCacheFailed as error:  # It is built all the same.
-            _log.warning("%s", error)
+        if found := place(compilation._options):
+            compilation._set_user_cache(found)
+        compilation.build(progress)
         stack.pop_all()
     return compilation

@@ -1,18 +1,26 @@
-"""Where `load` keeps what was compiled."""
+"""The user's compiled models, which `load` keeps and finds again: a model store on the client's side."""
 
-import hashlib
-import json
 import logging
 import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
+from nnrt_client.build.build_task import BuildTask
 from nnrt_client.build.options import Options
+from nnrt_client.build.sources import BuildResult
 from nnrt_client.model.model import Model
+from nnrt_client.session.device import Device
+from nnrt_client.session.latch import Latch
+from nnrt_hdi.errors import InvalidParameter, InvalidPath, NnrtError, OperationFailed, SaveCacheFailed
+from nnrt_hdi.files.compiled import CompiledModel, Target
+from nnrt_hdi.files.model_store import ModelStore
+from nnrt_hdi.files.store_directory import SHOWN_KEY, Recipe
 
 _log = logging.getLogger(__name__)
 
-# What of a cache's name the options decide: enough that two never meet.
-_OPTIONS_DIGITS = 16
+BYTES_VARIABLE = "NNRT_CACHE_BYTES"
+DEFAULT_BYTES = 4 << 30
 
 
 def cache_directory() -> Path:
@@ -22,30 +30,98 @@ def cache_directory() -> Path:
     return (given if given.is_absolute() else Path.home() / ".cache") / "nnrt" / "models"
 
 
-def chosen_directory(cache: bool | str | os.PathLike[str]) -> Path | None:
-    if isinstance(cache, bool):
-        return cache_directory() if cache else None
-    return Path(cache)
+def cache_bytes() -> int:
+    """Give the bytes that the models in a cache may take: NNRT_CACHE_BYTES. Raises InvalidParameter."""
+    text = os.environ.get(BYTES_VARIABLE, "") or str(DEFAULT_BYTES)
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise InvalidParameter(f"{BYTES_VARIABLE} is {text!r}; use a number of bytes")
+    return int(text)
 
 
-def cache_name(model: Model, options: Options) -> str:
-    """Of the model, and of the options it is compiled with: those of a cache can't be changed."""
-    name = model.digest.hex()
-    extensions = {key: value.hex() for key, value in options.extensions.items()}
-    chosen = [bool(options.float16), int(options.mode or 0), extensions]
-    if not any(chosen):
-        return name
-    return f"{name}-{hashlib.sha256(json.dumps(chosen, sort_keys=True).encode()).hexdigest()[:_OPTIONS_DIGITS]}"
+class ModelCache:
+    """A model's place in the cache, from which a build restores it; as `CacheDirectory` is for applications."""
+
+    # See `Saving`.
+    is_written_later = True
+
+    def __init__(self, store: ModelStore, path: Path, model: Model, options: Options) -> None:
+        """The options are those of the build."""
+        self.version = 0
+        self.spent_s = 0.0
+        self.model_name = b""
+        self._store = store
+        self._path = path
+        self._model = model
+        self._options = options
+
+    def found(self, device: Device) -> CompiledModel | None:
+        """Read the compiled model, if it is there and sound. The daemon checks the large parts when they arrive."""
+        return self._store.load(self._key(device), is_mapped=True)
+
+    def refused(self, device: Device, why: NnrtError) -> None:
+        """Remove what a device doesn't take."""
+        self._store.remove(self._key(device), str(why))
+
+    def store(self, device: Device, compiled: CompiledModel, remaining_s: Callable[[], float]) -> None:
+        """Write the compiled model; the least recently used ones make room for it."""
+        self._store.keep(compiled)
+
+    def place(self, device: Device) -> str:
+        """Name the place, for messages."""
+        return f"cache {self._path}, model {self._key(device)[:SHOWN_KEY]}"
+
+    def _key(self, device: Device) -> str:
+        target = Target.of(device.info, device.name)
+        return Recipe(target, self._model.digest, self._options.config(device)).key
 
 
-def made_directory(directory: Path) -> Path | None:
-    """The directory, made where it isn't there; None where it can't be."""
+def model_cache(
+    cache: bool | str | os.PathLike[str], model: Model, options: Options, device: Device
+) -> ModelCache | None:
+    """Give the place of a model where the caller wants one and it is of use: the device exports models, and its daemon
+    doesn't keep them itself, so that nothing would have to be sent."""
+    if cache is False or not device.capabilities.model_cache or device._session().keeps_models:
+        return None
+    path = cache_directory() if cache is True else Path(cache)
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        _log.warning("compiled models are not kept: %s: %s", directory, error.strerror)
+        store = ModelStore(path, cache_bytes(), place=f"cache directory {path}", quota=BYTES_VARIABLE)
+    except InvalidPath as error:
+        _log.warning("compiled models are not kept: %s", error)
         return None
-    if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
-        _log.warning("compiled models are not kept: %s can't be read and written", directory)
-        return None
-    return directory
+    return ModelCache(store, path, model, options)
+
+
+class Saving:
+    """Writes a compiled model to the cache while its session runs it already."""
+
+    def __init__(self, result: BuildResult) -> None:
+        """Keeps the model in use until it is written, or `close` was interrupted."""
+        self._result = result
+        self._build = BuildTask()
+        self._build.connect(result.prepared.session)
+        self._ended = Latch()
+        self._process = os.getpid()
+        result.prepared.retain()
+        # If the process ends before, the file isn't there.
+        threading.Thread(target=self._save, name="nnrt-cache", daemon=True).start()
+
+    def close(self) -> None:
+        """Wait until it is written. Who interrupts that goes without."""
+        if os.getpid() != self._process:  # In a forked child nobody writes it.
+            return
+        try:
+            self._ended.wait()
+        except BaseException:
+            self._build.end(OperationFailed("the session was closed"))
+            raise
+
+    def _save(self) -> None:
+        try:
+            self._result.save(self._build)
+        except (SaveCacheFailed, NnrtError) as error:
+            _log.warning("%s", error)
+        except Exception:
+            _log.exception("the compiled model was not kept")
+        finally:
+            self._result.prepared.release()
+            self._ended.set()

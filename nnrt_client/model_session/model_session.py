@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from typing_extensions import Self
 
 from nnrt_client.build.build_task import BuildReport
+from nnrt_client.build.way import Way
 from nnrt_client.run.executor import Executor
 from nnrt_client.run.result import RunResult, is_of_unsent
 from nnrt_client.run.run_tensors import NewArray
@@ -96,6 +97,11 @@ class ModelSession:
     def outputs(self) -> tuple[TensorDesc, ...]:
         """Outputs of a run, as for `inputs`; one without a name is called `output0`, ..."""
         return tuple(desc.copy() for desc in self._outputs.values())
+
+    @property
+    def way(self) -> Way:
+        """The way in which the device got the model; `report.passed_over` says why not in an earlier one."""
+        return self.report.way
 
     def run(
         self,

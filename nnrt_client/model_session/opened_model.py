@@ -4,7 +4,7 @@ import os
 import reprlib
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
@@ -12,11 +12,12 @@ from typing_extensions import Buffer
 
 from nnrt_client.model import file as model_file
 from nnrt_client.model.model import Model
+from nnrt_client.tensors.frozen import Constants, frozen_array, require_known
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, OutOfMemory
 from nnrt_hdi.files import compiled, container, graph_file
 from nnrt_hdi.files.compiled import CompiledModel
 from nnrt_hdi.files.graph_file import unpacked_graph
-from nnrt_hdi.graph import Graph
+from nnrt_hdi.graph import Constant, Graph
 from nnrt_hdi.ops.inference import inferred_graph
 from nnrt_hdi.tensor import TensorSpec, format_shape
 
@@ -70,31 +71,74 @@ class OpenedModel:
         return self.compiled
 
 
-def open_model(source: Source, shapes: Shapes | None = None, *, is_offline_shaped: bool = False) -> OpenedModel:
+def open_model(
+    source: Source,
+    shapes: Shapes | None = None,
+    *,
+    constants: Constants | None = None,
+    is_offline_shaped: bool = False,
+) -> OpenedModel:
     """The model in a file, or in its bytes, of whichever kind it is; `shapes` settle unknown dimensions of inputs.
 
-    An offline model has its shapes, so that giving it some is refused, unless `is_offline_shaped` has them ignored.
+    `constants` freeze inputs, by name: they are none of the model then. An offline model has its inputs and shapes, so
+    that giving it some is refused, unless `is_offline_shaped` has shapes ignored.
     Raises InvalidPath where the file is missing or not accessible, InvalidFile where it is of no such kind, or damaged,
-    InvalidParameter for shapes that don't fit, Unsupported for what can't be imported.
+    InvalidParameter for shapes and constants that don't fit, Unsupported for what can't be imported.
     """
     if not isinstance(source, str | os.PathLike):
-        try:
-            view = memoryview(source)
-        except TypeError as error:
-            raise InvalidParameter(f"the model is {source!r:.80}; give a path, or the bytes of a file") from error
-        if _is_onnx(view[:_HEAD_BYTES].tobytes()):
-            return _imported(source if isinstance(source, bytes) else view.tobytes(), view.nbytes, shapes)
-        return _of_container(view, view.nbytes, shapes, is_offline_shaped)
+        view = _view(source)
+        if is_onnx(source):
+            return _imported(onnx_source(source), view.nbytes, shapes, constants)
+        return _of_container(view, view.nbytes, shapes, constants, is_offline_shaped)
     path = Path(source)
     with model_file.named(path):
         head, size_bytes = _beginning(path)
         if not _is_onnx(head, path):
             try:
-                return _of_container(container.read(path), size_bytes, shapes, is_offline_shaped)
+                return _of_container(container.read(path), size_bytes, shapes, constants, is_offline_shaped)
             except MemoryError as error:
                 raise OutOfMemory("there is no memory for it") from error
     # It reads the file itself, for weights may lie beside it, and says which it is.
-    return _imported(path, size_bytes, shapes)
+    return _imported(path, size_bytes, shapes, constants)
+
+
+def settled(graph: Graph, shapes: Shapes | None, constants: Constants | None) -> Graph:
+    """Give a graph these shapes of inputs, and make others constants. Raises InvalidParameter."""
+    graph = with_constants(graph, constants) if constants else graph
+    return with_shapes(graph, shapes) if shapes else graph
+
+
+def with_constants(graph: Graph, constants: Constants) -> Graph:
+    """Make inputs of a graph constants of it, and infer what follows from them. Raises InvalidParameter."""
+    tensors = list(graph.tensors)
+    inputs = {tensors[index].name: index for index in graph.inputs}
+    require_known(constants, list(inputs))
+    if len(constants) == len(inputs):
+        raise InvalidParameter(f"constants names all inputs, {list(inputs)}; leave one for the runs")
+    frozen: dict[int, Constant] = {}
+    for name, value in constants.items():
+        spec = tensors[inputs[name]]
+        array = frozen_array(name, value, spec.numpy_dtype, spec.shape)
+        tensors[inputs[name]] = spec.with_shape(array.shape)
+        frozen[inputs[name]] = Constant.of(array)
+    left = tuple(index for index in graph.inputs if index not in frozen)
+    changed = replace(graph, tensors=tuple(tensors), inputs=left, constants={**graph.constants, **frozen})
+    return inferred_graph(changed)
+
+
+def is_onnx(source: Source) -> bool:
+    """Tell if a file, or the bytes of one, is read as an ONNX model. Raises as `open_model` does for others."""
+    if not isinstance(source, str | os.PathLike):
+        return _is_onnx(_view(source)[:_HEAD_BYTES].tobytes())
+    with model_file.named(Path(source)):
+        return _is_onnx(_beginning(Path(source))[0], Path(source))
+
+
+def onnx_source(source: Source) -> Path | bytes:
+    """An ONNX model as the importer takes it."""
+    if isinstance(source, str | os.PathLike):
+        return Path(source)
+    return source if isinstance(source, bytes) else _view(source).tobytes()
 
 
 def with_shapes(graph: Graph, shapes: Shapes) -> Graph:
@@ -109,6 +153,13 @@ def with_shapes(graph: Graph, shapes: Shapes) -> Graph:
             raise InvalidParameter(f"{format_shape(shape)} is given for input {name!r}, which is {spec}")
         tensors[inputs[name]] = spec.with_shape(shape)
     return inferred_graph(graph.with_tensors(tensors))
+
+
+def _view(source: Buffer) -> memoryview:
+    try:
+        return memoryview(source)
+    except TypeError as error:
+        raise InvalidParameter(f"the model is {source!r:.80}; give a path, or the bytes of a file") from error
 
 
 def _beginning(path: Path) -> tuple[bytes, int]:
@@ -131,19 +182,23 @@ def _is_onnx(head: bytes, path: Path | None = None) -> bool:
     )
 
 
-def _imported(source: Path | bytes, size_bytes: int, shapes: Shapes | None) -> OpenedModel:
+def _imported(source: Path | bytes, size_bytes: int, shapes: Shapes | None, constants: Constants | None) -> OpenedModel:
     # Not at the top: who has no ONNX models needs nothing of this.
     from nnrt_client.onnx_import import from_onnx
 
-    return OpenedModel(Kind.ONNX, size_bytes, from_onnx(source, shapes=shapes))
+    return OpenedModel(Kind.ONNX, size_bytes, from_onnx(source, shapes=shapes, constants=constants))
 
 
-def _of_container(data: Buffer, size_bytes: int, shapes: Shapes | None, is_offline_shaped: bool) -> OpenedModel:
+def _of_container(
+    data: Buffer, size_bytes: int, shapes: Shapes | None, constants: Constants | None, is_offline_shaped: bool
+) -> OpenedModel:
     kind = container.kind_of(data)
     if kind == graph_file.KIND:
-        graph = unpacked_graph(data)
-        return OpenedModel(Kind.SAVED, size_bytes, Model._from_graph(with_shapes(graph, shapes) if shapes else graph))
+        graph = settled(unpacked_graph(data), shapes, constants)
+        return OpenedModel(Kind.SAVED, size_bytes, Model._from_graph(graph))
     if kind == compiled.KIND:
+        if constants:
+            raise InvalidParameter("an offline model was compiled with the inputs it has; give no constants")
         if shapes and not is_offline_shaped:
             raise InvalidParameter("an offline model has the shapes it was compiled for; give none")
         return OpenedModel(Kind.OFFLINE, size_bytes, None, CompiledModel.unpacked(data), data)

@@ -8,7 +8,7 @@ from onnx import GraphProto, ValueInfoProto, helper
 
 from nnrt_client.enums import Format
 from nnrt_client.model.model import Model
-from nnrt_client.onnx_import.file import OnnxFile, type_name
+from nnrt_client.onnx_import.file import OnnxFile, declared_size, type_name
 from nnrt_client.onnx_import.functions import local_functions
 from nnrt_client.onnx_import.scope import Missing
 from nnrt_client.onnx_import.shapes.dims import Dim, Dims, shape_of, unlike
@@ -16,7 +16,7 @@ from nnrt_client.onnx_import.signature import refuse
 from nnrt_client.onnx_import.value import Dtype, Value, data_type_of, value_of
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, NnrtError, OutOfMemory, Unsupported
 from nnrt_hdi.graph import MAX_NODES
-from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM, Array
+from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM, Array, format_shape
 
 # What the functions of operators run into where a node is not as ONNX says.
 _CONTRADICTIONS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
@@ -144,8 +144,8 @@ class Context:
                 refuse("its rank is not known; give its shape in `shapes`")
             return tuple(dim if dim != UNKNOWN_DIM else unlike() for dim in fixed)
         dims = tuple(
-            dim.dim_value if dim.HasField("dim_value") else Dim(dim.dim_param) if dim.dim_param else unlike()
-            for dim in type_.shape.dim
+            size if size != UNKNOWN_DIM else Dim(dim.dim_param) if dim.dim_param else unlike()
+            for dim, size in ((dim, declared_size(dim)) for dim in type_.shape.dim)
         )
         if fixed is None:
             return dims
@@ -154,11 +154,10 @@ class Context:
 
 def _require_fits(info: ValueInfoProto, fixed: Sequence[int]) -> None:
     """Refuse a shape for an input that contradicts the one in the file."""
-    declared = [dim.dim_value if dim.HasField("dim_value") else None for dim in info.type.tensor_type.shape.dim]
+    declared = [declared_size(dim) for dim in info.type.tensor_type.shape.dim]
     pairs = zip(declared, fixed, strict=False)
-    if len(fixed) != len(declared) or any(dim is not None and size not in (dim, UNKNOWN_DIM) for dim, size in pairs):
-        listed = ", ".join("?" if dim is None else str(dim) for dim in declared)
-        raise InvalidParameter(f"shapes gives {list(fixed)} for input {info.name!r}, which is [{listed}]")
+    if len(fixed) != len(declared) or any(UNKNOWN_DIM not in pair and pair[0] != pair[1] for pair in pairs):
+        raise InvalidParameter(f"shapes gives {list(fixed)} for input {info.name!r}, which is {format_shape(declared)}")
 
 
 def _is(dtype: Dtype, elem_type: int) -> bool:

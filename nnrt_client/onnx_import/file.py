@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 import stat
 from os import PathLike
 from pathlib import Path
@@ -10,13 +11,13 @@ from typing import Any
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import AttributeProto, TensorProto, helper, numpy_helper
+from onnx import AttributeProto, TensorProto, TensorShapeProto, helper, numpy_helper
 
 from nnrt_client.model.model import Model
 from nnrt_client.onnx_import.signature import refuse
 from nnrt_client.onnx_import.value import Value, constant_value
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, InvalidPath, OperationFailed
-from nnrt_hdi.tensor import NUMPY_DTYPES, Array
+from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM, Array
 
 Source = str | PathLike[str] | bytes
 
@@ -69,6 +70,22 @@ class OnnxFile:
         assert array is not None
         return array
 
+    def stored_bytes(self, tensor: TensorProto) -> int:
+        """About as many bytes as `stored_data` has."""
+        if tensor.data_location != TensorProto.EXTERNAL:
+            return int(tensor.ByteSize())
+        return _size_bytes(tensor)
+
+    def stored_data(self, tensor: TensorProto) -> bytes:
+        """The elements of a tensor of any data type but text, as ONNX has them in raw data."""
+        if tensor.data_location == TensorProto.EXTERNAL:
+            return self._external_bytes(tensor, _size_bytes(tensor))
+        if tensor.HasField("raw_data"):
+            return bytes(tensor.raw_data)
+        place = f"tensor {tensor.name!r}"
+        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
+        return _elements(tensor, dtype, 0, place).tobytes()
+
     def _dtype(self, tensor: TensorProto) -> np.dtype[Any]:
         try:
             dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
@@ -79,6 +96,9 @@ class OnnxFile:
         return dtype
 
     def _external(self, tensor: TensorProto, dtype: np.dtype[Any], size_bytes: int) -> Array:
+        return _viewed(self._external_bytes(tensor, size_bytes), dtype).reshape(tuple(tensor.dims))
+
+    def _external_bytes(self, tensor: TensorProto, size_bytes: int) -> bytes:
         """The elements in a file beside the model's, and nowhere else."""
         place = f"external data of {tensor.name!r}"
         entries = {entry.key: entry.value for entry in tensor.external_data}
@@ -101,7 +121,7 @@ class OnnxFile:
         data = _read(path, f"{place}, {location!r}", offset, size_bytes)
         if len(data) != size_bytes:
             raise InvalidFile(f"{location!r} ends before the {size_bytes} bytes from {offset} on", place=place)
-        return _viewed(data, dtype).reshape(tuple(tensor.dims))
+        return data
 
 
 def attribute_value(file: OnnxFile, model: Model, attribute: AttributeProto) -> Any:
@@ -124,6 +144,20 @@ def attribute_value(file: OnnxFile, model: Model, attribute: AttributeProto) -> 
         case AttributeProto.GRAPH:
             return attribute.g
     return attribute
+
+
+def _size_bytes(tensor: TensorProto) -> int:
+    """Bytes of a tensor's elements, of which those of 4 bits and less are packed."""
+    name = type_name(tensor.data_type)
+    bits = {"FLOAT": 32, "DOUBLE": 64, "BOOL": 8}.get(name) or int((re.findall(r"\d+", name) or ["0"])[0])
+    if not bits or any(dim < 0 for dim in tensor.dims):
+        raise InvalidFile(f"it is {name}{list(tensor.dims)[:33]}", place=f"tensor {tensor.name!r}")
+    return (math.prod(tensor.dims) * bits + 7) // 8
+
+
+def declared_size(dim: TensorShapeProto.Dimension) -> int:
+    """A dimension as the file has it, -1 where a run says it, as ONNX Runtime takes every number below 0."""
+    return max(dim.dim_value, UNKNOWN_DIM) if dim.HasField("dim_value") else UNKNOWN_DIM
 
 
 def type_name(data_type: int) -> str:

@@ -8,16 +8,19 @@ import onnx
 from nnrt_client.model.model import Model, ModelTensor
 from nnrt_client.onnx_import.context import Context
 from nnrt_client.onnx_import.file import OnnxFile
+from nnrt_client.onnx_import.freezing import freeze
 from nnrt_client.onnx_import.node_import import import_nodes
 from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
-from nnrt_client.onnx_import.operators.operator import FIRST_OPSET
+from nnrt_client.onnx_import.operators.operator import FIRST_OPSET, MICROSOFT
 from nnrt_client.onnx_import.scope import Missing, Scope
 from nnrt_client.onnx_import.value import Value
+from nnrt_client.tensors.frozen import Constants
 from nnrt_hdi.errors import Unsupported
 
 
-def imported(file: OnnxFile, shapes: Mapping[str, Sequence[int]]) -> Model:
+def imported(file: OnnxFile, shapes: Mapping[str, Sequence[int]], constants: Constants) -> Model:
     """The finished model of a file. Raises Unsupported, which lists every node that can't be imported."""
+    freeze(file.proto, constants)
     context = Context(file, shapes)
     graph, model, problems = file.proto.graph, context.model, context.problems
     opsets = _opsets(file)
@@ -70,4 +73,5 @@ def _opsets(file: OnnxFile) -> dict[str, int]:
         raise Unsupported(
             f"it uses operator set {version}, but onnx {onnx.__version__} knows {newest}; install a newer onnx"
         )
-    return opsets
+    # ONNX Runtime's optimizer for transformers does not say that it adds operators.
+    return {MICROSOFT: 1, **opsets}

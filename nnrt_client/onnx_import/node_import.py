@@ -16,7 +16,8 @@ from nnrt_client.onnx_import.functions import body_of, schema_function
 from nnrt_client.onnx_import.fusion import Follower
 from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
 from nnrt_client.onnx_import.operators.operator import OnnxOperator, operator_of
-from nnrt_client.onnx_import.quantized import quantized_operands, takes_quantization
+from nnrt_client.onnx_import.origins import advice
+from nnrt_client.onnx_import.quantized import kept_operands, quantized_operands, takes_quantization
 from nnrt_client.onnx_import.scope import Missing, Scope
 from nnrt_client.onnx_import.shapes.dims import Elements, are_known
 from nnrt_client.onnx_import.shapes.partial import computed, result_dtype
@@ -130,6 +131,10 @@ class NodeImport:
                 builder = self._builder(lambda: fuse, None if operator.moves else quantization.param)
                 return [marked(operator.signature.function(builder, *operands, **parameters))]
             self.follower.release()
+        if (kept := kept_operands(self.model, operator, given)) is not None:
+            quant, operands = kept
+            moved = operator.signature.function(self._builder(lambda: FuseType.NONE, quant), *operands, **parameters)
+            return [marked(value) for value in (moved if isinstance(moved, tuple) else (moved,))]
         results = operator.signature.function(self._builder(self.follower), *given, **parameters)
         return results if isinstance(results, tuple) else (results,)
 
@@ -166,7 +171,10 @@ class NodeImport:
         """The branch of an If whose condition is known."""
         condition = given[0] if given else None
         if condition is None or condition.array is None or condition.array.size != 1:
-            refuse("its condition is not known before a run; NNRt has no branches")
+            origin = advice(self.scope, self.node.input[0], self.context.file.proto.graph.input) if condition else ""
+            refuse(
+                f"NNRt has no branches, and its condition is known only in a run{origin and ': it follows ' + origin}"
+            )
         graph = attributes.get("then_branch" if condition.array.reshape(-1)[0] else "else_branch")
         if not isinstance(graph, GraphProto):
             refuse("the branch to take is missing")

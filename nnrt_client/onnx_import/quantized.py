@@ -1,17 +1,27 @@
-"""Operators between DequantizeLinear and QuantizeLinear, which become operations on quantized tensors."""
+"""Operators on what is quantized, which become operations on quantized tensors.
+
+They stand between DequantizeLinear and QuantizeLinear, or move integers that stand for real numbers.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from nnrt_client.model.model import Model
 from nnrt_client.onnx_import.fusion import Quantization
 from nnrt_client.onnx_import.operators.operator import OnnxOperator
-from nnrt_client.onnx_import.value import Quantized, Value
+from nnrt_client.onnx_import.signature import refuse
+from nnrt_client.onnx_import.value import Quantized, Value, constant_value
+from nnrt_client.tensors.quant_param import QuantParam
 
 # Operators with a weight that may have a scale for each channel, and a bias behind it.
 _WEIGHTED = ("Conv", "Gemm", "MatMul")
 _BIAS = 2
+# Beside those that move all elements, operators that pick some of their first input.
+_PICKING = frozenset({"DepthToSpace", "Gather", "MaxPool", "Pad", "Resize", "SpaceToDepth", "Split", "Tile"})
+_FILLING = 2
+_INTEGERS = (np.dtype(np.int8), np.dtype(np.uint8))
 
 
 def quantized_operands(
@@ -61,6 +71,38 @@ def takes_quantization(operator: OnnxOperator, operands: Sequence[Value | None],
     if first is None or first.quantized is None or first.dtype != quantization.dtype:
         return False
     return not operator.moves or first.quantized.is_like(quantization.param)
+
+
+def kept_operands(
+    model: Model, operator: OnnxOperator, given: Sequence[Value | None]
+) -> tuple[QuantParam, list[Value | None]] | None:
+    """Quantized tensors as operands of an operator that gives integers of the same quantization, and that.
+
+    None where its operands are no integers that stand for real numbers. Refuses it where it would compute with such.
+    """
+    first = given[0] if given else None
+    kind = first.quantized if first is not None and first.dtype in _INTEGERS else None
+    if operator.domain or first is None or kind is None or len(kind.scales) != 1:
+        return None
+    others = given if operator.name == "Concat" else ()
+    is_alike = all(part is not None and part.quantized and part.quantized.is_like(kind) for part in others)
+    if not is_alike or not (operator.moves or operator.name in (*_PICKING, "Concat")):
+        if operator.is_quantizable and kind.tensor is first:
+            refuse(f"it computes with {first}, integers that stand for real numbers; put DequantizeLinear before it")
+        return None
+    operands = [part.quantized.tensor if part and part.quantized else part for part in given]
+    if operator.name == "Pad":
+        operands[_FILLING:] = [_border(model, kind, operands[_FILLING:]), *operands[_FILLING + 1 :]]
+    return kind.param, operands
+
+
+def _border(model: Model, kind: Quantized, given: Sequence[Value | None]) -> Value:
+    """The real number of the integer that a Pad fills with, which is 0 where it names none."""
+    value = given[0] if given else None
+    integer = 0 if value is None else value.array
+    if integer is None:
+        refuse("its constant_value is known only in a run")
+    return constant_value(model, ((np.float64(integer) - kind.zero_points[0]) * kind.scales[0]).astype(np.float32))
 
 
 def _bias(bias: Value, given: Sequence[Value | None]) -> Value:

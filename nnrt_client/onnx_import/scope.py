@@ -32,6 +32,7 @@ class Scope:
         self.taken: set[int] = set()
         self._values = dict(values)
         self._outer = outer
+        self._writers = {name: node for node in self.nodes for name in node.output}
         self._readers: dict[str, list[NodeProto | None]] = {}
         for name in outputs:
             self._readers.setdefault(name, []).append(None)
@@ -60,6 +61,12 @@ class Scope:
         if name in self._values:
             raise InvalidFile(f"it writes {name!r}, which is written already")
         self._values[name] = value
+
+    def writer(self, name: str) -> NodeProto | None:
+        """The node that writes a value, None where it is an input or a constant."""
+        if name in self._writers or self._outer is None:
+            return self._writers.get(name)
+        return self._outer.writer(name)
 
     def is_read(self, name: str) -> bool:
         return bool(name) and name in self._readers

@@ -15,9 +15,9 @@ def refuse(message: str) -> NoReturn:
 def bound(signature: Signature, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes by parameter, with defaults. Refuses inputs and attributes that the signature doesn't take."""
     names = [operand.name for operand in signature.operands]
-    given = sum(value is not None for value in inputs[: signature.required])
-    if given < signature.required:
-        refuse(f"it has no input {names[[*inputs, None].index(None)]!r}; give it")
+    for at, operand in enumerate(signature.operands):
+        if not operand.is_optional and (at >= len(inputs) or inputs[at] is None):
+            refuse(f"it has no input {operand.name!r}; give it")
     if len(inputs) > len(names) and not signature.is_variadic:
         refuse(f"it has {len(inputs)} inputs; at most {len(names)} are mapped ({', '.join(names)})")
     for name, value in attributes.items():

@@ -2,6 +2,8 @@
 
 import onnx
 
+from nnrt_client.onnx_import.operators.operator import MICROSOFT
+
 _REASONS = {
     **dict.fromkeys(("If", "Loop", "Scan"), "NNRt has no branches and loops"),
     **dict.fromkeys(
@@ -34,7 +36,17 @@ _REASONS = {
         "how many elements it gives depends on the elements themselves, which no operation of NNRt allows",
     ),
 }
+_OF_MICROSOFT = {
+    "GroupQueryAttention": (
+        "rows of different lengths (seqlens_k) and a past that is a buffer are decided in a run; export it with"
+        " MultiHeadAttention"
+    ),
+    "EPContext": "it holds a model that was compiled for one accelerator; give the model that it was compiled from",
+}
 _DOMAINS = {
+    "com.microsoft.nchwc": (
+        "it lays out images for one processor; save the model at optimization level 'extended' or below"
+    ),
     "ai.onnx.ml": "it is classical machine learning, for which NNRt has no operations",
     "ai.onnx.preview.training": "it trains; NNRt only runs models",
     "ai.onnx.training": "it trains; NNRt only runs models",
@@ -45,6 +57,10 @@ def reason_of(domain: str, name: str, opset: int) -> str:
     """The reason for which an operator can't be imported."""
     if domain in _DOMAINS:
         return _DOMAINS[domain]
+    if domain == MICROSOFT:
+        return _OF_MICROSOFT.get(
+            name, "no operation of NNRt, or small group of them, computes what ONNX Runtime adds here"
+        )
     if domain:
         return f"domain {domain!r} is not ONNX's; make it a function of the model"
     if name in _REASONS:

@@ -94,7 +94,7 @@ class InferenceSession:
 
     def _open(self, providers: list[str], given: dict[str, Any]) -> None:
         options = load_options(given)
-        which = options.pop("device", None)
+        which, constants = options.pop("device", None), options.get("constants", {})
         held = ExitStack()
         connection, close = use(which, self, held.close)
         try:
@@ -106,7 +106,7 @@ class InferenceSession:
                 raise translated(error, unsupported=InvalidGraph) from error
             raise
         self._session, self._device, self._connection, self._close = session, device, connection, close
-        self._providers, self._given = providers, given
+        self._providers, self._given, self._constants = providers, given, constants
         self._input_specs = _specs(session.inputs)
         self._output_specs = _specs(session.outputs)
         self._memory = DeviceMemory(device, self._output_specs)
@@ -314,10 +314,21 @@ class InferenceSession:
         """The inputs as the session takes them. Raises what ONNX Runtime does for those that aren't the model's."""
         self._require_all(given)
         specs = self._input_specs
+        if self._constants:
+            given = {name: one for name, one in given.items() if not self._is_frozen(name, one)}
         if len(given) != len(specs):
             name = next(name for name in given if name not in specs)
             raise InvalidArgument(f"Invalid input name: {name}; the model's are {list(specs)}")
         return {name: self._fitting(name, spec, given[name]) for name, spec in specs.items()}
+
+    def _is_frozen(self, name: str, given: Any) -> bool:
+        """Tell if an input is frozen, so that it need not be given. Raises InvalidArgument where it is given another
+        value."""
+        if name not in self._constants:
+            return False
+        if not np.array_equal(np.asarray(given), np.asarray(self._constants[name])):
+            raise InvalidArgument(f"input {name!r} is {given!r:.80}; this session has it frozen to another value")
+        return True
 
     def _fitting(self, name: str, spec: TensorSpec, given: Any) -> Any:
         if type(given) is not np.ndarray:

@@ -72,6 +72,16 @@ def _text(name: str, value: Any) -> str:
     return value
 
 
+def _listed(name: str, value: Any) -> list[Any]:
+    return value.split(",") if isinstance(value, str) else list(value)
+
+
+def _mapped(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InvalidArgument(f"{name} are {value!r}; give them by the names of inputs: {{'sr': 16000}}")
+    return dict(value)
+
+
 def _flag(name: str, value: Any) -> bool:
     known = {"1": True, "true": True, "0": False, "false": False}.get(str(value).lower())
     if known is None:
@@ -102,4 +112,6 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "performance_mode": _named(PerformanceMode),
     "priority": _named(Priority),
     "on_death": _text,
+    "ways": _listed,
+    "constants": _mapped,
 }

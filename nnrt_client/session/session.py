@@ -24,6 +24,7 @@ from nnrt_hdi import wire
 from nnrt_hdi.backend import DeviceState
 from nnrt_hdi.compression import FEATURE
 from nnrt_hdi.errors import ConnectionFailed, NnrtError, TimedOut, UnavailableDevice
+from nnrt_hdi.files.model_store import FEATURE as STORE_FEATURE
 from nnrt_hdi.v2 import session_pb2
 
 _log = logging.getLogger(__name__)
@@ -259,6 +260,11 @@ class Session(fork.LockOwner):
             if not self.is_attached:
                 raise ConnectionFailed(f"the connection is lost ({name} was not begun)", place=self.place)
         return self.attachment
+
+    @property
+    def keeps_models(self) -> bool:
+        """Whether the daemon keeps what it compiles, for the next time."""
+        return STORE_FEATURE in self.welcome.features
 
     @property
     def _patience_s(self) -> float:

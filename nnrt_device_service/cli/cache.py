@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timezone
+from datetime import datetime
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,10 @@ from rich.filesize import pick_unit_and_suffix
 from rich.progress import track
 
 from nnrt_device_service.cli.table import new_table, print_table
-from nnrt_device_service.core.store_directory import SHOWN_KEY, Entry, StoreDirectory
 from nnrt_device_service.settings import setting_option, variable_of
-from nnrt_hdi.errors import InvalidFile, InvalidPath
-from nnrt_hdi.tensor import TensorSpec
+from nnrt_hdi.errors import InvalidPath
+from nnrt_hdi.files.store_contents import described, remove
+from nnrt_hdi.files.store_directory import SHOWN_KEY, Entry, StoreDirectory
 from nnrt_hdi.text import escape_for_terminal
 
 _UNITS = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"]
@@ -50,7 +50,7 @@ def _on_store(function: Callable[..., None]) -> Callable[..., None]:
 @_on_store
 def ls(directory: StoreDirectory, as_json: bool) -> None:
     """List the models, the last used first."""
-    rows = [_described(entry) for entry in reversed(directory.entries())]
+    rows = [described(entry) for entry in reversed(directory.entries())]
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
@@ -95,37 +95,11 @@ def clear(directory: StoreDirectory, as_json: bool, damaged: bool) -> None:
     entries = directory.entries()
     if damaged:
         entries = [entry for entry, damage in _damages(entries) if damage]
-    with directory.locked():
-        # Of those that a daemon has removed since nothing is left to remove.
-        removed = [entry for entry in entries if entry.remove()]
-    size_bytes = sum(entry.size_bytes for entry in removed)
+    removed, size_bytes = remove(directory, entries, are_damaged=damaged)
     if as_json:
-        click.echo(json.dumps({"removed": len(removed), "size_bytes": size_bytes}))
+        click.echo(json.dumps({"removed": removed, "size_bytes": size_bytes}))
     else:
-        click.echo(f"models removed: {len(removed)}, {_size(size_bytes)}")
-
-
-def _described(entry: Entry) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "key": entry.key,
-        "size_bytes": entry.size_bytes,
-        "last_use": datetime.fromtimestamp(entry.last_use_ns / 1e9, timezone.utc).isoformat(),
-        "damage": "",
-    }
-    try:
-        compiled = entry.described()
-    except (OSError, InvalidFile) as error:
-        return row | {"damage": str(error)}
-    return row | {
-        "backend": f"{compiled.target.backend} {compiled.target.backend_version}",
-        "device": compiled.target.device,
-        "inputs": [_shown(spec) for spec in compiled.inputs],
-        "outputs": [_shown(spec) for spec in compiled.outputs],
-    }
-
-
-def _shown(spec: TensorSpec) -> str:
-    return f"{spec.name}: {spec}" if spec.name else str(spec)
+        click.echo(f"models removed: {removed}, {_size(size_bytes)}")
 
 
 def _damages(entries: list[Entry]) -> Iterator[tuple[Entry, str]]:

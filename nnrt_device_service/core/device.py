@@ -1,18 +1,19 @@
 """The device a daemon owns: a backend, the sessions that use it, and the rules between them. Knows no gRPC."""
 
-import hashlib
 import logging
 import secrets
 import shlex
+import threading
 import time
 from collections.abc import Callable, Sequence, Sized
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
 
-from nnrt_device_service.core.model_store import ModelStore
-from nnrt_device_service.core.store_directory import SHOWN_KEY, Recipe
+from nnrt_device_service.core.compilations import Compilations
 from nnrt_device_service.scheduling.drain_gate import DrainGate
 from nnrt_device_service.scheduling.scheduler import Scheduler
 from nnrt_device_service.sessions.constants import MissingConstants, uploaded_digests
@@ -21,7 +22,7 @@ from nnrt_device_service.sessions.registry import SessionRegistry
 from nnrt_device_service.sessions.session import Prepared, Session
 from nnrt_device_service.settings import Settings
 from nnrt_hdi import __version__
-from nnrt_hdi.backend import Backend, Cancellation, ModelConfig, Origin, PreparedModel, Support
+from nnrt_hdi.backend import Backend, Cancellation, Capabilities, ModelConfig, Origin, PreparedModel, Support
 from nnrt_hdi.enums import DeviceStatus, PerformanceMode, Priority
 from nnrt_hdi.errors import (
     InvalidFile,
@@ -30,9 +31,12 @@ from nnrt_hdi.errors import (
     OperationForbidden,
     OutOfMemory,
     UnavailableDevice,
+    UnknownHandle,
     Unsupported,
 )
 from nnrt_hdi.files.compiled import CompiledModel, Target
+from nnrt_hdi.files.model_store import ModelStore
+from nnrt_hdi.files.store_directory import SHOWN_KEY, Recipe
 from nnrt_hdi.graph import Constant, Graph
 from nnrt_hdi.ops import Inference, infer_graph
 from nnrt_hdi.part import Part
@@ -42,21 +46,49 @@ _log = logging.getLogger(__name__)
 
 Progress = Callable[[str, float], None]
 
+# How many models are stored while their clients run them already. More would be kept in memory for a slow disk.
+_WRITERS = 2
+
 _INPUT_UNKNOWN = "the device needs every dimension of an input; fix those that are unknown"
 
 
-class ModelRequest(Protocol):
-    """A model as a client asks for it. What the store has needs neither the graph nor its checks."""
+Buffers = Sequence[Constant | bytes | memoryview]
+
+
+class Request(Protocol):
+    """What a client asks to have compiled, as far as the store must know it."""
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of all that decides what the graph is."""
+        """SHA-256 of all that decides what is compiled."""
+
+    def named_constants(self) -> Sequence[Constant]:
+        """The constants that are to be uploaded. Asked only for what has been compiled before."""
+
+
+class ModelRequest(Request, Protocol):
+    """A model as a client asks for it. What the store has needs neither the graph nor its checks."""
 
     def graph(self) -> Graph:
         """The graph, without the data of those constants that are to be uploaded."""
 
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A model file in a format of the device's own, as a client asks for it."""
+
+    format: str
+    buffers: Sequence[Constant | bytes]
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of the format and of every buffer."""
+        digests = [entry.sha256 if isinstance(entry, Constant) else sha256(entry).digest() for entry in self.buffers]
+        return sha256(b"\0".join((b"program", self.format.encode(), b"".join(digests)))).digest()
+
     def named_constants(self) -> Sequence[Constant]:
-        """These constants. Asked only for a model that has been compiled before."""
+        """The buffers that are to be uploaded."""
+        return [entry for entry in self.buffers if isinstance(entry, Constant)]
 
 
 class Device:
@@ -66,18 +98,27 @@ class Device:
         self._backend = backend
         self._settings = settings
         described = backend.describe()
+        if not settings.takes_programs:
+            described = replace(described, capabilities=without_programs(described.capabilities))
         self.info = replace(described, device_name=settings.name or described.device_name)
         # To the store a device is what the backend and its options make of it, whatever its name in the fleet.
         options = (f"{name}={value}" for name, value in sorted(settings.backend_options().items()))
         self._target = Target.of(described, shlex.join((described.device_name, *options)))
         # What decides, besides the backend, which models are taken: what is in the store has passed these checks.
-        self._rules = repr((__version__, settings.tensor_bytes, described.capabilities)).encode()
+        self._rules = repr((__version__, settings.tensor_bytes, without_programs(described.capabilities))).encode()
         self._store = self._opened_store()
+        self._compilations = Compilations()
         self.instance_id = secrets.token_bytes(16)
         self.sessions = SessionRegistry(settings)
         slots = settings.concurrent_runs or backend.concurrent_runs
         self.scheduler = Scheduler(slots, settings.queued_runs, settings.priority_ageing_s)
         self.gate = DrainGate()
+        self._writers = threading.BoundedSemaphore(_WRITERS)
+
+    @property
+    def keeps_models(self) -> bool:
+        """Whether what it compiles is in its store afterwards, if there is room."""
+        return self._store is not None
 
     @property
     def status(self) -> DeviceStatus:
@@ -102,29 +143,56 @@ class Device:
         recipe = self._recipe(model, config)
         if stored := self._stored(session, model, recipe, config, progress):
             return stored
-        known = self._checked(model.graph())
+        known = session.take_checked(model.digest) or self._checked(model.graph())
         with ExitStack() as undo, ExitStack() as compiling:
             held = session.constants.hold(known)
             if isinstance(held, MissingConstants):
+                session.checked = model.digest, known  # Its client sends them and asks again.
                 return held
             undo.callback(session.constants.release, uploaded_digests(known))
             inline_bytes = sum(entry.size_bytes for entry in known.constants.values() if entry.data is not None)
             session.budget.reserve(inline_bytes)
             undo.callback(session.budget.release, inline_bytes)
             if self._store and recipe:
-                compiling.enter_context(self._store.compiling(recipe.key, lambda: progress("compiling", 0.0)))
+                compiling.enter_context(self._compilations.begin(recipe.key, lambda: progress("compiling", 0.0)))
                 if stored := self._stored(session, model, recipe, config, progress):  # Another session was faster.
                     return stored
             prepared = self._backend.prepare(held, config, lambda fraction: progress("compiling", fraction))
-            self._keep(recipe, prepared, progress)
-            return self._added(session, prepared, Origin.COMPILED, undo, config.priority)
+            made = self._added(session, prepared, Origin.COMPILED, undo, config.priority)
+            self._keep(recipe, session, made, compiling.pop_all())
+            return made
+
+    def load_program(
+        self, session: Session, program: Program, config: ModelConfig, progress: Progress
+    ) -> Prepared | MissingConstants:
+        """Load a model file of a format of the device's own, from the store if it is there, or say which constants to
+        upload first.
+
+        Raises Unsupported where the daemon doesn't take programs, and what `Backend.load_program` raises.
+        """
+        self._require_format(program.format)
+        progress("checking", 0.0)
+        self._check_config(config)
+        recipe = self._recipe(program, config)
+        if stored := self._stored(session, program, recipe, config, progress):
+            return stored
+        with ExitStack() as undo, ExitStack() as compiling:
+            parts = self._held(session, program.buffers, undo)
+            if isinstance(parts, MissingConstants):
+                return parts
+            if self._store and recipe:
+                compiling.enter_context(self._compilations.begin(recipe.key, lambda: progress("compiling", 0.0)))
+                if stored := self._stored(session, program, recipe, config, progress):  # Another session was faster.
+                    return stored
+            prepared = self._backend.load_program(
+                program.format, parts, config, lambda fraction: progress("compiling", fraction)
+            )
+            made = self._added(session, prepared, Origin.COMPILED, undo, config.priority)
+            self._keep(recipe, session, made, compiling.pop_all())
+            return made
 
     def restore(
-        self,
-        session: Session,
-        buffers: Sequence[Constant | bytes | memoryview],
-        config: ModelConfig,
-        progress: Progress,
+        self, session: Session, buffers: Buffers, config: ModelConfig, progress: Progress
     ) -> Prepared | MissingConstants:
         """Load a model the device exported, or one its vendor's tools compiled; or say which constants to upload first.
 
@@ -132,22 +200,10 @@ class Device:
         """
         self._check_config(config)
         progress("restoring", 0.0)
-        named = [buffer for buffer in buffers if isinstance(buffer, Constant)]
-        # Each may name the same gigabyte, so the copies count.
-        copied_bytes = sum(memoryview(buffer).nbytes for buffer in buffers if not isinstance(buffer, Constant))
         with ExitStack() as undo:
-            held = session.constants.hold_all(named)
-            if isinstance(held, MissingConstants):
-                return held
-            undo.callback(session.constants.release, [constant.sha256 for constant in named])
-            session.budget.reserve(copied_bytes)
-            undo.callback(session.budget.release, copied_bytes)
-            parts = [
-                Part(held[buffer.sha256].data, buffer.sha256)
-                if isinstance(buffer, Constant)
-                else Part.of(bytes(buffer))
-                for buffer in buffers
-            ]
+            parts = self._held(session, buffers, undo)
+            if isinstance(parts, MissingConstants):
+                return parts
             prepared = self._backend.restore(parts, config)
             return self._added(session, prepared, Origin.RESTORED, undo, config.priority)
 
@@ -202,6 +258,33 @@ class Device:
             self._backend.close()
         return ended
 
+    def _require_format(self, format: str) -> None:
+        formats = self._backend.describe().capabilities.program_formats
+        if format not in formats:
+            known = f"it takes {', '.join(map(repr, formats))}" if formats else "it takes none"
+            raise Unsupported(f"{self.info.device_name} takes no files of the format {format!r}; {known}")
+        if not self._settings.takes_programs:
+            raise Unsupported(
+                f"this daemon takes no {format} files as they are (--accept-programs {self._settings.accept_programs});"
+                " start it with --accept-programs always where all its clients may be trusted"
+            )
+
+    def _held(self, session: Session, buffers: Buffers, undo: ExitStack) -> list[Part] | MissingConstants:
+        """The buffers as parts, kept in the session until `undo`; or what of them isn't here."""
+        named = [buffer for buffer in buffers if isinstance(buffer, Constant)]
+        # Each may name the same gigabyte, so the copies count.
+        copied_bytes = sum(memoryview(buffer).nbytes for buffer in buffers if not isinstance(buffer, Constant))
+        held = session.constants.hold_all(named)
+        if isinstance(held, MissingConstants):
+            return held
+        undo.callback(session.constants.release, [constant.sha256 for constant in named])
+        session.budget.reserve(copied_bytes)
+        undo.callback(session.budget.release, copied_bytes)
+        return [
+            Part(held[buffer.sha256].data, buffer.sha256) if isinstance(buffer, Constant) else Part.of(bytes(buffer))
+            for buffer in buffers
+        ]
+
     def _checked(self, graph: Graph) -> Graph:
         """The graph as well as it can be known. Raises what `prepare` says of its nodes."""
         inferred = infer_graph(graph)
@@ -215,18 +298,21 @@ class Device:
                 raise Unsupported(support.reason, place=known.place(index))
         return known
 
-    def _recipe(self, model: ModelRequest, config: ModelConfig) -> Recipe | None:
+    def _recipe(self, model: Request, config: ModelConfig) -> Recipe | None:
         """Make the recipe by which the store knows a model; None where there is no store."""
         if self._store is None:
             return None
-        return Recipe(self._target, hashlib.sha256(model.digest + self._rules).digest(), config)
+        return Recipe(self._target, sha256(model.digest + self._rules).digest(), config)
 
     def _stored(
-        self, session: Session, model: ModelRequest, recipe: Recipe | None, config: ModelConfig, progress: Progress
+        self, session: Session, model: Request, recipe: Recipe | None, config: ModelConfig, progress: Progress
     ) -> Prepared | None:
         """The model from the store, if it is there and all is well with it, and the session has room for it."""
-        size_bytes = self._store.size_of(recipe.key) if self._store and recipe else None
-        if self._store is None or recipe is None or size_bytes is None:
+        if self._store is None or recipe is None:
+            return None
+        self._compilations.await_writing(recipe.key, lambda: progress("restoring", 0.0))
+        size_bytes = self._store.size_of(recipe.key)
+        if size_bytes is None:
             return None
         progress("restoring", 0.0)
         with ExitStack() as undo, ExitStack() as meanwhile:
@@ -251,33 +337,58 @@ class Device:
             _log.info("restored model %s from the store for client %s", recipe.key[:SHOWN_KEY], session.client)
             return self._added(session, prepared, Origin.STORED, undo, config.priority)
 
-    def _keep(self, recipe: Recipe | None, prepared: PreparedModel, progress: Progress) -> None:
-        """Store a model, and close it if the client gives up."""
-        if self._store is None or recipe is None:
-            return
+    def _keep(self, recipe: Recipe | None, session: Session, made: Prepared, compiling: ExitStack) -> None:
+        """Store a model while its client runs it already. `compiling` is left when it is in the store."""
+        with ExitStack() as block:
+            block.push(compiling)
+            if self._store is None or recipe is None:
+                return
+            try:
+                prepared = block.enter_context(session.model(made.model_id)).prepared
+            except UnknownHandle:  # Its client has given it up.
+                return
+            self._compilations.begin_writing(recipe.key)
+            is_later = self._may_write_later(block)
+            writing = partial(self._write, recipe, prepared, block.pop_all())
+        if is_later:
+            threading.Thread(target=writing, name="store").start()
+        else:
+            writing()
+
+    def _may_write_later(self, block: ExitStack) -> bool:
+        """Whether a model may be stored when its client has been answered. What that takes is held by the block."""
+        if not self._writers.acquire(blocking=False):
+            return False
+        block.callback(self._writers.release)
         try:
-            progress("storing", 0.0)
-        except BaseException:
-            prepared.close()
-            raise
-        try:
-            compiled = CompiledModel(
-                target=recipe.target,
-                source_digest=recipe.source_digest,
-                config=recipe.config,
-                inputs=prepared.inputs,
-                outputs=prepared.outputs,
-                version=0,  # That is for caches of applications.
-                parts=prepared.export(),
-            )
-            self._store.keep(compiled)
-        except Exception:  # The model works; that it isn't there the next time is no reason to refuse it now.
-            _log.exception("model %s is not stored: the backend failed to export it", recipe.key[:SHOWN_KEY])
+            block.enter_context(self.gate.admit())
+        except UnavailableDevice:  # The daemon drains, and waits for this call only.
+            return False
+        return True
+
+    def _write(self, recipe: Recipe, prepared: PreparedModel, block: ExitStack) -> None:
+        """Have the store write a model, and leave the block."""
+        assert self._store is not None
+        with block:
+            try:
+                compiled = CompiledModel(
+                    target=recipe.target,
+                    source_digest=recipe.source_digest,
+                    config=recipe.config,
+                    inputs=prepared.inputs,
+                    outputs=prepared.outputs,
+                    version=0,  # That is for caches of applications.
+                    parts=prepared.export(),
+                )
+                self._store.keep(compiled)
+            except Exception:  # The model works; that it isn't there the next time is no reason to refuse it now.
+                _log.exception("model %s is not stored: the backend failed to export it", recipe.key[:SHOWN_KEY])
 
     def _opened_store(self) -> ModelStore | None:
         if not self._settings.store_dir:
             return None
-        store = ModelStore(Path(self._settings.store_dir), self._settings.store_bytes)
+        path, quota_bytes = self._settings.store_dir, self._settings.store_bytes
+        store = ModelStore(Path(path), quota_bytes, place=f"--store-dir {path!r}", quota="--store-bytes")
         if self.info.capabilities.model_cache:
             return store
         _log.warning("the backend %s exports no models, so none are stored", self.info.backend_name)
@@ -333,6 +444,11 @@ class Device:
                 raise OperationForbidden(
                     "the device can't honour it; leave it at its neutral value", place=f"ModelConfig.{what}"
                 )
+
+
+def without_programs(capabilities: Capabilities) -> Capabilities:
+    """The capabilities of a device that takes no model files as they are."""
+    return replace(capabilities, program_formats=())
 
 
 def require_input_count(inputs: Sized, count: int) -> None:

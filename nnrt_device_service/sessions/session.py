@@ -22,6 +22,7 @@ from nnrt_device_service.settings import Settings
 from nnrt_hdi.backend import Cancellation, Origin, PreparedModel
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import OperationForbidden, OutOfMemory, UnavailableDevice, UnknownHandle
+from nnrt_hdi.graph import Graph
 from nnrt_hdi.tensor import TensorSpec
 
 _log = logging.getLogger(__name__)
@@ -77,6 +78,8 @@ class Session:
         self.models: dict[int, LoadedModel] = {}
         self._prepared_by: dict[bytes, Prepared] = {}
         self._given_up: dict[bytes, None] = {}
+        # The model that was last found sound and lacks constants, with the digest it was asked for by.
+        self.checked: tuple[bytes, Graph] | None = None
         # Of the runs under way, which end with the session: whoever adds one looks at `is_open` afterwards.
         self.cancellations: set[Cancellation] = set()
         self._on_close: set[Callable[[], object]] = set()
@@ -123,6 +126,11 @@ class Session:
         if (loaded := self.models.get(model_id)) is None:
             raise UnknownHandle(f"this session has no model {model_id}")
         return loaded
+
+    def take_checked(self, digest: bytes) -> Graph | None:
+        """The model that was last found sound, if it is the one of this digest."""
+        checked, self.checked = self.checked, None
+        return checked[1] if checked and checked[0] == digest else None
 
     def release_model(self, model_id: int) -> None:
         """Forget a model, if it exists."""

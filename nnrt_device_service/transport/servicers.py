@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-from nnrt_device_service.core.device import Device, Progress
+from nnrt_device_service.core.device import Device, Program, Progress
 from nnrt_device_service.sessions.constants import MissingConstants
 from nnrt_device_service.sessions.session import Prepared, Session
 from nnrt_device_service.settings import Settings
@@ -20,6 +20,7 @@ from nnrt_hdi.chunks import cut
 from nnrt_hdi.compression import FEATURE, expanded
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
 from nnrt_hdi.files.compiled import MAX_PARTS
+from nnrt_hdi.files.model_store import FEATURE as STORE_FEATURE
 from nnrt_hdi.graph import Constant
 from nnrt_hdi.limits import MAX_RUN_IDS, REQUEST_ID_BYTES
 from nnrt_hdi.v2 import (
@@ -36,6 +37,8 @@ from nnrt_hdi.wire.run_codec import Incoming
 _CLIENT_NAME_LENGTH = 100
 _USER_LENGTH = 100
 _MAX_REASON_BYTES = 512
+
+PartT = TypeVar("PartT")
 
 
 class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
@@ -101,7 +104,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
             session_id=session.id,
             instance_id=device.instance_id,
             protocol_minor=PROTOCOL_MINOR,
-            features=[FEATURE] if session.wants_compression else [],
+            features=[FEATURE] * session.wants_compression + [STORE_FEATURE] * device.keeps_models,
             hdi_major=HDI_VERSION[0],
             hdi_minor=HDI_VERSION[1],
             device=wire.device_info_message(device.info),
@@ -177,13 +180,7 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
         self, request: device_pb2.PrepareFromBuffersRequest, context: Any
     ) -> Iterator[device_pb2.PrepareModelReply]:
         session = session_of(self._device, context)
-        if len(request.buffers) > MAX_PARTS:
-            raise InvalidParameter(f"there are {len(request.buffers)} buffers; use at most {MAX_PARTS}")
-        config = self._config(request)
-        buffers = [
-            wire.at_place(f"buffer {index}", partial(_part, session, buffer))
-            for index, buffer in enumerate(request.buffers)
-        ]
+        config, buffers = self._config(request), _parts(request, partial(_part, session))
         yield from self._prepared(
             session,
             context,
@@ -191,8 +188,21 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
             request.request_id,
         )
 
-    # To a backend a vendor's model file is what it would have exported itself.
-    PrepareOfflineModel = PrepareModelFromModelCache
+    def PrepareOfflineModel(
+        self, request: device_pb2.PrepareFromBuffersRequest, context: Any
+    ) -> Iterator[device_pb2.PrepareModelReply]:
+        if not request.program_format:
+            # To a backend a vendor's model file is what it would have exported itself.
+            yield from self.PrepareModelFromModelCache(request, context)
+            return
+        session = session_of(self._device, context)
+        config, program = self._config(request), Program(request.program_format, _parts(request, _program_part))
+        yield from self._prepared(
+            session,
+            context,
+            lambda progress: self._device.load_program(session, program, config, progress),
+            request.request_id,
+        )
 
     def UploadConstants(
         self, requests: Iterator[device_pb2.ConstantChunk], context: Any
@@ -238,7 +248,7 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
             yield device_pb2.BufferChunk(offset=request.offset + start, data=bytes(piece))
 
     def _config(self, request: device_pb2.PrepareModelRequest | device_pb2.PrepareFromBuffersRequest) -> ModelConfig:
-        return wire.model_config(request.config, self._settings.tensor_bytes)
+        return wire.model_config(request.config, self._settings.tensor_bytes, self._settings.takes_programs)
 
     def _prepared(
         self,
@@ -379,5 +389,22 @@ def _prepare_reply(outcome: Prepared | MissingConstants) -> device_pb2.PrepareMo
     )
 
 
+def _parts(
+    request: device_pb2.PrepareFromBuffersRequest, part: Callable[[model_pb2.SharedBuffer], PartT]
+) -> list[PartT]:
+    if len(request.buffers) > MAX_PARTS:
+        raise InvalidParameter(f"there are {len(request.buffers)} buffers; use at most {MAX_PARTS}")
+    return [wire.at_place(f"buffer {index}", partial(part, buffer)) for index, buffer in enumerate(request.buffers)]
+
+
 def _part(session: Session, buffer: model_pb2.SharedBuffer) -> Constant | bytes | memoryview:
     return wire.named_constant(buffer.constant) if buffer.HasField("constant") else sent_bytes(session, buffer)
+
+
+def _program_part(buffer: model_pb2.SharedBuffer) -> Constant | bytes:
+    """A part that never changes, so that its digest says what is loaded."""
+    if buffer.HasField("constant"):
+        return wire.named_constant(buffer.constant)
+    if buffer.HasField("inline"):
+        return buffer.inline
+    raise InvalidParameter("a part of a program is sent inline, or named by its digest")

@@ -2,7 +2,7 @@
 
 import math
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,7 +12,7 @@ from typing_extensions import Buffer
 from nnrt_hdi.backend import DeviceInfo, ModelConfig
 from nnrt_hdi.enums import DeviceType, PerformanceMode
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, NnrtError
-from nnrt_hdi.files.container import packed, read_about, unpacked
+from nnrt_hdi.files.container import Fetch, packed, read_about, unpacked
 from nnrt_hdi.files.graph_file import MAX_QUOTED, described_spec, read_spec
 from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import TensorSpec
@@ -73,8 +73,9 @@ class CompiledModel:
     # What building it took: from the question what is supported to the compiled model. None where nobody knows.
     build_s: float | None = None
 
-    def packed(self) -> list[Buffer]:
-        """A file, as pieces to be written one after the other. Raises InvalidParameter for what can't be read back."""
+    def packed(self, beside: Collection[bytes] = ()) -> list[Buffer]:
+        """A file, as pieces to be written one after the other; see `container.packed`. Raises InvalidParameter for
+        what can't be read back."""
         target, config = self.target, self.config
         about = {
             "device": target.device,
@@ -96,12 +97,13 @@ class CompiledModel:
             self._of(about, _counted(self.parts))
         except InvalidFile as error:
             raise InvalidParameter(f"no file can hold this compiled model: {error.message}") from error
-        return packed(KIND, about, self.parts)
+        return packed(KIND, about, self.parts, beside)
 
     @classmethod
-    def unpacked(cls, data: Buffer) -> "CompiledModel":
-        """The model in a file, its parts as views of `data`. Raises InvalidFile unless every byte is as written."""
-        about, parts = unpacked(KIND, data)
+    def unpacked(cls, data: Buffer, fetch: Fetch | None = None) -> "CompiledModel":
+        """The model in a file, its parts as views of `data`, or fetched where they lie beside it. Raises InvalidFile
+        unless every byte is as written."""
+        about, parts = unpacked(KIND, data, fetch)
         return cls._of(about, _counted(parts))
 
     @classmethod

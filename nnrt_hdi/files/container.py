@@ -6,6 +6,8 @@
     manifest         JSON: kind, format, the size and SHA-256 of every part, and what the kind adds
     parts            each at a multiple of 64 bytes; zeros in between
 
+In a directory that many such files share, large parts may lie beside them, each once (see `store_directory`).
+
 A file is complete or not there: it is written beside its place and then moved there.
 """
 
@@ -18,7 +20,7 @@ import re
 import reprlib
 import secrets
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -41,17 +43,24 @@ MAX_MANIFEST_BYTES = 64 << 20
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _HEAD_BYTES = len(MAGIC) + 8 + SHA256_BYTES
 
+# Gives the part of a size and a digest that lies beside a file. Raises OSError or InvalidFile.
+Fetch = Callable[[int, bytes], Part]
 
-def packed(kind: str, about: Mapping[str, Any], parts: Sequence[Part]) -> list[Buffer]:
+
+def packed(kind: str, about: Mapping[str, Any], parts: Sequence[Part], beside: Collection[bytes] = ()) -> list[Buffer]:
     """A file, as pieces to be written one after the other. `about` is what the manifest says besides, as JSON.
 
-    Raises InvalidParameter for more than MAX_MANIFEST_BYTES of that.
+    Parts with the digests `beside` are only named. Raises InvalidParameter for more than MAX_MANIFEST_BYTES of that.
     """
     manifest = json.dumps(
         {
             "kind": kind,
             "format": FORMAT,
-            "parts": [{"size": part.data.nbytes, "sha256": part.sha256.hex()} for part in parts],
+            "parts": [
+                {"size": part.data.nbytes, "sha256": part.sha256.hex()}
+                | ({"beside": True} if part.sha256 in beside else {})
+                for part in parts
+            ],
             "about": about,
         },
         separators=(",", ":"),
@@ -63,13 +72,15 @@ def packed(kind: str, about: Mapping[str, Any], parts: Sequence[Part]) -> list[B
     pieces: list[Buffer] = [head, manifest]
     end = len(head) + len(manifest)
     for part in parts:
+        if part.sha256 in beside:
+            continue
         pieces += [bytes(-end % ALIGNMENT), part.data]
         end += -end % ALIGNMENT + part.data.nbytes
     return pieces
 
 
-def unpacked(kind: str, data: Buffer) -> tuple[dict[str, Any], tuple[Part, ...]]:
-    """The rest of a file's manifest, and its parts as views of `data`.
+def unpacked(kind: str, data: Buffer, fetch: Fetch | None = None) -> tuple[dict[str, Any], tuple[Part, ...]]:
+    """The rest of a file's manifest, and its parts as views of `data`; those that lie beside it are fetched.
 
     Raises InvalidFile unless it is a whole file of this kind in which every byte is the one that was written.
     """
@@ -77,7 +88,12 @@ def unpacked(kind: str, data: Buffer) -> tuple[dict[str, Any], tuple[Part, ...]]
     manifest, end = _manifest(view)
     about = _about(kind, manifest)
     parts = []
-    for number, (size, sha256) in enumerate(_listed(manifest)):
+    for number, (size, sha256, is_beside) in enumerate(_listed(manifest)):
+        if is_beside:
+            if fetch is None:
+                raise InvalidFile(f"part {number} is not in it; it belongs into its store")
+            parts.append(fetch(size, sha256))
+            continue
         start = end + -end % ALIGNMENT
         if size > view.nbytes - start:
             raise InvalidFile(f"it ends within part {number}; it was cut off")
@@ -182,11 +198,21 @@ def read_about(kind: str, path: Path) -> dict[str, Any]:
 
     Raises OSError, and InvalidFile unless it begins like a file of this kind.
     """
+    return _about(kind, _read_manifest(path))
+
+
+def read_beside(path: Path) -> dict[bytes, int]:
+    """The sizes of the parts that lie beside a file, by their digests. Raises OSError or InvalidFile."""
+    manifest = _read_manifest(path)
+    return {sha256: size for size, sha256, is_beside in _listed(manifest) if is_beside}
+
+
+def _read_manifest(path: Path) -> Mapping[str, Any]:
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
         size = int.from_bytes(head[len(MAGIC) : len(MAGIC) + 8], "little")
         manifest, _ = _manifest(memoryview(head + file.read(min(size, MAX_MANIFEST_BYTES))))
-    return _about(kind, manifest)
+    return manifest
 
 
 def _manifest(view: memoryview) -> tuple[dict[str, Any], int]:
@@ -224,13 +250,18 @@ def _about(kind: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
     return about
 
 
-def _listed(manifest: Mapping[str, Any]) -> list[tuple[int, bytes]]:
+def _listed(manifest: Mapping[str, Any]) -> list[tuple[int, bytes, bool]]:
+    """Size and digest of each part, and whether it lies beside the file."""
     try:
-        listed = [(entry["size"], bytes.fromhex(entry["sha256"])) for entry in manifest["parts"]]
-    except (KeyError, TypeError, ValueError) as error:
+        listed = [
+            (entry["size"], bytes.fromhex(entry["sha256"]), entry.get("beside", False)) for entry in manifest["parts"]
+        ]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidFile("its manifest lists no parts") from error
-    if not all(type(size) is int and size >= 0 for size, _ in listed):
+    if not all(type(size) is int and size >= 0 for size, _, _ in listed):
         raise InvalidFile("its manifest lists parts of no size")
+    if not all(len(sha256) == SHA256_BYTES or is_beside is False for _, sha256, is_beside in listed):
+        raise InvalidFile("its manifest lists parts of no digest")
     return listed
 
 

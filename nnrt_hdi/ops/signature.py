@@ -15,7 +15,7 @@ from typing_extensions import Self
 
 @dataclass(frozen=True, slots=True)
 class DeclaredOperand:
-    """One parameter before `*`. It is optional if its default is None; `is_variadic` takes any number."""
+    """One parameter before `*`. It is optional if it may be None; `is_variadic` takes any number."""
 
     name: str
     annotation: Any
@@ -57,13 +57,9 @@ class Signature:
                 attributes[plain] = DeclaredAttribute(plain, name, hints[name], parameter.default)
             else:
                 is_variadic = parameter.kind is inspect.Parameter.VAR_POSITIONAL
-                operands.append(DeclaredOperand(plain, hints[name], parameter.default is None, is_variadic))
+                is_optional = parameter.default is None or type(None) in get_args(hints[name])
+                operands.append(DeclaredOperand(plain, hints[name], is_optional, is_variadic))
         return cls(function, tuple(operands), attributes)
-
-    @property
-    def required(self) -> int:
-        """The number of operands that must be given; one more for parts, of which there is at least one."""
-        return sum(not operand.is_optional for operand in self.operands)
 
     @property
     def is_variadic(self) -> bool:

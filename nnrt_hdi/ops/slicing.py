@@ -58,28 +58,31 @@ Entry = tuple[int | None, int | None, int | None]
 def strided_cuts(shape: Shape, entries: Sequence[Entry], masks: Masks) -> list[Cut]:
     """The cuts of STRIDED_SLICE, with dimensions that are shrunk still in their places."""
     cuts = []
-    for number, at in _places(len(shape), len(entries), masks):
+    for number, at in strided_places(len(shape), len(entries), masks):
         if at is None:
             cuts.append(Cut(None, 1))
         elif number is None:
             cuts.append(Cut(slice(None), shape[at]))
-        elif _is_set(masks.shrink_axis_mask, number):
+        elif is_set(masks.shrink_axis_mask, number):
             cuts.append(_element(shape, at, number, entries[number], masks))
         else:
             cuts.append(_stretch(shape[at], number, entries[number], masks))
     return cuts
 
 
-def _is_set(mask: int, bit: int) -> bool:
+def is_set(mask: int, bit: int) -> bool:
     return bool(mask >> bit & 1)
 
 
-def _places(rank: int, count: int, masks: Masks) -> list[tuple[int | None, int | None]]:
-    """Pairs of an entry and a dimension of the input: no entry where it stays whole, no dimension where it is new."""
-    ellipses = [number for number in range(count) if _is_set(masks.ellipsis_mask, number)]
+def strided_places(rank: int, count: int, masks: Masks) -> list[tuple[int | None, int | None]]:
+    """The dimensions that STRIDED_SLICE gives, each a pair of an entry and a dimension of the input.
+
+    There is no entry where a dimension stays whole, and no dimension where it is new.
+    """
+    ellipses = [number for number in range(count) if is_set(masks.ellipsis_mask, number)]
     if len(ellipses) > 1:
         refuse(f"ellipsis_mask is {masks.ellipsis_mask}, which sets the bits {ellipses}; set at most one")
-    added = {number for number in range(count) if _is_set(masks.new_axis_mask, number)} - {*ellipses}
+    added = {number for number in range(count) if is_set(masks.new_axis_mask, number)} - {*ellipses}
     whole = rank - (count - len(ellipses) - len(added))
     if whole < 0:
         refuse(f"begin cuts {rank - whole} dimensions but x has {rank}; give at most one entry for each")
@@ -93,7 +96,7 @@ def _element(shape: Shape, at: int, number: int, entry: Entry, masks: Masks) -> 
     """The one element at begin."""
     begin, _, stride = entry
     _require_stride(number, stride)
-    position, size = 0 if _is_set(masks.begin_mask, number) else begin, shape[at]
+    position, size = 0 if is_set(masks.begin_mask, number) else begin, shape[at]
     if position is None or size == UNKNOWN_DIM:
         return Cut(slice(0), 1, is_shrunk=True)
     if not -size <= position < size:
@@ -106,7 +109,7 @@ def _stretch(size: int, number: int, entry: Entry, masks: Masks) -> Cut:
     """The elements from begin to end, in steps of stride."""
     begin, end, stride = entry
     _require_stride(number, stride)
-    from_edge, to_edge = _is_set(masks.begin_mask, number), _is_set(masks.end_mask, number)
+    from_edge, to_edge = is_set(masks.begin_mask, number), is_set(masks.end_mask, number)
     part = slice(None if from_edge else begin, None if to_edge else end, stride)
     is_known = None not in (stride, from_edge or begin, to_edge or end) and size != UNKNOWN_DIM
     return Cut(part, len(range(*part.indices(size))) if is_known else UNKNOWN_DIM)

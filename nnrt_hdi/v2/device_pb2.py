@@ -26,7 +26,7 @@ from nnrt_hdi.v2 import enums_pb2 as nnrt__hdi_dot_v2_dot_enums__pb2
 from nnrt_hdi.v2 import model_pb2 as nnrt__hdi_dot_v2_dot_model__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18nnrt_hdi/v2/device.proto\x12\x0bnnrt_hdi.v2\x1a\x17nnrt_hdi/v2/enums.proto\x1a\x17nnrt_hdi/v2/model.proto\"\x18\n\x16GetDeviceStatusRequest\"A\n\x14GetDeviceStatusReply\x12)\n\x06status\x18\x01 \x01(\x0e\x32\x19.nnrt_hdi.v2.DeviceStatus\"A\n\x1cGetSupportedOperationRequest\x12!\n\x05model\x18\x01 \x01(\x0b\x32\x12.nnrt_hdi.v2.Model\"E\n\x1aGetSupportedOperationReply\x12\'\n\x05nodes\x18\x01 \x03(\x0b\x32\x18.nnrt_hdi.v2.NodeSupport\"0\n\x0bNodeSupport\x12\x11\n\tsupported\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\"v\n\x13PrepareModelRequest\x12!\n\x05model\x18\x01 \x01(\x0b\x32\x12.nnrt_hdi.v2.Model\x12(\n\x06\x63onfig\x18\x02 \x01(\x0b\x32\x18.nnrt_hdi.v2.ModelConfig\x12\x12\n\nrequest_id\x18\x03 \x01(\x0c\"\x85\x01\n\x19PrepareFromBuffersRequest\x12*\n\x07\x62uffers\x18\x01 \x03(\x0b\x32\x19.nnrt_hdi.v2.SharedBuffer\x12(\n\x06\x63onfig\x18\x02 \x01(\x0b\x32\x18.nnrt_hdi.v2.ModelConfig\x12\x12\n\nrequest_id\x18\x03 \x01(\x0c\"\xad\x01\n\x11PrepareModelReply\x12)\n\x08progress\x18\x01 \x01(\x0b\x32\x15.nnrt_hdi.v2.ProgressH\x00\x12\x30\n\x07missing\x18\x02 \x01(\x0b\x32\x1d.nnrt_hdi.v2.MissingConstantsH\x00\x12\x32\n\x08prepared\x18\x03 \x01(\x0b\x32\x1e.nnrt_hdi.v2.PreparedModelInfoH\x00\x42\x07\n\x05reply\"+\n\x08Progress\x12\r\n\x05stage\x18\x01 \x01(\t\x12\x10\n\x08\x66raction\x18\x02 \x01(\x02\"C\n\x10MissingConstants\x12/\n\tconstants\x18\x01 \x03(\x0b\x32\x1c.nnrt_hdi.v2.MissingConstant\"9\n\x0fMissingConstant\x12\x0e\n\x06sha256\x18\x01 \x01(\x0c\x12\x16\n\x0ereceived_bytes\x18\x02 \x01(\x04\"\xd9\x01\n\x11PreparedModelInfo\x12\x10\n\x08model_id\x18\x01 \x01(\x04\x12#\n\x06inputs\x18\x02 \x03(\x0b\x32\x13.nnrt_hdi.v2.Tensor\x12$\n\x07outputs\x18\x03 \x03(\x0b\x32\x13.nnrt_hdi.v2.Tensor\x12\x35\n\x06origin\x18\x04 \x01(\x0e\x32%.nnrt_hdi.v2.PreparedModelInfo.Origin\"0\n\x06Origin\x12\x0c\n\x08\x43OMPILED\x10\x00\x12\x0c\n\x08RESTORED\x10\x01\x12\n\n\x06STORED\x10\x02\"i\n\rConstantChunk\x12\x0e\n\x06sha256\x18\x01 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x04 \x01(\x0c\x12\x16\n\x0e\x65xpanded_bytes\x18\x05 \x01(\r\")\n\x14UploadConstantsReply\x12\x11\n\tcompleted\x18\x01 \x01(\r\"\'\n\x15\x41llocateBufferRequest\x12\x0e\n\x06length\x18\x01 \x01(\x04\"@\n\x13\x41llocateBufferReply\x12)\n\x06\x62uffer\x18\x01 \x01(\x0b\x32\x19.nnrt_hdi.v2.SharedBuffer\")\n\x14ReleaseBufferRequest\x12\x11\n\tbuffer_id\x18\x01 \x01(\x04\"\x14\n\x12ReleaseBufferReply\">\n\x0b\x42ufferChunk\x12\x11\n\tbuffer_id\x18\x01 \x01(\x04\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\")\n\x10WriteBufferReply\x12\x15\n\rwritten_bytes\x18\x01 \x01(\x04\x32\x81\x07\n\nNnrtDevice\x12Y\n\x0fGetDeviceStatus\x12#.nnrt_hdi.v2.GetDeviceStatusRequest\x1a!.nnrt_hdi.v2.GetDeviceStatusReply\x12k\n\x15GetSupportedOperation\x12).nnrt_hdi.v2.GetSupportedOperationRequest\x1a\'.nnrt_hdi.v2.GetSupportedOperationReply\x12R\n\x0cPrepareModel\x12 .nnrt_hdi.v2.PrepareModelRequest\x1a\x1e.nnrt_hdi.v2.PrepareModelReply0\x01\x12\x66\n\x1aPrepareModelFromModelCache\x12&.nnrt_hdi.v2.PrepareFromBuffersRequest\x1a\x1e.nnrt_hdi.v2.PrepareModelReply0\x01\x12_\n\x13PrepareOfflineModel\x12&.nnrt_hdi.v2.PrepareFromBuffersRequest\x1a\x1e.nnrt_hdi.v2.PrepareModelReply0\x01\x12R\n\x0fUploadConstants\x12\x1a.nnrt_hdi.v2.ConstantChunk\x1a!.nnrt_hdi.v2.UploadConstantsReply(\x01\x12V\n\x0e\x41llocateBuffer\x12\".nnrt_hdi.v2.AllocateBufferRequest\x1a .nnrt_hdi.v2.AllocateBufferReply\x12S\n\rReleaseBuffer\x12!.nnrt_hdi.v2.ReleaseBufferRequest\x1a\x1f.nnrt_hdi.v2.ReleaseBufferReply\x12H\n\x0bWriteBuffer\x12\x18.nnrt_hdi.v2.BufferChunk\x1a\x1d.nnrt_hdi.v2.WriteBufferReply(\x01\x12\x43\n\nReadBuffer\x12\x19.nnrt_hdi.v2.BufferRegion\x1a\x18.nnrt_hdi.v2.BufferChunk0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18nnrt_hdi/v2/device.proto\x12\x0bnnrt_hdi.v2\x1a\x17nnrt_hdi/v2/enums.proto\x1a\x17nnrt_hdi/v2/model.proto\"\x18\n\x16GetDeviceStatusRequest\"A\n\x14GetDeviceStatusReply\x12)\n\x06status\x18\x01 \x01(\x0e\x32\x19.nnrt_hdi.v2.DeviceStatus\"A\n\x1cGetSupportedOperationRequest\x12!\n\x05model\x18\x01 \x01(\x0b\x32\x12.nnrt_hdi.v2.Model\"E\n\x1aGetSupportedOperationReply\x12\'\n\x05nodes\x18\x01 \x03(\x0b\x32\x18.nnrt_hdi.v2.NodeSupport\"0\n\x0bNodeSupport\x12\x11\n\tsupported\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\"v\n\x13PrepareModelRequest\x12!\n\x05model\x18\x01 \x01(\x0b\x32\x12.nnrt_hdi.v2.Model\x12(\n\x06\x63onfig\x18\x02 \x01(\x0b\x32\x18.nnrt_hdi.v2.ModelConfig\x12\x12\n\nrequest_id\x18\x03 \x01(\x0c\"\x9d\x01\n\x19PrepareFromBuffersRequest\x12*\n\x07\x62uffers\x18\x01 \x03(\x0b\x32\x19.nnrt_hdi.v2.SharedBuffer\x12(\n\x06\x63onfig\x18\x02 \x01(\x0b\x32\x18.nnrt_hdi.v2.ModelConfig\x12\x12\n\nrequest_id\x18\x03 \x01(\x0c\x12\x16\n\x0eprogram_format\x18\x04 \x01(\t\"\xad\x01\n\x11PrepareModelReply\x12)\n\x08progress\x18\x01 \x01(\x0b\x32\x15.nnrt_hdi.v2.ProgressH\x00\x12\x30\n\x07missing\x18\x02 \x01(\x0b\x32\x1d.nnrt_hdi.v2.MissingConstantsH\x00\x12\x32\n\x08prepared\x18\x03 \x01(\x0b\x32\x1e.nnrt_hdi.v2.PreparedModelInfoH\x00\x42\x07\n\x05reply\"+\n\x08Progress\x12\r\n\x05stage\x18\x01 \x01(\t\x12\x10\n\x08\x66raction\x18\x02 \x01(\x02\"C\n\x10MissingConstants\x12/\n\tconstants\x18\x01 \x03(\x0b\x32\x1c.nnrt_hdi.v2.MissingConstant\"9\n\x0fMissingConstant\x12\x0e\n\x06sha256\x18\x01 \x01(\x0c\x12\x16\n\x0ereceived_bytes\x18\x02 \x01(\x04\"\xd9\x01\n\x11PreparedModelInfo\x12\x10\n\x08model_id\x18\x01 \x01(\x04\x12#\n\x06inputs\x18\x02 \x03(\x0b\x32\x13.nnrt_hdi.v2.Tensor\x12$\n\x07outputs\x18\x03 \x03(\x0b\x32\x13.nnrt_hdi.v2.Tensor\x12\x35\n\x06origin\x18\x04 \x01(\x0e\x32%.nnrt_hdi.v2.PreparedModelInfo.Origin\"0\n\x06Origin\x12\x0c\n\x08\x43OMPILED\x10\x00\x12\x0c\n\x08RESTORED\x10\x01\x12\n\n\x06STORED\x10\x02\"i\n\rConstantChunk\x12\x0e\n\x06sha256\x18\x01 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x04 \x01(\x0c\x12\x16\n\x0e\x65xpanded_bytes\x18\x05 \x01(\r\")\n\x14UploadConstantsReply\x12\x11\n\tcompleted\x18\x01 \x01(\r\"\'\n\x15\x41llocateBufferRequest\x12\x0e\n\x06length\x18\x01 \x01(\x04\"@\n\x13\x41llocateBufferReply\x12)\n\x06\x62uffer\x18\x01 \x01(\x0b\x32\x19.nnrt_hdi.v2.SharedBuffer\")\n\x14ReleaseBufferRequest\x12\x11\n\tbuffer_id\x18\x01 \x01(\x04\"\x14\n\x12ReleaseBufferReply\">\n\x0b\x42ufferChunk\x12\x11\n\tbuffer_id\x18\x01 \x01(\x04\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\")\n\x10WriteBufferReply\x12\x15\n\rwritten_bytes\x18\x01 \x01(\x04\x32\x81\x07\n\nNnrtDevice\x12Y\n\x0fGetDeviceStatus\x12#.nnrt_hdi.v2.GetDeviceStatusRequest\x1a!.nnrt_hdi.v2.GetDeviceStatusReply\x12k\n\x15GetSupportedOperation\x12).nnrt_hdi.v2.GetSupportedOperationRequest\x1a\'.nnrt_hdi.v2.GetSupportedOperationReply\x12R\n\x0cPrepareModel\x12 .nnrt_hdi.v2.PrepareModelRequest\x1a\x1e.nnrt_hdi.v2.PrepareModelReply0\x01\x12\x66\n\x1aPrepareModelFromModelCache\x12&.nnrt_hdi.v2.PrepareFromBuffersRequest\x1a\x1e.nnrt_hdi.v2.PrepareModelReply0\x01\x12_\n\x13PrepareOfflineModel\x12&.nnrt_hdi.v2.PrepareFromBuffersRequest\x1a\x1e.nnrt_hdi.v2.PrepareModelReply0\x01\x12R\n\x0fUploadConstants\x12\x1a.nnrt_hdi.v2.ConstantChunk\x1a!.nnrt_hdi.v2.UploadConstantsReply(\x01\x12V\n\x0e\x41llocateBuffer\x12\".nnrt_hdi.v2.AllocateBufferRequest\x1a .nnrt_hdi.v2.AllocateBufferReply\x12S\n\rReleaseBuffer\x12!.nnrt_hdi.v2.ReleaseBufferRequest\x1a\x1f.nnrt_hdi.v2.ReleaseBufferReply\x12H\n\x0bWriteBuffer\x12\x18.nnrt_hdi.v2.BufferChunk\x1a\x1d.nnrt_hdi.v2.WriteBufferReply(\x01\x12\x43\n\nReadBuffer\x12\x19.nnrt_hdi.v2.BufferRegion\x1a\x18.nnrt_hdi.v2.BufferChunk0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -46,35 +46,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PREPAREMODELREQUEST']._serialized_start=372
   _globals['_PREPAREMODELREQUEST']._serialized_end=490
   _globals['_PREPAREFROMBUFFERSREQUEST']._serialized_start=493
-  _globals['_PREPAREFROMBUFFERSREQUEST']._serialized_end=626
-  _globals['_PREPAREMODELREPLY']._serialized_start=629
-  _globals['_PREPAREMODELREPLY']._serialized_end=802
-  _globals['_PROGRESS']._serialized_start=804
-  _globals['_PROGRESS']._serialized_end=847
-  _globals['_MISSINGCONSTANTS']._serialized_start=849
-  _globals['_MISSINGCONSTANTS']._serialized_end=916
-  _globals['_MISSINGCONSTANT']._serialized_start=918
-  _globals['_MISSINGCONSTANT']._serialized_end=975
-  _globals['_PREPAREDMODELINFO']._serialized_start=978
-  _globals['_PREPAREDMODELINFO']._serialized_end=1195
-  _globals['_PREPAREDMODELINFO_ORIGIN']._serialized_start=1147
-  _globals['_PREPAREDMODELINFO_ORIGIN']._serialized_end=1195
-  _globals['_CONSTANTCHUNK']._serialized_start=1197
-  _globals['_CONSTANTCHUNK']._serialized_end=1302
-  _globals['_UPLOADCONSTANTSREPLY']._serialized_start=1304
-  _globals['_UPLOADCONSTANTSREPLY']._serialized_end=1345
-  _globals['_ALLOCATEBUFFERREQUEST']._serialized_start=1347
-  _globals['_ALLOCATEBUFFERREQUEST']._serialized_end=1386
-  _globals['_ALLOCATEBUFFERREPLY']._serialized_start=1388
-  _globals['_ALLOCATEBUFFERREPLY']._serialized_end=1452
-  _globals['_RELEASEBUFFERREQUEST']._serialized_start=1454
-  _globals['_RELEASEBUFFERREQUEST']._serialized_end=1495
-  _globals['_RELEASEBUFFERREPLY']._serialized_start=1497
-  _globals['_RELEASEBUFFERREPLY']._serialized_end=1517
-  _globals['_BUFFERCHUNK']._serialized_start=1519
-  _globals['_BUFFERCHUNK']._serialized_end=1581
-  _globals['_WRITEBUFFERREPLY']._serialized_start=1583
-  _globals['_WRITEBUFFERREPLY']._serialized_end=1624
-  _globals['_NNRTDEVICE']._serialized_start=1627
-  _globals['_NNRTDEVICE']._serialized_end=2524
+  _globals['_PREPAREFROMBUFFERSREQUEST']._serialized_end=650
+  _globals['_PREPAREMODELREPLY']._serialized_start=653
+  _globals['_PREPAREMODELREPLY']._serialized_end=826
+  _globals['_PROGRESS']._serialized_start=828
+  _globals['_PROGRESS']._serialized_end=871
+  _globals['_MISSINGCONSTANTS']._serialized_start=873
+  _globals['_MISSINGCONSTANTS']._serialized_end=940
+  _globals['_MISSINGCONSTANT']._serialized_start=942
+  _globals['_MISSINGCONSTANT']._serialized_end=999
+  _globals['_PREPAREDMODELINFO']._serialized_start=1002
+  _globals['_PREPAREDMODELINFO']._serialized_end=1219
+  _globals['_PREPAREDMODELINFO_ORIGIN']._serialized_start=1171
+  _globals['_PREPAREDMODELINFO_ORIGIN']._serialized_end=1219
+  _globals['_CONSTANTCHUNK']._serialized_start=1221
+  _globals['_CONSTANTCHUNK']._serialized_end=1326
+  _globals['_UPLOADCONSTANTSREPLY']._serialized_start=1328
+  _globals['_UPLOADCONSTANTSREPLY']._serialized_end=1369
+  _globals['_ALLOCATEBUFFERREQUEST']._serialized_start=1371
+  _globals['_ALLOCATEBUFFERREQUEST']._serialized_end=1410
+  _globals['_ALLOCATEBUFFERREPLY']._serialized_start=1412
+  _globals['_ALLOCATEBUFFERREPLY']._serialized_end=1476
+  _globals['_RELEASEBUFFERREQUEST']._serialized_start=1478
+  _globals['_RELEASEBUFFERREQUEST']._serialized_end=1519
+  _globals['_RELEASEBUFFERREPLY']._serialized_start=1521
+  _globals['_RELEASEBUFFERREPLY']._serialized_end=1541
+  _globals['_BUFFERCHUNK']._serialized_start=1543
+  _globals['_BUFFERCHUNK']._serialized_end=1605
+  _globals['_WRITEBUFFERREPLY']._serialized_start=1607
+  _globals['_WRITEBUFFERREPLY']._serialized_end=1648
+  _globals['_NNRTDEVICE']._serialized_start=1651
+  _globals['_NNRTDEVICE']._serialized_end=2548
 # @@protoc_insertion_point(module_scope)

@@ -50,14 +50,16 @@ class PrepareModelRequest(_message.Message):
     def __init__(self, model: _Optional[_Union[_model_pb2.Model, _Mapping]] = ..., config: _Optional[_Union[_model_pb2.ModelConfig, _Mapping]] = ..., request_id: _Optional[bytes] = ...) -> None: ...
 
 class PrepareFromBuffersRequest(_message.Message):
-    __slots__ = ("buffers", "config", "request_id")
+    __slots__ = ("buffers", "config", "request_id", "program_format")
     BUFFERS_FIELD_NUMBER: _ClassVar[int]
     CONFIG_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    PROGRAM_FORMAT_FIELD_NUMBER: _ClassVar[int]
     buffers: _containers.RepeatedCompositeFieldContainer[_model_pb2.SharedBuffer]
     config: _model_pb2.ModelConfig
     request_id: bytes
-    def __init__(self, buffers: _Optional[_Iterable[_Union[_model_pb2.SharedBuffer, _Mapping]]] = ..., config: _Optional[_Union[_model_pb2.ModelConfig, _Mapping]] = ..., request_id: _Optional[bytes] = ...) -> None: ...
+    program_format: str
+    def __init__(self, buffers: _Optional[_Iterable[_Union[_model_pb2.SharedBuffer, _Mapping]]] = ..., config: _Optional[_Union[_model_pb2.ModelConfig, _Mapping]] = ..., request_id: _Optional[bytes] = ..., program_format: _Optional[str] = ...) -> None: ...
 
 class PrepareModelReply(_message.Message):
     __slots__ = ("progress", "missing", "prepared")

@@ -124,7 +124,8 @@ class NnrtDeviceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PrepareOfflineModel(self, request, context):
-        """Loads a model compiled by the vendor's own tools; its attributes travel in ModelConfig.extensions.
+        """Loads a model compiled by the vendor's own tools, whose attributes travel in ModelConfig.extensions; or a program: a
+        file in a format that the device computes itself, if PrepareFromBuffersRequest.program_format says which.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -65,7 +65,7 @@ class SentModel:
     def __init__(self, message: model_pb2.Model) -> None:
         self._message = message
 
-    @property
+    @cached_property
     def digest(self) -> bytes:
         """SHA-256 of all that the message says, constants sent by digest included. Equal ones are of equal graphs."""
         return hashlib.sha256(self._message.SerializeToString(deterministic=True)).digest()
@@ -191,13 +191,14 @@ def _set_attr(message: Message, name: str, value: AttrValue) -> None:
         getattr(message, name).extend(value)
 
 
-def model_config(message: model_pb2.ModelConfig, max_tensor_bytes: int) -> ModelConfig:
+def model_config(message: model_pb2.ModelConfig, max_tensor_bytes: int, accepts_programs: bool = False) -> ModelConfig:
     return ModelConfig(
         enable_float16=message.enable_float16,
         mode=known_enum(PerformanceMode, message.mode, "ModelConfig.mode"),
         priority=known_enum(Priority, message.priority, "ModelConfig.priority"),
         extensions=dict(message.extensions),
         max_tensor_bytes=max_tensor_bytes,
+        accepts_programs=accepts_programs,
     )
 
 

@@ -8,6 +8,8 @@ from nnrt_hdi.wire.enums import enum_or, number
 # Metadata of every call but DeviceSession.Open: the session it belongs to.
 SESSION_METADATA = "nnrt-session-bin"
 
+_FLAGS = tuple(name for name in Capabilities.__slots__ if name != "program_formats")
+
 
 def device_info(message: session_pb2.DeviceInfo) -> DeviceInfo:
     """The identity of a device. A type this version doesn't know reads as OTHER, as NNRt asks."""
@@ -16,7 +18,10 @@ def device_info(message: session_pb2.DeviceInfo) -> DeviceInfo:
         device_name=message.device_name,
         vendor_name=message.vendor_name,
         device_type=enum_or(DeviceType.OTHER, message.device_type),
-        capabilities=Capabilities(**{name: getattr(capabilities, name) for name in Capabilities.__slots__}),
+        capabilities=Capabilities(
+            **{name: getattr(capabilities, name) for name in _FLAGS},
+            program_formats=tuple(capabilities.program_formats),
+        ),
         backend_name=message.backend_name,
         backend_version=message.backend_version,
     )

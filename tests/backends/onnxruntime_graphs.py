@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime
 from nnrt_backend_onnxruntime.backend import OnnxRuntimeBackend, create
 from nnrt_backend_onnxruntime.kernels import Kernels
 from nnrt_backend_onnxruntime.model import OnnxModel
@@ -45,6 +47,23 @@ def require_close(actual: Sequence[AnyArray], wanted: Sequence[AnyArray], rtol: 
 
 def lowered(graph: Graph, **options: Any) -> Lowered:
     return lower(inferred_graph(graph), Kernels([("CPUExecutionProvider", {})]), **options)
+
+
+def optimized(graph: Graph) -> Any:
+    """The ONNX model that ONNX Runtime's optimizations make."""
+    _, _, model, _ = (bytes(part.data) for part in prepare(graph).export())
+    return onnx.load_from_string(model)
+
+
+def run_lowered(made: Lowered, *inputs: AnyArray) -> list[AnyArray]:
+    """The outputs of a model that was lowered, as ONNX Runtime computes it unasked."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    values = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in made.weights.items()}
+    options.add_external_initializers(list(values), list(values.values()))
+    session = onnxruntime.InferenceSession(made.model.SerializeToString(), options, ["CPUExecutionProvider"])
+    names = [entry.name for entry in session.get_inputs()]
+    return [np.asarray(y) for y in session.run(None, dict(zip(names, inputs, strict=True)))]
 
 
 def op_types(model: Any) -> list[str]:

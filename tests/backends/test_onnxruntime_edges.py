@@ -44,6 +44,71 @@ def compute(node_type: NodeType, arrays: Sequence[AnyArray], attrs: Mapping[str,
     return model.run([arrays[at] for at in given], Cancellation())
 
 
+ROWS = np.arange(24, dtype="f4").reshape(2, 3, 4)
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["known", "unknown"])
+@pytest.mark.parametrize(
+    ("begin", "end", "strides", "masks", "wanted"),
+    [
+        ((0, 1, -3), (9, -1, 4), (1, 1, 2), {}, ROWS[:, 1:-1, -3:4:2]),
+        ((9, -1), (0, -9), (-1, -2), {}, ROWS[9:0:-1, -1:-9:-2]),
+        ((7, 7, 2), (7, 7, 0), (1, -1, -1), {"begin_mask": 3, "end_mask": 7}, ROWS[:, ::-1, 2::-1]),
+        ((1, -1), (0, 0), (1, -2), {"shrink_axis_mask": 3}, ROWS[1, -1]),
+        ((7, 1), (0, 7), (-1, 1), {"shrink_axis_mask": 1, "begin_mask": 1}, ROWS[0, 1:7]),
+        ((0, 0, 1), (0, 0, 3), (1, 1, 1), {"ellipsis_mask": 1, "new_axis_mask": 2}, ROWS[..., None, 1:3]),
+        ((3, 2), (1, 2), (1, 1), {}, ROWS[3:1, 2:2]),
+    ],
+)
+def test_positions_that_only_a_run_knows(
+    begin: Sequence[int],
+    end: Sequence[int],
+    strides: Sequence[int],
+    masks: Mapping[str, int],
+    wanted: AnyArray,
+    is_known: bool,
+) -> None:
+    """STRIDED_SLICE takes what Python takes, when some or all of its positions come with the run."""
+    vectors = [np.array(numbers, "i8") for numbers in (begin, end, strides)]
+    x: Pair = (spec(ROWS.shape), None)
+    for given in ((1,), (2,), (1, 2), (1, 2, 3)):
+        operands = [
+            (pair[0], None if at in given else vectors[at - 1]) for at, pair in enumerate(map(_pair, vectors), 1)
+        ]
+        graph = graph_of(N.STRIDED_SLICE, [x if is_known else without_dims(x, 0, 2), *operands], masks)
+        model = BACKEND.prepare(graph, ModelConfig(), lambda _: None)
+        (y,) = model.run([ROWS, *(vectors[at - 1] for at in given)], Cancellation())
+        np.testing.assert_array_equal(y, wanted, strict=True)
+
+
+def test_an_element_that_is_not_there_is_refused_in_a_run() -> None:
+    vectors = [np.array(numbers, "i8") for numbers in ((2,), (0,), (1,))]
+    with pytest.raises(NnrtError, match="STRIDED_SLICE node 0"):
+        compute(N.STRIDED_SLICE, [ROWS, *vectors], {"shrink_axis_mask": 1}, 0, 1, 2, 3)
+
+
+@pytest.mark.parametrize("keep_dims", [True, False])
+@pytest.mark.parametrize("axes", [(1,), (-1, 0)])
+@pytest.mark.parametrize(
+    ("mode", "fold"),
+    [
+        (ReduceMode.SUM, np.add),
+        (ReduceMode.MAX, np.maximum),
+        (ReduceMode.MIN, np.minimum),
+        (ReduceMode.PROD, np.multiply),
+    ],
+)
+def test_axes_that_only_a_run_knows(mode: ReduceMode, fold: np.ufunc, axes: Sequence[int], keep_dims: bool) -> None:
+    wanted = fold.reduce(ROWS, axis=tuple(axes), keepdims=keep_dims)
+    (y,) = compute(N.REDUCE_FUSION, [ROWS, np.array(axes)], {"mode": mode, "keep_dims": keep_dims}, 0, 1)
+    assert y.shape == wanted.shape
+    np.testing.assert_allclose(y, wanted, rtol=1e-5)
+
+
+def _pair(vector: AnyArray) -> Pair:
+    return spec(vector.shape, data_type_of(vector.dtype)), None
+
+
 @pytest.mark.parametrize("old", [6, 7, 10, 49])
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i8", "?"])
 def test_positions_of_pixels_are_exact(old: int, dtype: str) -> None:

@@ -4,12 +4,25 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
+from nnrt_backend_onnxruntime import support
 from nnrt_backend_onnxruntime.lowering import LOWERINGS
 from nnrt_backend_onnxruntime.processor import integer_kernels
-from nnrt_backend_onnxruntime.single_node import key_of
-from onnxruntime_graphs import AnyArray, Net, backend, lowered, op_types, prepare, reference, require_close, run
+from nnrt_backend_onnxruntime.session import open_session
+from nnrt_backend_onnxruntime.single_nodes import key_of
+from onnxruntime_graphs import (
+    AnyArray,
+    Net,
+    backend,
+    lowered,
+    op_types,
+    optimized,
+    prepare,
+    reference,
+    require_close,
+    run,
+    run_lowered,
+)
 
 from nnrt_hdi.backend import Cancellation, ModelConfig
 from nnrt_hdi.enums import ActivationType, DataType, Format, NodeType, PadMode
@@ -101,31 +114,93 @@ def test_weights_are_not_copied() -> None:
     assert made.model.ByteSize() < 4096
 
 
-def quantized_network(data_type: DataType) -> Graph:
+# The flags of /proc/cpuinfo that count, the types of activations and weights, and the entries of a session.
+PROCESSORS = {
+    "Zen 5": ("sse2 avx2 avx512f avx512bw avx512vl avx_vnni avx512_vnni", (DataType.UINT8, DataType.INT8), "00"),
+    "Ice Lake": ("sse2 avx2 avx512f avx512bw avx512vl avx512_vnni", (DataType.UINT8, DataType.INT8), "00"),
+    "Sapphire Rapids": ("sse2 avx2 avx512_vnni amx_tile amx_int8", (DataType.UINT8, DataType.INT8), "00"),
+    "Alder Lake": ("sse2 avx2 avx_vnni", (DataType.UINT8, DataType.INT8), "00"),
+    "Skylake server": ("sse2 avx2 avx512f avx512bw avx512vl", (DataType.UINT8, None), "01"),
+    "Zen 2": ("sse2 avx avx2 fma", (DataType.UINT8, None), "01"),
+    "Graviton 3": ("fp asimd asimdhp asimddp i8mm", (None, None), "10"),
+    "Cortex-A72": ("fp asimd evtstrm", (None, None), "01"),
+    "unknown": ("", (None, None), "01"),
+}
+
+
+def quantized_network(data_type: DataType, weight_type: DataType = DataType.INT8) -> Graph:
     net = Net()
+    middle = 128 if weight_type is DataType.UINT8 else 0
     x = net.input(1, 8, 8, 16, data_type=data_type, quant=(QuantParam(0.05, 3),))
     for scale in (0.1, 0.2):
-        weight = net.random.integers(-127, 128, (16, 3, 3, 16)).astype(np.int8)
+        weight = (net.random.integers(-127, 128, (16, 3, 3, 16)) + middle).astype(weight_type.name.lower())
         bias = net.random.integers(-1000, 1000, 16).astype(np.int32)
-        quant = tuple(QuantParam(0.01 * (1 + channel % 3), 0) for channel in range(16))
+        quant = tuple(QuantParam(0.01 * (1 + channel % 3), middle) for channel in range(16))
         spec = net.spec((1, 8, 8, 16), data_type, (QuantParam(scale, 1),))
         operands = x, net.constant(weight, quant), net.constant(bias)
         x = net.op(N.CONV2D_FUSION, *operands, outputs=[spec], pad_mode=PadMode.SAME, **RELU6)
     return net.graph(x)
 
 
+@pytest.mark.parametrize("weight_type", [DataType.INT8, DataType.UINT8], ids=lambda data_type: data_type.name)
 @pytest.mark.parametrize("data_type", [DataType.INT8, DataType.UINT8], ids=lambda data_type: data_type.name)
-def test_quantized_networks_run_on_integer_kernels(data_type: DataType) -> None:
-    graph = quantized_network(data_type)
-    _, _, optimized, _ = (bytes(part.data) for part in prepare(graph).export())
-    kernels = op_types(onnx.load_from_string(optimized))
-    if integer_kernels(graph)["session.qdqisint8allowed"] == "1" or data_type is DataType.UINT8:
-        assert kernels.count("QLinearConv") == 2
-        assert not {"Conv", "FusedConv", "DequantizeLinear", "QuantizeLinear"} & set(kernels)
+def test_quantized_networks_run_on_integer_kernels(data_type: DataType, weight_type: DataType) -> None:
+    graph = quantized_network(data_type, weight_type)
+    kernels = op_types(optimized(graph))
+    assert kernels.count("QLinearConv") == 2
+    assert not {"Conv", "FusedConv", "DequantizeLinear", "QuantizeLinear"} & set(kernels)
     dtype = graph.input_specs[0].numpy_dtype
     x = np.random.default_rng(2).integers(0, 256, (1, 8, 8, 16)).astype(dtype)
     (actual,), (wanted,) = run(graph, x), reference(graph, x)
     assert np.abs(actual.astype(int) - wanted).max() <= 1
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_integer_kernels_are_those_that_a_processor_has(processor: str) -> None:
+    flags, types, entries = PROCESSORS[processor]
+    chosen = integer_kernels(frozenset(flags.split()))
+    assert (chosen.activations, chosen.weights) == types
+    assert chosen.entries == {"session.qdqisint8allowed": entries[0], "session.x64quantprecision": entries[1]}
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+@pytest.mark.parametrize("data_type", [DataType.INT8, DataType.UINT8], ids=lambda data_type: data_type.name)
+def test_a_quantized_network_is_the_same_for_each_processor(data_type: DataType, processor: str) -> None:
+    """In whatever types its tensors are kept."""
+    flags, _, _ = PROCESSORS[processor]
+    graph = quantized_network(data_type, DataType.UINT8)
+    x = np.random.default_rng(2).integers(0, 256, (1, 8, 8, 16)).astype(graph.input_specs[0].numpy_dtype)
+    made = lowered(graph, integers=integer_kernels(frozenset(flags.split())))
+    (actual,) = run_lowered(made, x)
+    (wanted,) = reference(graph, x)
+    assert np.abs(actual.astype(int) - wanted).max() <= 1
+
+
+def test_largest_products_do_not_saturate() -> None:
+    """Pairs of them overflow 16 bits, in which processors without wide sums add them."""
+    net = Net()
+    x = net.input(1, 4, 4, 64, data_type=DataType.UINT8, quant=(QuantParam(1 / 256, 0),))
+    weight = net.constant(np.full((8, 3, 3, 64), 127, np.int8), (QuantParam(1 / 256, 0),))
+    bias = net.constant(np.zeros(8, np.int32))
+    spec = net.spec((1, 2, 2, 8), DataType.UINT8, (QuantParam(2, 0),))
+    graph = net.graph(net.op(N.CONV2D_FUSION, x, weight, bias, outputs=[spec], pad_mode=PadMode.VALID))
+    (actual,) = run(graph, np.full((1, 4, 4, 64), 255, np.uint8))
+    # 576 products of 255 / 256 and 127 / 256 are 284.63, which is 142 steps of 2.
+    assert (actual == 142).all()
+
+
+def test_quantized_elements_that_are_only_moved_come_out_as_they_went_in() -> None:
+    net = Net(Format.NCHW)
+    quant = (QuantParam(0.1, 5),)
+    x = net.input(2, 3, 2, 2, data_type=DataType.INT8, quant=quant)
+    one = net.constant(np.array([[[[-128]], [[0]], [[127]]]], np.int8), quant)
+    spec = net.spec((2, 3, 2, 2), DataType.INT8, quant)
+    y = net.op(N.TRANSPOSE, net.op(N.MAXIMUM, x, one, outputs=[spec]), net.constant(TO_NHWC))
+    graph = net.graph(x, net.op(N.RESHAPE, x, net.constant(np.array([2, 12]))), y)
+    given = np.arange(-128, 128, 11)[:24].astype(np.int8).reshape(2, 3, 2, 2)
+    for actual, wanted in zip(run(graph, given), reference(graph, given), strict=True):
+        assert actual.dtype == np.int8
+        np.testing.assert_array_equal(actual, wanted)
 
 
 def test_float16_halves_the_weights_and_costs_precision() -> None:
@@ -176,6 +251,41 @@ def test_zoneout_is_refused() -> None:
     outputs = [net.spec((4, 1, 2)), net.spec((1, 1, 2)), net.spec((1, 1, 2))]
     graph = net.graph(net.op(N.LSTM, *operands, outputs=outputs, zoneout_cell=0.5))
     assert "no zoneout" in backend().supported(graph)[0].reason
+
+
+def test_nodes_are_asked_about_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph costs one session, and not one for each node."""
+    opened = []
+
+    def counting(*arguments: Any) -> Any:
+        opened.append(arguments)
+        return open_session(*arguments)
+
+    monkeypatch.setattr(support, "open_session", counting)
+    device, graph = backend(), residual_network(Format.NHWC)
+    assert all(answer.supported for answer in device.supported(graph))
+    assert len(graph.nodes) > 10
+    assert len(opened) == 1
+    device.supported(graph)
+    assert len(opened) == 1, "answers are kept"
+
+
+@pytest.mark.parametrize("refused_at", [(0,), (3,), (6,), (2, 3), (0, 5), tuple(range(7))])
+def test_a_node_that_is_refused_among_others(refused_at: tuple[int, ...]) -> None:
+    """Each gets the answer that it gets by itself."""
+    net = Net()
+    everywhere: dict[str, Any] = {"global": True}
+    outputs = [
+        net.op(N.AVGPOOL_FUSION, net.input(1, -1, -1, 2 + index, data_type=DataType.INT32), **everywhere)
+        if index in refused_at
+        else net.op(N.ACTIVATION, net.input(2 + index), activation_type=ActivationType.SWISH)
+        for index in range(7)
+    ]
+    graph = net.graph(*outputs)
+    answers = backend().supported(graph)
+    assert tuple(index for index, answer in enumerate(answers) if not answer.supported) == refused_at
+    assert {answer.reason for answer in answers if answer.reason} == {answers[refused_at[0]].reason}
+    assert "no INT32 kernel for windows of unknown size" in answers[refused_at[0]].reason
 
 
 def test_answers_are_kept() -> None:

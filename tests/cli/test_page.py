@@ -12,13 +12,15 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/cli.md"
 
 def options_table(name: str) -> str:
     """The table of a command in docs/cli.md. To renew it, paste what this returns."""
+    command = main.commands[name]
     rows = ["| option | default | meaning |", "|---|---|---|"]
-    for option in main.commands[name].params:
-        if isinstance(option, click.Option):
-            flags = ", ".join(f"`{flag}`" for flag in (*option.opts, *option.secondary_opts))
-            default = "required" if option.required else f"`{option.default}`" if option.show_default else ""
-            rows.append(f"| {flags} | {default} | {option.help} |")
-    return "\n".join(rows)
+    for part in command.commands.values() if isinstance(command, click.Group) else (command,):
+        for option in part.params:
+            if isinstance(option, click.Option):
+                flags = ", ".join(f"`{flag}`" for flag in (*option.opts, *option.secondary_opts))
+                default = "required" if option.required else f"`{option.default}`" if option.show_default else ""
+                rows.append(f"| {flags} | {default} | {option.help} |")
+    return "\n".join(dict.fromkeys(rows))
 
 
 @pytest.mark.parametrize("name", main.commands)

@@ -2,12 +2,14 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from daemon_process import DaemonProcess
 from networks import convolution_model
 
-from nnrt_client import Compilation, InvalidFile, InvalidParameter, InvalidPath, Runtime
+from nnrt_client import Compilation, InvalidFile, InvalidParameter, InvalidPath, Model, OperationType, Runtime
 from nnrt_client.model_session.opened_model import Kind, open_model, with_shapes
 from nnrt_hdi.files import container
 from nnrt_hdi.files.graph_file import graph_digest
@@ -45,6 +47,29 @@ def test_an_offline_model(restoring_daemon: DaemonProcess, tmp_path: Path) -> No
         assert [spec.shape for spec in opened.outputs] == [(-1, 10)]
     with pytest.raises(InvalidParameter, match="an offline model has the shapes it was compiled for"):
         open_model(offline, {"image": (1, 8, 8, 1)})
+    with pytest.raises(InvalidParameter, match="an offline model was compiled with the inputs it has; give no const"):
+        open_model(offline, constants={"image": 1})
+
+
+def test_inputs_of_a_saved_model_become_constants(tmp_path: Path) -> None:
+    model = Model()
+    x, factor = model.input((-1, 2), name="x"), model.input((2,), name="factor")
+    model.specify_inputs_and_outputs([x, factor], [model.apply(OperationType.MUL, x, factor)])
+    model.finish()
+    model.save(tmp_path / "model")
+    opened = open_model(tmp_path / "model", {"x": (3, 2)}, constants={"factor": [2, 3]})
+    assert [(spec.name, spec.shape) for spec in opened.inputs] == [("x", (3, 2))]
+    assert opened.graph is not None
+    (constant,) = opened.graph.constants.values()
+    np.testing.assert_array_equal(constant.data, np.array([2, 3], "f4"), strict=True)
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"factor": [1]}, r"constant for input 'factor': it has the shape \[1\]; give \[2\]"),
+        ({"other": 1}, r"constants names \['other'\]; the inputs of the model are 'x', 'factor'"),
+        ({"x": np.ones((1, 2), "f4"), "factor": [1, 2]}, r"names all inputs, \['x', 'factor'\]; leave one"),
+    ]
+    for constants, message in refused:
+        with pytest.raises(InvalidParameter, match=message):
+            open_model(tmp_path / "model", constants=constants)
 
 
 def test_shapes_go_through_the_graph(saved: Path) -> None:

@@ -30,7 +30,7 @@ from nnrt_client import (
     UnavailableDevice,
     load,
 )
-from nnrt_client.build.cache import FILE_NAME
+from nnrt_hdi.files.store_directory import SUFFIX
 
 IMAGES = np.random.default_rng(5).standard_normal((2, 8, 8, 1), np.float32)
 
@@ -50,7 +50,7 @@ def computed(model: Model, address: str) -> list[np.ndarray]:
 
 
 def caches(tmp_path: Path) -> list[Path]:
-    return sorted((tmp_path / "cache" / "nnrt" / "models").rglob(FILE_NAME))
+    return sorted((tmp_path / "cache" / "nnrt" / "models").rglob(f"*{SUFFIX}"))
 
 
 def origin(model: object, address: str, **options: object) -> Origin:
@@ -143,6 +143,20 @@ def test_shapes_settle_dimensions(shared_daemon: DaemonProcess) -> None:
         load(convolution_model(), shared_daemon.address, shapes={"x": (1,)})
 
 
+def test_constants_freeze_inputs(shared_daemon: DaemonProcess) -> None:
+    model = Model()
+    x, factor = model.input((-1,), name="x"), model.input((1,), name="factor")
+    model.specify_inputs_and_outputs([x, factor], [model.apply(OperationType.MUL, x, factor)])
+    model.finish()
+    for number in (2, 3):
+        with load(model, shared_daemon.address, constants={"factor": number}) as session:
+            assert [desc.name for desc in session.inputs] == ["x"]
+            (y,) = session.run({"x": [1, 2]}).values()
+            assert y.tolist() == [number, 2 * number]
+    with pytest.raises(InvalidParameter, match=r"constants names \['y'\]"):
+        load(model, shared_daemon.address, constants={"y": 1})
+
+
 # ---- the device
 
 
@@ -186,7 +200,7 @@ def test_progress(restoring_daemon: DaemonProcess) -> None:
     seen: list[str] = []
     model = weighted_model(10_000, seed=77)
     load(model, restoring_daemon.address, progress=lambda stage, _: seen.append(stage)).close()
-    assert list(dict.fromkeys(seen)) == ["checking", "uploading", "compiling", "storing"]
+    assert list(dict.fromkeys(seen)) == ["checking", "uploading", "compiling"]
 
 
 # ---- the cache
@@ -205,7 +219,7 @@ def test_the_second_time_it_is_restored(restoring_daemon: DaemonProcess, tmp_pat
     assert origin(model, address, cache=False) is Origin.COMPILED
     own = tmp_path / "own"
     assert [origin(model, address, cache=own) for _ in range(2)] == [Origin.COMPILED, Origin.RESTORED]
-    assert len(list(own.rglob(FILE_NAME))) == 1
+    assert len(list(own.rglob(f"*{SUFFIX}"))) == 1
 
 
 def test_a_damaged_cache_is_replaced(
@@ -219,18 +233,17 @@ def test_a_damaged_cache_is_replaced(
         file.write_bytes(damaged)
         caplog.clear()
         assert origin(convolution_model(), restoring_daemon.address) is Origin.COMPILED
-        assert "the model is built again and its cache replaced" in caplog.text
+        assert "is removed and will be compiled again" in caplog.text
         assert origin(convolution_model(), restoring_daemon.address) is Origin.RESTORED
 
 
-def test_a_cache_of_another_version_of_the_backend_is_replaced(start_daemon: StartDaemon, tmp_path: Path) -> None:
+def test_a_cache_of_another_version_of_the_backend_is_not_used(start_daemon: StartDaemon) -> None:
     """As after an update of the device."""
     origins = []
     for version in ("1", "2", "2"):
         daemon = start_daemon("--backend", "restoring", "--option", f"version={version}")
         origins.append(origin(convolution_model(), daemon.address))
     assert origins == [Origin.COMPILED, Origin.COMPILED, Origin.RESTORED]
-    assert len(caches(tmp_path)) == 1
 
 
 def test_it_runs_without_a_cache(

@@ -175,7 +175,11 @@ def test_types(dtype: str) -> None:
 
 # ---- files
 
-EXPORTS = sorted((Path(__file__).parents[1] / "onnx_import/torch_exports").glob("*.onnx"))
+EXPORTS = [
+    Path(__file__).parents[1] / f"onnx_import/torch_exports/{name}-{exporter}.onnx"
+    for name in ("detector", "lstm", "quantized_cnn", "transformer")
+    for exporter in ("dynamo", "torchscript")
+]
 
 
 @pytest.mark.slow
@@ -293,7 +297,9 @@ def test_providers_that_make_no_sense(providers: Any, options: Any, says: str) -
 
 
 def test_options_that_there_are_not() -> None:
-    with pytest.raises(InvalidArgument, match=r"no options \['device_id'\]; there are \['cache', 'device'"):
+    with pytest.raises(
+        InvalidArgument, match=r"no options \['device_id'\]; there are \['cache', 'constants', 'device'"
+    ):
         ours.InferenceSession(sums().SerializeToString(), providers=[(NNRT, {"device_id": 0})])
     with pytest.raises(InvalidArgument, match="priority is 'urgent'; give one of"):
         ours.InferenceSession(sums().SerializeToString(), providers=[(NNRT, {"priority": "urgent"})])
@@ -309,6 +315,20 @@ def test_a_provider_that_there_is_not() -> None:
             session,
         )
         require_equal(session.run(["s"], FEED), [X + Y])  # It goes on with the one that it has.
+
+
+def test_ways_and_constants() -> None:
+    """As ONNX Runtime's own format; and with an input that is always the same, which applications go on giving."""
+    for options in ({"ways": "program"}, {"constants": {"y": Y}}, {"ways": ["operators"], "constants": {"y": Y}}):
+        with ours.InferenceSession(sums().SerializeToString(), providers=[(NNRT, options)]) as session:
+            assert [one.name for one in session.get_inputs()] == ["x", "y"]
+            require_equal(session.run(["s"], FEED), [X + Y])
+            if "constants" in options:
+                require_equal(session.run(["s"], {"x": X}), [X + Y])
+                with pytest.raises(InvalidArgument, match="frozen to another value"):
+                    session.run(["s"], {"x": X, "y": X})
+    with pytest.raises(InvalidArgument, match="give them by the names of inputs"):
+        ours.InferenceSession(sums().SerializeToString(), providers=[(NNRT, {"constants": "y"})])
 
 
 def test_another_device(shared_daemon: DaemonProcess) -> None:

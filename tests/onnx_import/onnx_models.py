@@ -52,7 +52,9 @@ class Graph:
     def model(self, *outputs: str) -> onnx.ModelProto:
         wanted = [helper.make_empty_tensor_value_info(name) for name in outputs]
         graph = helper.make_graph(self.nodes, "graph", self.inputs, wanted, self.constants)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=IR_VERSION)
+        others = sorted({node.domain for node in self.nodes} - {""})
+        opsets = [helper.make_opsetid("", self.opset), *(helper.make_opsetid(domain, 1) for domain in others)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
 
 
 def with_weights(proto: onnx.ModelProto) -> onnx.ModelProto:

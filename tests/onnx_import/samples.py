@@ -20,6 +20,8 @@ class Sample:
     outputs: int = 1
     # ONNX Runtime does not have every form; onnx's reference evaluator has them.
     by_reference: bool = False
+    domain: str = ""
+    atol: float = 1e-5
 
     def __str__(self) -> str:
         attributes = ",".join(f"{name}={value}" for name, value in self.attributes.items() if np.ndim(value) < 2)
@@ -199,6 +201,7 @@ SAMPLES = [
     _sample("Pad", 19, _X, _i64(0, 2, 1, 0, 1, 3), constant=(1,), mode="wrap"),
     _sample("Pad", 13, _X, _i64(0, 1, 1, 0, 1, 1)),
     _sample("Trilu", 14, _X, upper=0),
+    _sample("Trilu", 14, _X, np.array(-1, "i8"), upper=0),
     _sample("Gather", 13, _X, _i64(0, -1), axis=1),
     _sample("Einsum", 12, _real(2, 3, 4), _real(2, 4, 5), equation="bij,bjk->bik"),
     _sample("Einsum", 12, _real(2, 3, 4), _real(4, 3), equation="hij,ji"),
@@ -294,6 +297,21 @@ SAMPLES = [
 ]
 
 # Of inputs whose sizes only a run knows.
+# Sizes and factors of Resize, those with the operands that are constants, and how it resizes.
+_SIZES: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    ((1, 4, 9, 7), (), {"mode": "linear", "coordinate_transformation_mode": "align_corners"}),
+    ((1, 4, 2, 1), (), {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"}),
+    ((9, 3), (), {"mode": "linear", "axes": [2, 3]}),
+    ((9, 3), (3,), {"mode": "cubic", "axes": [2, 3]}),
+    ((9, 13), (3,), {"mode": "nearest", "axes": [2, 3], "nearest_mode": "ceil"}),
+    ((3, 7), (), {"mode": "nearest", "axes": [3, 2], "coordinate_transformation_mode": "half_pixel_symmetric"}),
+]
+_SCALES: list[tuple[AnyArray, tuple[float, ...], tuple[int, ...], dict[str, Any]]] = [
+    (_IMAGE, (1, 1, 2, 3), (2,), {"mode": "linear"}),
+    (_IMAGE, (1, 1, 1.5, 0.6), (2,), {"mode": "linear", "coordinate_transformation_mode": "asymmetric"}),
+    (_IMAGE, (1, 1, 1.5, 2), (), {"mode": "nearest", "nearest_mode": "round_prefer_ceil"}),
+    (_real(7), (1.7,), (2,), {"mode": "nearest", "coordinate_transformation_mode": "tf_half_pixel_for_nn"}),
+]
 OF_ANY_SIZE = [
     _sample("Einsum", 12, _real(2, 3, 4, 5), _real(2, 3, 6, 5), equation="bhid,bhjd->bhij"),
     _sample("GatherElements", 13, _X, _ints(2, 1, 4, low=-3, high=3), axis=1),
@@ -314,7 +332,10 @@ OF_ANY_SIZE = [
         coordinate_transformation_mode="asymmetric",
     ),
     _sample("Resize", 18, _IMAGE, None, None, _i64(9, 7), constant=(3,), mode="linear", axes=[2, 3]),
+    *(_sample("Resize", 19, _IMAGE, None, None, _i64(*sizes), constant=known, **how) for sizes, known, how in _SIZES),
+    *(_sample("Resize", 13, x, None, np.array(by, "f4"), constant=known, **how) for x, by, known, how in _SCALES),
     _sample("Trilu", 14, _X, _i64(-1), constant=(1,), upper=0),
+    _sample("Trilu", 14, _X, np.array(1, "i8"), upper=1),
     _sample("Trilu", 14, _X),
     _sample("LSTM", 14, _real(5, 3, 4), *_WEIGHTS, constant=(1, 2, 3), outputs=3, hidden_size=3),
     _sample("TopK", 13, _X, _i64(2), constant=(1,), outputs=2),

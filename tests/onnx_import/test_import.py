@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 from onnx_models import Graph, run_imported, run_onnxruntime
 
 from nnrt_client import DataType, Format, InvalidFile, InvalidParameter, Model, OperationType, Unsupported, from_onnx
@@ -46,6 +46,56 @@ def test_shapes_that_do_not_fit_are_refused(shapes: dict[str, tuple[int, ...]], 
     y = g.op("Relu", g.input("x", ["batch", 3]))
     with pytest.raises(InvalidParameter, match=message):
         imported(g, y, shapes=shapes)
+
+
+def test_dimensions_below_zero_are_known_only_in_a_run() -> None:
+    """So ONNX Runtime takes them, and files of applications have them; two of them are not the same."""
+    g = Graph()
+    y = g.op("Relu", g.input("x", [-1, 3, -1]))
+    (x,) = imported(g, y).inputs
+    assert x.desc.shape == (-1, 3, -1)
+    assert imported(g, y, shapes={"x": (2, 3, 4)}).outputs[0].desc.shape == (2, 3, 4)
+    feeds = {"x": np.ones((2, 3, 5), "f4")}
+    np.testing.assert_array_equal(run_imported(imported(g, y), feeds), run_onnxruntime(g.model(y), feeds))
+
+
+def test_inputs_that_are_always_the_same_are_constants() -> None:
+    g = Graph()
+    x, factor = g.input("x", ["n", 3]), g.input("factor", [1])
+    y = g.op("Mul", g.op("Add", x, g.input("shift", [3])), factor)
+    model = imported(g, y, constants={"factor": 2, "shift": np.array([1, 2, 3], "f4")})
+    assert [tensor.desc.name for tensor in model.inputs] == ["x"]
+    (given,) = run_imported(model, {"x": np.ones((2, 3), "f4")})
+    np.testing.assert_array_equal(given, [[4, 6, 8]] * 2)
+
+
+def test_an_input_with_a_value_of_its_own_is_frozen_to_another() -> None:
+    """Such a value counts only where the input is not given."""
+    g = Graph()
+    y = g.op("Mul", g.input("x", [2]), g.input("factor", []))
+    proto = g.model(y)
+    proto.graph.initializer.append(numpy_helper.from_array(np.array(5, "f4"), "factor"))
+    model = from_onnx(proto.SerializeToString(), constants={"factor": 3.0})
+    np.testing.assert_array_equal(run_imported(model, {"x": np.ones(2, "f4")}), [[3, 3]])
+
+
+@pytest.mark.parametrize(
+    ("constants", "message"),
+    [
+        ({"z": 1}, r"constants names \['z'\]; the inputs of the model are 'x', 'rate'"),
+        ({"rate": 1.5}, r"constant for input 'rate': 1\.5 is float64; give int64"),
+        ({"rate": np.int32(1)}, "is int32; give int64"),
+        ({"rate": 2**70}, "'rate': 1180591620717411303424 is"),
+        ({"rate": "high"}, "'high' is no tensor of int64"),
+        ({"rate": [1, 2]}, r"it has the shape \[2\]; give \[\]"),
+        ({"x": np.ones((2, 4), "f4")}, r"it has the shape \[2, 4\]; give \[\?, 3\]"),
+    ],
+)
+def test_constants_that_do_not_fit_are_refused(constants: dict[str, object], message: str) -> None:
+    g = Graph()
+    y = g.op("Mul", g.input("x", ["n", 3]), g.op("Cast", g.input("rate", [], np.int64), to=1))
+    with pytest.raises(InvalidParameter, match=message):
+        imported(g, y, constants=constants)
 
 
 def test_one_error_lists_every_node_that_is_in_the_way() -> None:
@@ -100,7 +150,21 @@ def test_recurrences_whose_steps_only_a_run_knows_are_refused() -> None:
     g = Graph()
     weights = (g.constant(np.ones((1, 9, size), "f4")) for size in (4, 3))
     y, _ = g.op("GRU", g.input("x", ["steps", 2, 4]), *weights, outputs=2, hidden_size=3)
-    with pytest.raises(Unsupported, match=r"one by one, but x is float32\[\?, 2, 4\]; use a known number, at most 200"):
+    with pytest.raises(Unsupported, match=r"NNRt has no GRU, .* but x is float32\[\?, 2, 4\]; fix its steps"):
+        imported(g, y)
+
+
+def test_recurrences_of_more_steps_than_an_operation_has_outputs() -> None:
+    rng = np.random.default_rng(3)
+    g = Graph()
+    weights = [g.constant(rng.normal(size=(1, 3, size)).astype("f4")) for size in (2, 3)]
+    y, last = g.op("RNN", g.input("x", [450, "n", 2]), *weights, outputs=2, hidden_size=3)
+    proto = g.model(y, last)
+    feeds = {"x": rng.normal(size=(450, 2, 2)).astype("f4")}
+    for mine, theirs in zip(run_imported(imported(g, y, last), feeds), run_onnxruntime(proto, feeds), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+    y, _ = g.op("RNN", g.input("long", [2000, 1, 2]), *weights, outputs=2, hidden_size=3)
+    with pytest.raises(Unsupported, match=r"each of the 2000 steps .* use 1\.\.1000"):
         imported(g, y)
 
 
@@ -223,6 +287,53 @@ def test_a_branch_is_taken_where_the_condition_is_known() -> None:
     with pytest.raises(Unsupported, match="NNRt has no branches"):
         unknown = g.op("If", g.input("condition", [], np.bool_), then_branch=then, else_branch=other)
         imported(g, unknown)
+
+
+@pytest.mark.parametrize(
+    ("comparison", "number", "is_taken"),
+    [
+        ("Greater", 5, True),
+        ("Less", 7, True),
+        ("GreaterOrEqual", 7, False),
+        ("LessOrEqual", 5, False),
+        ("Equal", 6, True),
+    ],
+)
+def test_a_branch_is_taken_where_sizes_say_which(comparison: str, number: int, is_taken: bool) -> None:
+    """Once the size is known; a size that may be any is at least not below 0."""
+    g = Graph()
+    x = g.input("x", ["n"])
+    size = g.op("Gather", g.op("Shape", x), g.constant(np.array(0)))
+    then, other = branches()
+    compared = g.op(comparison, size, g.constant(np.array(number)))
+    y = g.op("If", compared, then_branch=then, else_branch=other)
+    wanted = OperationType.NEG if is_taken else OperationType.ABS
+    assert imported(g, y, shapes={"x": (6,)}).operations == (wanted,)
+    with pytest.raises(Unsupported, match=r"it follows from the shape of input 'x'; .* \(--shape x=N\)"):
+        imported(g, y)
+    never = g.op("If", g.op("Less", size, g.constant(np.array(0))), then_branch=then, else_branch=other)
+    assert imported(g, never).operations == (OperationType.ABS,)
+
+
+def test_a_branch_is_taken_where_an_input_is_always_the_same() -> None:
+    g = Graph()
+    g.input("x", [2])
+    then, other = branches()
+    is_high = g.op("Equal", g.op("Cast", g.input("rate", [1], np.int32), to=7), g.constant(np.array(16000)))
+    y = g.op("If", is_high, then_branch=then, else_branch=other)
+    assert imported(g, y, constants={"rate": 16000}).operations == (OperationType.NEG,)
+    assert imported(g, y, constants={"rate": 8000}).operations == (OperationType.ABS,)
+    with pytest.raises(Unsupported, match=r"follows from input 'rate'; freeze .* \(--constant rate=16000\)"):
+        imported(g, y)
+
+
+def test_a_condition_on_elements_names_nothing_to_type() -> None:
+    g = Graph()
+    then, other = branches()
+    total = g.op("ReduceSum", g.input("x", [100]))
+    y = g.op("If", g.op("Greater", total, g.constant(np.array([0], "f4"))), then_branch=then, else_branch=other)
+    with pytest.raises(Unsupported, match=r"follows from the elements of input 'x'$"):
+        imported(g, y)
 
 
 def test_functions_of_the_model_are_replaced_by_their_bodies() -> None:

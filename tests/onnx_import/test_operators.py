@@ -8,6 +8,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 from onnx_models import AnyArray, Graph, run_onnxruntime
 from samples import OF_ANY_SIZE, SAMPLES, Sample
+from samples_microsoft import FUSED, QUANTIZED
 
 from nnrt_client import Compilation, Executor, OperationFailed, Runtime, from_onnx
 from nnrt_client.onnx_import.operators.operator import OPERATORS, operator_of
@@ -15,7 +16,6 @@ from nnrt_client.onnx_import.operators.operator import OPERATORS, operator_of
 # What the ONNX Runtime backend does not run, as docs/onnxruntime.md says: a form of an operator by its constants.
 _REFUSED = {
     ("ConvInteger", frozenset({2})): "ONNX Runtime has no Conv kernel for FLOAT64",
-    ("Slice", frozenset({3})): "begin is known only when the model runs",
 }
 
 
@@ -31,10 +31,12 @@ def graph_of(sample: Sample, *, are_sizes_known: bool = True) -> tuple[onnx.Mode
         elif at in sample.constant:
             names.append(g.constant(value))
         else:
-            shape = np.shape(value) if are_sizes_known else [None] * np.ndim(value)
+            # ONNX Runtime asks for one size for each dimension.
+            is_vector = sample.op_type == "Resize" and at > 0
+            shape = np.shape(value) if are_sizes_known or is_vector else [None] * np.ndim(value)
             names.append(g.input(f"x{at}", shape, np.asarray(value).dtype))
             feeds[f"x{at}"] = np.asarray(value)
-    y = g.op(sample.op_type, *names, outputs=sample.outputs, **sample.attributes)
+    y = g.op(sample.op_type, *names, outputs=sample.outputs, domain=sample.domain, **sample.attributes)
     used = g.op("Neg", "unused")
     return g.model(*([y] if sample.outputs == 1 else y), used), feeds
 
@@ -80,7 +82,10 @@ def test_sizes_that_only_a_run_knows(sample: Sample, each_runtime: Runtime) -> N
 
 def test_every_form_of_every_operator_has_a_sample() -> None:
     declared = {id(form) for forms in OPERATORS.values() for form in forms}
-    sampled = {id(operator_of("", sample.op_type, sample.opset)) for sample in SAMPLES}
+    sampled = {
+        id(operator_of(sample.domain, sample.op_type, 1 if sample.domain else sample.opset))
+        for sample in [*SAMPLES, *QUANTIZED, *FUSED]
+    }
     missing = [
         f"{form.name} from {form.since} on" for forms in OPERATORS.values() for form in forms if id(form) not in sampled
     ]

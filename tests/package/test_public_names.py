@@ -20,7 +20,7 @@ PUBLIC = """
     InvalidPath LegacyTensor Memory Model ModelSession ModelTensor NamedOutputs NnrtError NullPointer OperationFailed
     OperationForbidden OperationType Origin OutOfMemory OutputTooSmall PadMode PerformanceMode Priority Progress
     QuantParam ResidentTensor ReturnCode RunFuture RunResult RunTensor RunTimes Runtime SaveCacheFailed Settings
-    Support Tensor TensorDesc TensorType TimedOut UnavailableDevice Unsupported connect disconnect from_onnx load
+    Support Tensor TensorDesc TensorType TimedOut UnavailableDevice Unsupported Way connect disconnect from_onnx load
 """
 EXPORTED: dict[str, Any] = {name: getattr(nnrt_client, name) for name in nnrt_client.__all__}
 # Python 3.10 takes aliases such as Callable[[int], str] for classes.

@@ -112,7 +112,7 @@ def test_a_directory_that_is_no_store(command: str, tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert result.output == (
         f"Error: --store-dir '{tmp_path}': it is no model store, for it has no file .nnrt-store;"
-        " name one that a daemon has made\n"
+        " name one that was made as such\n"
     )
     assert {path.name for path in tmp_path.iterdir()} == foreign
 

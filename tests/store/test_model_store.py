@@ -7,7 +7,7 @@ import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import NoReturn
 
@@ -15,17 +15,19 @@ import numpy as np
 import pytest
 from storing_backend import StoringBackend, StoringModel
 from storing_device import ask, device_on, files, graph, origin, prepared, session_of
+from waiting import until
 
-from nnrt_device_service.core import model_store, store_directory
+from nnrt_device_service.core import compilations
 from nnrt_device_service.core.device import Device
-from nnrt_device_service.core.store_directory import MARKER, SUFFIX
 from nnrt_device_service.sessions.constants import MissingConstants
 from nnrt_device_service.sessions.session import Prepared
 from nnrt_hdi import wire
 from nnrt_hdi.backend import Capabilities, ModelConfig, Origin, PreparedModel
 from nnrt_hdi.enums import PerformanceMode, Priority
-from nnrt_hdi.errors import InvalidFile, InvalidPath, OperationFailed, OperationForbidden, OutOfMemory
+from nnrt_hdi.errors import InvalidFile, InvalidPath, OperationForbidden, OutOfMemory
+from nnrt_hdi.files import store_directory
 from nnrt_hdi.files.container import temporary_name
+from nnrt_hdi.files.store_directory import MARKER, SUFFIX
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.part import Part
 
@@ -49,7 +51,7 @@ def test_a_second_session_neither_uploads_nor_compiles(directory: Path) -> None:
     with session_of(device) as first:
         assert isinstance(ask(device, first, model), MissingConstants)
         assert prepared(device, first, model, stages=stages).origin is COMPILED
-    assert stages == ["checking", "checking", "compiling", "storing"]
+    assert stages == ["checking", "checking", "compiling"]
     stages.clear()
     with session_of(device) as second:
         assert prepared(device, second, model, stages=stages).origin is STORED
@@ -164,7 +166,7 @@ def test_sessions_that_want_the_same_new_model(directory: Path, tmp_path: Path) 
 def test_a_model_that_another_compiles_for_too_long(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_store, "COMPILATION_WAIT_S", 0.0)
+    monkeypatch.setattr(compilations, "COMPILATION_WAIT_S", 0.0)
     os.mkfifo(gate := tmp_path / "gate")
     backend = StoringBackend(gate)
     device = device_on(directory, backend)
@@ -497,19 +499,96 @@ def test_what_is_uploaded_stays_when_the_stored_model_does_not_fit(directory: Pa
         assert answer.origin is COMPILED
 
 
-def test_a_client_that_gives_up_while_the_model_is_stored(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+class Exporting(StoringBackend):
+    """Its models are exported when `go_on` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.began, self.go_on = threading.Event(), threading.Event()
+        self.exports = 0
+
+    def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
+        model = super().prepare(graph, config, progress)
+        export = model.export
+
+        def later() -> Sequence[Part]:
+            with self._lock:
+                self.exports += 1
+            self.began.set()
+            assert self.go_on.wait(30)
+            return export()
+
+        model.export = later  # type: ignore[method-assign]
+        return model
+
+
+def test_a_model_is_run_while_it_is_stored(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Who wants it meanwhile neither uploads nor compiles. It is stored although its client is gone by then."""
     caplog.set_level(logging.INFO)
-    device = device_on(directory)
+    device = device_on(directory, backend := Exporting())
+    waiting = threading.Event()
 
-    class GivesUp(list[str]):
+    class Waits(list[str]):
         def append(self, stage: str) -> None:
-            if stage == "storing":
-                raise OperationFailed("the client gave up")
+            super().append(stage)
+            if stage == "restoring":
+                waiting.set()
 
-    with session_of(device) as session, pytest.raises(OperationFailed, match="gave up"):
-        prepared(device, session, graph(), stages=GivesUp())
-    assert caplog.text.count("closed a model") == 1
-    assert files(directory) == []
+    def second() -> list[str]:
+        stages = Waits()
+        with session_of(device) as session:
+            assert prepared(device, session, graph(), stages=stages).origin is STORED
+        return list(dict.fromkeys(stages))
+
+    session = device.sessions.open("a test", lambda: None)
+    session.account = device.scheduler.account("a test")
+    with ThreadPoolExecutor(1) as pool:
+        assert prepared(device, session, graph()).origin is COMPILED, "which has run it"
+        assert backend.began.wait(30)
+        outcome = pool.submit(second)
+        assert waiting.wait(30)
+        device.sessions.close(session)
+        assert files(directory) == []
+        assert "closed a model" not in caplog.text, "it is in use"
+        backend.go_on.set()
+        assert outcome.result(30) == ["checking", "restoring"]
+    until(lambda: session.budget.used_bytes == 0)
+    assert len(files(directory)) == 1
+    assert caplog.text.count("closed a model") == 2
+
+
+def test_no_more_models_are_kept_in_memory_than_are_stored(directory: Path) -> None:
+    """The third waits for its place on the disk."""
+    device = device_on(directory, backend := Exporting())
+    sessions = [device.sessions.open("a test", lambda: None) for _ in range(3)]
+    for session in sessions:
+        session.account = device.scheduler.account("a test")
+    with ThreadPoolExecutor(3) as pool:
+        answers = [pool.submit(prepared, device, each, graph(seed)) for seed, each in enumerate(sessions)]
+        done, _ = wait(answers, 30, FIRST_COMPLETED)
+        done |= wait(set(answers) - done, 30, FIRST_COMPLETED).done
+        assert len(done) == 2
+        until(lambda: backend.exports == 3)
+        (third,) = set(answers) - done
+        assert not third.done()
+        backend.go_on.set()
+        assert third.result(30).origin is COMPILED
+    for session in sessions:
+        device.sessions.close(session)
+    until(lambda: len(files(directory)) == 3)
+
+
+def test_a_device_that_ends_finishes_its_store(directory: Path) -> None:
+    device = device_on(directory, backend := Exporting())
+    session = device.sessions.open("a test", lambda: None)
+    session.account = device.scheduler.account("a test")
+    prepared(device, session, graph())
+    assert backend.began.wait(30)
+    device.sessions.close(session)
+    assert not device.gate.close(0), "it is work under way"
+    backend.go_on.set()
+    assert device.close(30)
+    assert len(files(directory)) == 1
 
 
 def test_what_is_refused_stays_refused(directory: Path) -> None:

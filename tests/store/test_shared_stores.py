@@ -17,7 +17,7 @@ from storing_device import X, device_on, files
 from waiting import until
 
 from nnrt_client import Compilation, Device, Executor, Model, Origin, Runtime
-from nnrt_device_service.core.store_directory import MARKER, StoreDirectory
+from nnrt_hdi.files.store_directory import MARKER, StoreDirectory, part_path
 
 StartDaemon = Callable[..., DaemonProcess]
 
@@ -55,7 +55,7 @@ def stages(device: Device, model: Model) -> list[str]:
     return list(reached)
 
 
-NEW = ["checking", "uploading", "compiling", "storing"]
+NEW = ["checking", "uploading", "compiling"]
 KNOWN = ["checking", "restoring"]
 
 
@@ -100,7 +100,7 @@ def test_a_full_disk(start: StartDaemon, directory: Path) -> None:
     resource.prlimit(daemon.pid, resource.RLIMIT_FSIZE, (FILE_BYTES // 2, most))
     with client_of(daemon) as device:
         assert stages(device, model) == NEW
-    assert "File too large" in daemon.log()
+    until(lambda: "File too large" in daemon.log())
     assert [path.name for path in directory.iterdir()] == [MARKER]
     resource.prlimit(daemon.pid, resource.RLIMIT_FSIZE, (most, most))
     with client_of(daemon) as device:
@@ -115,21 +115,21 @@ import signal
 import sys
 from pathlib import Path
 
-from nnrt_device_service.core.model_store import ModelStore
+from nnrt_hdi.files.model_store import ModelStore
 from nnrt_hdi.backend import ModelConfig
 from nnrt_hdi.files.compiled import CompiledModel, Target
 from nnrt_hdi.part import Part
 from nnrt_hdi.enums import DeviceType
 
 target = Target("device", "vendor", DeviceType.OTHER, "backend", "1")
-parts = [Part.of(os.urandom(1 << 22)) for _ in range(2)]
-store = ModelStore(Path(sys.argv[1]), 5 << 23)
+parts = [[Part.of(os.urandom(1 << 22)) for _ in range(2)] for _ in range(6)]
+store = ModelStore(Path(sys.argv[1]), 5 << 23, place="here", quota="its quota")
 for life_s in sys.stdin:
     pid = os.fork()
     if pid == 0:
         signal.setitimer(signal.ITIMER_PROF, float(life_s))
         while True:
-            store.keep(CompiledModel(target, os.urandom(32), ModelConfig(), (), (), 0, parts))
+            store.keep(CompiledModel(target, os.urandom(32), ModelConfig(), (), (), 0, parts[os.urandom(1)[0] % 6]))
     print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 """
 
@@ -154,9 +154,11 @@ def test_kills_while_models_are_stored(directory: Path) -> None:
     entries = StoreDirectory(directory).entries()
     assert entries
     assert [entry.damage() for entry in entries] == [""] * len(entries)
-    assert sorted(path.name for path in directory.iterdir()) == sorted(
-        [MARKER, *(entry.path.name for entry in entries)]
-    )
+    assert {path.name for path in directory.iterdir()} == {
+        MARKER,
+        *(entry.path.name for entry in entries),
+        *(part_path(directory, part).name for entry in entries for part in entry.parts),
+    }
 
 
 def test_a_daemon_killed_while_it_stores(start: StartDaemon, directory: Path) -> None:

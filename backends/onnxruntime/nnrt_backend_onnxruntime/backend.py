@@ -1,7 +1,6 @@
 """The device that a provider of ONNX Runtime makes up."""
 
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 
 import onnxruntime
@@ -10,23 +9,20 @@ from nnrt_backend_onnxruntime.cache import exporter, restored
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.kernels import Kernels
 from nnrt_backend_onnxruntime.model import OnnxModel, require_fits, skeleton
-from nnrt_backend_onnxruntime.processor import integer_kernels
-from nnrt_backend_onnxruntime.program import lower
+from nnrt_backend_onnxruntime.processor import features, integer_kernels
+from nnrt_backend_onnxruntime.program import AS_THEY_ARE, lower
+from nnrt_backend_onnxruntime.programs import loading as programs
 from nnrt_backend_onnxruntime.providers import PROVIDERS, ProviderDevice, load_libraries, present_providers
 from nnrt_backend_onnxruntime.session import open_session, session_options, smallest_session
-from nnrt_backend_onnxruntime.single_node import key_of, single_node
-from nnrt_hdi.backend import Backend, BackendSkipped, Capabilities, DeviceInfo, ModelConfig, Support
-from nnrt_hdi.errors import InvalidParameter, NnrtError
+from nnrt_backend_onnxruntime.support import NodeSupport
+from nnrt_hdi.backend import Backend, BackendSkipped, Capabilities, DeviceInfo, ModelConfig, PreparedModel, Support
+from nnrt_hdi.errors import InvalidParameter, NnrtError, Unsupported
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.ops import inferred_graph
 from nnrt_hdi.ops.in_place import in_place
 from nnrt_hdi.part import Part
 
 OPTIONS = ("provider", "device_index", "threads", "name")
-# Answers about nodes that are kept, the latest ones.
-MOST_ANSWERS = 4096
-# The largest output of a node that ONNX Runtime may compute, if it is constant, to answer whether it can.
-MOST_FOLDED_BYTES = 1 << 24
 
 
 class OnnxRuntimeBackend(Backend):
@@ -40,7 +36,8 @@ class OnnxRuntimeBackend(Backend):
             # One more computes while the tensors of another come and go.
             self.concurrent_runs = _processors() // device.threads + 1
         self._kernels = Kernels(device.providers())
-        self._answers: OrderedDict[bytes, Support] = OrderedDict()
+        self._integers = integer_kernels(features()) if device.is_cpu else AS_THEY_ARE
+        self._support = NodeSupport(device, self._kernels, self._integers)
         self._deadlines = Deadlines()
         index = f"-{device.device_index}" if device.device_index else ""
         self._info = DeviceInfo(
@@ -53,6 +50,7 @@ class OnnxRuntimeBackend(Backend):
                 priority=True,
                 dynamic_input=True,
                 model_cache=device.can_export,
+                program_formats=(programs.FORMAT,),
             ),
             backend_name="onnxruntime",
             backend_version=f"{onnxruntime.__version__} ({', '.join(present_providers())})",
@@ -63,14 +61,15 @@ class OnnxRuntimeBackend(Backend):
 
     def supported(self, graph: Graph) -> list[Support]:
         """Each node by itself is lowered, and loaded into ONNX Runtime. Answers are kept."""
-        return [self._supported(graph, index) for index in range(len(graph.nodes))]
+        return self._support.of(graph)
 
     def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> OnnxModel:
         graph = inferred_graph(graph)
         require_fits(graph, config.max_tensor_bytes)  # Before ONNX Runtime computes what is constant.
-        entries = integer_kernels(graph)
+        entries = self._integers.entries
         options = session_options(self._device, config, entries)
-        lowered = lower(graph, self._kernels, float16=config.enable_float16, half_kernels=not self._device.is_cpu)
+        half_kernels = not self._device.is_cpu
+        lowered = lower(graph, self._kernels, self._integers, float16=config.enable_float16, half_kernels=half_kernels)
         progress(0.25)
         model = lowered.model.SerializeToString()
         session = open_session(model, lowered.weights, options, self._device, config.extensions)
@@ -80,32 +79,20 @@ class OnnxRuntimeBackend(Backend):
         most, shared = config.max_tensor_bytes, in_place(graph)
         return OnnxModel(session, light, count, lowered.weights, most, self._deadlines, export, shared)
 
-    def restore(self, parts: Sequence[Part], config: ModelConfig) -> OnnxModel:
+    def load_program(
+        self, format: str, parts: Sequence[Part], config: ModelConfig, progress: Callable[[float], None]
+    ) -> PreparedModel:
+        if format != programs.FORMAT:
+            raise Unsupported(f"the format is {format!r}; this device takes {programs.FORMAT!r}")
+        return programs.load_program(parts, config, self._device, self._deadlines, progress)
+
+    def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
+        if programs.is_program(parts):
+            return programs.restored_program(parts, config, self._device, self._deadlines)
         return restored(parts, config, self._device, self._deadlines)
 
     def close(self) -> None:
         self._deadlines.close()
-
-    def _supported(self, graph: Graph, index: int) -> Support:
-        key = key_of(graph, index)
-        answer = self._answers.get(key)
-        if answer is None:
-            answer = self._answers[key] = self._asked(graph, index)
-            while len(self._answers) > MOST_ANSWERS:
-                self._answers.popitem(last=False)
-        return answer
-
-    def _asked(self, graph: Graph, index: int) -> Support:
-        try:
-            alone = inferred_graph(single_node(graph, index))
-            lowered = lower(alone, self._kernels, half_kernels=not self._device.is_cpu)
-            options = session_options(self._device, ModelConfig(), integer_kernels(alone))
-            if any(not spec.is_dynamic and spec.byte_size > MOST_FOLDED_BYTES for spec in alone.output_specs):
-                options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-            open_session(lowered.model.SerializeToString(), lowered.weights, options, self._device, {})
-        except NnrtError as error:
-            return Support(error.message)
-        return Support()
 
 
 def create(options: Mapping[str, str]) -> OnnxRuntimeBackend:

@@ -229,6 +229,11 @@ class Onnx:
             self._transposes[key] = self._moved(x, permutation, layout)
         return replace(x, name=self._transposes[key], layout=layout)
 
+    def lies_in(self, x: Value, layout: Shape) -> bool:
+        """x can be had in this layout without another transpose in the model."""
+        is_made = (x.name, layouts.between(x.layout, layout)) in self._transposes
+        return x.layout == layout or x.data is not None or is_made
+
     def _moved(self, x: Value, permutation: Shape, layout: Shape) -> str:
         """The name of a tensor with the dimensions in memory permuted; where only such of length 1 move, reshaped."""
         name = self._new_name("Transpose")
@@ -311,6 +316,10 @@ def _result_type(op_type: str, number: int, lead: AnyDType, attrs: Mapping[str, 
         return np.dtype(helper.tensor_dtype_to_np_dtype(attrs["to"]))
     if op_type in _TRUTH:
         return BOOL
+    if op_type == "MatMulInteger":
+        return np.dtype(np.int32)
+    if op_type == "DynamicQuantizeLinear" and number != 1:
+        return np.dtype(np.uint8)
     return INT64 if op_type in _NUMBERS or (op_type == "TopK" and number == 1) else lead
 
 

@@ -107,6 +107,8 @@ def _optimized(
     """The model as ONNX Runtime leaves it after its optimizations, and its large constants."""
     with tempfile.TemporaryDirectory(prefix="nnrt-onnxruntime-") as folder:
         options = session_options(device, config, entries)
+        options.intra_op_num_threads = 1  # It is never run.
+        options.add_session_config_entry("session.disable_prepacking", "1")
         options.optimized_model_filepath = str(Path(folder, MODEL_FILE))
         options.add_session_config_entry("session.optimized_model_external_initializers_file_name", WEIGHTS)
         options.add_session_config_entry(

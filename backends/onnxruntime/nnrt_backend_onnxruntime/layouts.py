@@ -21,6 +21,8 @@ Values = list["Value | None"]
 Attrs = dict[str, Any]
 # Operands and attributes as they are for memory; layout and rank of the results.
 Arrangement = tuple[Values, Attrs, Shape, "int | None"]
+# Batch, channels, height and width.
+IMAGE_RANK = 4
 Rule = Callable[[Values, Attrs, Shape], Arrangement]
 
 
@@ -70,9 +72,19 @@ def _rank(op_type: str, values: Values) -> int | None:
 
 def _pointwise(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
     rank = max(value.rank or 0 for value in values if value is not None)
-    # Of operands of full rank, one that lies in another layout decides for all.
-    layout = next((value.layout for value in values if value is not None and value.rank == rank and value.layout), ())
+    layout = _common([value for value in values if value is not None and value.rank == rank])
     return [value and _spread(value, rank, layout) for value in values], attrs, layout, rank
+
+
+def _common(values: Sequence[Value]) -> Shape:
+    """The layout for operands of one rank: of theirs the one with the fewest transposes, not their own in doubt.
+
+    Sequences come into their own, for what reads them is not made for any other layout as images are.
+    """
+    if len(values) > 1 and values[0].rank != IMAGE_RANK:
+        return ()
+    layouts = sorted({value.layout for value in values}, reverse=True)
+    return min(layouts, key=lambda layout: sum(not value.op.lies_in(value, layout) for value in values), default=())
 
 
 def _spread(value: Value, rank: int, layout: Shape) -> Value:
@@ -80,7 +92,7 @@ def _spread(value: Value, rank: int, layout: Shape) -> Value:
     if value.rank == rank:
         return value.op.in_layout(value, layout)
     value = value.op.plain(value)
-    if not value.rank or not layout:
+    if not value.rank or not layout or value.shape == (1,):
         return value
     if value.data is not None:
         shape = (1,) * (rank - value.rank) + value.data.shape
@@ -95,12 +107,13 @@ def _along_axis(default: int) -> Rule:
     """All tensors of full rank in one layout, which `axis` is counted in."""
 
     def rule(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
+        rank = len(layout)
+        common = _common([value for value in values if value is not None and value.rank == rank])
         ordered = [
-            value.op.in_layout(value, layout) if value is not None and value.rank == len(layout) else value
-            for value in values
+            value.op.in_layout(value, common) if value is not None and value.rank == rank else value for value in values
         ]
-        at = axis_in_memory(layout, attrs.get("axis", default))
-        return ordered, {**attrs, "axis": at}, layout, len(layout)
+        at = axis_in_memory(common, attrs.get("axis", default) % rank)
+        return ordered, {**attrs, "axis": at}, common, rank
 
     return rule
 
@@ -149,20 +162,27 @@ def _sliced(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
 
 
 def _picked(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
-    """Entries named by a vector, along `axis`."""
+    """Entries named by a vector, along `axis`: as they lie in memory, unless each would be copied by itself."""
     x, indices = values
     assert x is not None
-    if indices is None or indices.rank != 1 or not x.layout:
+    axis = attrs.get("axis", 0)
+    if indices is None or indices.rank != 1 or not x.layout or axis_in_memory(layout, axis) == len(layout) - 1 > axis:
         return [value and value.op.plain(value) for value in values], attrs, (), _rank("Gather", values)
-    return [x, indices], {**attrs, "axis": axis_in_memory(layout, attrs.get("axis", 0))}, layout, x.rank
+    return [x, indices], {**attrs, "axis": axis_in_memory(layout, axis)}, layout, x.rank
 
 
 def _resized(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
-    """A size for each dimension."""
-    x, roi, scales, sizes = values
-    assert x is not None and sizes is not None
-    permuted = x.op.Gather(sizes, x.op.ints(layout)) if sizes.data is None else x.op.constant(sizes.data[list(layout)])
-    return [x, roi, scales, permuted], attrs, layout, len(layout)
+    """A size, or a scale, for each dimension."""
+    x, roi, *given = values
+    assert x is not None
+    return [x, roi, *(value and _permuted(value, layout) for value in given)], attrs, layout, len(layout)
+
+
+def _permuted(numbers: Value, layout: Shape) -> Value:
+    """A vector with a number for each dimension."""
+    if numbers.data is None:
+        return numbers.op.Gather(numbers, numbers.op.ints(layout))
+    return numbers.op.constant(numbers.data[list(layout)])
 
 
 def _tiled(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:

@@ -1,7 +1,8 @@
 """A model in a session of ONNX Runtime, ready to run."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -80,27 +81,12 @@ class OnnxModel(PreparedModel):
             specs = self._inferred(inputs)
             if not self._asserted and all(0 in spec.shape and not spec.is_dynamic for spec in specs):
                 return [np.empty(spec.shape, spec.numpy_dtype) for spec in specs]
-        options = onnxruntime.RunOptions()
-        options.log_severity_level = QUIET
-
-        def stop() -> None:
-            options.terminate = True
-
-        cancellation.on_cancel(stop)
-        deadline = cancellation.deadline
-        ticket = None if deadline is None else self._deadlines.add(deadline, stop)
-        try:
+        with stopping(cancellation, self._deadlines) as options:
             if outputs and self._writes_in_place and any(outputs[at] is not None for at in self._writes_in_place):
                 return self._run_in_place(inputs, outputs, options)
             results: list[AnyArray] = self.session.run(
                 self._output_names, dict(zip(self._names, inputs, strict=True)), options
             )
-        except Exception as error:
-            cancellation.check()
-            raise _translated(error) from error
-        finally:
-            if ticket is not None:
-                self._deadlines.remove(ticket)
         return self._checked(results) if self._asserted else results
 
     def export(self) -> list[Part]:
@@ -136,7 +122,7 @@ class OnnxModel(PreparedModel):
             outputs.append(region if is_given else np.empty(spec.shape, spec.numpy_dtype))  # type: ignore[arg-type]
         # ONNX Runtime's IOBinding does the same for 30 microseconds more (1.31).
         self.session.run_with_ortvaluevector(
-            options, self._names, _values(inputs), self._output_names, _values(outputs), [HERE] * len(outputs)
+            options, self._names, values_of(inputs), self._output_names, values_of(outputs), [HERE] * len(outputs)
         )
         return outputs
 
@@ -175,12 +161,36 @@ class OnnxModel(PreparedModel):
         return outputs
 
 
-def _values(arrays: Sequence[Array]) -> Any:
+def values_of(arrays: Sequence[Array]) -> Any:
     """The arrays as ONNX Runtime takes them, where they are."""
     values = OrtValueVector()
     for array in arrays:
         values.push_back(OrtValue.ortvalue_from_numpy(array, HERE))
     return values
+
+
+@contextmanager
+def stopping(cancellation: Cancellation, deadlines: Deadlines) -> Iterator[Any]:
+    """Options with which ONNX Runtime ends a run as soon as it must; its errors become those of NNRt."""
+    options = onnxruntime.RunOptions()
+    options.log_severity_level = QUIET
+
+    def stop() -> None:
+        options.terminate = True
+
+    cancellation.on_cancel(stop)
+    deadline = cancellation.deadline
+    ticket = None if deadline is None else deadlines.add(deadline, stop)
+    try:
+        yield options
+    except NnrtError:
+        raise
+    except Exception as error:
+        cancellation.check()
+        raise translated(error) from error
+    finally:
+        if ticket is not None:
+            deadlines.remove(ticket)
 
 
 def _deciding(graph: Graph, input_count: int) -> tuple[int, ...]:
@@ -225,7 +235,7 @@ def skeleton(graph: Graph) -> Graph:
     return Graph(graph.tensors, graph.nodes, (*graph.inputs, *large), graph.outputs, small, graph.name)
 
 
-def _translated(error: Exception) -> NnrtError:
+def translated(error: Exception) -> NnrtError:
     """The error of NNRt for one of ONNX Runtime, which has no classes for what matters."""
     text = str(error).replace("\n", " ").strip()
     if any(sign in text for sign in ("Available memory of", "Failed to allocate", "bad_alloc", "out of memory")):

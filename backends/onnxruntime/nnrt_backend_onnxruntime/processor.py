@@ -3,11 +3,46 @@
 import hashlib
 import platform
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 from nnrt_hdi.enums import DataType
-from nnrt_hdi.graph import Graph
+
+# Instructions that multiply 8 bits and add the products in 32.
+_WIDE_SUMS = frozenset({"amx_int8", "avx512_vnni", "avx_vnni", "avx_vnni_int8"})
+
+
+@dataclass(frozen=True, slots=True)
+class IntegerKernels:
+    """The integer kernels of ONNX Runtime that are fast and exact: the data types of 8 bits that they take.
+
+    None keeps what a model has. `entries` are those of a session's configuration.
+    """
+
+    activations: DataType | None = None
+    weights: DataType | None = None
+    entries: Mapping[str, str] = field(default_factory=dict)
+
+
+def integer_kernels(flags: AbstractSet[str]) -> IntegerKernels:
+    """The integer kernels of a processor with these features.
+
+    On x86 they take UINT8 activations; for INT8 ones ONNX Runtime has plain loops. INT8 weights need VNNI or AMX:
+    without these, products are added in 16 bits, which overflow. There ONNX Runtime is asked to make the weights
+    UINT8, for which it has slower kernels that don't. ARM's dot product takes either.
+    """
+    if "sse2" in flags:
+        if _WIDE_SUMS.isdisjoint(flags):
+            return IntegerKernels(DataType.UINT8, None, _entries(int8=False, precise=True))
+        return IntegerKernels(DataType.UINT8, DataType.INT8, _entries(int8=False, precise=False))
+    has_dot_product = "asimddp" in flags
+    return IntegerKernels(None, None, _entries(int8=has_dot_product, precise=not has_dot_product))
+
+
+def _entries(*, int8: bool, precise: bool) -> Mapping[str, str]:
+    return {"session.qdqisint8allowed": str(int(int8)), "session.x64quantprecision": str(int(precise))}
 
 
 @cache
@@ -24,17 +59,3 @@ def features() -> frozenset[str]:
 def identity() -> str:
     """The kind of processor, and a digest of its features: optimized models are made for its vector units."""
     return f"{platform.machine()} {hashlib.sha256(' '.join(sorted(features())).encode()).hexdigest()[:16]}"
-
-
-def integer_kernels(graph: Graph) -> Mapping[str, str]:
-    """The entries of a session's configuration that choose exact integer kernels for a quantized graph.
-
-    Processors without VNNI add products of 8 bits in 16, which overflow. Weights of UINT8 instead of INT8 keep ONNX
-    Runtime from these instructions, but go with UINT8 images only; INT8 ones are computed in FLOAT32 there.
-    """
-    has_wide_sums = not {"avx512_vnni", "avx_vnni", "asimddp"}.isdisjoint(features())
-    quantized = {
-        spec.data_type for at, spec in enumerate(graph.tensors) if spec.is_quantized and at not in graph.constants
-    }
-    is_int8 = quantized == {DataType.INT8} and has_wide_sums
-    return {"session.qdqisint8allowed": str(int(is_int8)), "session.x64quantprecision": str(int(not is_int8))}

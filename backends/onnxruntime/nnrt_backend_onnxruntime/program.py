@@ -9,10 +9,13 @@ import numpy as np
 import onnx
 
 from nnrt_backend_onnxruntime.builder import FLOAT32, AnyArray, Onnx, Value
+from nnrt_backend_onnxruntime.compositions import Composition, Compositions
 from nnrt_backend_onnxruntime.kernels import AnyDType, Kernels
 from nnrt_backend_onnxruntime.lowering import LOWERINGS
 from nnrt_backend_onnxruntime.lowering.lowering import Call, Lowering
+from nnrt_backend_onnxruntime.processor import IntegerKernels
 from nnrt_backend_onnxruntime.quantized import clamped, dequantize, quantize
+from nnrt_backend_onnxruntime.signedness import flipped, in_types_of
 from nnrt_hdi.enums import ActivationType, NodeType
 from nnrt_hdi.errors import InvalidParameter, NnrtError, Unsupported
 from nnrt_hdi.graph import Graph
@@ -22,6 +25,7 @@ from nnrt_hdi.ops.quantized import RealView, Scaling, real_spec
 from nnrt_hdi.tensor import TensorSpec
 
 HALF = np.dtype(np.float16)
+AS_THEY_ARE = IntegerKernels()
 
 # Operators that make of numbers what is none. Quantized it is 0, which ONNX Runtime has no rule for.
 UNDEFINED = frozenset(
@@ -50,14 +54,21 @@ class Lowered:
     weights: Mapping[str, AnyArray]
 
 
-def lower(graph: Graph, kernels: Kernels, *, float16: bool = False, half_kernels: bool = False) -> Lowered:
+def lower(
+    graph: Graph,
+    kernels: Kernels,
+    integers: IntegerKernels = AS_THEY_ARE,
+    *,
+    float16: bool = False,
+    half_kernels: bool = False,
+) -> Lowered:
     """The ONNX model of a graph that has been inferred.
 
-    Behind the graph's outputs it has those that its assertions look at. `float16` keeps what the graph has as FLOAT32
-    in half of it, `half_kernels` computes FLOAT16 as such instead of in FLOAT32. Raises Unsupported for a node that
-    ONNX Runtime can't compute.
+    Behind the graph's outputs it has those that its assertions look at. Quantized tensors in it are of the types that
+    the kernels for `integers` take. `float16` keeps what the graph has as FLOAT32 in half of it, `half_kernels`
+    computes FLOAT16 as such instead of in FLOAT32. Raises Unsupported for a node that ONNX Runtime can't compute.
     """
-    return _Program(graph, Onnx(kernels), float16, half_kernels).lowered()
+    return _Program(graph, in_types_of(integers, graph), Onnx(kernels), float16, half_kernels).lowered()
 
 
 def asserted(graph: Graph) -> list[int]:
@@ -66,9 +77,10 @@ def asserted(graph: Graph) -> list[int]:
 
 
 class _Program:
-    """The lowering of one graph."""
+    """The lowering of one graph, whose inputs and outputs are those of another one."""
 
-    def __init__(self, graph: Graph, op: Onnx, float16: bool, half_kernels: bool) -> None:
+    def __init__(self, given: Graph, graph: Graph, op: Onnx, float16: bool, half_kernels: bool) -> None:
+        self._interface = given
         self._graph = graph
         self._op = op
         self._float16 = float16
@@ -78,18 +90,24 @@ class _Program:
     def lowered(self) -> Lowered:
         graph, op = self._graph, self._op
         for index in graph.inputs:
-            spec = graph.tensors[index]
-            self._values[index] = op.input(spec.numpy_dtype, spec.shape).cast(self._stored(spec))
+            spec = self._interface.tensors[index]
+            self._values[index] = self._in_type(op.input(spec.numpy_dtype, spec.shape), graph.tensors[index])
         for index, constant in graph.constants.items():
             self._values[index] = self._constant(index, constant.data, constant.shape_value)
+        outputs = [*graph.outputs, *(at for index in asserted(graph) for at in graph.nodes[index].inputs)]
+        compositions = Compositions(graph, outputs)
         for index in graph.order:
+            if index not in compositions.needed:
+                continue
             op.place = graph.place(index)
             try:
-                self._lower(index)
+                if composition := compositions.by_node.get(index):
+                    self._compose(composition)
+                else:
+                    self._lower(index)
             except NnrtError as error:
                 raise error.at(graph.place(index)) from error
         op.place = ""
-        outputs = [*graph.outputs, *(at for index in asserted(graph) for at in graph.nodes[index].inputs)]
         model = op.model([(self._given(at), graph.tensors[at].shape) for at in outputs])
         return Lowered(model, op.weights)
 
@@ -102,7 +120,15 @@ class _Program:
 
     def _given(self, index: int) -> Value:
         """An output in the type that the graph gives it."""
-        return self._values[index].cast(self._graph.tensors[index].numpy_dtype)
+        spec = self._interface.tensors[index]
+        value = self._values[index]
+        return flipped(value) if _is_other(value, spec) else value.cast(spec.numpy_dtype)
+
+    def _in_type(self, value: Value, spec: TensorSpec) -> Value:
+        """An input in the type that it is kept in."""
+        if not _is_other(value, spec):
+            return value.cast(self._stored(spec))
+        return replace(flipped(value), shape=value.shape, rank=value.rank)
 
     def _stored(self, spec: TensorSpec) -> AnyDType:
         """The type a tensor is kept in."""
@@ -111,6 +137,15 @@ class _Program:
     def _computed(self, dtype: AnyDType) -> AnyDType:
         """The type to compute in what is kept in this one."""
         return FLOAT32 if dtype == HALF and not self._half_kernels else dtype
+
+    def _compose(self, composition: Composition) -> None:
+        """Lower nodes that are one operator, with the first of them that gives one of its outputs."""
+        if composition.outputs[0] in self._values:
+            return
+        results = composition.make(self._op, [self._values[at] for at in composition.inputs])
+        for at, result in zip(composition.outputs, results, strict=True):
+            spec = self._graph.tensors[at]
+            self._values[at] = replace(result.cast(self._stored(spec)), rank=spec.rank, shape=spec.shape)
 
     def _lower(self, index: int) -> None:
         node, tensors = self._graph.nodes[index], self._graph.tensors
@@ -186,6 +221,11 @@ def _without_activation(attrs: SimpleNamespace) -> tuple[SimpleNamespace, Activa
     if kind not in FUSABLE or hasattr(attrs, "approximate"):
         return attrs, ActivationType.NO_ACTIVATION
     return SimpleNamespace(**{**vars(attrs), "activation_type": ActivationType.NO_ACTIVATION}), kind
+
+
+def _is_other(value: Value, spec: TensorSpec) -> bool:
+    """Of the two quantized types of 8 bits it has the other one."""
+    return spec.is_quantized and spec.item_size == 1 and value.dtype != spec.numpy_dtype
 
 
 def _real_spec(spec: TensorSpec, scaling: Scaling | None) -> TensorSpec:

@@ -12,6 +12,7 @@ from nnrt_client.onnx_import.operators import (  # noqa: F401  (each module decl
     indexing,
     linear,
     logic,
+    microsoft,
     normalization,
     quantization,
     reduction,

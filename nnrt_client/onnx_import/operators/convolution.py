@@ -147,7 +147,8 @@ def average_pool(
         refuse("it rounds up and counts its padding, so that windows reach beyond both; use one of them")
     borders = np.zeros((x.rank, 2), np.int64)
     borders[2:] = np.reshape(pads, (2, -1)).T
-    padded = op.apply(OperationType.PAD, op.nchw(x), borders)
+    own = x.quantized.param if op.quant is not None and x.quantized is not None else None
+    padded = op.apply(OperationType.PAD, op.nchw(x), borders, quant=own)
     return _pooled(op, OperationType.AVG_POOL, padded, auto_pad, ceil_mode, kernel_shape, (), strides)
 
 

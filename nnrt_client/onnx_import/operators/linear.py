@@ -1,10 +1,12 @@
 """Matrix products, and the recurrences made of them."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from nnrt_client.enums import OperationType
 from nnrt_client.onnx_import.operators.einsum import sum_of_products
-from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
+from nnrt_client.onnx_import.operators.node_builder import NodeBuilder, Operand
 from nnrt_client.onnx_import.operators.operator import onnx_operator
 from nnrt_client.onnx_import.operators.recurrence import Cell, activation, are_full, first_states, unrolled, weights
 from nnrt_client.onnx_import.signature import refuse
@@ -163,7 +165,7 @@ def gru(
     hidden = r_rows.shape[2]
     names = activations or ("Sigmoid", "Tanh") * len(r_rows)
 
-    def make_cell(number: int, x: Value) -> tuple[Value, Cell]:
+    def make_cell(number: int, x: Value) -> tuple[Sequence[Value], Cell]:
         gate, new = (activation(name) for name in names[2 * number : 2 * number + 2])
         gates, rest = r_rows[number, : 2 * hidden].T.copy(), r_rows[number, 2 * hidden :].T.copy()
         bias = w_bias[number] + r_bias[number]
@@ -171,25 +173,32 @@ def gru(
         reset_bias = r_bias[number, 2 * hidden :]
         if linear_before_reset:
             bias = np.concatenate([bias[: 2 * hidden], w_bias[number, 2 * hidden :]])
-        parts = [2 * hidden, hidden]
 
-        def cell(row: Value, state: Value) -> Value:
-            read, read_new = op.apply_to_several(OperationType.SPLIT, row, axis=1, output_num=2, size_splits=parts)
-            both = op.apply(OperationType.ADD, read, op.apply(OperationType.MATMUL, state, gates))
-            both = op.apply(gate, both)
+        def cell(row: Sequence[Value], state: Value) -> Value:
+            read, read_new = row
+            dims = state.dims
+
+            def of(type: OperationType, *operands: Operand) -> Value:
+                return op.apply(type, *operands, dims=dims)
+
+            both = op.apply(OperationType.MATMUL, state, gates, dims=read.dims)
+            both = op.apply(gate, op.apply(OperationType.ADD, read, both, dims=read.dims), dims=read.dims)
             update, reset = op.apply_to_several(
-                OperationType.SPLIT, both, axis=1, output_num=2, size_splits=[hidden] * 2
+                OperationType.SPLIT, both, axis=2, output_num=2, size_splits=[hidden] * 2
             )
             if linear_before_reset:
-                known = op.apply(OperationType.ADD, op.apply(OperationType.MATMUL, state, rest), reset_bias)
-                known = op.apply(OperationType.MUL, reset, known)
+                known = of(OperationType.ADD, of(OperationType.MATMUL, state, rest), reset_bias)
+                known = of(OperationType.MUL, reset, known)
             else:
-                known = op.apply(OperationType.MATMUL, op.apply(OperationType.MUL, reset, state), rest)
-            made = op.apply(new, op.apply(OperationType.ADD, read_new, known))
-            kept = op.apply(OperationType.MUL, update, op.apply(OperationType.SUB, state, made))
-            return op.apply(OperationType.ADD, made, kept, dims=state.dims)
+                known = of(OperationType.MATMUL, of(OperationType.MUL, reset, state), rest)
+            made = of(new, of(OperationType.ADD, read_new, known))
+            kept = of(OperationType.MUL, update, of(OperationType.SUB, state, made))
+            return of(OperationType.ADD, made, kept)
 
-        return _projected(op, x, w_rows[number], bias), cell
+        read = [
+            _projected(op, x, w_rows[number, part], bias[part]) for part in (slice(2 * hidden), slice(2 * hidden, None))
+        ]
+        return read, cell
 
     return unrolled(op, x, initial_h, hidden, direction, layout, make_cell)
 
@@ -213,15 +222,16 @@ def rnn(
     _require_one_length(x, sequence_lens, layout)
     w_rows, r_rows, w_bias, r_bias = weights(w, r, b, 1)
 
-    def make_cell(number: int, x: Value) -> tuple[Value, Cell]:
+    def make_cell(number: int, x: Value) -> tuple[Sequence[Value], Cell]:
         function = activation(activations[number])
         recurrent = r_rows[number].T.copy()
 
-        def cell(row: Value, state: Value) -> Value:
-            total = op.apply(OperationType.ADD, row, op.apply(OperationType.MATMUL, state, recurrent))
+        def cell(row: Sequence[Value], state: Value) -> Value:
+            remembered = op.apply(OperationType.MATMUL, state, recurrent, dims=state.dims)
+            total = op.apply(OperationType.ADD, row[0], remembered, dims=state.dims)
             return op.apply(function, total, dims=state.dims)
 
-        return _projected(op, x, w_rows[number], w_bias[number] + r_bias[number]), cell
+        return [_projected(op, x, w_rows[number], w_bias[number] + r_bias[number])], cell
 
     return unrolled(op, x, initial_h, r_rows.shape[2], direction, layout, make_cell)
 

@@ -8,14 +8,14 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from nnrt_client.enums import DataType, Format, FuseType, OperationType
-from nnrt_client.model.model import Model
+from nnrt_client.model.model import Model, ModelTensor
 from nnrt_client.onnx_import.shapes.dimension_probe import output_dims
 from nnrt_client.onnx_import.shapes.dims import Dims, Number, shape_of
 from nnrt_client.onnx_import.signature import refuse
 from nnrt_client.onnx_import.value import Dtype, Value, constant_value, data_type_of, value_of
 from nnrt_client.tensors.quant_param import QuantParam
 from nnrt_client.tensors.tensor_desc import TensorDesc
-from nnrt_hdi.tensor import NUMPY_DTYPES, Array
+from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM, Array
 
 # Of a constant that an operator is given on the way.
 _MOST_ELEMENTS = 1 << 26
@@ -51,12 +51,13 @@ class NodeBuilder:
 
         `dims` are the dimensions of the output where more is known of them than that they are known in a run.
         """
-        (value,) = self._applied(type, operands, parameters)
-        if dims is not None:
-            value.dims = tuple(
-                mine if isinstance(mine, int) else said for mine, said in zip(value.dims, dims, strict=True)
-            )
-        return value
+        if dims is None:
+            (value,) = self._applied(type, operands, parameters)
+            return value
+        (tensor,) = self._tensors(type, operands, parameters)
+        (spec,) = (record.spec for record in self.model._last_operation.outputs)
+        known = (said if mine == UNKNOWN_DIM else mine for mine, said in zip(spec.shape, dims, strict=True))
+        return value_of(tensor, tuple(known))
 
     def apply_to_several(self, type: OperationType, *operands: Operand, **parameters: Any) -> tuple[Value, ...]:
         """Append an operation of several outputs."""
@@ -65,11 +66,16 @@ class NodeBuilder:
     def _applied(
         self, type: OperationType, operands: Sequence[Operand], parameters: dict[str, Any]
     ) -> tuple[Value, ...]:
-        given: list[Any] = [operand.tensor if isinstance(operand, Value) else operand for operand in operands]
-        result: Any = self.model.apply(type, *given, **{"name": self.name, **parameters})
-        tensors = result if isinstance(result, tuple) else (result,)
+        tensors = self._tensors(type, operands, parameters)
         known = [operand.dims if isinstance(operand, Value) else None for operand in operands]
         return tuple(map(value_of, tensors, output_dims(self.model, known)))
+
+    def _tensors(
+        self, type: OperationType, operands: Sequence[Operand], parameters: dict[str, Any]
+    ) -> tuple[ModelTensor, ...]:
+        given: list[Any] = [operand.tensor if isinstance(operand, Value) else operand for operand in operands]
+        result: Any = self.model.apply(type, *given, **{"name": self.name, **parameters})
+        return result if isinstance(result, tuple) else (result,)
 
     def constant(self, array: Array, *, format: Format = Format.NONE, quant: QuantParam | None = None) -> Value:
         return constant_value(self.model, array, format=format, quant=quant)

@@ -66,7 +66,7 @@ def instance_normalization(op: NodeBuilder, x: Value, scale: Value, bias: Value,
     return op.apply(OperationType.INSTANCE_NORM, op.nchw(x), scale, bias, epsilon=epsilon)
 
 
-@onnx_operator("LayerNormalization", since=17)
+@onnx_operator("LayerNormalization")
 def layer_normalization(
     op: NodeBuilder,
     x: Value,
@@ -82,6 +82,11 @@ def layer_normalization(
     normalized = x.dims[at:]
     if any(op.outputs[1:]) or at == 0 or scale.dims != normalized or (bias is not None and bias.dims != normalized):
         refuse("NNRt's LAYER_NORM has another form")
+    return layer_normalized(op, x, scale, bias, at, epsilon)
+
+
+def layer_normalized(op: NodeBuilder, x: Value, scale: Value, bias: Value | None, at: int, epsilon: float) -> Value:
+    """LAYER_NORM over the dimensions from `at` on."""
     if bias is None:
         if -1 in scale.shape:
             refuse(f"the shape of its scale {scale} is known only in a run; fix it")
@@ -89,6 +94,23 @@ def layer_normalization(
     return op.apply(
         OperationType.LAYER_NORM, x, scale, bias, begin_norm_axis=at, begin_params_axis=at, epsilon=epsilon, dims=x.dims
     )
+
+
+@onnx_operator("SimplifiedLayerNormalization")
+def simplified_layer_normalization(
+    op: NodeBuilder, x: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+) -> Value:
+    """x / sqrt(mean(x^2) + epsilon) scale, of POW, REDUCE_MEAN, ADD, SQRT, DIV and MUL. ONNX Runtime writes it into
+    ONNX's domain."""
+    return root_mean_square_normalized(op, x, scale, axis % x.rank, epsilon)
+
+
+def root_mean_square_normalized(op: NodeBuilder, x: Value, scale: Value, at: int, epsilon: float) -> Value:
+    """x by the root of the mean of its squares over the dimensions from `at` on, and times the scale."""
+    squares = op.apply(OperationType.POW, x, op.number(2, x.dtype))
+    mean = op.apply(OperationType.REDUCE_MEAN, squares, np.arange(at, x.rank), keep_dims=True)
+    root = op.apply(OperationType.SQRT, op.apply(OperationType.ADD, mean, op.number(epsilon, x.dtype)))
+    return op.apply(OperationType.MUL, op.apply(OperationType.DIV, x, root, dims=x.dims), scale, dims=x.dims)
 
 
 @onnx_operator("LRN")

@@ -5,13 +5,13 @@
         '''max(x, 0) + alpha (exp(min(x, 0)) - 1), of EXP and CLIP.'''
         ...
 
-* The parameters after `op` and before `*` are the inputs, in order; one that may be missing has the default None, and
-  `*parts` takes any number.
+* The parameters after `op` and before `*` are the inputs, in order; one that may be missing has the default None, or,
+  where others stand behind it, the type `Value | None`, and `*parts` takes any number.
 * Parameters behind `*` are the attributes, under ONNX's names, with the type they must have and their default; without
   one they are required. An attribute that is not there is refused: none is ever left out silently. An underscore at the
   end of a name keeps it apart from Python's own words.
 * `since` and `until` are the first and the last version of the operator set that it is for; a form that changed has a
-  function for each.
+  function for each. `domain` is the set: ONNX's own if it is left out, or MICROSOFT.
 * The body calls `op.apply(OperationType.X, ...)`, and returns the values of the outputs, in order; those behind them
   are outputs that can't be had. It refuses what can't be mapped with `refuse`. The docstring's first line says in
   docs/onnx.md what the operator becomes.
@@ -25,6 +25,8 @@ from typing import Any, TypeVar
 from nnrt_hdi.ops.signature import Signature
 
 FIRST_OPSET = 7
+# The operators that ONNX Runtime adds, and its tools write.
+MICROSOFT = "com.microsoft"
 LAST_OPSET = 1 << 30
 
 Function = Callable[..., Any]
@@ -57,7 +59,7 @@ OPERATORS: dict[tuple[str, str], list[OnnxOperator]] = {}
 
 def onnx_operator(
     *names: str,
-    since: int = FIRST_OPSET,
+    since: int | None = None,
     until: int = LAST_OPSET,
     doc: Mapping[str, str] | None = None,
     domain: str = "",
@@ -74,13 +76,14 @@ def onnx_operator(
         family = function.__module__.rpartition(".")[2]
         text = " ".join((inspect.getdoc(function) or "").partition("\n\n")[0].split())
         signature = Signature.of(function, skipped=1)
+        first = since or (1 if domain else FIRST_OPSET)
         for name in names:
             versions = OPERATORS.setdefault((domain, name), [])
-            if any(other.since <= until and since <= other.until for other in versions):
+            if any(other.since <= until and first <= other.until for other in versions):
                 raise TypeError(f"{name} is declared twice for one version")
             how = doc[name] if doc else text
             versions.append(
-                OnnxOperator(domain, name, since, until, how, family, signature, is_quantizable, moves, fuses)
+                OnnxOperator(domain, name, first, until, how, family, signature, is_quantizable, moves, fuses)
             )
         return function
 

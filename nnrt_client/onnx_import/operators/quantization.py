@@ -20,7 +20,8 @@ Ints = tuple[int, ...]
 _INT32, _FLOAT32, _FLOAT64 = np.dtype(np.int32), np.dtype(np.float32), np.dtype(np.float64)
 # What 4 bits hold; how far 8-bit integers are from their zero point; up to where FLOAT32 has all integers.
 _HALF_OF_8_BITS, _FARTHEST, _LARGEST_EXACT = 16, 255, 1 << 24
-_EIGHT_BITS = (np.dtype(np.int8), np.dtype(np.uint8))
+_UINT8 = np.dtype(np.uint8)
+_EIGHT_BITS = (np.dtype(np.int8), _UINT8)
 
 
 @onnx_operator("QuantizeLinear", since=10)
@@ -147,8 +148,8 @@ def qlinear_conv(
     strides: Ints = (),
 ) -> Value:
     """CONV2D on quantized tensors; integers that are none yet are quantized by CAST, SUB, MUL and QUANT_DTYPE_CAST."""
-    given = _stands(op, x, x_scale, x_zero_point, 0), _stands(op, weight, weight_scale, weight_zero_point, 0)
-    op.quant = _output(x, y_scale, y_zero_point)
+    given = standing(op, x, x_scale, x_zero_point, 0), standing(op, weight, weight_scale, weight_zero_point, 0)
+    op.quant = output_param(x, y_scale, y_zero_point)
     y = conv(
         op,
         *given,
@@ -176,18 +177,20 @@ def qlinear_matmul(
     y_zero_point: Value,
 ) -> Value:
     """MATMUL on quantized tensors; integers that are none yet are quantized by CAST, SUB, MUL and QUANT_DTYPE_CAST."""
-    given = _stands(op, a, a_scale, a_zero_point, a.rank - 2), _stands(op, b, b_scale, b_zero_point, b.rank - 1)
-    return marked(op.apply(OperationType.MATMUL, *given, quant=_output(a, y_scale, y_zero_point)))
+    given = standing(op, a, a_scale, a_zero_point, a.rank - 2), standing(op, b, b_scale, b_zero_point, b.rank - 1)
+    return marked(op.apply(OperationType.MATMUL, *given, quant=output_param(a, y_scale, y_zero_point)))
 
 
-def _output(x: Value, scale: Value, zero_point: Value) -> QuantParam:
+def output_param(x: Value, scale: Value, zero_point: Value | None) -> QuantParam:
+    """The quantization of a result, which has the data type of x."""
     params = _params(scale, zero_point)
-    if params is None or len(params[0]) != 1 or zero_point.dtype != x.dtype:
+    dtype = _UINT8 if zero_point is None else zero_point.dtype
+    if params is None or len(params[0]) != 1 or dtype != x.dtype:
         refuse("its output is not quantized with one known scale, in the data type of its input")
     return QuantParam(*params)
 
 
-def _stands(op: NodeBuilder, x: Value, scale: Value, zero_point: Value, axis: int) -> Value:
+def standing(op: NodeBuilder, x: Value, scale: Value, zero_point: Value | None, axis: int = 0) -> Value:
     """Integers as a tensor that stands for real numbers."""
     params = _params(scale, zero_point)
     if params is None or x.dtype not in _EIGHT_BITS:
@@ -205,11 +208,28 @@ def _stands(op: NodeBuilder, x: Value, scale: Value, zero_point: Value, axis: in
     return y
 
 
+@onnx_operator("DynamicQuantizeLinear", since=11)
+def dynamic_quantize_linear(op: NodeBuilder, x: Value) -> tuple[Value, Value, Value]:
+    """REDUCE_MIN and REDUCE_MAX, from which the scale and zero point follow by MINIMUM, MAXIMUM, SUB, DIV and WHERE,
+    and then as QuantizeLinear."""
+    zero, steps = op.number(0, _FLOAT32), op.number(_FARTHEST, _FLOAT32)
+    axes = np.arange(x.rank)
+    low = op.apply(OperationType.MINIMUM, op.apply(OperationType.REDUCE_MIN, x, axes), zero)
+    high = op.apply(OperationType.MAXIMUM, op.apply(OperationType.REDUCE_MAX, x, axes), zero)
+    scale = op.apply(OperationType.DIV, op.apply(OperationType.SUB, high, low), steps)
+    # Of zeros only, as ONNX Runtime does it.
+    one = op.number(1, _FLOAT32)
+    scale = op.apply(OperationType.WHERE, op.apply(OperationType.EQUAL, scale, zero), one, scale)
+    point = op.apply(OperationType.DIV, op.apply(OperationType.SUB, zero, low), scale)
+    zero_point = op.cast(op.apply(OperationType.ROUND, point), _UINT8)
+    return quantize_linear(op, x, scale, zero_point), scale, zero_point
+
+
 @onnx_operator("MatMulInteger", since=10)
 def matmul_integer(
     op: NodeBuilder, a: Value, b: Value, a_zero_point: Value | None = None, b_zero_point: Value | None = None
 ) -> Value:
-    """CAST to INT32, SUB of the zero points, and MATMUL."""
+    """CAST to INT32, SUB of the zero points that are not 0, and MATMUL."""
     if a_zero_point is not None and a_zero_point.rank == 1 and a_zero_point.dims != (1,):
         a_zero_point = op.unsqueeze(a_zero_point, [1])
     return op.apply(
@@ -279,8 +299,11 @@ def _exact_digits(weight: Value, zero_point: Value | None) -> tuple[list[tuple[i
 
 
 def _centered(op: NodeBuilder, x: Value, zero_point: Value | None, dtype: Dtype) -> Value:
-    wide = op.cast(x, dtype)
-    return wide if zero_point is None else op.apply(OperationType.SUB, wide, op.cast(zero_point, dtype))
+    # A weight is kept in 8 bits, of which a device makes what it computes with.
+    wide = op.apply(OperationType.CAST, x, np.array(data_type_of(dtype).value, np.int32), dims=x.dims)
+    if zero_point is None or (zero_point.array is not None and not zero_point.array.any()):
+        return wide
+    return op.apply(OperationType.SUB, wide, op.cast(zero_point, dtype))
 
 
 def _params(scale: Value, zero_point: Value | None) -> tuple[tuple[float, ...], Ints] | None:

@@ -12,11 +12,13 @@ from nnrt_client.onnx_import.value import Value
 from nnrt_hdi.tensor import Array
 
 # Each is operations of its own.
-_MOST_STEPS = 200
+_MOST_STEPS = 1000
+# As many as one SPLIT gives, or one CONCAT takes.
+_MOST_PARTS = 200
 _ACTIVATIONS = {"relu": OperationType.RELU, "sigmoid": OperationType.SIGMOID, "tanh": OperationType.TANH}
 
-# What becomes of a row of inputs and the state before it: the next state.
-Cell = Callable[[Value, Value], Value]
+# What becomes of the rows that a step reads and the state before it, all [1, batch, ...]: the next state.
+Cell = Callable[[Sequence[Value], Value], Value]
 
 
 def unrolled(
@@ -26,11 +28,11 @@ def unrolled(
     hidden: int,
     direction: str,
     layout: int,
-    make_cell: Callable[[int, Value], tuple[Value, Cell]],
+    make_cell: Callable[[int, Value], tuple[Sequence[Value], Cell]],
 ) -> tuple[Value, Value]:
     """All states [steps, directions, batch, hidden], and the last of each direction.
 
-    `make_cell` gives for a direction and x what its steps read, a row for each, and the cell.
+    `make_cell` gives for a direction and x all that its steps read, a row for each, and the cell.
     """
     if direction not in ("forward", "reverse", "bidirectional"):
         refuse(f"its direction is {direction!r}")
@@ -39,22 +41,24 @@ def unrolled(
         x = op.transpose(x, [1, 0, 2])
         initial = initial and op.transpose(initial, [1, 0, 2])
     steps, batch, _ = x.dims
-    if not isinstance(steps, int) or not 1 <= steps <= _MOST_STEPS:
-        refuse(f"its steps become operations one by one, but x is {x}; use a known number, at most {_MOST_STEPS}")
+    if not isinstance(steps, int):
+        refuse(f"NNRt has no {op.type}, so that each step becomes operations of its own, but x is {x}; fix its steps")
+    if not 1 <= steps <= _MOST_STEPS:
+        refuse(f"NNRt has no {op.type}, and each of the {steps} steps of {x} would be operations; use 1..{_MOST_STEPS}")
     if initial is None:
         initial = first_states(op, x, (directions, batch, hidden))
     all_states, last_states = [], []
     for number in range(directions):
         read, cell = make_cell(number, x)
-        rows = op.apply_to_several(OperationType.SPLIT, read, axis=0, output_num=steps, size_splits=(1,) * steps)
-        state = op.apply(OperationType.GATHER, initial, np.array(number), np.array(0), dims=(batch, hidden))
+        rows = list(zip(*(_cut(op, part, steps) for part in read), strict=True))
+        state = op.apply(OperationType.GATHER, initial, np.array([number]), np.array(0), dims=(1, batch, hidden))
         states = []
         is_backward = direction == "reverse" or number == 1
         for row in rows[::-1] if is_backward else rows:
-            state = cell(op.squeeze(row, [0]), state)
-            states.append(op.unsqueeze(state, [0, 1]))
-        all_states.append(_joined(op, states[::-1] if is_backward else states, 0))
-        last_states.append(op.unsqueeze(state, [0]))
+            state = cell(row, state)
+            states.append(state)
+        all_states.append(op.unsqueeze(_joined(op, states[::-1] if is_backward else states, 0), [1]))
+        last_states.append(state)
     y, last = _joined(op, all_states, 1), _joined(op, last_states, 0)
     return (op.transpose(y, [2, 0, 1, 3]), op.transpose(last, [1, 0, 2])) if layout else (y, last)
 
@@ -91,5 +95,18 @@ def are_full(lengths: Value | None, steps: object) -> bool:
     return lengths is None or (lengths.ints is not None and set(lengths.ints) == {steps})
 
 
+def _cut(op: NodeBuilder, x: Value, steps: int) -> list[Value]:
+    """Parts of one step each."""
+    if steps > _MOST_PARTS:
+        sizes = [min(_MOST_PARTS, steps - start) for start in range(0, steps, _MOST_PARTS)]
+        blocks = op.apply_to_several(OperationType.SPLIT, x, axis=0, output_num=len(sizes), size_splits=sizes)
+        return [row for block, size in zip(blocks, sizes, strict=True) for row in _cut(op, block, size)]
+    rows = op.apply_to_several(OperationType.SPLIT, x, axis=0, output_num=steps, size_splits=(1,) * steps)
+    return list(rows)
+
+
 def _joined(op: NodeBuilder, parts: Sequence[Value], axis: int) -> Value:
+    if len(parts) > _MOST_PARTS:
+        starts = range(0, len(parts), _MOST_PARTS)
+        parts = [_joined(op, parts[start : start + _MOST_PARTS], axis) for start in starts]
     return parts[0] if len(parts) == 1 else op.apply(OperationType.CONCAT, *parts, axis=axis)

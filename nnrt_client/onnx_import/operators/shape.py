@@ -307,7 +307,7 @@ def _padded(op: NodeBuilder, x: Value, pads: Sequence[int], mode: str, value: fl
     kind = PaddingMode.CONSTANT if mode == "constant" else PaddingMode.REFLECT
     constant = {"constant_value": float(value)} if mode == "constant" else {}
     dims = tuple(dim if not pair.any() else dim + int(pair.sum()) for dim, pair in zip(x.dims, pairs, strict=True))
-    return op.apply(OperationType.PAD, x, pairs, padding_mode=kind, dims=dims, **constant)
+    return op.apply(OperationType.PAD, x, pairs, padding_mode=kind, dims=dims, quant=op.quant, **constant)
 
 
 def _repeated(op: NodeBuilder, x: Value, pairs: Array, mode: str) -> Value:
@@ -325,16 +325,19 @@ def _repeated(op: NodeBuilder, x: Value, pairs: Array, mode: str) -> Value:
 
 @onnx_operator("Trilu", since=14)
 def trilu(op: NodeBuilder, x: Value, k: Value | None = None, *, upper: int = 1) -> Value:
-    """WHERE by a constant mask; by GREATER_EQUAL or LESS_EQUAL of places counted in a run where sizes are not known."""
+    """WHERE by a constant mask; by GREATER_EQUAL or LESS_EQUAL of counted places where sizes or k come with the run."""
     rows, columns = x.shape[-2:]
-    (shift,) = [0] if k is None else op.ints("k", k)
+    known = [0] if k is None else k.ints
     zero = op.number(0, x.dtype)
-    if -1 in (rows, columns):
-        row = op.apply(OperationType.ADD, op.unsqueeze(op.places(x, -2), [1]), op.number(shift, np.dtype(np.int64)))
+    if -1 in (rows, columns) or known is None:
+        shift = (
+            op.reshape(k, ()) if k is not None and known is None else op.number((known or [0])[0], np.dtype(np.int64))
+        )
+        row = op.apply(OperationType.ADD, op.unsqueeze(op.places(x, -2), [1]), shift)
         type_ = OperationType.GREATER_EQUAL if upper else OperationType.LESS_EQUAL
         is_kept = op.apply(type_, op.places(x, -1), row, dims=x.dims[-2:])
         return op.apply(OperationType.WHERE, is_kept, x, zero, dims=x.dims)
     require_moderate(x.dims[-2:])
     ones = np.ones((rows, columns), np.bool_)
-    mask = np.triu(ones, shift) if upper else np.tril(ones, shift)
+    mask = np.triu(ones, known[0]) if upper else np.tril(ones, known[0])
     return op.apply(OperationType.WHERE, mask, x, zero)

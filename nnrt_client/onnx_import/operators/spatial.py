@@ -12,6 +12,8 @@ from nnrt_client.enums import OperationType
 from nnrt_client.model.operations.spatial import DepthToSpaceMode
 from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
 from nnrt_client.onnx_import.operators.operator import onnx_operator
+from nnrt_client.onnx_import.operators.resampling import Resampling
+from nnrt_client.onnx_import.shapes.dims import unlike
 from nnrt_client.onnx_import.signature import refuse
 from nnrt_client.onnx_import.value import Value
 from nnrt_hdi.enums import CoordinateTransformMode
@@ -58,17 +60,22 @@ def space_to_depth(op: NodeBuilder, x: Value, *, blocksize: int, mode: str = "DC
 @onnx_operator("Upsample", until=8)
 def upsample_by_attribute(op: NodeBuilder, x: Value, *, mode: str = "nearest", scales: tuple[float, ...]) -> Value:
     """As Resize."""
-    return _resized(op, x, list(scales), None, {"mode": mode, **_AS_BEFORE})
+    return _scaled(op, x, range(x.rank), op.constant(np.array(scales, np.float32)), {"mode": mode, **_AS_BEFORE})
 
 
 @onnx_operator("Upsample", since=9)
 @onnx_operator("Resize", since=10, until=10)
 def upsample(op: NodeBuilder, x: Value, scales: Value, *, mode: str = "nearest") -> Value:
     """As Resize."""
-    return _resized(op, x, _numbers("scales", scales), None, {"mode": mode, **_AS_BEFORE})
+    return _scaled(op, x, range(x.rank), scales, {"mode": mode, **_AS_BEFORE})
 
 
-_AS_BEFORE = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+_AS_BEFORE = {
+    "coordinate_transformation_mode": "asymmetric",
+    "nearest_mode": "floor",
+    "antialias": 0,
+    "exclude_outside": 0,
+}
 
 
 @onnx_operator("Resize", since=11)
@@ -90,7 +97,8 @@ def resize(
     nearest_mode: str = "round_prefer_floor",
 ) -> Value:
     """RESIZE_BILINEAR where it is one; TILE and DEPTH_TO_SPACE where the pixels of an image of any size become squares;
-    else GATHER (nearest) or MATMUL with the weights, dimension by dimension, which must be known.
+    else, dimension by dimension, GATHER (nearest) or MATMUL with the weights; where sizes come with the run, GATHER
+    of the pixels around each position, and MUL and ADD with weights that the run computes.
     """
     if coordinate_transformation_mode == "tf_crop_and_resize":
         refuse("it crops; use Slice before it")
@@ -103,33 +111,60 @@ def resize(
         "nearest_mode": nearest_mode,
         "antialias": antialias,
     }
-    factors: list[float] = [1.0] * x.rank
     if scales is not None and 0 not in scales.shape:
-        for axis, scale in zip(along, _numbers("scales", scales), strict=True):
-            factors[axis] = scale
-        return _resized(op, x, factors, None, how)
+        return _scaled(op, x, along, scales, how)
     if sizes is None:
         refuse("it has neither scales nor sizes")
-    wanted: list[Any] = list(x.shape)
-    numbers = op.ints("sizes", sizes) if sizes.elements is None else sizes.elements.tolist()
-    for axis, size in zip(along, numbers, strict=True):
-        if size != x.dims[axis]:
-            wanted[axis] = size if isinstance(size, int) else op.ints("sizes", sizes)[axis]
-    if keep_aspect_ratio_policy != "stretch":
-        ratios = [wanted[axis] / x.shape[axis] for axis in along]
-        ratio = min(ratios) if keep_aspect_ratio_policy == "not_larger" else max(ratios)
-        for axis in along:
-            factors[axis], wanted[axis] = ratio, math.floor(ratio * x.shape[axis] + 0.5)
-        return _resized(op, x, factors, wanted, how)
-    return _resized(op, x, None, wanted, how)
+    if keep_aspect_ratio_policy == "stretch":
+        return _brought_to(op, x, along, sizes, how)
+    wanted: list[int] = list(x.shape)
+    for axis, size in zip(along, op.ints("sizes", sizes), strict=True):
+        wanted[axis] = size
+    if -1 in (x.shape[axis] for axis in along):
+        refuse(f"the ratio of {x} that it keeps is known only in a run; fix its size")
+    ratios = [wanted[axis] / x.shape[axis] for axis in along]
+    ratio = min(ratios) if keep_aspect_ratio_policy == "not_larger" else max(ratios)
+    factors: list[float] = [1.0] * x.rank
+    for axis in along:
+        factors[axis], wanted[axis] = ratio, math.floor(ratio * x.shape[axis] + 0.5)
+    return _resized(op, x, factors, wanted, how)
+
+
+def _scaled(op: NodeBuilder, x: Value, along: Sequence[int], scales: Value, how: dict[str, Any]) -> Value:
+    """The image with dimensions scaled by factors, which may be known only in a run."""
+    _require_weighable(x, how)
+    if scales.array is None:
+        for at, axis in enumerate(along):
+            scale = op.apply(OperationType.GATHER, scales, np.array([at]), np.array(0))
+            x = Resampling(op, x, axis, scale=scale, dim=unlike(), how=how).resized()
+        return x
+    factors = [1.0] * x.rank
+    for axis, factor in zip(along, _numbers("scales", scales), strict=True):
+        factors[axis] = factor
+    return _resized(op, x, factors, None, how)
+
+
+def _brought_to(op: NodeBuilder, x: Value, along: Sequence[int], sizes: Value, how: dict[str, Any]) -> Value:
+    """The image with dimensions brought to sizes, which may be known only in a run."""
+    _require_weighable(x, how)
+    numbers = (None,) * len(along) if sizes.elements is None else sizes.elements.tolist()
+    changed = {axis: (at, size) for at, (axis, size) in enumerate(zip(along, numbers, strict=True))}
+    changed = {axis: pair for axis, pair in changed.items() if pair[1] != x.dims[axis]}
+    if all(isinstance(size, int) for _, size in changed.values()):
+        wanted = [changed[axis][1] if axis in changed else size for axis, size in enumerate(x.shape)]
+        are_known = -1 not in (x.shape[axis] for axis in changed)
+        if are_known or _is_bilinear(x, [(axis, -1, size, None) for axis, (_, size) in changed.items()], how):
+            return _resized(op, x, None, wanted, how)
+    for axis, (at, size) in changed.items():
+        target = op.apply(OperationType.GATHER, sizes, np.array([at]), np.array(0))
+        x = Resampling(op, x, axis, target=target, dim=unlike() if size is None else size, how=how).resized()
+    return x
 
 
 def _resized(
     op: NodeBuilder, x: Value, scales: Sequence[float] | None, sizes: Sequence[int] | None, how: dict[str, Any]
 ) -> Value:
     """The image with each dimension scaled, or brought to a size."""
-    if x.dtype.kind != "f" and how["mode"] != "nearest":
-        refuse(f"it interpolates {x}; use a floating-point type")
     if (pixels := _pixels(x, scales, sizes, how)) is not None:
         return _enlarged(op, x, pixels)
     changed = []
@@ -137,8 +172,9 @@ def _resized(
         scale = scales[axis] if scales is not None else 1.0
         if scale == 1 and (sizes is None or sizes[axis] == size):
             continue
-        if size == -1 and (sizes is None or scales is not None):
-            refuse(f"dimension {axis} of {x}, which it changes, is known only in a run; fix it")
+        if size == -1 and scales is not None:
+            x = _scaled_in_a_run(op, x, axis, scale, how)
+            continue
         target = sizes[axis] if sizes is not None else math.floor(size * scale)
         changed.append((axis, size, target, scale if scales is not None else None))
     if _is_bilinear(x, changed, how):
@@ -152,10 +188,22 @@ def _resized(
             coordinate_transform_mode=transform,
         )
     for axis, size, target, factor in changed:
-        if size == -1:
-            refuse(f"dimension {axis} of {x}, which it changes, is known only in a run; fix it")
         x = _resized_along(op, x, axis, size, target, factor, how)
     return x
+
+
+def _require_weighable(x: Value, how: dict[str, Any]) -> None:
+    if x.dtype.kind != "f" and how["mode"] != "nearest":
+        refuse(f"it interpolates {x}; use a floating-point type")
+
+
+def _scaled_in_a_run(op: NodeBuilder, x: Value, axis: int, scale: float, how: dict[str, Any]) -> Value:
+    """The image with a dimension scaled that is known only in a run."""
+    factor = op.constant(np.array([scale], np.float32))
+    if not scale.is_integer():
+        return Resampling(op, x, axis, scale=factor, dim=unlike(), how=how).resized()
+    target = op.apply(OperationType.MUL, op.reshape(op.size(x, axis), (1,)), np.array([int(scale)]))
+    return Resampling(op, x, axis, target=target, scale=factor, dim=x.dims[axis] * int(scale), how=how).resized()
 
 
 def _pixels(x: Value, scales: Sequence[float] | None, sizes: Sequence[int] | None, how: dict[str, Any]) -> int | None:

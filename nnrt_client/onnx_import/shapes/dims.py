@@ -88,6 +88,15 @@ def equal(a: Number, b: Number) -> bool | None:
     return False if is_never else None
 
 
+def is_less(a: Number, b: Number) -> bool | None:
+    """One number is below another; None where only a run can tell."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a < b
+    if a == b or (isinstance(a, Dim) and a.is_size and isinstance(b, int) and b <= 0):
+        return False
+    return True if isinstance(b, Dim) and b.is_size and isinstance(a, int) and a < 0 else None
+
+
 def broadcast(a: Dims, b: Dims) -> Dims:
     """The shape that two have together, by numpy's rules; where only a run can tell, a number like no other."""
     rank = max(len(a), len(b))

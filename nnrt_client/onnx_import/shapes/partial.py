@@ -10,7 +10,17 @@ from typing import Any, Protocol
 import numpy as np
 from onnx import TensorProto
 
-from nnrt_client.onnx_import.shapes.dims import MAX_ELEMENTS, Dim, Dims, Elements, elements, equal, product
+from nnrt_client.onnx_import.shapes.dims import (
+    MAX_ELEMENTS,
+    Dim,
+    Dims,
+    Elements,
+    Number,
+    elements,
+    equal,
+    is_less,
+    product,
+)
 from nnrt_client.onnx_import.signature import bound
 from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.ops.signature import Signature
@@ -20,6 +30,7 @@ ARITHMETIC: dict[str, Signature] = {}
 _LARGEST = 2**62
 # Those that look at the dimensions of their input.
 _OF_SHAPES = ("Shape", "Size")
+_TRUTHS = ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")
 # Dimensions fit both.
 _CAST = {TensorProto.INT32: np.int32, TensorProto.INT64: np.int64}
 
@@ -140,9 +151,27 @@ def div(a: Elements, b: Elements) -> Elements | None:
 
 @arithmetic("Equal")
 def compare(a: Elements, b: Elements) -> Elements | None:
-    pairs = np.broadcast(a, b)
-    found = [equal(*pair) for pair in pairs]
-    return None if None in found else elements([bool(one) for one in found]).reshape(pairs.shape)
+    return _compared(a, b, equal)
+
+
+@arithmetic("Less")
+def less(a: Elements, b: Elements) -> Elements | None:
+    return _compared(a, b, is_less)
+
+
+@arithmetic("LessOrEqual")
+def less_or_equal(a: Elements, b: Elements) -> Elements | None:
+    return _negated(_compared(b, a, is_less))
+
+
+@arithmetic("Greater")
+def greater(a: Elements, b: Elements) -> Elements | None:
+    return less(b, a)
+
+
+@arithmetic("GreaterOrEqual")
+def greater_or_equal(a: Elements, b: Elements) -> Elements | None:
+    return less_or_equal(b, a)
 
 
 @arithmetic("Where")
@@ -189,7 +218,7 @@ def computed(name: str, given: Sequence[Known | None], attributes: Mapping[str, 
 
 def result_dtype(name: str, given: Sequence[Known | None], attributes: Mapping[str, Any]) -> np.dtype[np.generic]:
     """The data type of the result of a node that `computed` knows."""
-    if name == "Equal":
+    if name in _TRUTHS:
         return np.dtype(np.bool_)
     if name in _OF_SHAPES:
         return np.dtype(np.int64)
@@ -198,6 +227,17 @@ def result_dtype(name: str, given: Sequence[Known | None], attributes: Mapping[s
     value = given[1 if name == "Where" else 0]
     assert value is not None
     return value.dtype
+
+
+def _compared(a: Elements, b: Elements, holds: Callable[[Number, Number], bool | None]) -> Elements | None:
+    """Whether something holds of each pair; None as soon as only a run can tell."""
+    pairs = np.broadcast(a, b)
+    found = [holds(*pair) for pair in pairs]
+    return None if None in found else elements([bool(one) for one in found]).reshape(pairs.shape)
+
+
+def _negated(truths: Elements | None) -> Elements | None:
+    return None if truths is None else _array(np.logical_not(truths.astype(bool)).astype(object))
 
 
 def _has_dims(values: Elements) -> bool:

@@ -87,6 +87,8 @@ def hard_swish(op: Onnx, x: Value) -> Value:
 
 def gelu(op: Onnx, x: Value, approximate: bool) -> Value:
     """x Phi(x), Phi the normal distribution; approximate: D. Hendrycks, K. Gimpel (2016), equation 2."""
+    if approximate and x.dtype == np.float32:
+        return op.Gelu(x, approximate="tanh")
     if approximate:
         return x * 0.5 * (op.Tanh((x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)) + 1)
     return op.Gelu(x)

@@ -24,6 +24,8 @@ Fold = Callable[[Onnx, Value, Value, int], Value]
 def reduce(op: Onnx, call: Call, x: Value, axis: Value) -> Value:
     """y = x folded over the dimensions in axis."""
     attrs = call.attrs
+    if axis.elements is None and not attrs.reduce_to_end:
+        return _folded_in_a_run(op, x, axis, attrs.mode, int(attrs.keep_dims))
     axes = reduced_axes(known(axis, "axis"), call.inputs[0].rank, attrs.reduce_to_end)
     y = folded(op, call, x, axes, attrs.mode, attrs.keep_dims)
     factor = reduction_factor(attrs.reduce_to_end, attrs.coeff)
@@ -33,8 +35,15 @@ def reduce(op: Onnx, call: Call, x: Value, axis: Value) -> Value:
 @lowering(NodeType.ALL, moves=True)
 def all_of(op: Onnx, call: Call, x: Value, axis: Value) -> Value:
     """No element is 0 over the dimensions in axis."""
+    if axis.elements is None:
+        return _folded_in_a_run(op, x, axis, ReduceMode.ALL, int(call.attrs.keep_dims != 0)).cast(BOOL)
     axes = reduced_axes(known(axis, "axis"), call.inputs[0].rank, reduce_to_end=False)
     return folded(op, call, x, axes, ReduceMode.ALL, call.attrs.keep_dims != 0).cast(BOOL)
+
+
+def _folded_in_a_run(op: Onnx, x: Value, axis: Value, mode: ReduceMode, keep_dims: int) -> Value:
+    """x folded over dimensions that the run names."""
+    return FOLDS[mode](op, x, op.reshape(axis.cast(INT64), [-1]), keep_dims)
 
 
 def folded(op: Onnx, call: Call, x: Value, axes: tuple[int, ...], mode: ReduceMode, keep_dims: bool) -> Value:
@@ -72,21 +81,24 @@ def extreme(op: Onnx, x: Value, axes: Value, keep_dims: int, op_type: str) -> Va
 
 def _rows(op: Onnx, x: Value, axes: Value) -> tuple[Value, int]:
     """x with what is folded together as its last dimension, and the number of those before it."""
-    assert x.rank is not None and axes.data is not None
-    folded_axes = axes.data.tolist()
+    assert x.rank is not None
+    folded_axes = _numbers(axes)
     kept = [axis for axis in range(x.rank) if axis not in folded_axes]
     return op.reshape(x.transposed([*kept, *folded_axes]), [*(op.size(x, axis) for axis in kept), -1]), len(kept)
 
 
+def _numbers(axes: Value) -> list[int]:
+    """The axes, where what is built depends on them."""
+    return known(axes, "axis") if axes.data is None else [int(axis) for axis in axes.data]
+
+
 def _with_dims(op: Onnx, y: Value, axes: Value, keep_dims: int) -> Value:
-    assert axes.data is not None
-    return op.unsqueeze(y, sorted(axes.data.tolist())) if keep_dims else y
+    return op.unsqueeze(y, sorted(_numbers(axes))) if keep_dims else y
 
 
 def _count(op: Onnx, x: Value, axes: Value) -> Value:
     """The number of elements that are folded into one."""
-    assert axes.data is not None
-    sizes = [op.size(x, int(axis)) for axis in axes.data]
+    sizes = [op.size(x, axis) for axis in _numbers(axes)]
     number = op.constant(np.array(math.prod(size for size in sizes if isinstance(size, int)), INT64))
     for size in sizes:
         if isinstance(size, Value):

@@ -7,7 +7,7 @@ import numpy as np
 from nnrt_backend_onnxruntime.builder import INT64, Onnx, Value
 from nnrt_backend_onnxruntime.lowering.lowering import Call, known, lowering
 from nnrt_hdi.enums import NodeType, PaddingMode
-from nnrt_hdi.ops.slicing import Masks, crop_starts, strided_cuts
+from nnrt_hdi.ops.slicing import Masks, crop_starts, is_set, strided_cuts, strided_places
 from nnrt_hdi.tensor import MAX_DIM, UNKNOWN_DIM
 
 # Behind every dimension.
@@ -120,21 +120,56 @@ def cut_out(
 @lowering(NodeType.STRIDED_SLICE, moves=True)
 def strided_slice(op: Onnx, call: Call, x: Value, begin: Value, end: Value, strides: Value) -> Value:
     """x cut along the dimensions of entries, without those that are shrunk, with new ones."""
-    vectors = [known(vector, name) for vector, name in ((begin, "begin"), (end, "end"), (strides, "strides"))]
+    masks = Masks(**vars(call.attrs))
+    entries = [_entries(vector, call.inputs[1].element_count) for vector in (begin, end, strides)]
     # A dimension that is not known is taken as longer than any, so that its end shows in the place of an element.
     shape = tuple(MAX_DIM if dim == UNKNOWN_DIM else dim for dim in call.inputs[0].shape)
-    cuts = strided_cuts(shape, list(zip(*vectors, strict=True)), Masks(**vars(call.attrs)))
-    parts = [cut.part for cut in cuts if cut.part is not None]
-    y = op.plain(x)
-    bounds = [_bounds(part, call.inputs[0].shape[axis]) for axis, part in enumerate(parts)]
-    if changed := [axis for axis, part in enumerate(parts) if part != slice(None)]:
-        starts, ends, steps = zip(*(bounds[axis] for axis in changed), strict=True)
-        y = cut_out(op, y, changed, starts, ends, steps)
+    cuts = strided_cuts(shape, list(zip(*entries, strict=True)), masks)
+    if all(vector.elements is not None for vector in (begin, end, strides)):
+        parts = [cut.part for cut in cuts if cut.part is not None]
+        bounds = [_bounds(part, call.inputs[0].shape[axis]) for axis, part in enumerate(parts)]
+        changed = [axis for axis, part in enumerate(parts) if part != slice(None)]
+        starts, ends, steps = zip(*(bounds[axis] for axis in changed), strict=True) if changed else ((), (), ())
+        y = cut_out(op, op.plain(x), changed, starts, ends, steps)
+    else:
+        y = _cut_in_a_run(op, call, op.plain(x), [begin, end, strides], masks)
     keeps_shrunk = call.outputs[0].rank == len(cuts)
     old = [cut for cut in cuts if cut.part is not None]
     y = op.squeeze(y, [] if keeps_shrunk else [at for at, cut in enumerate(old) if cut.is_shrunk])
     kept = [cut for cut in cuts if keeps_shrunk or not cut.is_shrunk]
     return op.unsqueeze(y, [at for at, cut in enumerate(kept) if cut.part is None])
+
+
+def _entries(vector: Value, count: int) -> Sequence[int | None]:
+    """What is known of the elements of a vector."""
+    return (None,) * count if vector.elements is None else vector.elements.reshape(-1).tolist()
+
+
+def _cut_in_a_run(op: Onnx, call: Call, x: Value, vectors: Sequence[Value], masks: Masks) -> Value:
+    """x cut at positions that the run makes; ONNX counts them as Python does."""
+    count = call.inputs[1].element_count
+    places = strided_places(call.inputs[0].rank, count, masks)
+    numbers, along = zip(*((number, at) for number, at in places if None not in (number, at)), strict=True)
+    begin, end, stride = (op.reshape(vector.cast(INT64), [count]) for vector in vectors)
+    starts, ends, steps = (op.Gather(vector, np.array(numbers)) for vector in (begin, end, stride))
+
+    def marked(mask: int) -> Value | None:
+        """The entries that a mask changes, None where it changes none."""
+        bits = np.array([is_set(mask, number) for number in numbers])
+        return op.constant(bits) if bits.any() else None
+
+    single, is_first, is_last = map(marked, (masks.shrink_axis_mask, masks.begin_mask, masks.end_mask))
+    if single is not None:
+        steps = op.Where(single, 1, steps)
+    is_back = op.Less(steps, 0)
+    if is_first is not None:
+        starts = op.Where(is_first, op.Where(is_back, op.ints([FAR]), 0), starts)
+    if is_last is not None:
+        ends = op.Where(is_last, op.Where(is_back, op.ints([-FAR]), FAR), ends)
+    if single is not None:
+        behind = op.Where(op.Equal(starts, -1), op.ints([FAR]), starts + 1)
+        ends = op.Where(single, behind, ends)
+    return op.Slice(x, starts, ends, op.ints(along), steps)
 
 
 def _bounds(part: slice, size: int) -> tuple[int, int, int]:

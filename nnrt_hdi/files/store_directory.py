@@ -1,41 +1,49 @@
 """The directory of a model store: a file per compiled model, found by what it was compiled from.
 
-Any number of daemons may share it. A file is called by its key, and is complete or not there, so that reading needs no
-lock; who makes room and writes locks the file by which a store is known. The time at which a file was changed is that
-of its last use.
+    .nnrt-store             by which a store is known, and which its writers lock
+    <key>.nnrtmodel         a compiled model: its manifest, and its small parts
+    <SHA-256>.nnrtpart      a large part, such as weights, for all models that have it
+
+Any number of processes may share it. A file is complete or not there, so that reading needs no lock; who makes room and
+writes locks the first. The time at which a model's file was changed is that of its last use. A large part goes with the
+last model that has it.
 """
 
 import hashlib
 import json
+import mmap
 import os
 import re
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-
-from typing_extensions import Buffer
 
 from nnrt_hdi.backend import DEFAULT_MAX_TENSOR_BYTES, ModelConfig
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import InvalidFile, InvalidPath
 from nnrt_hdi.files.compiled import CompiledModel, Target
-from nnrt_hdi.files.container import FORMAT, read, write
+from nnrt_hdi.files.container import FORMAT, read, read_beside, write
 from nnrt_hdi.files.directory_lock import only_writer
+from nnrt_hdi.part import Part
 
 SUFFIX = ".nnrtmodel"
+PART_SUFFIX = ".nnrtpart"
 # As much of a key as logs and tables show.
 SHOWN_KEY = 12
 LOCK_TIMEOUT_S = 10.0
 
-# By which a store is known, and which its writers lock.
 MARKER = ".nnrt-store"
+
+# Parts of at least so many bytes have files of their own.
+LEAST_BESIDE_BYTES = 1 << 20
 
 # The owner of the store's unfinished files.
 _OWNER = "store"
 _ENTRY = re.compile(f"([0-9a-f]{{64}}){re.escape(SUFFIX)}")
+_PART = re.compile(f"([0-9a-f]{{64}}){re.escape(PART_SUFFIX)}")
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -50,7 +58,9 @@ class Recipe:
 
     def __post_init__(self) -> None:
         # What has its effect when a model runs, and is given to Backend.restore.
-        neutral = replace(self.config, priority=Priority.NONE, max_tensor_bytes=DEFAULT_MAX_TENSOR_BYTES)
+        neutral = replace(
+            self.config, priority=Priority.NONE, max_tensor_bytes=DEFAULT_MAX_TENSOR_BYTES, accepts_programs=False
+        )
         object.__setattr__(self, "config", neutral)
 
     @classmethod
@@ -73,11 +83,13 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file of the store, as it was found."""
+    """A model of the store, as it was found."""
 
     path: Path
     key: str
-    size_bytes: int
+    # Of its own file, and of each of its parts that have theirs, by digest.
+    file_bytes: int
+    parts: Mapping[bytes, int]
     # Nanoseconds since 1970.
     last_use_ns: int
 
@@ -91,7 +103,18 @@ class Entry:
             return None
         if not name or not stat.S_ISREG(status.st_mode):
             return None
-        return cls(path, name[1], status.st_size, status.st_mtime_ns)
+        try:
+            parts = read_beside(path)
+        except FileNotFoundError:  # Evicted just now.
+            return None
+        except (OSError, InvalidFile):  # Whoever wants the model will see.
+            parts = {}
+        return cls(path, name[1], status.st_size, parts, status.st_mtime_ns)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the model, those that it has in common with others included."""
+        return self.file_bytes + sum(self.parts.values())
 
     def described(self) -> CompiledModel:
         """Read what it says of itself, without its parts. Raises OSError or InvalidFile."""
@@ -99,7 +122,12 @@ class Entry:
 
     def model(self) -> CompiledModel:
         """The model. Raises OSError, and InvalidFile unless every byte is as written and under its own name."""
-        return self._checked(CompiledModel.unpacked(read(self.path)))
+        return self._checked(CompiledModel.unpacked(read(self.path), self._part))
+
+    def mapped_model(self) -> CompiledModel:
+        """The model, its large parts in memory that is read from the disk when it is used. These are not checked: for
+        who sends them to somebody who does. Raises OSError or InvalidFile."""
+        return self._checked(CompiledModel.unpacked(read(self.path), self._mapped_part))
 
     def damage(self) -> str:
         """Find out what is wrong with it; empty if nothing is, or if it has been removed since."""
@@ -114,12 +142,35 @@ class Entry:
         return ""
 
     def remove(self) -> bool:
-        """Delete the file, if it is still there; whether it was. Raises OSError."""
+        """Delete the file, if it is still there; whether it was. Its parts are not. Raises OSError."""
+        return _removed(self.path)
+
+    def remove_damaged_parts(self) -> None:
+        """Delete the parts that are not as they were written. Raises OSError."""
+        for sha256, size in self.parts.items():
+            try:
+                self._part(size, sha256)
+            except InvalidFile:
+                _removed(part_path(self.path.parent, sha256))
+
+    def _part(self, size: int, sha256: bytes) -> Part:
+        part = Part.of(self._read_part(sha256, read))
+        if part.sha256 != sha256 or part.data.nbytes != size:
+            raise InvalidFile(f"its part {sha256.hex()[:SHOWN_KEY]} is not what was written; the file is damaged")
+        return part
+
+    def _mapped_part(self, size: int, sha256: bytes) -> Part:
+        data = self._read_part(sha256, _mapped)
+        if data.nbytes != size:
+            raise InvalidFile(f"its part {sha256.hex()[:SHOWN_KEY]} has {data.nbytes} bytes; {size} were written")
+        return Part(data, sha256)
+
+    def _read_part(self, sha256: bytes, reading: Callable[[Path], memoryview]) -> memoryview:
         try:
-            self.path.unlink()
-        except FileNotFoundError:
-            return False
-        return True
+            return reading(part_path(self.path.parent, sha256))
+        except FileNotFoundError as error:
+            self.path.lstat()  # Raises the like where the model has just been evicted.
+            raise InvalidFile(f"its part {sha256.hex()[:SHOWN_KEY]} is not there") from error
 
     def _checked(self, compiled: CompiledModel) -> CompiledModel:
         if (key := Recipe.of(compiled).key) != self.key:
@@ -149,14 +200,14 @@ class StoreDirectory:
         os.close(self._opened_marker(os.O_CREAT))
 
     def require_store(self) -> None:
-        """Refuse a directory in which no daemon has made a store. Raises OSError or InvalidPath, and makes nothing."""
+        """Refuse a directory in which nobody has made a store. Raises OSError or InvalidPath, and makes nothing."""
         try:
             is_store = stat.S_ISREG((self.path / MARKER).lstat().st_mode)
         except FileNotFoundError:
             self.path.stat()
             is_store = False
         if not is_store:
-            raise InvalidPath(f"it is no model store, for it has no file {MARKER}; name one that a daemon has made")
+            raise InvalidPath(f"it is no model store, for it has no file {MARKER}; name one that was made as such")
 
     def entry(self, key: str) -> Entry | None:
         return Entry.at(self.path / f"{key}{SUFFIX}")
@@ -182,14 +233,45 @@ class StoreDirectory:
         with only_writer(self.path, _OWNER, self._opened_marker(), remaining_s):
             yield
 
-    def write(self, key: str, pieces: Sequence[Buffer]) -> None:
-        """Write a model; it is used now. For who has it `locked`. Raises OSError."""
+    def write(self, key: str, compiled: CompiledModel) -> None:
+        """Write a model; it is used now. For who has it `locked`. Raises OSError, InvalidParameter for what can't be
+        read back."""
+        beside = parts_beside(compiled)
+        pieces = compiled.packed(beside)
+        for part in compiled.parts:
+            if part.sha256 in beside and not self.has_part(part.sha256, part.data.nbytes):
+                write(part_path(self.path, part.sha256), [part.data], owner=_OWNER, is_private=True)
         path = self.path / f"{key}{SUFFIX}"
         write(path, pieces, owner=_OWNER, is_private=True)
         touch(path)
 
+    def has_part(self, sha256: bytes, size: int) -> bool:
+        """Whether there is a file of a part."""
+        try:
+            status = part_path(self.path, sha256).lstat()
+        except OSError:
+            return False
+        return stat.S_ISREG(status.st_mode) and status.st_size == size
+
+    def remove_parts_of_none(self) -> None:
+        """Delete the parts that no model has. For who has it `locked`. Raises OSError."""
+        used = {sha256.hex() for entry in self.entries() for sha256 in entry.parts}
+        for path in list(self.path.iterdir()):
+            if (name := _PART.fullmatch(path.name)) and name[1] not in used:
+                _removed(path)
+
     def _opened_marker(self, flags: int = 0) -> int:
         return os.open(self.path / MARKER, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | flags, 0o600)
+
+
+def parts_beside(compiled: CompiledModel) -> dict[bytes, int]:
+    """The sizes of the parts that have files of their own in a store, by their digests."""
+    return {part.sha256: part.data.nbytes for part in compiled.parts if part.data.nbytes >= LEAST_BESIDE_BYTES}
+
+
+def part_path(directory: Path, sha256: bytes) -> Path:
+    """The file of a large part."""
+    return directory / f"{sha256.hex()}{PART_SUFFIX}"
 
 
 def touch(path: Path) -> None:
@@ -197,3 +279,21 @@ def touch(path: Path) -> None:
     now = time.time_ns()
     with suppress(OSError):
         os.utime(path, ns=(now, now))
+
+
+def _mapped(path: Path) -> memoryview:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    try:
+        return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+    except ValueError as error:  # An empty one.
+        raise InvalidFile("its part is empty") from error
+    finally:
+        os.close(descriptor)
+
+
+def _removed(path: Path) -> bool:
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return False
+    return True

@@ -1,0 +1,255 @@
+"""What is known of a program before it is loaded: the sizes of its tensors, and what loading it would compute.
+
+ONNX Runtime computes what follows from constants alone while it loads a model, and a few bytes can ask for any amount of
+that: they need only name a length. Where shapes tell how much it is, it is counted. Where they depend on elements of
+constants, those are computed here, as long as they are few.
+"""
+
+import math
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+from onnx import TensorProto, TypeProto, helper, numpy_helper
+
+from nnrt_backend_onnxruntime.builder import AnyArray
+from nnrt_backend_onnxruntime.kernels import IR_VERSION, names
+from nnrt_backend_onnxruntime.programs.operators import ONNX_DOMAINS
+from nnrt_backend_onnxruntime.programs.shapes import Inference, Sized, sized
+from nnrt_backend_onnxruntime.programs.skeleton import all_graphs, graphs_of, place_of, quoted
+from nnrt_backend_onnxruntime.programs.tensors import size_of
+from nnrt_hdi.errors import InvalidFile
+
+# What may be made of constants: so many bytes, and so many times the model's own.
+MOST_FOLDED_BYTES = 1 << 26
+MOST_FOLDED_SHARE = 4
+# Products that may be computed for that.
+MOST_FOLDED_PRODUCTS = 1 << 33
+# Bytes of a constant, and nodes, that are looked into here.
+MOST_LOOKED_AT = 8192
+MOST_COMPUTED = 4096
+
+# Bytes of a dequantized number, of half a byte.
+_MOST_WIDENED = 8
+# Operators that take about as many steps as there are elements.
+_LIGHT = names(
+    """
+    Abs Add And BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Clip Concat Constant
+    ConstantOfShape Cos DequantizeLinear Div Equal Erf Exp Expand Flatten Floor Gather GatherElements GatherND Greater
+    GreaterOrEqual Identity IsInf IsNaN Less LessOrEqual Log Max Min Mod Mul Neg Not Or Pad Pow QuantizeLinear Range
+    Reciprocal ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum Reshape Round ScatterElements ScatterND Shape Sigmoid
+    Sign Sin Size Slice Split Sqrt Squeeze Sub Sum Tanh Tile Transpose Trilu Unsqueeze Where Xor
+    """
+)
+
+# Computes a model without inputs.
+Compute = Callable[[onnx.ModelProto], Sequence[AnyArray]]
+
+
+@dataclass(frozen=True, slots=True)
+class Foresight:
+    """The tensors of all graphs of a model, and if little follows from constants alone."""
+
+    inputs: Sequence[Sized]
+    tensors: Sequence[Sized]
+    folding_is_bounded: bool
+
+
+def foreseen(model: onnx.ModelProto, compute: Compute) -> Foresight:
+    """Look at a model without functions. Raises InvalidFile for one whose nodes are not in order."""
+    # Mostly shapes tell; then no elements are needed.
+    walk = _Walk(model, None)
+    walk.graph(model.graph, _Scope())
+    if not walk.is_bounded:
+        walk = _Walk(model, compute)
+        walk.graph(model.graph, _Scope())
+    constants = {tensor.name for tensor in model.graph.initializer}
+    inputs = (sized(entry.name, entry.type) for entry in model.graph.input if entry.name not in constants)
+    return Foresight([entry for entry in inputs if entry], walk.tensors, walk.is_bounded)
+
+
+@dataclass(slots=True)
+class _Value:
+    """What is known of a value: its type, its bytes if it is constant, and its elements if they are few."""
+
+    type: TypeProto | None = None
+    constant_bytes: int | None = None
+    elements: TensorProto | None = None
+
+    @property
+    def size_bytes(self) -> int | None:
+        found = None if self.type is None else sized("", self.type)
+        return None if found is None else found.size_bytes({})
+
+    @property
+    def may_be_tensor(self) -> bool:
+        return self.type is None or self.type.HasField("tensor_type")
+
+
+# Values by name, those of the graphs around it behind its own.
+_Scope = ChainMap[str, _Value]
+
+
+@dataclass(slots=True)
+class _Walk:
+    model: onnx.ModelProto
+    compute: Compute | None
+    tensors: list[Sized] = field(default_factory=list)
+    is_bounded: bool = True
+    products_left: int = MOST_FOLDED_PRODUCTS
+    computations_left: int = MOST_COMPUTED
+    bytes_left: int = field(init=False)
+    inference: Inference = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.inference = Inference(self.model.opset_import)
+        self.bytes_left = MOST_FOLDED_BYTES + MOST_FOLDED_SHARE * sum(
+            _bytes_of(tensor) for graph in all_graphs(self.model.graph) for tensor in graph.initializer
+        )
+
+    def graph(self, graph: onnx.GraphProto, outer: _Scope, is_inner: bool = False) -> _Scope:
+        """Follow the nodes of a graph, with all that is around it."""
+        scope = outer.new_child()
+        for entry in graph.input:
+            scope[entry.name] = _Value(_typed(entry.type, with_shape=not is_inner))
+        for tensor in graph.initializer:
+            kind = helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
+            scope[tensor.name] = _Value(kind, _bytes_of(tensor), tensor if _has_few(tensor) else None)
+        for sparse in graph.sparse_initializer:
+            size_bytes = size_of(sparse.values.data_type, math.prod(sparse.dims)) or 0
+            scope[sparse.values.name] = _Value(None, size_bytes)
+        for node in graph.node:
+            self._node(node, scope)
+        for entry in graph.output:
+            if entry.name not in scope:
+                raise InvalidFile(f"its output {quoted(entry.name)} is nowhere made")
+        return scope
+
+    def _node(self, node: onnx.NodeProto, scope: _Scope) -> None:
+        for name in node.input:
+            if name and name not in scope:
+                raise InvalidFile(
+                    f"{quoted(name)} is not there yet; make it, and sort the nodes, as ONNX asks for",
+                    place=place_of(node),
+                )
+        branches = [(graph, self.graph(graph, scope, is_inner=True)) for graph in graphs_of(node)]
+        given = [scope[name] for name in node.input if name]
+        types = _joined(branches) if node.op_type == "If" else self._types(node, given)
+        outputs = {name: _Value(kind) for name, kind in zip(node.output, types, strict=False) if name}
+        outputs = {name: outputs.get(name, _Value()) for name in node.output if name}
+        for name, value in outputs.items():
+            if value.type is not None and (entry := sized(name, value.type)) is not None:
+                self.tensors.append(entry)
+        # What has graphs is not computed beforehand, but for the choice between those of an If; nor are sequences.
+        if (node.op_type == "If" or not branches) and _is_constant(node, given):
+            self._fold(node, given, [value for value in outputs.values() if value.may_be_tensor])
+            if self.compute is not None and len(outputs) == len(node.output):
+                self._look(node, given, list(outputs.values()))
+        scope.update(outputs)
+
+    def _types(self, node: onnx.NodeProto, given: Sequence[_Value]) -> list[TypeProto | None]:
+        inputs = [name for name in node.input if name]
+        if any(value.type is None for value in given):
+            return []
+        found = self.inference.outputs_of(
+            node,
+            {name: value.type for name, value in zip(inputs, given, strict=True) if value.type is not None},
+            {name: value.elements for name, value in zip(inputs, given, strict=True) if value.elements is not None},
+        )
+        return [found.get(name) for name in node.output]
+
+    # ---- constants
+
+    def _fold(self, node: onnx.NodeProto, given: Sequence[_Value], outputs: Sequence[_Value]) -> None:
+        """Count what a node makes of constants."""
+        inputs = [value.constant_bytes or 0 for value in given]
+        least = _MOST_WIDENED * inputs[0] if node.op_type in ("QuantizeLinear", "DequantizeLinear") and inputs else None
+        for value in outputs:
+            size_bytes = least if value.size_bytes is None else value.size_bytes
+            value.constant_bytes = size_bytes or 0
+            if size_bytes is None:
+                self.is_bounded = False
+                continue
+            self.bytes_left -= size_bytes
+            if node.op_type not in _LIGHT:
+                self.products_left -= size_bytes * max((1, *inputs))
+        self.is_bounded &= self.bytes_left >= 0 and self.products_left >= 0
+
+    def _look(self, node: onnx.NodeProto, given: Sequence[_Value], outputs: Sequence[_Value]) -> None:
+        """Compute the elements of constants that are few, of few."""
+        if node.op_type not in _LIGHT or node.domain not in ONNX_DOMAINS:
+            return
+        if any(value.size_bytes is None or value.size_bytes > MOST_LOOKED_AT for value in outputs):
+            return
+        found = _shape_of(node, given) if node.op_type in ("Shape", "Size") else self._computed(node, given)
+        for value, array in zip(outputs, found, strict=False):
+            value.elements = numpy_helper.from_array(array)
+
+    def _computed(self, node: onnx.NodeProto, given: Sequence[_Value]) -> Sequence[AnyArray]:
+        elements = [value.elements for value in given if value.elements is not None]
+        if self.compute is None or len(elements) != len(given) or not self.computations_left:
+            return ()
+        self.computations_left -= 1
+        constants = {}
+        for name, tensor in zip((name for name in node.input if name), elements, strict=True):
+            constants[name] = TensorProto()
+            constants[name].CopyFrom(tensor)
+            constants[name].name = name
+        wanted = [helper.make_empty_tensor_value_info(name) for name in node.output]
+        graph = helper.make_graph([node], "constant", [], wanted, list(constants.values()))
+        try:
+            return self.compute(helper.make_model(graph, opset_imports=self.model.opset_import, ir_version=IR_VERSION))
+        except Exception:  # Whatever is wrong with it: it isn't known then.
+            return ()
+
+
+def _is_constant(node: onnx.NodeProto, given: Sequence[_Value]) -> bool:
+    """Tell if a node depends on constants alone; a shape that is fixed is one."""
+    asks_shape = node.op_type in ("Shape", "Size")
+    return all(value.constant_bytes is not None or (asks_shape and value.size_bytes is not None) for value in given)
+
+
+def _shape_of(node: onnx.NodeProto, given: Sequence[_Value]) -> Sequence[AnyArray]:
+    """The output of a node that asks for the shape of a tensor."""
+    found = sized("", given[0].type) if given and given[0].type is not None else None
+    dims = [] if found is None else [dim for dim in found.dims if isinstance(dim, int)]
+    if found is None or len(dims) != len(found.dims):
+        return ()
+    if node.op_type == "Size":
+        return [np.array(math.prod(dims), np.int64)]
+    bounds = {attribute.name: attribute.i for attribute in node.attribute}
+    return [np.array(dims[bounds.get("start", 0) : bounds.get("end", len(dims))], np.int64)]
+
+
+def _joined(branches: Sequence[tuple[onnx.GraphProto, _Scope]]) -> Iterator[TypeProto | None]:
+    """Types of the outputs of an If: what its graphs agree on."""
+    for entries in zip(*(graph.output for graph, _ in branches), strict=False):
+        types = [scope[entry.name].type for entry, (_, scope) in zip(entries, branches, strict=True)]
+        first = types[0]
+        if first is None or all(kind == first for kind in types):
+            yield first
+        else:
+            bare = [None if kind is None else _typed(kind, with_shape=False) for kind in types]
+            yield bare[0] if all(kind == bare[0] for kind in bare) else None
+
+
+def _typed(kind: TypeProto, with_shape: bool) -> TypeProto | None:
+    """A declared type, None where it says nothing."""
+    if not kind.HasField("tensor_type"):
+        return kind if kind.WhichOneof("value") else None
+    if not kind.tensor_type.elem_type:
+        return None
+    if with_shape:
+        return kind
+    return helper.make_tensor_type_proto(kind.tensor_type.elem_type, None)
+
+
+def _bytes_of(tensor: TensorProto) -> int:
+    return size_of(tensor.data_type, math.prod(tensor.dims)) or 0
+
+
+def _has_few(tensor: TensorProto) -> bool:
+    is_here = tensor.data_location != TensorProto.EXTERNAL and tensor.data_type != TensorProto.STRING
+    return is_here and _bytes_of(tensor) <= MOST_LOOKED_AT

@@ -1,0 +1,99 @@
+"""Inputs and outputs of a program, as NNRt's tensors."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import onnx
+from onnx import TensorProto
+
+from nnrt_backend_onnxruntime.programs.skeleton import quoted
+from nnrt_hdi.enums import DataType
+from nnrt_hdi.errors import InvalidFile, NnrtError, Unsupported
+from nnrt_hdi.tensor import UNKNOWN_DIM, TensorSpec
+
+_NUMBERS: dict[int, DataType] = {
+    TensorProto.BOOL: DataType.BOOL,
+    TensorProto.INT8: DataType.INT8,
+    TensorProto.INT16: DataType.INT16,
+    TensorProto.INT32: DataType.INT32,
+    TensorProto.INT64: DataType.INT64,
+    TensorProto.UINT8: DataType.UINT8,
+    TensorProto.UINT16: DataType.UINT16,
+    TensorProto.UINT32: DataType.UINT32,
+    TensorProto.UINT64: DataType.UINT64,
+    TensorProto.FLOAT16: DataType.FLOAT16,
+    TensorProto.FLOAT: DataType.FLOAT32,
+    TensorProto.DOUBLE: DataType.FLOAT64,
+}
+# As ONNX Runtime names them.
+_NAMES = {
+    f"tensor({name.lower()})": _NUMBERS[number] for name, number in TensorProto.DataType.items() if number in _NUMBERS
+}
+
+
+def input_specs(model: onnx.ModelProto) -> tuple[TensorSpec, ...]:
+    """Inputs of a run. Raises Unsupported for what NNRt's tensors can't be, InvalidFile for impossible shapes."""
+    constants = {tensor.name for tensor in model.graph.initializer} | {
+        sparse.values.name for sparse in model.graph.sparse_initializer
+    }
+    return tuple(_input_spec(entry) for entry in model.graph.input if entry.name not in constants)
+
+
+def take_output_ranks(model: onnx.ModelProto) -> list[int | None]:
+    """Numbers of dimensions that the file declares for outputs, None where it doesn't. The shapes are taken out of the
+    model: ONNX Runtime would believe them, and many are those of the example that a model was exported with."""
+    ranks: list[int | None] = []
+    for entry in model.graph.output:
+        has_shape = entry.type.HasField("tensor_type") and entry.type.tensor_type.HasField("shape")
+        ranks.append(len(entry.type.tensor_type.shape.dim) if has_shape else None)
+        if has_shape:
+            entry.type.tensor_type.ClearField("shape")
+    return ranks
+
+
+def output_specs(session: Any, declared_ranks: Sequence[int | None]) -> tuple[TensorSpec, ...]:
+    """Outputs of a run, with the dimensions that ONNX Runtime knows. Raises Unsupported as `input_specs` does."""
+    return tuple(_output_spec(entry, rank) for entry, rank in zip(session.get_outputs(), declared_ranks, strict=True))
+
+
+def _input_spec(entry: onnx.ValueInfoProto) -> TensorSpec:
+    place = f"input {quoted(entry.name)}"
+    kind = entry.type.WhichOneof("value") or "no type at all"
+    tensor = entry.type.tensor_type
+    if kind != "tensor_type" or tensor.elem_type not in _NUMBERS:
+        known = tensor.elem_type in TensorProto.DataType.values()
+        element = TensorProto.DataType.Name(tensor.elem_type).lower() if known else f"data type {tensor.elem_type}"
+        raise _no_tensor(f"tensor({element})" if kind == "tensor_type" else kind.removesuffix("_type"), place)
+    if not tensor.HasField("shape"):
+        raise Unsupported(
+            "the file does not say how many dimensions it has; give its shape, with -1 for each that varies",
+            place=place,
+        )
+    dims = [dim.dim_value if dim.HasField("dim_value") else UNKNOWN_DIM for dim in tensor.shape.dim]
+    return _spec(_NUMBERS[tensor.elem_type], [max(dim, UNKNOWN_DIM) for dim in dims], entry.name, place)
+
+
+def _output_spec(entry: Any, declared_rank: int | None) -> TensorSpec:
+    place = f"output {quoted(entry.name)}"
+    if entry.type not in _NAMES:
+        raise _no_tensor(entry.type, place)
+    dims = [dim if isinstance(dim, int) and dim >= 0 else UNKNOWN_DIM for dim in entry.shape]
+    # An empty shape is a scalar's, or none at all.
+    if not dims and declared_rank is None:
+        raise Unsupported("nobody knows how many dimensions it has; declare its shape in the file", place=place)
+    return _spec(_NAMES[entry.type], dims or [UNKNOWN_DIM] * (declared_rank or 0), entry.name, place)
+
+
+def _spec(data_type: DataType, dims: Sequence[int], name: str, place: str) -> TensorSpec:
+    try:
+        return TensorSpec(data_type, tuple(dims), name=name)
+    except NnrtError as error:
+        raise InvalidFile(error.message, place=place) from error
+
+
+def _no_tensor(kind: str, place: str) -> Unsupported:
+    return Unsupported(
+        f"it is {kind}, and NNRt has only tensors, of bool, of integers of 8 to 64 bits, of float16, float and double;"
+        " cut the model so that such values stay inside of it",
+        place=place,
+    )

@@ -1,0 +1,81 @@
+"""A program in a session of ONNX Runtime, ready to run."""
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from nnrt_backend_onnxruntime.builder import AnyArray
+from nnrt_backend_onnxruntime.deadlines import Deadlines
+from nnrt_backend_onnxruntime.model import MOST_SHAPES, stopping
+from nnrt_backend_onnxruntime.programs.sizes import Sizes
+from nnrt_backend_onnxruntime.session import release_memory
+from nnrt_hdi.backend import Cancellation, PreparedModel
+from nnrt_hdi.errors import OperationFailed, OutOfMemory
+from nnrt_hdi.part import Part
+from nnrt_hdi.tensor import Array, Shape, TensorSpec
+
+
+class ProgramModel(PreparedModel):
+    """Runs a session. Outputs are the memory that ONNX Runtime made them in."""
+
+    def __init__(
+        self,
+        session: Any,
+        specs: tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]],
+        sizes: Sizes,
+        weights: Mapping[str, AnyArray],
+        parts: Sequence[Part],
+        max_tensor_bytes: int,
+        deadlines: Deadlines,
+    ) -> None:
+        """`specs` are those of inputs and outputs, `parts` what `export` gives: as all else they stay as they are."""
+        self.inputs, self.outputs = specs
+        self._session = session
+        self._sizes = sizes
+        self._weights = weights
+        self._parts = parts
+        self._max_tensor_bytes = max_tensor_bytes
+        self._deadlines = deadlines
+        self._names = [spec.name for spec in self.inputs]
+        self._output_names = [spec.name for spec in self.outputs]
+        self._fitting: OrderedDict[tuple[Shape, ...], None] = OrderedDict()
+
+    def run(
+        self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
+    ) -> list[Array]:
+        cancellation.check()
+        if self._sizes.depend_on_inputs:
+            self._require_fits(tuple(array.shape for array in inputs))
+        with stopping(cancellation, self._deadlines) as options:
+            results = self._session.run(self._output_names, dict(zip(self._names, inputs, strict=True)), options)
+        return [self._checked(spec, result) for spec, result in zip(self.outputs, results, strict=True)]
+
+    def export(self) -> list[Part]:
+        return list(self._parts)
+
+    def close(self) -> None:
+        self._session = None
+        self._weights = {}
+        release_memory()
+
+    def _require_fits(self, shapes: tuple[Shape, ...]) -> None:
+        if shapes in self._fitting:
+            return
+        self._sizes.require_run_fits(shapes)
+        self._fitting[shapes] = None
+        while len(self._fitting) > MOST_SHAPES:
+            self._fitting.popitem(last=False)
+
+    def _checked(self, spec: TensorSpec, result: Any) -> Array:
+        """An output, if it is what the model says: it is the file that says so, and ONNX Runtime only warns."""
+        if not isinstance(result, np.ndarray) or result.dtype != spec.numpy_dtype or not spec.accepts(result.shape):
+            shown = f"{result.dtype}{list(result.shape)}" if isinstance(result, np.ndarray) else type(result).__name__
+            raise OperationFailed(f"it is {shown}, the model says {spec}", place=f"output {spec.name!r}")
+        if result.nbytes > self._max_tensor_bytes:
+            raise OutOfMemory(
+                f"it has {result.nbytes} bytes; at most {self._max_tensor_bytes} are allowed",
+                place=f"output {spec.name!r}",
+            )
+        return result

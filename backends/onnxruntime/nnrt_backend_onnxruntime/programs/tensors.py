@@ -1,0 +1,199 @@
+"""The data of a program's tensors: large ones in the parts that came beside the model, all others in it.
+
+A tensor in a part says so as ONNX says that one is in a file: its `external_data` name the part by its SHA-256, in
+place of a file. No other place is known here, and ONNX Runtime never sees any.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from nnrt_backend_onnxruntime.builder import WEIGHTS, AnyArray
+from nnrt_backend_onnxruntime.programs.skeleton import all_graphs, quoted
+from nnrt_hdi.errors import InvalidFile, OutOfMemory
+from nnrt_hdi.graph import INLINE_CONSTANT_BYTES
+from nnrt_hdi.part import Part
+from nnrt_hdi.tensor import MAX_RANK, NUMPY_DTYPES
+
+# Tensors that ONNX Runtime takes only as part of the model: protobuf holds 2 GiB.
+MOST_EMBEDDED_BYTES = 1 << 30
+# Elements may be packed, four in each number.
+_MOST_PACKED = 4
+_NUMBERS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
+_KEYS = {"location", "offset", "length"}
+
+Region = memoryview
+
+
+def take_tensors(model: onnx.ModelProto, parts: Sequence[Part], max_tensor_bytes: int) -> Mapping[str, AnyArray]:
+    """Put the data of all tensors where ONNX Runtime takes them: views of the parts by name, all else in the model.
+
+    Raises InvalidFile for tensors that are elsewhere, or not as large as they say, and OutOfMemory for sparse ones that
+    would be too large.
+    """
+    by_digest = {part.sha256.hex(): part.data for part in parts}
+    weights: dict[str, AnyArray] = {}
+    embedded_bytes = 0
+    for tensor in _attributes_and_inner(model.graph):
+        _require_possible(tensor)
+        if (region := _region(tensor, by_digest)) is not None:
+            embedded_bytes += region.nbytes
+            _embed(tensor, region, embedded_bytes)
+    for tensor in model.graph.initializer:
+        _require_possible(tensor)
+        region = _region(tensor, by_digest)
+        if region is None:
+            continue
+        dtype = _dtype(tensor)
+        # Shapes may depend on a small one.
+        if dtype is None or region.nbytes <= INLINE_CONSTANT_BYTES:
+            embedded_bytes += region.nbytes
+            _embed(tensor, region, embedded_bytes)
+        else:
+            weights[tensor.name] = _viewed(region, dtype).reshape(tuple(tensor.dims))
+            # A name that is no file, for a tensor that ONNX Runtime gets from us.
+            del tensor.external_data[:]
+            tensor.external_data.add(key="location", value=WEIGHTS)
+    _require_distinct(model.graph)
+    for sparse in _sparse_tensors(model.graph):
+        _require_dense_fits(sparse, max_tensor_bytes)
+    return weights
+
+
+def _attributes_and_inner(graph: onnx.GraphProto) -> Iterator[TensorProto]:
+    """All tensors but the initializers of the graph itself."""
+    for inner in all_graphs(graph):
+        if inner is not graph:
+            yield from inner.initializer
+        for node in inner.node:
+            for attribute in node.attribute:
+                if attribute.HasField("t"):
+                    yield attribute.t
+                yield from attribute.tensors
+
+
+def _sparse_tensors(graph: onnx.GraphProto) -> Iterator[onnx.SparseTensorProto]:
+    for inner in all_graphs(graph):
+        yield from inner.sparse_initializer
+        for node in inner.node:
+            for attribute in node.attribute:
+                if attribute.HasField("sparse_tensor"):
+                    yield attribute.sparse_tensor
+                yield from attribute.sparse_tensors
+
+
+def _require_possible(tensor: TensorProto) -> None:
+    """Refuse a shape that can't be, and less data than make it up, for which memory would be taken all the same."""
+    place = f"tensor {quoted(tensor.name)}"
+    if len(tensor.dims) > MAX_RANK or any(dim < 0 for dim in tensor.dims):
+        raise InvalidFile(f"it has the shape {list(tensor.dims)[: MAX_RANK + 1]}", place=place)
+    count = math.prod(tensor.dims)
+    if _is_external(tensor) or not count:
+        return
+    if tensor.HasField("raw_data"):
+        given, wanted = len(tensor.raw_data), _size_bytes(tensor, count)
+    elif tensor.data_type == TensorProto.STRING:
+        given, wanted = len(tensor.string_data), count
+    else:
+        given, wanted = _MOST_PACKED * max(len(getattr(tensor, name)) for name in _NUMBERS), count
+    if given < wanted or (tensor.HasField("raw_data") and given != wanted):
+        raise InvalidFile(f"its data do not make up its shape {list(tensor.dims)}", place=place)
+
+
+def _is_external(tensor: TensorProto) -> bool:
+    return tensor.data_location == TensorProto.EXTERNAL or bool(tensor.external_data)
+
+
+def _region(tensor: TensorProto, parts: Mapping[str, memoryview]) -> Region | None:
+    """The data of a tensor in a part; None where they are in the model."""
+    if not _is_external(tensor):
+        return None
+    place = f"tensor {quoted(tensor.name)}"
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    part = parts.get(entries.get("location", ""))
+    if part is None or not entries.keys() <= _KEYS:
+        raise InvalidFile(
+            f"its data are in {quoted(str(entries))}, which is none of the parts that were sent; nothing is read from"
+            " files here",
+            place=place,
+        )
+    size_bytes = _size_bytes(tensor, math.prod(tensor.dims))
+    try:
+        offset, length = int(entries.get("offset", "0")), int(entries.get("length", str(size_bytes)))
+    except ValueError as error:
+        raise InvalidFile("offset and length are no numbers", place=place) from error
+    if length != size_bytes or not 0 <= offset <= part.nbytes - length:
+        raise InvalidFile(
+            f"its data are {length} bytes from {offset} on in a part of {part.nbytes}; its shape"
+            f" {list(tensor.dims)} has {size_bytes}",
+            place=place,
+        )
+    return part[offset : offset + length]
+
+
+def size_of(data_type: int, count: int) -> int | None:
+    """Bytes of so many elements; None where that depends on which they are, as with texts."""
+    name = TensorProto.DataType.Name(data_type) if data_type in TensorProto.DataType.values() else ""
+    bits = {"FLOAT": 32, "DOUBLE": 64, "BOOL": 8}.get(name)
+    if bits is None and (digits := re.match(r"[A-Z]+?(\d+)", name)):
+        bits = int(digits[1])
+    return None if bits is None else (count * bits + 7) // 8
+
+
+def _size_bytes(tensor: TensorProto, count: int) -> int:
+    size_bytes = size_of(tensor.data_type, count)
+    if size_bytes is None:
+        raise InvalidFile(
+            f"it has the data type {tensor.data_type}, of which there are no bytes",
+            place=f"tensor {quoted(tensor.name)}",
+        )
+    return size_bytes
+
+
+def _dtype(tensor: TensorProto) -> "np.dtype[np.generic] | None":
+    """The data type in numpy, where ONNX Runtime takes arrays of it."""
+    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
+    return dtype if dtype in NUMPY_DTYPES.values() else None
+
+
+def _embed(tensor: TensorProto, region: Region, embedded_bytes: int) -> None:
+    if embedded_bytes > MOST_EMBEDDED_BYTES:
+        raise InvalidFile(
+            f"tensors in attributes, in inner graphs, and of types that only ONNX has, together have more than"
+            f" {MOST_EMBEDDED_BYTES} bytes; make them initializers of the outermost graph",
+            place=f"tensor {quoted(tensor.name)}",
+        )
+    del tensor.external_data[:]
+    tensor.ClearField("data_location")
+    tensor.raw_data = bytes(region)
+
+
+def _viewed(region: Region, dtype: "np.dtype[np.generic]") -> AnyArray:
+    if dtype.kind == "b":  # Of bytes that may be anything.
+        return np.asarray(np.frombuffer(region, np.uint8) != 0)
+    array = np.frombuffer(region, dtype)
+    return array if array.flags.aligned else array.copy()
+
+
+def _require_distinct(graph: onnx.GraphProto) -> None:
+    """Refuse two initializers of one name, of which one would be left where it says that it is."""
+    names = [tensor.name for tensor in graph.initializer]
+    if len(set(names)) != len(names):
+        raise InvalidFile("it has two initializers of one name")
+
+
+def _require_dense_fits(sparse: onnx.SparseTensorProto, max_tensor_bytes: int) -> None:
+    place = f"sparse tensor {quoted(sparse.values.name)}"
+    for tensor in (sparse.values, sparse.indices):
+        if _is_external(tensor):
+            raise InvalidFile("its data are not in the model; make it a dense tensor", place=place)
+        _require_possible(tensor)
+    if any(dim < 0 for dim in sparse.dims):
+        raise InvalidFile(f"it has the shape {list(sparse.dims)[: MAX_RANK + 1]}", place=place)
+    size_bytes = _size_bytes(sparse.values, math.prod(sparse.dims))
+    if size_bytes > max_tensor_bytes:
+        raise OutOfMemory(f"dense it has {size_bytes} bytes; at most {max_tensor_bytes} are allowed", place=place)

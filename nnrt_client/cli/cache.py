@@ -1,0 +1,104 @@
+"""`nnrt cache`: what is in the cache of compiled models, whether it is sound, and away with it."""
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nnrt_client.cli.options import json_option
+from nnrt_client.cli.printing import format_bytes, print_json, print_line, print_table, step_bar
+from nnrt_client.model_session.model_cache import cache_directory
+from nnrt_hdi.files.store_contents import described, remove, used_bytes
+from nnrt_hdi.files.store_directory import SHOWN_KEY, Entry, StoreDirectory
+
+
+@click.group()
+def cache() -> None:
+    """Look at, check or empty the cache of compiled models, which may be in use.
+
+    It is the user's, nnrt/models in XDG_CACHE_HOME, and takes at most NNRT_CACHE_BYTES.
+    """
+
+
+def _on_cache(function: Callable[..., None]) -> Callable[..., None]:
+    """A command that gets the StoreDirectory and its models, the last used first, and whether to print JSON."""
+
+    @json_option
+    @click.option("--directory", type=click.Path(path_type=Path), help="Another one than the user's.")
+    @wraps(function)
+    def command(directory: Path | None, **options: Any) -> None:
+        store = StoreDirectory(directory or cache_directory())
+        if directory is None and not store.path.exists():  # Nothing has been kept so far.
+            function(store, [], **options)
+            return
+        store.require_store()
+        function(store, store.entries()[::-1], **options)
+
+    return command
+
+
+@cache.command()
+@_on_cache
+def ls(directory: StoreDirectory, entries: list[Entry], as_json: bool) -> None:
+    """List the models, the last used first."""
+    rows = [described(entry) for entry in entries]
+    if as_json:
+        print_json(rows)
+        return
+    columns = ("model", "device", "inputs", "outputs", "size", "last use")
+    print_table(columns, [_cells(row) for row in rows], whole=("model", "size"), right=("size",))
+    print_line(f"{directory.path}: models: {len(entries)}, {format_bytes(used_bytes(entries))}")
+
+
+@cache.command()
+@_on_cache
+def verify(directory: StoreDirectory, entries: list[Entry], as_json: bool) -> None:
+    """Read every model and list those that are not as they were written. Removes nothing.
+
+    Exit code 1 if there is one.
+    """
+    damaged = [{"file": str(entry.path), "damage": damage} for entry, damage in _damages(entries) if damage]
+    if as_json:
+        print_json({"models": len(entries), "damaged": damaged})
+    else:
+        for row in damaged:
+            print_line(f"{row['file']}: {row['damage']}")
+        print_line(f"models: {len(entries)}, damaged: {len(damaged)}")
+    if damaged:
+        raise SystemExit(1)
+
+
+@cache.command()
+@click.option("--damaged", is_flag=True, help="Only what `verify` lists.")
+@_on_cache
+def clear(directory: StoreDirectory, entries: list[Entry], as_json: bool, damaged: bool) -> None:
+    """Remove all models. Sessions that use one of them go on with it."""
+    if damaged:
+        entries = [entry for entry, damage in _damages(entries) if damage]
+    removed, size_bytes = remove(directory, entries, are_damaged=damaged) if entries else (0, 0)
+    if as_json:
+        print_json({"removed": removed, "size_bytes": size_bytes})
+    else:
+        print_line(f"models removed: {removed}, {format_bytes(size_bytes)}")
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    about = ("damaged: " + row["damage"], "", "")
+    if not row["damage"]:
+        about = (row["device"], ", ".join(row["inputs"]), ", ".join(row["outputs"]))
+    last_use = datetime.fromisoformat(row["last_use"]).astimezone()
+    return row["key"][:SHOWN_KEY], *about, format_bytes(row["size_bytes"]), f"{last_use:%Y-%m-%d %H:%M}"
+
+
+def _damages(entries: list[Entry]) -> list[tuple[Entry, str]]:
+    """Look what is wrong with each."""
+    found = []
+    with step_bar(len(entries)) as steps:
+        for entry in entries:
+            steps.begin(entry.key[:SHOWN_KEY])
+            found.append((entry, entry.damage()))
+            steps.end()
+    return found

@@ -1,0 +1,57 @@
+"""Which way a model goes to its device: the first that works."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from nnrt_client.build.sources import Refused
+from nnrt_client.build.way import Way
+from nnrt_hdi.errors import InvalidParameter, NnrtError, Unsupported
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Taken(Generic[T]):
+    """The way that was taken, what came of it, and why those before it weren't."""
+
+    way: Way
+    result: T
+    passed_over: Mapping[Way, str]
+
+
+def chosen_ways(ways: Iterable[Way | str], possible: Iterable[Way]) -> list[Way]:
+    """The ways to try, in their order. Raises InvalidParameter for one that isn't known, and where none is possible."""
+    known, can = ", ".join(repr(way.value) for way in Way), list(possible)
+    try:
+        asked = [Way(way) for way in ([ways] if isinstance(ways, str) else ways)]
+    except (ValueError, TypeError) as error:
+        raise InvalidParameter(f"the ways are {ways!r}; use some of {known}") from error
+    chosen = [way for way in dict.fromkeys(asked) if way in can]
+    if not chosen:
+        raise InvalidParameter(
+            f"the ways are {[way.value for way in asked]}; this model can go as {' or '.join(map(str, can))} only"
+        )
+    return chosen
+
+
+def first_way(chosen: Iterable[Way], attempts: Mapping[Way, Callable[[], T]]) -> Taken[T]:
+    """Try ways until one works. Raises the error of the only one, or one that has the reasons of all."""
+    refusals: dict[Way, NnrtError] = {}
+    for way in chosen:
+        try:
+            return Taken(way, attempts[way](), {other: str(error) for other, error in refusals.items()})
+        except NnrtError as error:
+            if not _is_refusal(error):
+                raise
+            refusals[way] = error
+    first = next(iter(refusals.values()))
+    if len(refusals) == 1:
+        raise first
+    reasons = "\n".join(f"as {way}: {error}" for way, error in refusals.items())
+    raise type(first)(f"it can't be loaded in any way\n{reasons}") from first
+
+
+def _is_refusal(error: NnrtError) -> bool:
+    """Tell if an error is about the model on this device, and not about the file, the options or the connection."""
+    return isinstance(error, Unsupported) or isinstance(error.__cause__, Refused)

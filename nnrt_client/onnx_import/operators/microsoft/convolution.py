@@ -1,0 +1,78 @@
+"""Convolutions with what ONNX Runtime's optimizer puts into them."""
+
+from nnrt_client.enums import FuseType, OperationType
+from nnrt_client.onnx_import.operators.convolution import conv, max_pool
+from nnrt_client.onnx_import.operators.microsoft.fused import activated, fuse_of
+from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
+from nnrt_client.onnx_import.operators.operator import MICROSOFT, onnx_operator
+from nnrt_client.onnx_import.value import Value, marked
+
+Ints = tuple[int, ...]
+
+
+@onnx_operator("NhwcMaxPool", domain=MICROSOFT)
+def max_pool_with_channels_last(
+    op: NodeBuilder,
+    x: Value,
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Ints = (),
+    kernel_shape: Ints,
+    pads: Ints = (),
+    strides: Ints = (),
+) -> Value:
+    """As MaxPool, between TRANSPOSE."""
+    images = x
+    if x.quantized is not None:
+        images, op.quant = x.quantized.tensor, x.quantized.param
+    y = max_pool(
+        op,
+        op.transpose(images, [0, x.rank - 1, *range(1, x.rank - 1)]),
+        auto_pad=auto_pad,
+        ceil_mode=ceil_mode,
+        dilations=dilations,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        strides=strides,
+    )
+    y = op.transpose(y, [0, *range(2, x.rank), 1])
+    return y if x.quantized is None else marked(y)
+
+
+@onnx_operator("FusedConv", domain=MICROSOFT)
+def fused_conv(
+    op: NodeBuilder,
+    x: Value,
+    weight: Value,
+    bias: Value | None = None,
+    added: Value | None = None,
+    *,
+    activation: str = "",
+    activation_params: tuple[float, ...] = (),
+    auto_pad: str = "NOTSET",
+    dilations: Ints = (),
+    group: int = 1,
+    kernel_shape: Ints = (),
+    pads: Ints = (),
+    strides: Ints = (),
+) -> Value:
+    """As Conv, and ADD of a fourth input, with the activation behind it."""
+    fuse = fuse_of(activation, activation_params)
+    # An activation of its own stands between the sum and what follows.
+    op.activation = lambda: fuse if added is None else FuseType.NONE
+    y = conv(
+        op,
+        x,
+        weight,
+        bias,
+        auto_pad=auto_pad,
+        dilations=dilations,
+        group=group,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        strides=strides,
+    )
+    if added is not None:
+        y = op.apply(OperationType.ADD, y, added, activation=fuse)
+    return y if fuse is not FuseType.NONE else activated(op, y, activation, activation_params)

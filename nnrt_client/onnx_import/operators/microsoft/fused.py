@@ -1,0 +1,45 @@
+"""Activations that ONNX Runtime's optimizer names in an attribute of the operator before them."""
+
+from collections.abc import Callable, Sequence
+
+from nnrt_client.enums import FuseType, OperationType
+from nnrt_client.onnx_import.operators.activation import elu, hard_sigmoid, leaky_relu, softplus
+from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
+from nnrt_client.onnx_import.signature import refuse
+from nnrt_client.onnx_import.value import Value
+
+_PLAIN = {
+    "Relu": OperationType.RELU,
+    "Sigmoid": OperationType.SIGMOID,
+    "Tanh": OperationType.TANH,
+    "HardSwish": OperationType.HSWISH,
+}
+_BENT: dict[str, tuple[Callable[..., Value], Sequence[str]]] = {
+    "Elu": (elu, ["alpha"]),
+    "HardSigmoid": (hard_sigmoid, ["alpha", "beta"]),
+    "LeakyRelu": (leaky_relu, ["alpha"]),
+    "Softplus": (softplus, []),
+}
+
+
+def fuse_of(name: str, parameters: Sequence[float]) -> FuseType:
+    """The activation as a part of the operation before it; NONE where it can't be one."""
+    if name == "Relu":
+        return FuseType.RELU
+    return FuseType.RELU6 if name == "Clip" and list(parameters) == [0, 6] else FuseType.NONE
+
+
+def activated(op: NodeBuilder, x: Value, name: str, parameters: Sequence[float]) -> Value:
+    """f(x) by operations of its own."""
+    if not name:
+        return x
+    if name in _PLAIN:
+        return op.apply(_PLAIN[name], x, dims=x.dims)
+    if name in _BENT:
+        function, names = _BENT[name]
+        bent: Value = function(op, x, **dict(zip(names, parameters, strict=False)))
+        return bent
+    if name == "Clip" and len(parameters) == 2:
+        low, high = parameters
+        return op.apply(OperationType.CLIP, x, min=low, max=high, dims=x.dims)
+    return refuse(f"its activation is {name!r} with {list(parameters)}; put it behind as an operator of its own")

@@ -1,0 +1,162 @@
+"""ONNX files as programs: the model without the data of its large tensors, and these apart, in parts.
+
+The model says of such a tensor where it is as ONNX says it of one in a file: its `external_data` name a part by the
+SHA-256 of that, in place of a path. Small tensors lie in a part together, so that there are few.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import onnx
+from numpy.typing import ArrayLike
+from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+
+from nnrt_client.model.program import ONNX, Program
+from nnrt_client.onnx_import.file import OnnxFile, type_name
+from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.files.compiled import MAX_PARTS
+from nnrt_hdi.graph import INLINE_CONSTANT_BYTES
+from nnrt_hdi.part import Part
+from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM, format_shape
+
+# Two parts in a row have more than the least size together, so that they never get too many: the model is one of them,
+# and a device that exports the program adds one.
+_LEAST_SHARE = MAX_PARTS // 2 - 4
+_LEAST_PART_BYTES = 1 << 20
+# As processors like numbers best.
+_ALIGNMENT = 64
+
+
+def program_of(
+    file: OnnxFile, shapes: Mapping[str, Sequence[int]], constants: Mapping[str, ArrayLike] | None = None
+) -> Program:
+    """Split a file, which is used up. `shapes` settle dimensions of inputs, `constants` whole inputs."""
+    graph = file.proto.graph
+    _drop_inputs(graph, {tensor.name for tensor in graph.initializer})
+    for name, value in (constants or {}).items():
+        graph.initializer.append(_frozen(_input_of(graph, name, "a constant"), value))
+    _drop_inputs(graph, set(constants or {}))
+    for entry in graph.input:
+        for dim in entry.type.tensor_type.shape.dim if entry.type.tensor_type.HasField("shape") else ():
+            if dim.dim_value < 0:  # As some write what isn't known.
+                dim.ClearField("value")
+    for name, shape in shapes.items():
+        _settle(_input_of(graph, name, "a shape"), shape)
+    weights = list(_packed(file, [tensor for tensor in _tensors(file.proto) if _is_large(tensor)]))
+    return Program(ONNX, (Part.of(file.proto.SerializeToString(deterministic=True)), *weights))
+
+
+# ---- inputs
+
+
+def _drop_inputs(graph: GraphProto, names: set[str]) -> None:
+    """Inputs with a value of their own, as old files have all weights, are none of a run."""
+    kept = [entry for entry in graph.input if entry.name not in names]
+    if len(kept) != len(graph.input):
+        del graph.input[:]
+        graph.input.extend(kept)
+
+
+def _input_of(graph: GraphProto, name: str, what: str) -> ValueInfoProto:
+    for entry in graph.input:
+        if entry.name == name:
+            return entry
+    known = [entry.name for entry in graph.input]
+    raise InvalidParameter(f"there is no input {name!r}, for which {what} is given; there are {known}")
+
+
+def _frozen(entry: ValueInfoProto, value: ArrayLike) -> TensorProto:
+    try:
+        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(entry.type.tensor_type.elem_type))
+        array = np.asarray(value).astype(dtype, casting="same_kind", copy=False)
+    except (KeyError, TypeError, ValueError) as error:
+        kind = type_name(entry.type.tensor_type.elem_type)
+        raise InvalidParameter(f"{value!r:.80} is given for input {entry.name!r}, which is {kind}") from error
+    return numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), entry.name)
+
+
+def _settle(entry: ValueInfoProto, shape: Sequence[int]) -> None:
+    """Give an input this shape, which may leave dimensions open with -1."""
+    tensor = entry.type.tensor_type
+    dims = [dim.dim_value if dim.HasField("dim_value") else UNKNOWN_DIM for dim in tensor.shape.dim]
+    is_known = tensor.HasField("shape")
+    fits = not is_known or (
+        len(dims) == len(shape)
+        and all(UNKNOWN_DIM in (was, given) or was == given for was, given in zip(dims, shape, strict=True))
+    )
+    if not fits or any(given < UNKNOWN_DIM for given in shape):
+        raise InvalidParameter(
+            f"{format_shape(shape)} is given for input {entry.name!r}, which has the shape {format_shape(dims)}"
+        )
+    for at, given in enumerate(shape):
+        dim = tensor.shape.dim[at] if is_known else tensor.shape.dim.add()
+        if given != UNKNOWN_DIM:
+            dim.dim_value = given
+
+
+# ---- data
+
+
+def _tensors(model: onnx.ModelProto) -> Iterator[TensorProto]:
+    """All tensors, those of inner graphs and of functions included."""
+    yield from _tensors_in(model.graph)
+    for function in model.functions:
+        yield from _tensors_of(function.node)
+
+
+def _tensors_in(graph: GraphProto) -> Iterator[TensorProto]:
+    yield from graph.initializer
+    yield from _tensors_of(graph.node)
+
+
+def _tensors_of(nodes: Sequence[NodeProto]) -> Iterator[TensorProto]:
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+            for graph in (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs:
+                yield from _tensors_in(graph)
+
+
+def _is_large(tensor: TensorProto) -> bool:
+    """Tell if the data go into a part. What is in a file does, however small."""
+    if tensor.data_location == TensorProto.EXTERNAL:
+        return True
+    return tensor.ByteSize() > INLINE_CONSTANT_BYTES and (
+        tensor.HasField("raw_data") or helper.tensor_dtype_to_np_dtype(tensor.data_type) in NUMPY_DTYPES.values()
+    )
+
+
+def _packed(file: OnnxFile, tensors: Sequence[TensorProto]) -> Iterator[Part]:
+    """Take the data out of tensors, in parts."""
+    sizes = [file.stored_bytes(tensor) for tensor in tensors]
+    least_bytes = max(_LEAST_PART_BYTES, sum(sizes) // _LEAST_SHARE)
+    begin = 0
+    while begin < len(tensors):
+        end, size_bytes = begin + 1, sizes[begin]
+        while end < len(tensors) and size_bytes + sizes[end] <= least_bytes:
+            size_bytes += sizes[end]
+            end += 1
+        yield _part(file, tensors[begin:end])
+        begin = end
+
+
+def _part(file: OnnxFile, tensors: Sequence[TensorProto]) -> Part:
+    """Put the data of tensors into a part, and what says where they are into the tensors."""
+    offsets, pieces, offset = [], [], 0
+    for tensor in tensors:
+        data = file.stored_data(tensor)
+        padding = -offset % _ALIGNMENT
+        pieces += [bytes(padding), data]
+        offsets.append((offset + padding, len(data)))
+        offset += padding + len(data)
+    part = Part.of(pieces[1] if len(tensors) == 1 else b"".join(pieces))
+    for tensor, (offset, length) in zip(tensors, offsets, strict=True):
+        for field in ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"):
+            tensor.ClearField(field)
+        del tensor.external_data[:]
+        tensor.data_location = TensorProto.EXTERNAL
+        for key, value in (("location", part.sha256.hex()), ("offset", offset), ("length", length)):
+            tensor.external_data.add(key=key, value=str(value))
+    return part

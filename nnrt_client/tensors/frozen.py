@@ -1,0 +1,49 @@
+"""Values for inputs of models that are to be constants of them from now on."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.tensor import UNKNOWN_DIM, Array, format_shape
+
+# By the names of inputs.
+Constants = Mapping[str, ArrayLike]
+
+
+def frozen_array(name: str, given: ArrayLike, dtype: np.dtype[np.generic], shape: Sequence[int] | None) -> Array:
+    """What an input is frozen to, in its data type; `shape` has -1 where a dimension may be any, None where all may.
+
+    A number also stands for an input that has one element. Raises InvalidParameter where it does not fit.
+    """
+    place = f"constant for input {name!r}"
+    try:
+        plain = np.asarray(given)
+        with np.errstate(all="ignore"):
+            array = plain.astype(dtype)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidParameter(f"{given!r:.80} is no tensor of {dtype}", place=place) from error
+    is_typed = isinstance(given, np.ndarray | np.generic)
+    # Numbers without a type are of any that holds them, up to the rounding of reals.
+    holds = plain.dtype.kind in "biuf" and (dtype.kind == "f" or np.array_equal(array, plain))
+    if (is_typed and plain.dtype != dtype) or not holds:
+        raise InvalidParameter(f"{given!r:.80} is {plain.dtype}; give {dtype}", place=place)
+    if shape is None:
+        return array
+    if array.ndim == 0 and all(dim in (1, UNKNOWN_DIM) for dim in shape):
+        array = array.reshape((1,) * len(shape))
+    fits = len(shape) == array.ndim and all(
+        dim in (UNKNOWN_DIM, size) for dim, size in zip(shape, array.shape, strict=True)
+    )
+    if not fits or not array.size:
+        raise InvalidParameter(f"it has the shape {format_shape(array.shape)}; give {format_shape(shape)}", place=place)
+    return array
+
+
+def require_known(given: Iterable[str], names: Sequence[str]) -> None:
+    """Raise InvalidParameter for names that are no inputs."""
+    unknown = sorted(set(given) - set(names))
+    if unknown:
+        known = ", ".join(map(repr, names)) or "none"
+        raise InvalidParameter(f"constants names {unknown}; the inputs of the model are {known}")

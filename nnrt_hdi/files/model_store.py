@@ -1,0 +1,129 @@
+"""A store of compiled models: which are looked up, kept and evicted."""
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+from nnrt_hdi.errors import InvalidFile, InvalidPath, NnrtError
+from nnrt_hdi.files.compiled import CompiledModel
+from nnrt_hdi.files.store_directory import SHOWN_KEY, Entry, Recipe, StoreDirectory, parts_beside, touch
+
+_log = logging.getLogger(__name__)
+
+# In Welcome.features: the daemon has a store, so nobody else needs to keep what it compiles.
+FEATURE = "model-store"
+
+
+class ModelStore:
+    """The compiled models of all processes that share the directory.
+
+    Nothing that happens to its files is an error to who asks: a model that can't be read is not there, one that can't
+    be written is not kept, and the log says so.
+    """
+
+    def __init__(self, path: Path, quota_bytes: int, *, place: str, quota: str) -> None:
+        """Messages call the directory `place`, and the setting of the bytes it may take `quota`.
+
+        Raises InvalidPath for a directory that can't be used.
+        """
+        self._directory = StoreDirectory(path.absolute())
+        self._quota_bytes = quota_bytes
+        self._quota = quota
+        try:
+            self._directory.make()
+            with self._directory.locked():
+                self._make_room(0, {})
+        except TimeoutError as error:  # Another process is at work; the next to write makes room.
+            _log.warning("the model store is not tidied up: %s", error)
+        except (OSError, InvalidPath) as error:
+            why = error.strerror if isinstance(error, OSError) else str(error)
+            raise InvalidPath(
+                f"it can't be the model store: {why}; name a directory that this user may make or write to", place=place
+            ) from error
+
+    def size_of(self, key: str) -> int | None:
+        """Bytes of a model, None if it is not there."""
+        entry = self._directory.entry(key)
+        return entry.size_bytes if entry else None
+
+    def load(self, key: str, *, is_mapped: bool = False) -> CompiledModel | None:
+        """The model, of which this is a use; see `Entry.mapped_model`. One that is not as it was written is removed."""
+        entry = self._directory.entry(key)
+        if entry is None:
+            return None
+        try:
+            compiled = entry.mapped_model() if is_mapped else entry.model()
+        except FileNotFoundError:  # Evicted just now.
+            return None
+        except (OSError, InvalidFile) as error:
+            self.remove(key, str(error))
+            return None
+        touch(entry.path)
+        return compiled
+
+    def keep(self, compiled: CompiledModel) -> None:
+        """Write a model to the disk; the least recently used ones make room for it."""
+        key = Recipe.of(compiled).key
+        beside = parts_beside(compiled)
+        try:
+            file_bytes = sum(memoryview(piece).nbytes for piece in compiled.packed(beside))
+        except NnrtError as error:
+            _log.warning("model %s is not stored: %s", key[:SHOWN_KEY], error)
+            return
+        size_bytes = file_bytes + sum(beside.values())
+        if size_bytes > self._quota_bytes:
+            _log.warning(
+                "model %s is not stored: it has %d bytes, %s is %d",
+                key[:SHOWN_KEY],
+                size_bytes,
+                self._quota,
+                self._quota_bytes,
+            )
+            return
+        try:
+            self._directory.make()  # Somebody may have removed it.
+            with self._directory.locked():
+                self._make_room(file_bytes, beside)
+                try:
+                    self._directory.write(key, compiled)
+                except OSError:
+                    self._directory.remove_parts_of_none()
+                    raise
+        except (OSError, InvalidPath) as error:
+            _log.warning("model %s is not stored: %s", key[:SHOWN_KEY], error)
+        else:
+            _log.info("stored model %s, %d bytes", key[:SHOWN_KEY], size_bytes)
+
+    def remove(self, key: str, why: str) -> None:
+        """Take away a model that can't be used."""
+        _log.warning("the stored model %s is removed and will be compiled again: %s", key[:SHOWN_KEY], why)
+        entry = self._directory.entry(key)
+        try:
+            if entry:
+                entry.remove()
+                entry.remove_damaged_parts()
+        except OSError as error:
+            _log.warning("the stored model %s can't be removed: %s", key[:SHOWN_KEY], error)
+
+    def _make_room(self, file_bytes: int, parts: Mapping[bytes, int]) -> None:
+        """Evict models until there is room for a file, and for those of its parts that are not there yet."""
+        self._directory.remove_parts_of_none()
+        entries = self._directory.entries()
+        users = Counter(
+            sha256 for parts_of_one in (parts, *(entry.parts for entry in entries)) for sha256 in parts_of_one
+        )
+        sizes = {sha256: size for entry in entries for sha256, size in entry.parts.items()} | dict(parts)
+        used_bytes = file_bytes + sum(sizes.values()) + sum(entry.file_bytes for entry in entries)
+        evicted: list[Entry] = []
+        for entry in entries:
+            if used_bytes <= self._quota_bytes:
+                break
+            entry.remove()
+            evicted.append(entry)
+            users.subtract(entry.parts.keys())
+            freed = [size for sha256, size in entry.parts.items() if not users[sha256]]
+            used_bytes -= entry.file_bytes + sum(freed)
+            _log.info("evicted model %s, %d bytes, from the model store", entry.key[:SHOWN_KEY], entry.size_bytes)
+        if evicted:
+            self._directory.remove_parts_of_none()

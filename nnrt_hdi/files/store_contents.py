@@ -1,0 +1,52 @@
+"""What is in a model store, for people: told, and taken away."""
+
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from nnrt_hdi.errors import InvalidFile
+from nnrt_hdi.files.store_directory import Entry, StoreDirectory
+from nnrt_hdi.tensor import TensorSpec
+
+
+def described(entry: Entry) -> dict[str, Any]:
+    """Tell of a model what JSON can say; of a damaged one little but that."""
+    row: dict[str, Any] = {
+        "key": entry.key,
+        "size_bytes": entry.size_bytes,
+        "last_use": datetime.fromtimestamp(entry.last_use_ns / 1e9, timezone.utc).isoformat(),
+        "damage": "",
+    }
+    try:
+        compiled = entry.described()
+    except (OSError, InvalidFile) as error:
+        return row | {"damage": str(error)}
+    return row | {
+        "backend": f"{compiled.target.backend} {compiled.target.backend_version}",
+        "device": compiled.target.device,
+        "inputs": [_shown(spec) for spec in compiled.inputs],
+        "outputs": [_shown(spec) for spec in compiled.outputs],
+    }
+
+
+def used_bytes(entries: Sequence[Entry]) -> int:
+    """Bytes that models take on the disk together: what several have in common counts once."""
+    parts = {sha256: size for entry in entries for sha256, size in entry.parts.items()}
+    return sum(entry.file_bytes for entry in entries) + sum(parts.values())
+
+
+def remove(directory: StoreDirectory, entries: Sequence[Entry], *, are_damaged: bool = False) -> tuple[int, int]:
+    """Remove models, and their parts that no other has, or that are damaged: how many there were left to remove, and
+    their bytes. Raises OSError."""
+    with directory.locked():
+        before = used_bytes(directory.entries())
+        removed = sum(entry.remove() for entry in entries)  # Not those that have been evicted since.
+        if are_damaged:
+            for entry in entries:
+                entry.remove_damaged_parts()
+        directory.remove_parts_of_none()
+        return removed, before - used_bytes(directory.entries())
+
+
+def _shown(spec: TensorSpec) -> str:
+    return f"{spec.name}: {spec}" if spec.name else str(spec)

@@ -1,0 +1,84 @@
+"""Nodes that the ONNX Runtime backend lowers together as one operator, and those like them that it doesn't."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnxruntime_graphs import AnyArray, Net, lowered, op_types, reference, require_close, run
+
+from nnrt_hdi.enums import DataType, Format, NodeType
+from nnrt_hdi.graph import Graph
+
+N = NodeType
+
+
+def enlarged_by_positions(axes: tuple[int, int], data_type: DataType, positions: Any) -> Graph:
+    """An image of 3 rows and 4 columns, of which a GATHER picks rows, and another one columns."""
+    net = Net(Format.NHWC if axes == (1, 2) else Format.NCHW)
+    shape = [2, 2, 2, 2]
+    shape[axes[0]], shape[axes[1]] = 3, 4
+    x = net.input(*shape, data_type=data_type)
+    for axis in axes:
+        x = net.op(N.GATHER, x, net.constant(positions(shape[axis])), net.constant(np.array(axis)))
+    return net.graph(x)
+
+
+def doubled(size: int) -> AnyArray:
+    return np.repeat(np.arange(size), 2)
+
+
+def image(graph: Graph) -> AnyArray:
+    (spec,) = graph.input_specs
+    return np.random.default_rng(1).integers(0, 100, spec.shape).astype(spec.numpy_dtype)
+
+
+@pytest.mark.parametrize("data_type", [DataType.FLOAT32, DataType.UINT8, DataType.FLOAT16], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("axes", [(1, 2), (2, 3), (2, 1), (3, 2)], ids=str)
+def test_pixels_picked_to_be_squares_are_resized(axes: tuple[int, int], data_type: DataType) -> None:
+    graph = enlarged_by_positions(axes, data_type, doubled)
+    assert [kind for kind in op_types(lowered(graph).model) if kind != "Cast"] == ["Resize"]
+    require_close(run(graph, image(graph)), reference(graph, image(graph)))
+
+
+@pytest.mark.parametrize(
+    ("data_type", "positions"),
+    [
+        (DataType.INT64, doubled),
+        (DataType.FLOAT32, np.arange),
+        (DataType.FLOAT32, lambda size: np.repeat(np.arange(size), 2)[::-1].copy()),
+        (DataType.FLOAT32, lambda size: np.repeat(np.arange(size - 1), 2)),
+    ],
+    ids=["no kernel", "as they are", "backwards", "without the last"],
+)
+def test_other_positions_are_picked(data_type: DataType, positions: Any) -> None:
+    graph = enlarged_by_positions((2, 3), data_type, positions)
+    assert op_types(lowered(graph).model).count("Gather") == 2
+    require_close(run(graph, image(graph)), reference(graph, image(graph)))
+
+
+@pytest.mark.parametrize(
+    ("layout", "mode", "is_resized"),
+    [(Format.NCHW, "DCR", True), (Format.NHWC, "", True), (Format.NCHW, "CRD", False)],
+    ids=["NCHW", "NHWC", "other channels"],
+)
+def test_channels_repeated_and_laid_out_are_resized(layout: Format, mode: str, is_resized: bool) -> None:
+    net = Net(layout)
+    channels = 1 if layout is Format.NCHW else 3
+    shape = [2, 3, 4, 5]
+    multiples = [4 if axis == channels else 1 for axis in range(4)]
+    y = net.op(N.TILE_FUSION, net.input(*shape), net.constant(np.array(multiples)))
+    graph = net.graph(net.op(N.DEPTH_TO_SPACE, y, block_size=2, mode=mode), y)
+    assert ("Resize" in op_types(lowered(graph).model)) == is_resized
+    require_close(run(graph, image(graph)), reference(graph, image(graph)))
+
+
+@pytest.mark.parametrize("is_constant", [False, True])
+def test_factors_of_a_product_stand_behind_it(is_constant: bool) -> None:
+    """Not of one by a constant, where they may be a part of an activation."""
+    net = Net(Format.NONE)
+    a = net.op(N.MUL_FUSION, net.input(2, 3, 4), net.constant(np.array([0.5], np.float32)))
+    b = net.weights(2, 4, 5) if is_constant else net.input(2, 4, 5)
+    graph = net.graph(net.op(N.MATMUL_FUSION, a, b))
+    assert op_types(lowered(graph).model) == (["Mul", "MatMul"] if is_constant else ["MatMul", "Mul"])
+    given = [np.random.default_rng(3).standard_normal(spec.shape).astype(np.float32) for spec in graph.input_specs]
+    require_close(run(graph, *given), reference(graph, *given))

@@ -1,0 +1,88 @@
+"""`nnrt cache`: the compiled models that the other commands keep."""
+
+from pathlib import Path
+
+import pytest
+from daemon_process import DaemonProcess
+from networks import weighted_model
+
+from cli.command import nnrt, refused, told
+from nnrt_client import Origin, load
+from nnrt_hdi.files.store_directory import PART_SUFFIX, SUFFIX
+
+ELEMENTS = 500_000
+
+
+@pytest.fixture
+def directory(tmp_path: Path, restoring_daemon: DaemonProcess) -> Path:
+    """The user's cache, of two models, of which the first was used last."""
+    for seed in (0, 1, 0):
+        load(weighted_model(ELEMENTS, seed), restoring_daemon.address).close()
+    return tmp_path / "cache" / "nnrt" / "models"
+
+
+def files(directory: Path, suffix: str) -> list[Path]:
+    return sorted(directory.glob(f"*{suffix}"))
+
+
+def damaged_part(directory: Path) -> Path:
+    path = files(directory, PART_SUFFIX)[0]
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    return path
+
+
+def test_ls(directory: Path) -> None:
+    listed = told("cache", "ls")
+    assert [row["device"] for row in listed] == ["restoring_test_v2_1"] * 2
+    assert listed[0]["last_use"] > listed[1]["last_use"]
+    assert {row["key"] for row in listed} == {path.name.removesuffix(SUFFIX) for path in files(directory, SUFFIX)}
+    assert sum(row["size_bytes"] for row in listed) == sum(
+        path.stat().st_size for suffix in (SUFFIX, PART_SUFFIX) for path in files(directory, suffix)
+    )
+    output = nnrt("cache", "ls").output
+    for text in (
+        listed[0]["key"][:12],
+        "restoring_test_v2_1",
+        "x: FLOAT32[1]",
+        "1.9 MiB",
+        f"{directory}: models: 2, 3.8 MiB",
+    ):
+        assert text in output
+
+
+def test_verify_and_clear(directory: Path, restoring_daemon: DaemonProcess) -> None:
+    assert told("cache", "verify") == {"models": 2, "damaged": []}
+    part = damaged_part(directory)
+    (row,) = told("cache", "verify", exit_code=1)["damaged"]
+    assert "is not what was written" in row["damage"]
+    assert part.exists()
+    assert nnrt("cache", "clear", "--damaged").output == "models removed: 1, 1.9 MiB\n"
+    assert not part.exists()
+    assert not Path(row["file"]).exists()
+    assert nnrt("cache", "verify").output == "models: 1, damaged: 0\n"
+    assert told("cache", "clear")["removed"] == 1
+    assert files(directory, SUFFIX) == files(directory, PART_SUFFIX) == []
+    with load(weighted_model(ELEMENTS), restoring_daemon.address) as session:
+        assert session.report.origin is Origin.COMPILED
+
+
+def test_another_directory(tmp_path: Path, restoring_daemon: DaemonProcess) -> None:
+    """One that `load` was given, and one that it was not."""
+    load(weighted_model(ELEMENTS), restoring_daemon.address, cache=tmp_path / "own").close()
+    assert told("cache", "ls") == []
+    assert len(told("cache", "ls", "--directory", tmp_path / "own")) == 1
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / ("0" * 64 + SUFFIX)).touch()
+    for command in ("ls", "verify", "clear"):
+        assert "it is no model store" in refused(1, "cache", command, "--directory", foreign)
+        assert "No such file" in refused(1, "cache", command, "--directory", tmp_path / "missing")
+    assert len(list(foreign.iterdir())) == 1
+
+
+def test_nothing_kept_so_far() -> None:
+    assert told("cache", "ls") == []
+    assert told("cache", "verify") == {"models": 0, "damaged": []}
+    assert told("cache", "clear") == {"removed": 0, "size_bytes": 0}

@@ -1,0 +1,179 @@
+"""The user's compiled models: written beside the runs, not where the daemon keeps them, shared and bounded."""
+
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import StartDaemon
+from daemon_process import DaemonProcess
+from networks import identity_model, weighted_model
+from waiting import until
+
+from nnrt_client import InvalidParameter, Model, OperationType, Origin, load
+from nnrt_hdi.files.store_directory import PART_SUFFIX, SUFFIX, StoreDirectory
+
+# Of a model whose weights have a file of their own, and of its numbers.
+ELEMENTS = 500_000
+WEIGHTS_BYTES = 4 * ELEMENTS
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "nnrt" / "models"
+
+
+def origin(model: Model, address: str, **options: object) -> Origin:
+    with load(model, address, **options) as session:  # type: ignore[arg-type]
+        return session.report.origin
+
+
+def count(directory: Path, suffix: str) -> int:
+    return len(list(directory.glob(f"*{suffix}")))
+
+
+def test_a_session_runs_while_its_model_is_written(start_daemon: StartDaemon, directory: Path, tmp_path: Path) -> None:
+    """And its end waits for the file."""
+    os.mkfifo(gate := tmp_path / "gate")
+    daemon = start_daemon("--backend", "restoring", "--option", "wait=exporting", "--option", f"gate={gate}")
+    session = load(identity_model(), daemon.address)
+    (output,) = session.run({"x": [3.0]}).values()
+    assert output.tolist() == [3.0]
+    closing = threading.Thread(target=session.close)
+    closing.start()
+    assert count(directory, SUFFIX) == 0
+    gate.write_bytes(b"")
+    closing.join(30)
+    assert count(directory, SUFFIX) == 1
+
+
+def test_a_death_while_the_model_is_written(
+    start_daemon: StartDaemon, directory: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    os.mkfifo(gate := tmp_path / "gate")
+    daemon = start_daemon("--backend", "restoring", "--option", "wait=exporting", "--option", f"gate={gate}")
+    session = load(identity_model(), daemon.address)
+    daemon.kill()
+    session.close()
+    assert count(directory, SUFFIX) == 0
+    assert [record.levelname for record in caplog.records] == ["WARNING"], caplog.text
+
+
+def test_what_the_daemon_keeps_is_not_sent_back(start_daemon: StartDaemon, directory: Path, tmp_path: Path) -> None:
+    """Nor sent to it again."""
+    daemon = start_daemon("--backend", "onnxruntime", "--store-dir", str(tmp_path / "store"))
+    reports = []
+    for _ in range(2):
+        with load(weighted_model(ELEMENTS), daemon.address) as session:
+            reports.append(session.report)
+    assert [report.origin for report in reports] == [Origin.COMPILED, Origin.STORED]
+    assert reports[0].sent_bytes > WEIGHTS_BYTES
+    assert reports[1].sent_bytes < 2000
+    assert not directory.exists()
+
+
+def test_weights_are_kept_once(onnxruntime_daemon: DaemonProcess, directory: Path) -> None:
+    """However many shapes a model is compiled for."""
+    model = Model()
+    x = model.input((-1, 1000), name="x")
+    weights = np.random.default_rng(0).standard_normal((500, 1000), np.float32)
+    y = model.apply(OperationType.FULL_CONNECTION, x, weights, np.zeros(500, np.float32))
+    model.specify_inputs_and_outputs([x], [y])
+    model.finish()
+    given = np.random.default_rng(1).standard_normal((3, 1000), np.float32)
+    for rows in (1, 2, 3):
+        for expected in (Origin.COMPILED, Origin.RESTORED):
+            with load(model, onnxruntime_daemon.address, shapes={"x": (rows, 1000)}) as session:
+                assert session.report.origin is expected
+                (output,) = session.run({"x": given[:rows]}).values()
+            np.testing.assert_allclose(output, given[:rows] @ weights.T, rtol=1e-4, atol=1e-4)
+    assert (count(directory, SUFFIX), count(directory, PART_SUFFIX)) == (3, 1)
+
+
+@pytest.mark.parametrize("damage", ["changed", "shorter", "gone"])
+def test_weights_that_are_damaged(
+    onnxruntime_daemon: DaemonProcess, directory: Path, caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
+    """The daemon sees what the client doesn't look at; both are kept again."""
+    model = weighted_model(ELEMENTS)
+    assert origin(model, onnxruntime_daemon.address) is Origin.COMPILED
+    (part,) = directory.glob(f"*{PART_SUFFIX}")
+    sound = part.read_bytes()
+    if damage == "gone":
+        part.unlink()
+    else:
+        part.write_bytes(sound[:-1] + (bytes([sound[-1] ^ 1]) if damage == "changed" else b""))
+    assert origin(model, onnxruntime_daemon.address) is Origin.COMPILED
+    assert "is removed and will be compiled again" in caplog.text
+    assert part.read_bytes() == sound
+    assert origin(model, onnxruntime_daemon.address) is Origin.RESTORED
+
+
+def test_the_least_recently_used_make_room(
+    restoring_daemon: DaemonProcess, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With their weights; what is used stays."""
+    monkeypatch.setenv("NNRT_CACHE_BYTES", str(5 * WEIGHTS_BYTES // 2))
+    models = [weighted_model(ELEMENTS, seed) for seed in range(3)]
+    address = restoring_daemon.address
+    assert [origin(models[index], address) for index in (0, 1)] == [Origin.COMPILED] * 2
+    assert origin(models[0], address) is Origin.RESTORED
+    assert origin(models[2], address) is Origin.COMPILED
+    assert (count(directory, SUFFIX), count(directory, PART_SUFFIX)) == (2, 2)
+    assert [origin(models[index], address) for index in (2, 0)] == [Origin.RESTORED] * 2
+    assert origin(models[1], address) is Origin.COMPILED
+    assert [entry.damage() for entry in StoreDirectory(directory).entries()] == [""] * 2
+
+
+def test_a_bound_that_is_no_number(restoring_daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NNRT_CACHE_BYTES", "4 GiB")
+    with pytest.raises(InvalidParameter, match="NNRT_CACHE_BYTES is '4 GiB'; use a number of bytes"):
+        load(identity_model(), restoring_daemon.address)
+
+
+def test_no_room_at_all(
+    restoring_daemon: DaemonProcess, directory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("NNRT_CACHE_BYTES", "100")
+    assert [origin(identity_model(), restoring_daemon.address) for _ in range(2)] == [Origin.COMPILED] * 2
+    assert "NNRT_CACHE_BYTES is 100" in caplog.text
+
+
+def test_a_directory_that_others_may_write_to(
+    restoring_daemon: DaemonProcess, directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who writes there decides what a device loads."""
+    directory.mkdir(parents=True)
+    directory.chmod(0o777)
+    assert origin(identity_model(), restoring_daemon.address) is Origin.COMPILED
+    assert "others may write to it" in caplog.text
+    assert list(directory.iterdir()) == []
+
+
+def test_processes_that_share_it(restoring_daemon: DaemonProcess, directory: Path) -> None:
+    """All get right numbers, from what is theirs or another's."""
+    models = [weighted_model(ELEMENTS, seed) for seed in range(3)]
+    failures: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for index in np.random.default_rng(number).integers(3, size=4):
+                with load(models[index], restoring_daemon.address) as session:
+                    (output,) = session.run({"x": [0.5]}).values()
+                (weights,) = models[index]._graph.constants.values()
+                assert weights.data is not None
+                np.testing.assert_array_equal(output, weights.data + np.float32(0.5))
+        except BaseException as error:
+            failures.append(error)
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    assert not failures
+    until(lambda: not list(directory.glob("*.tmp")))
+    assert [entry.damage() for entry in StoreDirectory(directory).entries()] == [""] * 3

@@ -1,0 +1,119 @@
+"""ONNX's own node tests as programs: the files as they are, on the backend of ONNX Runtime.
+
+`python tests/onnx_import/program_node_tests.py` (with tests/ in PYTHONPATH) writes program_node_tests.json: how many
+pass, and of all others why they don't.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from node_tests import NodeTest, array, collected
+
+from nnrt_client.onnx_import import program_from_onnx
+from nnrt_hdi.backend import Backend, Cancellation, ModelConfig, load_backend
+from nnrt_hdi.errors import NnrtError
+
+KEPT = Path(__file__).with_name("program_node_tests.json")
+PASSED = "passes"
+AS_IN_PROCESS = "differs from ONNX's outputs, as ONNX Runtime in process does"
+NOT_IN_PROCESS = "ONNX Runtime in process does not run it either"
+NO_TENSORS = "its inputs or outputs are no tensors of NNRt"
+
+Outcomes = Mapping[str, str]
+
+
+def program_outcomes(tests: Iterable[NodeTest]) -> Outcomes:
+    """By name: PASSED, or why not."""
+    backend = load_backend("onnxruntime", {"threads": "1"})
+    try:
+        return {test.name: _outcome(test, backend) for test in tests}
+    finally:
+        backend.close()
+
+
+def _outcome(test: NodeTest, backend: Backend) -> str:
+    try:
+        got = _run(test, backend)
+    except NnrtError as error:
+        if "NNRt has only tensors" in str(error):
+            return NO_TENSORS
+        return NOT_IN_PROCESS if _in_process(test) is None else _reason(error)
+    if _same(test, got, [list(map(array, outputs)) for _, outputs in test.data_sets]):
+        return PASSED
+    wanted = _in_process(test)
+    return AS_IN_PROCESS if wanted is not None and _same(test, got, wanted) else "differs from ONNX Runtime in process"
+
+
+def _run(test: NodeTest, backend: Backend) -> list[list[Any]]:
+    program = program_from_onnx(test.model.SerializeToString())
+    model = backend.load_program(program.format, program.parts, ModelConfig(), lambda _: None)
+    try:
+        names = [info.name for info in test.model.graph.input]
+        order = [names.index(spec.name) for spec in model.inputs]
+        return [list(model.run([array(inputs[at]) for at in order], Cancellation())) for inputs, _ in test.data_sets]
+    finally:
+        model.close()
+
+
+def _in_process(test: NodeTest) -> list[list[Any]] | None:
+    """What ONNX Runtime gives by itself; None where it gives an error."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    names = [info.name for info in test.model.graph.input]
+    try:
+        session = onnxruntime.InferenceSession(
+            test.model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        return [
+            list(session.run(None, dict(zip(names, map(array, inputs), strict=True)))) for inputs, _ in test.data_sets
+        ]
+    except Exception:  # Of many kinds, none of which is NNRt's.
+        return None
+
+
+def _same(test: NodeTest, got: list[list[Any]], wanted: list[list[Any]]) -> bool:
+    return all(
+        (mine.shape, mine.dtype) == (theirs.shape, theirs.dtype)
+        and np.allclose(mine, theirs, rtol=test.rtol, atol=test.atol, equal_nan=mine.dtype.kind in "fc")
+        for mines, theirses in zip(got, wanted, strict=True)
+        for mine, theirs in zip(mines, theirses, strict=True)
+    )
+
+
+def _reason(error: NnrtError) -> str:
+    """The error, without the names in it."""
+    return re.sub(r"^(the ONNX model: )?(\w+ (node )?'[^']*': )?", "", str(error))
+
+
+def document(outcomes: Outcomes) -> dict[str, Any]:
+    """The summary of the outcomes that is kept."""
+    others: dict[str, list[str]] = {}
+    for name, said in sorted(outcomes.items()):
+        if said != PASSED:
+            others.setdefault(said, []).append(name)
+    return {
+        "onnx": onnx.__version__,
+        "onnxruntime": onnxruntime.__version__,
+        "all": len(outcomes),
+        "passing": len(outcomes) - sum(map(len, others.values())),
+        "others": dict(sorted(others.items())),
+    }
+
+
+def main() -> None:
+    kept = document(program_outcomes(collected()))
+    KEPT.write_text(json.dumps(kept, indent=1) + "\n")
+    print(f"{kept['passing']} of {kept['all']} pass as programs; of the others:")
+    for said, names in kept["others"].items():
+        print(f"{len(names):5} {said}")
+
+
+if __name__ == "__main__":
+    main()
