@@ -5,6 +5,7 @@ VENV := .venv
 CHECK := .venv-check
 PROTO := .venv-proto
 MATRIX := .venv-matrix
+TORCH := .venv-torch
 # The oldest runtime the stubs must work with decides the generator: protobuf 6.31, grpcio 1.74.
 GRPC_TOOLS := grpcio-tools==1.74.0
 NOX := nox>=2025.5.1
@@ -14,7 +15,7 @@ SERVICES := $(shell grep -l '^service ' $(PROTOS))
 SOURCES := nnrt_hdi nnrt_client nnrt_device_service backends tests benchmarks examples docs noxfile.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test check format lint types imports proto proto-check docs docs-check tests matrix bench clean
+.PHONY: help demo quick test check format lint types imports proto proto-check docs docs-check tests matrix bench networks clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,8 +74,15 @@ docs-check: $(CHECK)/installed ## Check that the pages that are written from dec
 bench: $(CHECK)/installed ## Measure, print ratios, write docs/performance.md
 	PYTHONPATH=tests:tests/onnx_import $(CHECK)/bin/python benchmarks/run.py
 
+networks: $(CHECK)/installed build/networks/exported ## Measure networks of all families, write docs/onnx_networks.md
+	PYTHONPATH=tests:tests/onnx_import $(CHECK)/bin/python benchmarks/network_table.py --write
+
+build/networks/exported: $(TORCH)/installed benchmarks/export_networks.py $(wildcard benchmarks/families/*.py)
+	$(TORCH)/bin/python benchmarks/export_networks.py build/networks
+	@touch $@
+
 clean: ## Remove everything that make has made
-	rm -rf $(VENV) $(CHECK) $(PROTO) $(MATRIX) .nox build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(CHECK) $(PROTO) $(MATRIX) $(TORCH) .nox build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -89,6 +97,11 @@ $(CHECK)/installed: pyproject.toml
 $(PROTO)/installed: Makefile
 	$(PYTHON) -m venv $(PROTO)
 	$(PROTO)/bin/pip install -q $(GRPC_TOOLS) setuptools
+	@touch $@
+
+$(TORCH)/installed: pyproject.toml
+	$(PYTHON) -m venv $(TORCH)
+	$(TORCH)/bin/pip install -q '.[onnxruntime,torch]'
 	@touch $@
 
 $(MATRIX)/installed: Makefile

@@ -36,7 +36,7 @@ THROUGHPUT_ROUNDS = 4
 THROUGHPUT_S = 1.5
 READY_ROUNDS = 5
 
-Run = Callable[[], Sequence[Any]]
+Run = Callable[[], Any]
 Connect = Callable[[], Runtime]
 # To a daemon on this host.
 TRANSPORTS = {"shared memory": Settings(), "gRPC over TCP": Settings(share_memory=False)}

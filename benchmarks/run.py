@@ -11,6 +11,7 @@ import caches
 import carriers
 import fairness
 import kernels
+import loading
 import many_clients
 import onnx_networks
 import resident
@@ -33,6 +34,7 @@ def main() -> None:
         *caches.measure(),
         *kernels.measure(),
         *onnx_networks.measure(),
+        *loading.measure(),
         *transfers.measure(),
     ]
     for report in reports:

@@ -34,9 +34,13 @@ model = from_onnx("resnet50.onnx", shapes={"data": (1, 3, 224, 224)})
 `from_onnx` makes a finished `Model` of an ONNX file. It needs the extra `nnrt[onnx]`.
 
 - Operator sets 7 and later. Inputs and outputs keep their names, and images their layout NCHW.
-- Dimensions that the file does not fix are -1, unless `shapes` does.
+- Dimensions that the file does not fix are -1, unless `shapes` does; so are those that it says are below 0.
+- `constants={"sr": 16000}` freezes inputs that are always the same. They are no inputs of the model then, and what
+  follows from them is computed at import; so is an If whose condition follows from them, or from dimensions. `load`
+  takes `constants` too, also for saved models.
 - What can be computed at import is: constants are folded, and so is arithmetic on shapes, of which each dimension may
-  be unknown. Only what is then still not known is computed in a run.
+  be unknown. Only what is then still not known is computed in a run: sizes, positions, axes, borders, steps, as long as
+  the rank of each result follows without them.
 - Relu and Clip(0, 6) become part of the operation before them. Operators between DequantizeLinear and QuantizeLinear
   become operations on quantized tensors; these round halves away from zero, ONNX to even.
 - What ONNX Runtime's own tools save comes in as well: quantized operators and dynamic quantization, and what its
@@ -47,9 +51,11 @@ model = from_onnx("resnet50.onnx", shapes={"data": (1, 3, 224, 224)})
 - A model that can't be imported raises one `Unsupported`, which lists every node that is in the way, with the reason.
   Nothing is uploaded before.
 
-Not imported: branches and loops (but If with a constant condition), sequences, optional values, texts, random numbers,
-training, classical machine learning, data types that NNRt doesn't have (BFLOAT16, FLOAT8, INT4 and the like), tensors
-without elements, images of three dimensions.
+Not imported: loops, branches whose condition only a run knows (the error says which input to freeze or to fix), GRU and
+RNN of as many steps as only a run knows (each becomes operations, at most 1000), sequences, optional values, texts,
+random numbers, training, classical machine learning, data types that NNRt doesn't have (BFLOAT16, FLOAT8, INT4 and the
+like), tensors without elements, images of three dimensions.
+`load(..., fallback="cpu")` runs models all the same that have such parts: [partition.md](partition.md).
 """
 
 AS_IT_IS = """\

@@ -204,12 +204,13 @@ def from_program(site: Site, program: Program) -> BuildResult:
             site.session, upload.load_program(site.build, program, site.config), site.config.priority
         )
         _completed(site.build, prepared, "compiling")
+    digest = program.digest
     return BuildResult(
         prepared=prepared,
         device=site.device,
         origin=prepared.origin,
         config=site.config,
-        digest=lambda: program.digest,
+        digest=lambda: digest,
         build_s=None,
     )
 

@@ -10,6 +10,8 @@ class Way(str, Enum):
     OPERATORS = "operators"
     # The file as it is, in the device's own format: on devices whose capability program_formats names it.
     PROGRAM = "program"
+    # Cut into parts, of which the device runs some and the client the others: only if `fallback` asks for it.
+    PARTITION = "partition"
 
     def __str__(self) -> str:
         return self.value

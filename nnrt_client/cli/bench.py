@@ -1,22 +1,28 @@
-"""`nnrt bench`: measure a device running a model, by the number of runs in flight."""
+"""`nnrt bench`: measure a device running a model, by the number of runs in flight or by their rate."""
 
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from nnrt_client.build.options import Options
+from nnrt_client.build.way import Way
+from nnrt_client.cli.baseline import Baseline, Comparison
 from nnrt_client.cli.bench_page import bench_page
-from nnrt_client.cli.closed_loop import WINDOWS, ClosedLoop, Measurement, Rule
+from nnrt_client.cli.closed_loop import ClosedLoop
 from nnrt_client.cli.inputs import gathered
+from nnrt_client.cli.measuring import WINDOWS, Loop, Measurement, Rule, Runs
+from nnrt_client.cli.open_loop import OpenLoop
 from nnrt_client.cli.options import (
     POSITIVE,
     Number,
-    Shapes,
+    Settled,
     build_timeout_option,
     building_options,
     cache_option,
@@ -24,20 +30,24 @@ from nnrt_client.cli.options import (
     input_option,
     json_option,
     model_argument,
-    opened,
     run_timeout_option,
     runtime_for,
     seed_option,
-    shape_option,
+    settling_options,
+    way_option,
 )
-from nnrt_client.cli.printing import build_bar, print_json, print_line, print_table, step_bar
-from nnrt_client.model_session.load import open_session
+from nnrt_client.cli.printing import print_json, print_line, print_table, step_bar
+from nnrt_client.cli.sessions import described_way, print_way, ready_session
+from nnrt_client.model_session.opened_model import is_onnx
 from nnrt_client.settings import Settings
 from nnrt_hdi.files import container
 
 _RANGE = re.compile(r"(\d+)(?::(\d+)(?::(\d+))?)?")
 _MOST_IN_FLIGHT = 1024
 _PERCENTILES = (50.0, 90.0, 95.0, 99.0)
+# Of those the ones that a terminal has room for.
+_PRINTED = (50.0, 90.0, 99.0)
+_PARTS = ("queue", "transfer", "compute")
 
 
 class _Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # Generic from click 8.4 on.
@@ -60,10 +70,20 @@ class _Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # Generi
 @model_argument
 @device_option()
 @input_option
-@shape_option
+@settling_options
+@way_option
 @seed_option
 @click.option(
     "--concurrency", type=_Sweep(), default="1", show_default=True, help="Numbers of runs in flight to measure with."
+)
+@click.option(
+    "--rate", type=POSITIVE, help="Runs per second that arrive at random (Poisson), in place of a number in flight."
+)
+@click.option(
+    "--baseline", is_flag=True, help="Measure ONNX Runtime in this process too, in turns, and show the ratio."
+)
+@click.option(
+    "--threads", type=click.IntRange(min=1), help="Threads of --baseline: as many as the device has. [default: all]"
 )
 @click.option(
     "--percentile",
@@ -90,9 +110,13 @@ def bench(
     model: Path,
     device: str | None,
     given: tuple[str, ...],
-    shapes: Shapes,
+    settled: Settled,
+    ways: Sequence[Way],
     seed: int,
     concurrency: range,
+    rate: float | None,
+    baseline: bool,
+    threads: int | None,
     percentile: float | None,
     window: float,
     max_windows: int,
@@ -105,54 +129,99 @@ def bench(
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Measure how MODEL runs with some runs always in flight: throughput, and percentiles of the latency.
+    """Measure how MODEL runs with some runs always in flight, or arriving at a rate: throughput, and latency.
 
-    Each number of runs in flight is measured in windows until the last three differ by at most --stability percent from
-    their mean, in throughput and latency; those three are what is shown. Inputs without --input are random.
+    Each load is measured in windows until the last three differ by at most --stability percent from their mean, in
+    throughput and latency; those three are what is shown. At a rate the latency of a run counts from when it was to
+    start, and the throughput need not be stable. Inputs without --input are random.
     """
-    rule = Rule(window, max_windows, stability / 100, percentile)
+    context = click.get_current_context()
+    if rate is not None and context.get_parameter_source("concurrency") is not ParameterSource.DEFAULT:
+        raise click.UsageError("--concurrency and --rate are two kinds of load; give one of them")
+    rule = Rule(window, max_windows, stability / 100, percentile, counts_throughput=rate is None)
     with runtime_for(device, Settings(build_timeout_s=timeout)) as runtime:
         for file in filter(None, (csv_file, html_file)):
             container.require_place(file)
-        found = opened(model, shapes)
-        inputs = gathered(found.inputs, given, dict(shapes), seed)
-        with build_bar() as progress:
-            session = open_session(found, device, options, runtime=runtime, cache=cache, progress=progress)
+        if baseline and not is_onnx(model):
+            raise click.UsageError(f"--baseline takes ONNX files, which {model} is not")
+        in_process = Baseline(model, threads, settled.constants) if baseline else None
+        gather = partial(gathered, given=given, shapes=settled.shapes, seed=seed)
+        session, inputs = ready_session(model, device, runtime, settled, ways, options, gather, cache=cache)
         with session:
-            with step_bar(max_windows * len(concurrency)) as steps:
+            runs = Runs(session, inputs, run_timeout_ms)
+            loads: list[tuple[str, Loop]] = [(f"{count} in flight", ClosedLoop(runs, count)) for count in concurrency]
+            if rate is not None:
+                loads = [(f"{rate:g} per second", OpenLoop(runs, rate, seed))]
+            with step_bar(max_windows * len(loads)) as steps:
                 measured = []
-                for runs in concurrency:
-                    steps.begin(f"{runs} in flight")
-                    measured.append(ClosedLoop(session, inputs, runs, run_timeout_ms).measure(rule, steps.end))
+                for title, load in loads:
+                    steps.begin(title)
+                    measured.append(load.measure(rule, steps.end))
+            compared = None
+            if in_process:
+                compared = in_process.compared(partial(session.run, inputs, timeout_ms=run_timeout_ms), inputs)
             asked = session.device.name
     percentiles = sorted({*_PERCENTILES, *([percentile] if percentile else [])})
-    rows = [_row(one, percentiles) for one in measured]
+    kind = "concurrency" if rate is None else "rate"
+    rows = [_row(kind, one, percentiles) for one in measured]
     if csv_file:
         container.write(csv_file, [_csv(rows)])
     if html_file:
         container.write(html_file, [bench_page(f"{model.name} on {asked}", measured, rows, percentiles).encode()])
     if as_json:
-        print_json({"device": asked, "model": str(model), "seed": seed, "measurements": rows})
+        document = {"device": asked, "model": str(model), "seed": seed, **described_way(session), "measurements": rows}
+        print_json(document | ({"baseline": compared.described()} if compared else {}))
     else:
-        columns = [column for column in rows[0] if column != "stable"]
-        print_table(
-            [column.replace("_", " ") for column in [*columns, "stable"]],
-            [[*(f"{row[column]:.6g}" for column in columns), "yes" if row["stable"] else "no"] for row in rows],
-            right=[column.replace("_", " ") for column in columns],
-        )
-        _say_where_unstable(measured, rule)
+        _print(kind, rows, sorted({*_PRINTED, *([percentile] if percentile else [])}))
+        _say_where_unstable(kind, measured, rule)
+        if compared:
+            _print_comparison(compared, asked)
+        print_way(session)
 
 
-def _row(one: Measurement, percentiles: Sequence[float]) -> dict[str, Any]:
+def _row(kind: str, one: Measurement, percentiles: Sequence[float]) -> dict[str, Any]:
+    parts = one.parts_ms or {}
     return {
-        "concurrency": one.concurrency,
+        kind: one.load,
         "runs_per_s": round(one.runs_per_s, 3),
         "mean_ms": round(one.mean_ms, 4),
         **{f"p{percentile:g}_ms": round(one.percentile_ms(percentile), 4) for percentile in percentiles},
-        "runs": len(one.latencies_s),
+        **{f"{part}_ms": round(parts[part], 4) if parts else None for part in _PARTS},
+        "runs": len(one.runs),
         "windows": one.windows,
         "stable": one.is_stable,
     }
+
+
+def _print(kind: str, rows: Sequence[dict[str, Any]], percentiles: Sequence[float]) -> None:
+    """Two tables, each of which fits a terminal: the load, and where the time of a run goes."""
+    load = {kind: "in flight" if kind == "concurrency" else "runs/s asked"}
+    latency = {"mean_ms": "mean", **{f"p{percentile:g}_ms": f"p{percentile:g}" for percentile in percentiles}}
+    _print_columns(load | {"runs_per_s": "runs/s"} | latency | {"stable": "stable"}, rows)
+    if any(row["queue_ms"] is not None for row in rows):
+        _print_columns(load | {"mean_ms": "mean"} | {f"{part}_ms": part for part in _PARTS}, rows)
+    print_line("latency in ms; queue and compute as the device says, transfer is the rest of a run")
+
+
+def _print_columns(columns: Mapping[str, str], rows: Sequence[dict[str, Any]]) -> None:
+    titles = list(columns.values())
+    cells = [[_cell(row[column]) for column in columns] for row in rows]
+    print_table(titles, cells, right=[title for title in titles if title != "stable"])
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "-" if value is None else f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+def _print_comparison(compared: Comparison, asked: str) -> None:
+    low, high = compared.quartiles
+    print_line(
+        f"one run at a time: {compared.remote_ms:.4g} ms on {asked}, {compared.in_process_ms:.4g} ms in ONNX Runtime in"
+        f" process with {compared.threads} threads; ratio {compared.ratio:.3f} ({low:.3f}..{high:.3f}), results within"
+        f" {compared.apart:.1g} of the largest element"
+    )
 
 
 def _csv(rows: Sequence[dict[str, Any]]) -> bytes:
@@ -163,10 +232,11 @@ def _csv(rows: Sequence[dict[str, Any]]) -> bytes:
     return text.getvalue().encode()
 
 
-def _say_where_unstable(measured: Sequence[Measurement], rule: Rule) -> None:
-    unstable = [str(one.concurrency) for one in measured if not one.is_stable]
+def _say_where_unstable(kind: str, measured: Sequence[Measurement], rule: Rule) -> None:
+    unstable = [f"{one.load:g}" for one in measured if not one.is_stable]
     if unstable:
         print_line(
-            f"not stable with {', '.join(unstable)} in flight: after {rule.most_windows} windows the last {WINDOWS}"
-            f" differ by more than {rule.tolerance * 100:g} %; try a longer --window"
+            f"not stable with {', '.join(unstable)} {'in flight' if kind == 'concurrency' else 'per second'}: after"
+            f" {rule.most_windows} windows the last {WINDOWS} differ by more than {rule.tolerance * 100:g} %; try a"
+            " longer --window"
         )

@@ -3,33 +3,38 @@
 from collections.abc import Sequence
 from typing import Any
 
-from nnrt_client.cli.closed_loop import Measurement
+from nnrt_client.cli.measuring import Measurement
 from nnrt_client.cli.page import page, table
 from nnrt_client.cli.plot import line_plot
 
-_IN_FLIGHT = "runs in flight"
+_AXES = {"concurrency": "runs in flight", "rate": "runs per second asked for"}
 
 
 def bench_page(
     title: str, measured: Sequence[Measurement], rows: Sequence[dict[str, Any]], percentiles: Sequence[float]
 ) -> str:
     """One page that stands alone."""
-    xs = [one.concurrency for one in measured]
+    xs = [one.load for one in measured]
+    axis = next(text for kind, text in _AXES.items() if kind in rows[0])
     latencies = {
         "mean": [one.mean_ms for one in measured],
         **{f"p{percentile:g}": [one.percentile_ms(percentile) for one in measured] for percentile in percentiles},
     }
-    shown_rows = [["yes" if cell is True else "no" if cell is False else cell for cell in row.values()] for row in rows]
+    shown_rows = [[_cell(cell) for cell in row.values()] for row in rows]
     return page(
         title,
         "\n".join(
             [
                 "<h2>Throughput</h2>",
-                line_plot(xs, {"runs/s": [one.runs_per_s for one in measured]}, _IN_FLIGHT, "runs per second"),
+                line_plot(xs, {"runs/s": [one.runs_per_s for one in measured]}, axis, "runs per second"),
                 "<h2>Latency</h2>",
-                line_plot(xs, latencies, _IN_FLIGHT, "milliseconds"),
+                line_plot(xs, latencies, axis, "milliseconds"),
                 "<h2>Table</h2>",
                 table([column.replace("_", " ") for column in rows[0]], shown_rows),
             ]
         ),
     )
+
+
+def _cell(value: Any) -> Any:
+    return "yes" if value is True else "no" if value is False else "-" if value is None else value

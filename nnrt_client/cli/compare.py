@@ -13,7 +13,7 @@ from nnrt_client.cli.difference import Difference, Tolerance, difference, first_
 from nnrt_client.cli.inputs import gathered
 from nnrt_client.cli.options import (
     Number,
-    Shapes,
+    Settled,
     build_timeout_option,
     building_options,
     device_option,
@@ -24,7 +24,7 @@ from nnrt_client.cli.options import (
     run_timeout_option,
     runtime_for,
     seed_option,
-    shape_option,
+    settling_options,
 )
 from nnrt_client.cli.printing import build_bar, print_json, print_line, print_table
 from nnrt_client.model.model import Model
@@ -41,7 +41,7 @@ _NOT_NEGATIVE = Number(min=0)
 @model_argument
 @device_option(required=True, multiple=True)
 @input_option
-@shape_option
+@settling_options
 @seed_option
 @click.option("--rtol", type=_NOT_NEGATIVE, default=1e-3, show_default=True, help="Relative tolerance.")
 @click.option("--atol", type=_NOT_NEGATIVE, default=1e-5, show_default=True, help="Absolute tolerance.")
@@ -53,7 +53,7 @@ def compare(
     model: Path,
     devices: tuple[str, ...],
     given: tuple[str, ...],
-    shapes: Shapes,
+    settled: Settled,
     seed: int,
     rtol: float,
     atol: float,
@@ -72,8 +72,8 @@ def compare(
     settings = Settings(build_timeout_s=timeout)
     with ExitStack() as stack:
         runtimes = [stack.enter_context(runtime_for(device, settings)) for device in devices]
-        found = opened(model, shapes)
-        arrays = gathered(found.inputs, given, dict(shapes), seed)
+        found = opened(model, settled)
+        arrays = gathered(found.inputs, given, settled.shapes, seed)
         asked = [runtime.device(device) for runtime, device in zip(runtimes, devices, strict=True)]
         outputs = [_outputs(found, device, arrays, options, run_timeout_ms) for device in asked]
         tolerance = Tolerance(rtol, atol)

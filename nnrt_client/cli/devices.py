@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from nnrt_client.cli.options import POSITIVE, json_option
-from nnrt_client.cli.printing import format_bytes, print_json, print_table
+from nnrt_client.cli.printing import format_bytes, print_json, print_records
 from nnrt_client.session.device import Device
 from nnrt_client.session.runtime import Runtime
 from nnrt_client.settings import DEVICES_VARIABLE, Settings, addresses_from_environment
@@ -44,7 +44,7 @@ def devices(addresses: tuple[str, ...], as_json: bool, timeout: float) -> None:
         table = [[*(row[column] for column in columns[:4]), _load(row["load"])] for row in rows]
         for cells, row in zip(table, rows, strict=True):
             cells += [row["address"], row["backend"], ", ".join(row["capabilities"]) or "-"]
-        print_table(columns, table, whole=("name", "address"))
+        print_records(columns, table)
     if None in answers.values():
         raise SystemExit(1)
 

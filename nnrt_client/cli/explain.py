@@ -1,55 +1,94 @@
 """`nnrt explain`: what of a model a device runs, and why not the rest."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
+from nnrt_client.cli.onnx_files import (
+    contents_of,
+    definite_shapes,
+    obstacles,
+    print_obstacles,
+    shape_options,
+)
 from nnrt_client.cli.options import (
-    Shapes,
+    Settled,
     device_option,
     json_option,
     model_argument,
     opened,
     runtime_for,
-    shape_option,
+    settling_options,
 )
+from nnrt_client.cli.parts import explain_parts
 from nnrt_client.cli.printing import print_json, print_line, print_table
-from nnrt_client.settings import Settings
-from nnrt_hdi.errors import OperationFailed
+from nnrt_client.model.program import ONNX
+from nnrt_client.model_session.opened_model import Kind, OpenedModel
+from nnrt_client.partition.fallback import CPU, SMALLEST_PART, Fallback
+from nnrt_client.session.device import Device
+from nnrt_client.settings import Settings, addresses_to_ask_for
+from nnrt_hdi.errors import NnrtError, OperationFailed, Unsupported
 
 
 @click.command()
 @model_argument
 @device_option()
-@shape_option
+@settling_options
+@click.option(
+    "--fallback",
+    type=click.Choice([CPU]),
+    help="Say instead which parts of an ONNX model the device would run, and which this host.",
+)
+@click.option(
+    "--smallest-part",
+    type=click.IntRange(min=1),
+    default=SMALLEST_PART,
+    show_default=True,
+    help="Light operators that a part has at least, to go to the device.",
+)
+@click.option(
+    "--html", "html_file", type=click.Path(path_type=Path), help="Write a page that draws the parts, with --fallback."
+)
 @json_option
-def explain(model: Path, device: str | None, shapes: Shapes, as_json: bool) -> None:
+def explain(
+    model: Path,
+    device: str | None,
+    settled: Settled,
+    fallback: str | None,
+    smallest_part: int,
+    html_file: Path | None,
+    as_json: bool,
+) -> None:
     """Say for each operator of MODEL whether a device runs it, and if not, why. No weights are sent.
 
-    Exit code 1 if it does not run all of them.
+    Of an ONNX file that can't be imported it says which nodes are in the way, and what to type against it; this needs
+    no device. Exit code 1 if not all of MODEL runs.
     """
+    if html_file and not fallback:
+        raise click.UsageError(f"--html draws the parts; give --fallback {CPU}, or use `nnrt inspect --html`")
+    if fallback:
+        with runtime_for(device, Settings()) as runtime:
+            instead = Fallback(fallback, smallest_part)
+            explain_parts(model, runtime.device(device or 0), settled, instead, html_file, as_json)
+        return
+    try:
+        found = opened(model, settled)
+    except Unsupported as error:
+        _explain_obstacles(model, device, settled, as_json, error)
+        raise SystemExit(1) from error
     with runtime_for(device, Settings()) as runtime:
-        found = opened(model, shapes)
         if found.model is None:
             raise OperationFailed(
                 "an offline model has no operators any more; explain what it was made of", place=f"{model}"
             )
         asked = runtime.device(device or 0)
-        answers = found.model.supported_operations(asked)
-    graph = found.model._graph
-    operators = [
-        {
-            "index": index,
-            "type": node.type.name,
-            "name": node.name,
-            "supported": not answer.reason,
-            "reason": answer.reason,
-        }
-        for index, (node, answer) in enumerate(zip(graph.nodes, answers, strict=True))
-    ]
-    refused = sum(not operator["supported"] for operator in operators)
+        operators = _operators(found, asked)
+        refused = sum(not operator["supported"] for operator in operators)
+        to_type = _shapes_that_help(model, found, settled, asked, refused) if refused else []
     if as_json:
-        print_json({"device": asked.name, "supported": not refused, "operators": operators})
+        print_json({"device": asked.name, "supported": not refused, "operators": operators, "try": to_type})
     else:
         print_table(
             ("", "operator", "name", "supported"),
@@ -60,5 +99,63 @@ def explain(model: Path, device: str | None, shapes: Shapes, as_json: bool) -> N
             right=("",),
         )
         print_line(f"{asked.name} runs {len(operators) - refused} of {len(operators)} operators")
+        if to_type:
+            print_line(f"it runs more of them with {' '.join(to_type)}")
     if refused:
         raise SystemExit(1)
+
+
+def _explain_obstacles(model: Path, device: str | None, settled: Settled, as_json: bool, error: Unsupported) -> None:
+    """Say which nodes are in the way of an import, what to type, and if the device takes the file as it is."""
+    contents = contents_of(model)
+    found = obstacles(model, settled, contents, error)
+    name, takes_programs = _asked_for_programs(device)
+    if as_json:
+        about = {"supported": False, "imported": False, "obstacles": [one.described() for one in found]}
+        print_json(about | {"device": name, "takes_programs": takes_programs})
+        return
+    print_obstacles(model, contents, found)
+    if takes_programs:
+        print_line(f"{name} takes ONNX files as they are: nnrt run and load have it do so (--way program)")
+    elif name is not None:
+        print_line(f"{name} takes no ONNX files as they are; its daemon may be told to, with --accept-programs")
+
+
+def _asked_for_programs(device: str | None) -> tuple[str | None, bool | None]:
+    """The device and whether it takes ONNX files as they are; nothing where none is named."""
+    if not addresses_to_ask_for(device):
+        return None, None
+    with runtime_for(device, Settings()) as runtime:
+        asked = runtime.device(device or 0)
+        return asked.name, ONNX in asked.capabilities.program_formats
+
+
+def _operators(found: OpenedModel, device: Device) -> list[dict[str, Any]]:
+    """The answer of a device for each operator."""
+    assert found.model is not None
+    answers = found.model.supported_operations(device)
+    return [
+        {
+            "index": index,
+            "type": node.type.name,
+            "name": node.name,
+            "supported": not answer.reason,
+            "reason": answer.reason,
+        }
+        for index, (node, answer) in enumerate(zip(found.model._graph.nodes, answers, strict=True))
+    ]
+
+
+def _shapes_that_help(model: Path, found: OpenedModel, settled: Settled, device: Device, refused: int) -> Sequence[str]:
+    """Options with which the device runs more of an ONNX file; none where there are none, or nobody knows."""
+    if found.kind is not Kind.ONNX:
+        return []
+    definite = definite_shapes(contents_of(model).inputs, settled)
+    if not definite:
+        return []
+    try:
+        operators = _operators(opened(model, settled.shaped(definite)), device)
+    except NnrtError:  # Other sizes may do.
+        return []
+    left = sum(not operator["supported"] for operator in operators)
+    return shape_options(definite) if left < refused else []

@@ -1,35 +1,53 @@
 """`nnrt inspect`: what a model is, without any device."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from nnrt_client.cli.graph_page import graph_page
-from nnrt_client.cli.options import Shapes, json_option, model_argument, opened, shape_option
+from nnrt_client.cli.onnx_files import (
+    contents_of,
+    declared_dims,
+    described_contents,
+    named_dims,
+    obstacles,
+    print_contents,
+    print_obstacles,
+)
+from nnrt_client.cli.options import Settled, json_option, model_argument, opened, settling_options
 from nnrt_client.cli.printing import described, format_bytes, print_json, print_line, print_table
-from nnrt_client.model_session.opened_model import OpenedModel
-from nnrt_hdi.errors import OperationFailed
+from nnrt_client.model_session.opened_model import Kind, OpenedModel
+from nnrt_hdi.errors import OperationFailed, Unsupported
 from nnrt_hdi.files import container
 from nnrt_hdi.files.graph_file import graph_digest
 from nnrt_hdi.graph import Graph
-from nnrt_hdi.tensor import TensorSpec, format_shape
+from nnrt_hdi.tensor import format_shape
+
+if TYPE_CHECKING:
+    from nnrt_client.onnx_import.contents import Contents
 
 
 @click.command()
 @model_argument
-@shape_option
+@settling_options
 @click.option("--html", "html_file", type=click.Path(path_type=Path), help="Write a page that draws the graph.")
 @json_option
-def inspect(model: Path, shapes: Shapes, html_file: Path | None, as_json: bool) -> None:
+def inspect(model: Path, settled: Settled, html_file: Path | None, as_json: bool) -> None:
     """Say what MODEL is: its inputs and outputs, operators, parameters and size.
 
     Of an offline model only the device that it was made for knows the operators.
     """
-    found = opened(model, shapes)
-    about = _about(model, found)
+    try:
+        found = opened(model, settled)
+    except Unsupported as error:
+        _inspect_unimported(model, settled, html_file, as_json, error)
+        return
+    contents = contents_of(model) if found.kind is Kind.ONNX else None
+    about = _about(model, found, contents)
     if html_file:
         if found.graph is None:
             raise OperationFailed("an offline model has no operators to draw", place=f"{model}")
@@ -39,15 +57,76 @@ def inspect(model: Path, shapes: Shapes, html_file: Path | None, as_json: bool) 
         print_json(about)
         return
     print_line(f"{model}: {found.kind.value}, {format_bytes(found.size_bytes)}")
-    rows = [_row("input", spec) for spec in found.inputs] + [_row("output", spec) for spec in found.outputs]
+    if contents:
+        print_contents(contents)
+    dims = named_dims(found, contents) if contents else {}
+    rows = [
+        (
+            what,
+            spec.name,
+            spec.data_type.name,
+            _shape_text(dims.get(spec.name)) or format_shape(spec.shape),
+            spec.format.name,
+        )
+        for what, specs in (("input", found.inputs), ("output", found.outputs))
+        for spec in specs
+    ]
     print_table(("", "name", "data type", "shape", "format"), rows)
     if found.graph is not None:
-        print_table(("operator", "count"), list(about["operators"].items()), right=("count",))
+        _print_operators(about["operators"], contents)
     for what, value in _summary(about):
         print_line(f"{what}: {value}")
 
 
-def _about(path: Path, found: OpenedModel) -> dict[str, Any]:
+def _inspect_unimported(
+    model: Path, settled: Settled, html_file: Path | None, as_json: bool, error: Unsupported
+) -> None:
+    """Say of a file that is not imported what it holds, and what is in the way."""
+    if html_file:
+        raise error
+    contents = contents_of(model)
+    found = obstacles(model, settled, contents, error)
+    size_bytes = model.stat().st_size
+    if as_json:
+        ends = {
+            what: [{"name": one.name, "data_type": one.type, "dimensions": declared_dims(one)} for one in tensors]
+            for what, tensors in (("inputs", contents.inputs), ("outputs", contents.outputs))
+        }
+        about = {"file": str(model), "kind": Kind.ONNX.value, "size_bytes": size_bytes, **ends}
+        obstructed = [one.described() for one in found]
+        print_json(about | {"onnx": described_contents(contents), "imported": False, "obstacles": obstructed})
+        return
+    print_line(f"{model}: {Kind.ONNX.value}, {format_bytes(size_bytes)}")
+    print_contents(contents)
+    rows = [
+        (what, one.name, one.type, _shape_text(declared_dims(one)) or "any")
+        for what, tensors in (("input", contents.inputs), ("output", contents.outputs))
+        for one in tensors
+    ]
+    print_table(("", "name", "data type", "shape"), rows)
+    _print_operators({}, contents)
+    print_obstacles(model, contents, found)
+
+
+def _print_operators(operators: Mapping[str, int], contents: "Contents | None") -> None:
+    """The operators with their counts, beside those of the ONNX file."""
+    ours = [(name, str(count)) for name, count in operators.items()]
+    if contents is None:
+        print_table(("operator", "count"), ours, right=("count",))
+        return
+    theirs = [(name, str(count)) for name, count in contents.operators.items()]
+    if not ours:
+        print_table(("ONNX operator", "count"), theirs, right=("count",))
+        return
+    rows = [(*one, *other) for one, other in zip_longest(theirs, ours, fillvalue=("", ""))]
+    print_table(("ONNX operator", "count", "becomes", "count"), rows, right=("count",))
+
+
+def _shape_text(dims: Sequence[int | str] | None) -> str:
+    return "" if dims is None else f"[{', '.join(map(str, dims))}]"
+
+
+def _about(path: Path, found: OpenedModel, contents: "Contents | None") -> dict[str, Any]:
     about: dict[str, Any] = {
         "file": str(path),
         "kind": found.kind.value,
@@ -55,6 +134,11 @@ def _about(path: Path, found: OpenedModel) -> dict[str, Any]:
         "inputs": [described(spec) for spec in found.inputs],
         "outputs": [described(spec) for spec in found.outputs],
     }
+    if contents is not None:
+        dims = named_dims(found, contents)
+        for end in (*about["inputs"], *about["outputs"]):
+            end["dimensions"] = dims[end["name"]]
+        about |= {"imported": True, "onnx": described_contents(contents)}
     if found.graph is not None:
         return about | _about_graph(found.graph)
     compiled = found.compiled
@@ -95,7 +179,3 @@ def _summary(about: dict[str, Any]) -> Sequence[tuple[str, object]]:
         return [("made for", made_for), ("model", about["digest"]), ("float16", "yes" if about["float16"] else "no")]
     parameters = f"{about['parameters']:,} in {format_bytes(about['parameter_bytes'])}"
     return [("operators", about["nodes"]), ("parameters", parameters), ("model", about["digest"])]
-
-
-def _row(what: str, spec: TensorSpec) -> tuple[str, str, str, str, str]:
-    return what, spec.name, spec.data_type.name, format_shape(spec.shape), spec.format.name

@@ -1,8 +1,11 @@
 """Arguments and options that several commands have."""
 
+import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,6 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from nnrt_client.build.options import Options
+from nnrt_client.build.way import Way
 from nnrt_client.model_session.opened_model import OpenedModel, open_model
 from nnrt_client.session.runtime import Runtime
 from nnrt_client.settings import DEVICES_VARIABLE, Settings, addresses_to_ask_for
@@ -18,7 +22,21 @@ from nnrt_hdi.enums import PerformanceMode
 _SHAPE = re.compile(r"\d+(,\d+)*")
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
-Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What --shape and --constant say of the inputs of a model."""
+
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    constants: Mapping[str, Any] = field(default_factory=dict)
+
+    def shaped(self, shapes: Mapping[str, tuple[int, ...]]) -> "Settled":
+        """Settle more shapes."""
+        return Settled({**self.shapes, **shapes}, self.constants)
+
+
+Pairs = tuple[tuple[str, Any], ...]
 
 
 class Number(click.FloatRange):
@@ -67,19 +85,45 @@ class Shape(Named):
         return name, tuple(int(dim) for dim in given.split(","))
 
 
+class ConstantValue(Named):
+    """NAME=16000: what an input always is."""
+
+    name = "NAME=VALUE"
+
+    def read(self, name: str, given: str, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        for text in (given, f"[{given}]"):
+            with suppress(ValueError, RecursionError):
+                value = json.loads(text)
+                if _is_tensor(value):
+                    return name, value
+        return self.fail(f"{given!r} is no number; use 16000, 0.5, true, 1,2,3 or [[1, 2], [3, 4]].", param, ctx)
+
+
+def _is_tensor(value: Any) -> bool:
+    """JSON is a number, a truth value, or nested lists of such."""
+    if isinstance(value, list):
+        return all(_is_tensor(item) for item in value)
+    return isinstance(value, bool | int | float)
+
+
 POSITIVE = Number(min=0, min_open=True)
 
 model_argument = click.argument("model", type=click.Path(path_type=Path))
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-shape_option = click.option(
-    "--shape", "shapes", type=Shape(), multiple=True, help="Shape of an input with unknown dimensions. May be repeated."
-)
 input_option = click.option(
     "--input",
     "given",
     multiple=True,
     metavar="NAME=FILE",
     help="An .npy or .png file for an input, or an .npz file with several, without NAME=. May be repeated.",
+)
+way_option = click.option(
+    "--way",
+    "ways",
+    type=click.Choice([way.value for way in Way]),
+    multiple=True,
+    callback=lambda _, __, given: [Way(way) for way in given],
+    help="How an ONNX file goes to the device: the first that works, in the given order. May be repeated.",
 )
 build_timeout_option = click.option(
     "--timeout", type=POSITIVE, default=600.0, show_default=True, help="Seconds that compiling may take."
@@ -88,6 +132,33 @@ cache_option = click.option(
     "--cache/--no-cache", default=True, show_default=True, help="Keep the compiled model for the next time."
 )
 seed_option = click.option("--seed", default=0, show_default=True, help="Seed of the random numbers in other inputs.")
+
+
+def settling_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that say what its model's inputs are like; it gets them as `settled`."""
+
+    @click.option(
+        "--shape",
+        "shapes",
+        type=Shape(),
+        multiple=True,
+        help="Shape of an input with unknown dimensions. May be repeated.",
+    )
+    @click.option(
+        "--constant",
+        "constants",
+        type=ConstantValue(),
+        multiple=True,
+        help="An input that is always the same: 16000, true, 1,2,3 or JSON. May be repeated.",
+    )
+    @wraps(command)
+    def bundled(*, shapes: Pairs, constants: Pairs, **others: Any) -> None:
+        for option, pairs in (("--shape", shapes), ("--constant", constants)):
+            if len(dict(pairs)) < len(pairs):
+                raise click.UsageError(f"{option} names {', '.join(name for name, _ in pairs)}; give each once")
+        command(settled=Settled(dict(shapes), dict(constants)), **others)
+
+    return bundled
 
 
 def run_timeout_option(seconds: float) -> Callable[[CommandT], CommandT]:
@@ -143,6 +214,6 @@ def runtime_for(device: str | None, settings: Settings) -> Runtime:
     return Runtime(addresses, settings)
 
 
-def opened(model: Path, shapes: Shapes = ()) -> OpenedModel:
+def opened(model: Path, settled: Settled) -> OpenedModel:
     """The model of a command. An offline one has its shapes; those given count for its inputs all the same."""
-    return open_model(model, dict(shapes), is_offline_shaped=True)
+    return open_model(model, settled.shapes, constants=settled.constants, is_offline_shaped=True)

@@ -51,6 +51,25 @@ def print_table(
     columns: Sequence[str], rows: Sequence[Sequence[object]], *, whole: Sequence[str] = (), right: Sequence[str] = ()
 ) -> None:
     """A table; columns that are `whole` are never broken, those that are `right` hold numbers."""
+    _console().print(_table(columns, rows, whole, right))
+
+
+def print_records(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """A table where it fits; else each row for itself, a line per column, so that long cells stay in one piece."""
+    table, console = _table(columns, rows), _console()
+    if console.measure(table, options=console.options.update(max_width=_WIDE)).maximum <= console.width:
+        console.print(table)
+        return
+    width = max(map(len, columns))
+    for row in rows:
+        click.echo()
+        for column, cell in zip(columns, row, strict=True):
+            print_line(f"  {column:<{width}}   {cell}")
+
+
+def _table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], whole: Sequence[str] = (), right: Sequence[str] = ()
+) -> Table:
     table = Table(box=box.SIMPLE)
     for column in columns:
         table.add_column(
@@ -58,7 +77,11 @@ def print_table(
         )
     for row in rows:
         table.add_row(*(Text(escape_for_terminal(str(cell))) for cell in row))
-    Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False).print(table)
+    return table
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False)
 
 
 @contextmanager

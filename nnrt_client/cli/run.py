@@ -3,7 +3,8 @@
 import io
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ import numpy as np
 from typing_extensions import Buffer
 
 from nnrt_client.build.options import Options
+from nnrt_client.build.way import Way
 from nnrt_client.cli.inputs import gathered
 from nnrt_client.cli.options import (
-    Shapes,
+    Settled,
     build_timeout_option,
     building_options,
     cache_option,
@@ -22,13 +24,13 @@ from nnrt_client.cli.options import (
     input_option,
     json_option,
     model_argument,
-    opened,
     run_timeout_option,
     runtime_for,
-    shape_option,
+    settling_options,
+    way_option,
 )
-from nnrt_client.cli.printing import build_bar, print_json, print_line, print_table
-from nnrt_client.model_session.load import open_session
+from nnrt_client.cli.printing import print_json, print_line, print_table
+from nnrt_client.cli.sessions import described_way, print_way, ready_session
 from nnrt_client.settings import Settings
 from nnrt_hdi.files import container
 from nnrt_hdi.tensor import Array
@@ -42,7 +44,8 @@ _LONGEST_FILE_NAME = 100
 @device_option()
 @input_option
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Directory for one .npy file per output.")
-@shape_option
+@settling_options
+@way_option
 @building_options
 @cache_option
 @build_timeout_option
@@ -53,7 +56,8 @@ def run(
     device: str | None,
     given: tuple[str, ...],
     output: Path | None,
-    shapes: Shapes,
+    settled: Settled,
+    ways: Sequence[Way],
     options: Options,
     cache: bool,
     timeout: float,
@@ -67,10 +71,8 @@ def run(
     with runtime_for(device, Settings(build_timeout_s=timeout)) as runtime:
         if output:
             container.require_place(output / "array.npy" if output.exists() else output)
-        found = opened(model, shapes)
-        arrays = gathered(found.inputs, given)
-        with build_bar() as progress:
-            session = open_session(found, device, options, runtime=runtime, cache=cache, progress=progress)
+        gather = partial(gathered, given=given)
+        session, arrays = ready_session(model, device, runtime, settled, ways, options, gather, cache=cache)
         with session:
             started = time.monotonic()
             outputs = session.run(arrays, timeout_ms=run_timeout_ms)
@@ -79,11 +81,14 @@ def run(
             rows = [_summary(name, array, files.get(name)) for name, array in outputs.items()]
             asked, origin = session.device.name, session.report.origin.value
     if as_json:
-        print_json({"device": asked, "model": origin, "seconds": round(seconds, 6), "outputs": rows})
+        print_json(
+            {"device": asked, "model": origin, **described_way(session), "seconds": round(seconds, 6), "outputs": rows}
+        )
         return
     columns = ("name", "data_type", "shape", "min", "max", *(["file"] if output else []))
     print_table(columns, [[_cell(row[column]) for column in columns] for row in rows], right=("min", "max"))
     print_line(f"ran on {asked} in {seconds * 1e3:.1f} ms; the model was {origin}")
+    print_way(session)
 
 
 def _written(directory: Path, outputs: dict[str, Array]) -> dict[str, Path]:

@@ -8,7 +8,7 @@ from functools import cache as cached
 from functools import partial
 from typing import Literal
 
-from nnrt_client.build.build_task import Progress
+from nnrt_client.build.build_task import BuildReport, Progress
 from nnrt_client.build.compilation import Compilation
 from nnrt_client.build.options import Options
 from nnrt_client.build.sources import no_programs
@@ -27,7 +27,9 @@ from nnrt_client.model_session.opened_model import (
     settled,
 )
 from nnrt_client.model_session.ways import Taken, chosen_ways, first_way
-from nnrt_client.onnx_import import program_from_onnx
+from nnrt_client.onnx_import import program_from_onnx, reading
+from nnrt_client.partition.fallback import Fallback, chosen_fallback
+from nnrt_client.partition.partitioned_executor import PartitionedExecutor
 from nnrt_client.run.executor import Executor
 from nnrt_client.session.device import Device
 from nnrt_client.session.runtime import Runtime
@@ -47,6 +49,7 @@ def load(
     progress: Progress | None = None,
     runtime: Runtime | None = None,
     settings: Settings | None = None,
+    fallback: str | Fallback | None = None,
     float16: bool = False,
     performance_mode: PerformanceMode = PerformanceMode.NONE,
     priority: Priority = Priority.NONE,
@@ -61,26 +64,35 @@ def load(
     `ways` that works: as NNRt's operators, or as it is, where the device takes such files; all else as operators. Where
     the device can restore what it compiled and its daemon doesn't keep that itself, it is kept in the directory
     `cache`, or in the user's (see `cache_directory`), and found there the next time; it is written while the session is
-    used, and `close` waits for that. (A file that goes as it is needs no cache.) `progress` is called as by
-    `Compilation.build`. The session makes a runtime with these `settings`, unless it is given one, or a Device. Raises
-    InvalidPath and InvalidFile for files, InvalidParameter for `shapes` and `constants` that don't fit, OperationFailed
-    where there is no such device, and what `Compilation.build` raises; Unsupported for an ONNX model that can't be
-    imported. Where there are several ways the error has the reasons of all. With `on_death="reload"` the session loads
-    the model again when its daemon has died, by the same call; see ModelSession.
+    used, and `close` waits for that. (A file that goes as it is needs no cache.) With `fallback="cpu"`, or a Fallback,
+    a file that goes in none of these ways is cut: the parts that the device runs go there, the others run here, in ONNX
+    Runtime. `progress` is called as by `Compilation.build`. The session makes a runtime with these `settings`, unless
+    it is given one, or a Device. Raises InvalidPath and InvalidFile for files, InvalidParameter for `shapes` and
+    `constants` that don't fit, OperationFailed where there is no such device, and what `Compilation.build` raises;
+    Unsupported for an ONNX model that can't be imported. Where there are several ways the error has the reasons of all.
+    With `on_death="reload"` the session loads the model again when its daemon has died, by the same call; see
+    ModelSession.
     """
     if on_death != "raise":
         return reloading(on_death, partial(load, **{**locals(), "on_death": "raise"}))
     options = Options(float16 or None, performance_mode or None, priority or None, dict(extensions or {}))
     possible = _possible_ways(model)
+    instead = chosen_fallback(fallback)
+    chosen = chosen_ways(ways, possible)
+    if instead is not None and Way.PROGRAM in possible:
+        chosen.append(Way.PARTITION)
     with ExitStack() as stack:
         found = cached(partial(_device, device, runtime, settings, stack))
-        taken = first_way(
-            chosen_ways(ways, possible),
-            {
-                Way.OPERATORS: lambda: _built(_opened(model, shapes, constants), found(), options, cache, progress),
-                Way.PROGRAM: lambda: _built_program(model, shapes, constants, found(), options, progress),
-            },
-        )
+
+        def build(opened: Model | OpenedModel) -> Compilation:
+            return _built(opened, found(), options, cache, progress)
+
+        attempts: dict[Way, Callable[[], Compilation | PartitionedExecutor]] = {
+            Way.OPERATORS: lambda: build(_opened(model, shapes, constants)),
+            Way.PROGRAM: lambda: _built_program(model, shapes, constants, found(), options, progress),
+            Way.PARTITION: lambda: _built_in_parts(model, shapes, constants, found(), instead, build),
+        }
+        taken = first_way(chosen, attempts)
         return _session(taken, found(), stack)
 
 
@@ -112,15 +124,22 @@ def _device(
     return runtime.device(0 if device is None else device)
 
 
-def _session(taken: Taken[Compilation], device: Device, stack: ExitStack) -> ModelSession:
+def _session(taken: Taken[Compilation | PartitionedExecutor], device: Device, stack: ExitStack) -> ModelSession:
     """The session of what was built, which takes over all that is to be closed with it."""
-    compilation = stack.enter_context(taken.result)
+    built = taken.result
+    executor = _executor(built, stack) if isinstance(built, Compilation) else stack.enter_context(built)
+    assert built.report is not None
+    report = replace(built.report, way=taken.way, passed_over=taken.passed_over)
+    return ModelSession(executor, device, report, stack.pop_all())
+
+
+def _executor(compilation: Compilation, stack: ExitStack) -> Executor:
+    """The executor of what was built; the stack closes it, when what it is to save is saved."""
+    stack.enter_context(compilation)
     executor = stack.enter_context(Executor(compilation))
     if unsaved := compilation._unsaved:
         stack.callback(Saving(unsaved).close)
-    assert compilation.report is not None
-    report = replace(compilation.report, way=taken.way, passed_over=taken.passed_over)
-    return ModelSession(executor, device, report, stack.pop_all())
+    return executor
 
 
 def _possible_ways(model: Source | Model) -> Sequence[Way]:
@@ -143,6 +162,30 @@ def _built_program(
         raise no_programs(device, ONNX)
     program = program_from_onnx(onnx_source(source), shapes=shapes, constants=constants)
     return _build(Compilation._from_source(program, device), options, progress)
+
+
+def _built_in_parts(
+    source: Source | Model,
+    shapes: Shapes | None,
+    constants: Constants | None,
+    device: Device,
+    instead: Fallback | None,
+    build: Callable[[Model], Compilation],
+) -> PartitionedExecutor:
+    """The parts of an ONNX file, built on the device and here."""
+    assert not isinstance(source, Model)
+    assert instead is not None
+    model = onnx_source(source)
+    with reading(model):
+        # Not at the top: who has no such models needs none of the packages that this does.
+        from nnrt_client.partition.build import partitioned
+
+        def execute(part: Model, stack: ExitStack) -> tuple[Executor, BuildReport]:
+            compilation = build(part)
+            assert compilation.report is not None
+            return _executor(compilation, stack), compilation.report
+
+        return partitioned(model, device, execute, shapes, constants, instead.smallest_part)
 
 
 def _opened(model: Source | Model, shapes: Shapes | None, constants: Constants | None) -> Model | OpenedModel:

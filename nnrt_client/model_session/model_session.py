@@ -18,6 +18,7 @@ from typing_extensions import Self
 
 from nnrt_client.build.build_task import BuildReport
 from nnrt_client.build.way import Way
+from nnrt_client.partition.partitioned_executor import PartitionedExecutor
 from nnrt_client.run.executor import Executor
 from nnrt_client.run.result import RunResult, is_of_unsent
 from nnrt_client.run.run_tensors import NewArray
@@ -61,7 +62,9 @@ class ModelSession:
     once; one that had not been sent goes on, unless it has tensors, or is one of `submit`.
     """
 
-    def __init__(self, executor: Executor, device: Device, report: BuildReport, resources: ExitStack) -> None:
+    def __init__(
+        self, executor: Executor | PartitionedExecutor, device: Device, report: BuildReport, resources: ExitStack
+    ) -> None:
         """Takes over `resources`, all that is to be closed with the session."""
         self.device = device
         self.report = report
@@ -173,7 +176,7 @@ class ModelSession:
 
     # ---- the death of the daemon
 
-    def _living(self) -> Executor:
+    def _living(self) -> Executor | PartitionedExecutor:
         """What runs the model; loaded again where its daemon has died and the session was told to. Raises
         UnavailableDevice where that can't be done."""
         self._require_open()

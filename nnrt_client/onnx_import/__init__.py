@@ -33,7 +33,7 @@ def from_onnx(
     constants, and Unsupported for one that can't be imported: the error lists every node that is in the way, with the
     reason. Needs the extra `nnrt[onnx]`; Unsupported without.
     """
-    with _reading(model):
+    with reading(model):
         from nnrt_client.onnx_import.file import OnnxFile
         from nnrt_client.onnx_import.importer import imported
 
@@ -52,7 +52,7 @@ def program_from_onnx(
     Raises InvalidPath, InvalidFile, InvalidParameter and OutOfMemory as `from_onnx` does. Needs the extra `nnrt[onnx]`;
     Unsupported without.
     """
-    with _reading(model):
+    with reading(model):
         from nnrt_client.onnx_import.file import OnnxFile
         from nnrt_client.onnx_import.program import program_of
 
@@ -60,7 +60,7 @@ def program_from_onnx(
 
 
 @contextmanager
-def _reading(model: str | PathLike[str] | bytes) -> Iterator[None]:
+def reading(model: str | PathLike[str] | bytes) -> Iterator[None]:
     """Say of errors which file they are about."""
     try:
         import onnx  # noqa: F401  (an extra, which most clients don't have)

@@ -4,18 +4,19 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from onnx import GraphProto, ValueInfoProto, helper
+from onnx import GraphProto, NodeProto, ValueInfoProto, helper
 
 from nnrt_client.enums import Format
 from nnrt_client.model.model import Model
 from nnrt_client.onnx_import.file import OnnxFile, declared_size, type_name
 from nnrt_client.onnx_import.functions import local_functions
+from nnrt_client.onnx_import.problems import NotImported, Problem
 from nnrt_client.onnx_import.scope import Missing
 from nnrt_client.onnx_import.shapes.dims import Dim, Dims, shape_of, unlike
 from nnrt_client.onnx_import.signature import refuse
 from nnrt_client.onnx_import.value import Dtype, Value, data_type_of, value_of
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, NnrtError, OutOfMemory, Unsupported
-from nnrt_hdi.graph import MAX_NODES
+from nnrt_hdi.graph import MAX_NODES, quoted_name
 from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM, Array, format_shape
 
 # What the functions of operators run into where a node is not as ONNX says.
@@ -25,6 +26,7 @@ _FREE_BYTES = 1 << 30
 _TIMES = 8
 
 MadeT = TypeVar("MadeT")
+Owner = NodeProto | str | None
 
 
 class Problems:
@@ -32,16 +34,25 @@ class Problems:
 
     def __init__(self) -> None:
         self._texts: list[str] = []
+        # The node of the graph, or the name of the value, at which each was found.
+        self._owners: list[Owner] = []
+        self.owner: Owner = None
 
     def __len__(self) -> int:
         return len(self._texts)
 
     def add(self, text: str) -> None:
         self._texts.append(text)
+        self._owners.append(self.owner)
 
     def keep(self, count: int) -> None:
         """Forget all but the first."""
-        del self._texts[count:]
+        del self._texts[count:], self._owners[count:]
+
+    @property
+    def by_owner(self) -> list[tuple[Owner, str]]:
+        """Where each was found, and what it is."""
+        return list(zip(self._owners, self._texts, strict=True))
 
     def guarded(self, place: str, make: Callable[[], MadeT]) -> MadeT | None:
         """The result of `make`; None where it can't be had, which is then a problem."""
@@ -56,11 +67,20 @@ class Problems:
         return None
 
     def raise_all(self) -> None:
-        """Raise Unsupported, which lists every problem, if there is one."""
+        """Raise NotImported, which lists every problem, if there is one."""
         if self._texts:
             parts = "1 part of it" if len(self._texts) == 1 else f"{len(self._texts)} parts of it"
             listed = "".join(f"\n  {text}" for text in self._texts)
-            raise Unsupported(f"{parts} can't be imported:{listed}")
+            problems = [_problem(owner, text) for owner, text in self.by_owner]
+            raise NotImported(f"{parts} can't be imported:{listed}", problems=problems)
+
+
+def _problem(owner: Owner, text: str) -> Problem:
+    if not isinstance(owner, NodeProto):
+        return Problem(text)
+    name = owner.name or next(iter(owner.output), "")
+    reason = text.removeprefix(f"{owner.op_type} node{quoted_name(name)}: ")
+    return Problem(reason, owner.op_type, name)
 
 
 class Context:
@@ -75,6 +95,17 @@ class Context:
         self._declared = {info.name: info for info in file.proto.graph.value_info}
         self._node_count = 0
         self._room = _FREE_BYTES + _TIMES * file.size_bytes
+        self._owners: list[Owner] = []
+
+    def enter(self, owner: Owner) -> None:
+        """What comes from now on, operations and problems, comes of this node of the graph, or value."""
+        self._owners += [self.problems.owner] * (len(self.model._operations) - len(self._owners))
+        self.problems.owner = owner
+
+    def owners(self) -> list[Owner]:
+        """Give the origin of each operation of the model."""
+        self.enter(None)
+        return self._owners
 
     def count_node(self) -> None:
         """Count a node. Raises InvalidFile for more than a model may have."""
@@ -90,13 +121,17 @@ class Context:
 
     def constants(self, graph: GraphProto) -> dict[str, Value | Missing]:
         """The initializers by name."""
-        values: dict[str, Value | Missing] = {
-            tensor.name: self.problems.guarded("initializer", partial(self.file.value, self.model, tensor)) or Missing()
-            for tensor in graph.initializer
-        }
+        values: dict[str, Value | Missing] = {}
+        owner = self.problems.owner
+        for tensor in graph.initializer:
+            self.problems.owner = owner or tensor.name
+            made = self.problems.guarded("initializer", partial(self.file.value, self.model, tensor))
+            values[tensor.name] = made or Missing()
         for sparse in graph.sparse_initializer:
+            self.problems.owner = owner or sparse.values.name
             self.problems.add(f"initializer {sparse.values.name!r}: it is sparse; make it dense")
             values[sparse.values.name] = Missing()
+        self.problems.owner = owner
         return values
 
     def input(self, info: ValueInfoProto) -> Value:
@@ -141,7 +176,9 @@ class Context:
         fixed = self._shapes.get(info.name)
         if not type_.HasField("shape"):
             if fixed is None:
-                refuse("its rank is not known; give its shape in `shapes`")
+                refuse(
+                    f"its rank is not known; give its shape: shapes={{{info.name!r}: (1, 3)}}, --shape {info.name}=1,3"
+                )
             return tuple(dim if dim != UNKNOWN_DIM else unlike() for dim in fixed)
         dims = tuple(
             size if size != UNKNOWN_DIM else Dim(dim.dim_param) if dim.dim_param else unlike()

@@ -4,9 +4,10 @@ import math
 import os
 import re
 import stat
+from copy import copy
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx
@@ -14,12 +15,14 @@ from google.protobuf.message import DecodeError
 from onnx import AttributeProto, TensorProto, TensorShapeProto, helper, numpy_helper
 
 from nnrt_client.model.model import Model
+from nnrt_client.onnx_import.raw_data import HERE, without_raw_data
 from nnrt_client.onnx_import.signature import refuse
 from nnrt_client.onnx_import.value import Value, constant_value
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, InvalidPath, OperationFailed
 from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM, Array
 
 Source = str | PathLike[str] | bytes
+BytesT = TypeVar("BytesT", bytes, memoryview)
 
 # What is wrong with the path, and not with the disk.
 _PATH_ERRORS = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
@@ -43,12 +46,26 @@ class OnnxFile:
             self.directory = path.parent
             data = _read(path, "", 0, None)
         self.size_bytes = len(data)
+        self._data = memoryview(data)
         try:
-            self.proto.ParseFromString(data)
+            self.proto.ParseFromString(without_raw_data(self._data) or data)
         except DecodeError as error:
             raise InvalidFile("it is no ONNX file, or damaged") from error
         if not self.proto.HasField("graph") or not self.proto.opset_import:
             raise InvalidFile("it holds no graph; give an ONNX model")
+
+    def part(self, proto: Any) -> "OnnxFile":
+        """A part of the model as if it were a file of its own, in the same directory."""
+        part = copy(self)
+        part.proto = proto
+        return part
+
+    def inlined(self, tensor: TensorProto) -> TensorProto:
+        """A tensor with its elements in it, if they are in a file beside the model's."""
+        if tensor.data_location != TensorProto.EXTERNAL:
+            return tensor
+        data = self.stored_data(tensor)
+        return TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, raw_data=bytes(data))
 
     def value(self, model: Model, tensor: TensorProto) -> Value:
         """A constant, whose elements are read when they are needed. Refuses data types that NNRt doesn't have."""
@@ -76,7 +93,7 @@ class OnnxFile:
             return int(tensor.ByteSize())
         return _size_bytes(tensor)
 
-    def stored_data(self, tensor: TensorProto) -> bytes:
+    def stored_data(self, tensor: TensorProto) -> bytes | memoryview:
         """The elements of a tensor of any data type but text, as ONNX has them in raw data."""
         if tensor.data_location == TensorProto.EXTERNAL:
             return self._external_bytes(tensor, _size_bytes(tensor))
@@ -98,17 +115,19 @@ class OnnxFile:
     def _external(self, tensor: TensorProto, dtype: np.dtype[Any], size_bytes: int) -> Array:
         return _viewed(self._external_bytes(tensor, size_bytes), dtype).reshape(tuple(tensor.dims))
 
-    def _external_bytes(self, tensor: TensorProto, size_bytes: int) -> bytes:
-        """The elements in a file beside the model's, and nowhere else."""
+    def _external_bytes(self, tensor: TensorProto, size_bytes: int) -> bytes | memoryview:
+        """The elements in a file beside the model's, or in that itself, and nowhere else."""
         place = f"external data of {tensor.name!r}"
         entries = {entry.key: entry.value for entry in tensor.external_data}
         location = entries.get("location", "")
-        if self.directory is None:
-            raise InvalidPath(f"they are in {location!r}; give the model by its path", place=place)
         try:
             offset, length = (int(entries.get(key) or default) for key, default in (("offset", 0), ("length", -1)))
         except ValueError as error:
             raise InvalidFile("offset and length are no numbers", place=place) from error
+        if location == HERE:
+            return _of_size(self._data[offset : offset + length], size_bytes, f"tensor {tensor.name!r}")
+        if self.directory is None:
+            raise InvalidPath(f"they are in {location!r}; give the model by its path", place=place)
         if offset < 0 or length not in (-1, size_bytes):
             raise InvalidFile(f"they are {length} bytes from {offset} on; {size_bytes} make up its shape", place=place)
         directory = self.directory.resolve()
@@ -187,10 +206,8 @@ def _read(path: Path, place: str, offset: int, size_bytes: int | None) -> bytes:
 def _elements(tensor: TensorProto, dtype: np.dtype[Any], size_bytes: int, place: str) -> Array:
     """The elements: a view of the bytes, which nobody else has, or decoded from protobuf's numbers."""
     if tensor.HasField("raw_data"):
-        data = tensor.raw_data  # Each time that it is asked for it is copied.
-        if len(data) != size_bytes:
-            raise InvalidFile(f"it has {len(data)} bytes; {size_bytes} make up its shape", place=place)
-        return _viewed(data, dtype).reshape(tuple(tensor.dims))
+        # Each time that it is asked for it is copied.
+        return _viewed(_of_size(tensor.raw_data, size_bytes, place), dtype).reshape(tuple(tensor.dims))
     try:
         array = np.asarray(numpy_helper.to_array(tensor), dtype)
     except (ValueError, TypeError, OverflowError) as error:
@@ -200,7 +217,13 @@ def _elements(tensor: TensorProto, dtype: np.dtype[Any], size_bytes: int, place:
     return array
 
 
-def _viewed(data: bytes, dtype: np.dtype[Any]) -> Array:
+def _of_size(data: BytesT, size_bytes: int, place: str) -> BytesT:
+    if len(data) != size_bytes:
+        raise InvalidFile(f"it has {len(data)} bytes; {size_bytes} make up its shape", place=place)
+    return data
+
+
+def _viewed(data: bytes | memoryview, dtype: np.dtype[Any]) -> Array:
     if dtype.kind == "b":
         return np.asarray(np.frombuffer(data, np.uint8) != 0)
     return np.frombuffer(data, dtype.newbyteorder("<"))

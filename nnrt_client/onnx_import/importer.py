@@ -1,12 +1,13 @@
 """ONNX models as models: the way through the graph."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import onnx
 
 from nnrt_client.model.model import Model, ModelTensor
-from nnrt_client.onnx_import.context import Context
+from nnrt_client.onnx_import.context import Context, Owner
 from nnrt_client.onnx_import.file import OnnxFile
 from nnrt_client.onnx_import.freezing import freeze
 from nnrt_client.onnx_import.node_import import import_nodes
@@ -18,26 +19,52 @@ from nnrt_client.tensors.frozen import Constants
 from nnrt_hdi.errors import Unsupported
 
 
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An import that may have failed: the finished model, or the problems and whose they are."""
+
+    model: Model | None
+    # Of each operation of the model: the node of the graph, or the name of the output, that it comes from.
+    owners: Sequence[Owner]
+    problems: Sequence[tuple[Owner, str]]
+
+
 def imported(file: OnnxFile, shapes: Mapping[str, Sequence[int]], constants: Constants) -> Model:
     """The finished model of a file. Raises Unsupported, which lists every node that can't be imported."""
     freeze(file.proto, constants)
     context = Context(file, shapes)
-    graph, model, problems = file.proto.graph, context.model, context.problems
+    attempt = _attempt(context)
+    context.problems.raise_all()
+    assert attempt.model is not None
+    return attempt.model
+
+
+def attempted(file: OnnxFile) -> Attempt:
+    """Import a file as far as that goes."""
+    return _attempt(Context(file, {}))
+
+
+def _attempt(context: Context) -> Attempt:
+    file, graph, model, problems = context.file, context.file.proto.graph, context.model, context.problems
     opsets = _opsets(file)
     values = context.constants(graph)
     inputs = [info for info in graph.input if info.name not in values]
     context.require_inputs(inputs)
     for info in inputs:
+        context.enter(info.name)
         values[info.name] = problems.guarded(f"input {info.name!r}", partial(context.input, info)) or Missing()
     given = [value for info in inputs if isinstance(value := values[info.name], Value)]
     scope = Scope(graph.node, values, [info.name for info in graph.output], opsets)
     import_nodes(context, scope, 0, "")
     outputs = _outputs(context, scope, given)
-    problems.raise_all()
+    owners = context.owners()
+    if problems:
+        return Attempt(None, (), problems.by_owner)
+    owner_of = {id(operation): owner for operation, owner in zip(model._operations, owners, strict=True)}
     model.specify_inputs_and_outputs([value.tensor for value in given], outputs)
     model._drop_unused_operations()
     model.finish()
-    return model
+    return Attempt(model, [owner_of[id(operation)] for operation in model._operations], ())
 
 
 def _outputs(context: Context, scope: Scope, inputs: Sequence[Value]) -> list[ModelTensor]:
@@ -45,6 +72,7 @@ def _outputs(context: Context, scope: Scope, inputs: Sequence[Value]) -> list[Mo
     tensors: list[ModelTensor] = []
     taken = [value.tensor for value in inputs]
     for name in scope.outputs:
+        context.enter(name)
         value = scope[name]
         if isinstance(value, Missing):
             continue

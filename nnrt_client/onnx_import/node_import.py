@@ -1,6 +1,7 @@
 """The import of nodes: which of the ways there are each one takes, and what it takes along."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -43,9 +44,20 @@ def import_nodes(context: Context, scope: Scope, depth: int, place: str) -> None
     # Exporters put a constant right in front of its reader, which may be taken into a node before both.
     for node in sorted(scope.nodes, key=lambda node: node.op_type != "Constant" or bool(node.input)):
         context.count_node()
+        if depth == 0:
+            context.enter(node)
         if id(node) not in scope.taken:
             name = node.name or next(iter(node.output), "")
             NodeImport(context, node, scope, depth, f"{place}{node.op_type} node{quoted_name(name)}").run()
+
+
+def _nothing() -> FuseType:
+    """No activation that is taken along."""
+    return FuseType.NONE
+
+
+def _several(results: Any) -> Results:
+    return results if isinstance(results, tuple) else (results,)
 
 
 class NodeImport:
@@ -66,6 +78,9 @@ class NodeImport:
         """Give the outputs their values."""
         before = len(self.context.problems)
         results = self.context.problems.guarded(self.place, self._values)
+        is_behind = any(self.scope.is_behind_a_problem(name) for name in self.node.input)
+        if is_behind and results is None and self._is_mapped():
+            self.context.problems.keep(before)
         # What is missing for another reason is not said twice.
         is_sound = bool(results) and len(self.context.problems) == before
         for at, name in enumerate(self.follower.names):
@@ -75,6 +90,8 @@ class NodeImport:
             if result is None and is_sound and self.scope.is_read(name):
                 self.context.problems.add(f"{self.place}: its output {name!r} can't be had")
             self.scope[name] = self.context.stand_in(name) if result is None else result
+            if is_behind or len(self.context.problems) > before:
+                self.scope.behind_problems.add(name)
 
     def _values(self) -> Results:
         """The values of the outputs; none where inputs are missing, for that is a problem already."""
@@ -132,11 +149,37 @@ class NodeImport:
                 return [marked(operator.signature.function(builder, *operands, **parameters))]
             self.follower.release()
         if (kept := kept_operands(self.model, operator, given)) is not None:
-            quant, operands = kept
-            moved = operator.signature.function(self._builder(lambda: FuseType.NONE, quant), *operands, **parameters)
-            return [marked(value) for value in (moved if isinstance(moved, tuple) else (moved,))]
-        results = operator.signature.function(self._builder(self.follower), *given, **parameters)
-        return results if isinstance(results, tuple) else (results,)
+            return self._kept(operator, *kept, given, parameters)
+        return _several(operator.signature.function(self._builder(self.follower), *given, **parameters))
+
+    def _kept(
+        self,
+        operator: OnnxOperator,
+        quant: QuantParam,
+        operands: Sequence[Value | None],
+        given: Sequence[Value | None],
+        parameters: Mapping[str, Any],
+    ) -> Results:
+        """The results of an operator that moves integers which stand for real numbers, and that stand for such too.
+
+        What a QuantizeLinear has made can be had as ONNX rounds it as well, which is then moved instead.
+        """
+
+        def moved(parts: Sequence[Value | None], quant: QuantParam | None = None) -> Results:
+            return _several(operator.signature.function(self._builder(_nothing, quant), *parts, **parameters))
+
+        def exact(at: int) -> ModelTensor:
+            value = moved(given)[at]
+            assert value is not None
+            return value.tensor
+
+        results = [marked(value) for value in moved(operands, quant) if value is not None]
+        if operands[0] is given[0]:
+            return results
+        twofold = [Value(value.dtype, value.dims, partial(exact, at)) for at, value in enumerate(results)]
+        for value, result in zip(twofold, results, strict=True):
+            value.quantized = result.quantized
+        return twofold
 
     def _builder(self, fuse: Callable[[], FuseType], quant: QuantParam | None = None) -> NodeBuilder:
         name = self.node.name or self.follower.names[0]
@@ -216,9 +259,12 @@ class NodeImport:
 
     def _require_mapped(self) -> None:
         """Refuse an operator that isn't mapped at all; more can't be said of it without its inputs."""
+        if not self._is_mapped():
+            refuse(reason_of(self.domain, self.node.op_type, self.opset))
+
+    def _is_mapped(self) -> bool:
         if (self.node.domain, self.node.op_type) in self.context.functions or self.node.op_type == "If":
-            return
-        if operator_of(self.domain, self.node.op_type, self.opset) is None:
-            body = schema_function(self.node, self.domain, self.opset, None)
-            if body is None:
-                refuse(reason_of(self.domain, self.node.op_type, self.opset))
+            return True
+        if operator_of(self.domain, self.node.op_type, self.opset) is not None:
+            return True
+        return schema_function(self.node, self.domain, self.opset, None) is not None

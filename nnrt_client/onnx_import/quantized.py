@@ -19,7 +19,20 @@ from nnrt_client.tensors.quant_param import QuantParam
 _WEIGHTED = ("Conv", "Gemm", "MatMul")
 _BIAS = 2
 # Beside those that move all elements, operators that pick some of their first input.
-_PICKING = frozenset({"DepthToSpace", "Gather", "MaxPool", "Pad", "Resize", "SpaceToDepth", "Split", "Tile"})
+_PICKING = frozenset(
+    {
+        "DepthToSpace",
+        "Gather",
+        "GatherElements",
+        "GatherND",
+        "MaxPool",
+        "Pad",
+        "Resize",
+        "SpaceToDepth",
+        "Split",
+        "Tile",
+    }
+)
 _FILLING = 2
 _INTEGERS = (np.dtype(np.int8), np.dtype(np.uint8))
 
@@ -87,7 +100,7 @@ def kept_operands(
     others = given if operator.name == "Concat" else ()
     is_alike = all(part is not None and part.quantized and part.quantized.is_like(kind) for part in others)
     if not is_alike or not (operator.moves or operator.name in (*_PICKING, "Concat")):
-        if operator.is_quantizable and kind.tensor is first:
+        if operator.is_quantizable and first.stands_for_real:
             refuse(f"it computes with {first}, integers that stand for real numbers; put DequantizeLinear before it")
         return None
     operands = [part.quantized.tensor if part and part.quantized else part for part in given]

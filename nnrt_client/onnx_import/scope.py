@@ -30,6 +30,8 @@ class Scope:
         self.opsets = opsets
         # Nodes that another one has taken along.
         self.taken: set[int] = set()
+        # Names of values that could not be imported, and of all that are made of them.
+        self.behind_problems: set[str] = set()
         self._values = dict(values)
         self._outer = outer
         self._writers = {name: node for node in self.nodes for name in node.output}
@@ -71,6 +73,10 @@ class Scope:
     def is_read(self, name: str) -> bool:
         return bool(name) and name in self._readers
 
+    def is_behind_a_problem(self, name: str) -> bool:
+        """Tell if a value is made of one that could not be imported: what is wrong with it may come of that."""
+        return name in self.behind_problems
+
     def only_reader(self, name: str) -> NodeProto | None:
         """The node that alone reads a value; None where there is another reader, or the value is an output."""
         readers = self._readers.get(name, ())
@@ -78,15 +84,41 @@ class Scope:
 
 
 def needed(nodes: Sequence[NodeProto], outputs: Iterable[str]) -> list[NodeProto]:
-    """The nodes that outputs depend on, in their order."""
+    """The nodes that outputs depend on, each behind those that it reads from."""
     wanted = set(outputs)
     kept = []
-    for node in reversed(nodes):
+    for node in reversed(_ordered(nodes)):
         if wanted.intersection(filter(None, node.output)):
             kept.append(node)
             wanted.update(node.input)
             wanted.update(captured(node))
     return kept[::-1]
+
+
+def _ordered(nodes: Sequence[NodeProto]) -> Sequence[NodeProto]:
+    """The nodes, each behind those that it reads from, else as they are.
+
+    ONNX demands it so, but ONNX Runtime takes any order, and its converter to float16 puts casts at the end.
+    """
+    writers = {name: at for at, node in enumerate(nodes) for name in node.output}
+    reads = [{writers[name] for name in (*node.input, *captured(node)) if name in writers} for node in nodes]
+    if all(source < at for at, sources in enumerate(reads) for source in sources):
+        return nodes
+    placed: dict[int, NodeProto] = {}
+    entered: set[int] = set()
+    stack = list(reversed(range(len(nodes))))
+    while stack:
+        at = stack[-1]
+        missing = sorted(reads[at] - placed.keys(), reverse=True)
+        if at in placed or not missing:
+            placed.setdefault(at, nodes[at])
+            stack.pop()
+        elif at in entered:  # They read from each other, of which one will be said to read what isn't there.
+            return nodes
+        else:
+            entered.add(at)
+            stack += missing
+    return list(placed.values())
 
 
 def captured(node: NodeProto) -> Iterator[str]:

@@ -91,6 +91,11 @@ class Value:
         return self._array is not None
 
     @property
+    def stands_for_real(self) -> bool:
+        """Its own tensor is a quantized one, and no constant."""
+        return self.quantized is not None and self.quantized.tensor is self and not self.is_constant
+
+    @property
     def is_small(self) -> bool:
         """Shape arithmetic may look at its elements."""
         return -1 not in self.shape and math.prod(self.shape) <= MAX_ELEMENTS

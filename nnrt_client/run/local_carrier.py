@@ -146,9 +146,7 @@ class Packet:
         """The outputs of a reply that came in another way, as arrays where they lie in memory of this process. Raises
         InvalidParameter for a reply that makes no sense."""
         located: list[Elements] = []
-        for at, (result, target) in enumerate(zip_longest(results, self._targets)):
-            if self._signature.outputs[at].is_dynamic and at not in self._unwanted:
-                self._signature.expect(at, result.nbytes)
+        for result, target in zip_longest(results, self._targets):
             if not isinstance(target, SharedMemory):
                 located.append(result)
             elif not isinstance(result, Stored):

@@ -175,6 +175,8 @@ class Signature:
             if given is None:
                 given = wire.inline_array(output, self._output_forms[at])
             results.append(received(self.result_spec(at, output), output) if given is None else given)
+            if self.outputs[at].is_dynamic:
+                self.expect(at, results[-1].nbytes)
         times = reply.times  # All zero where the daemon doesn't say.
         return results, (times.queued_ns, times.copied_in_ns, times.computed_ns, times.copied_out_ns)
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from nnrt_client import Model
 from nnrt_client.cli import main
 
 NOBODY = "127.0.0.1:1"
+_DEADLINE_S = 60
 
 
 def nnrt(*arguments: object) -> Result:
@@ -45,10 +47,28 @@ def saved(model: Model, path: Path) -> Path:
     return path
 
 
-def process(*arguments: object, **options: Any) -> "subprocess.Popen[bytes]":
-    """It as a process of its own."""
+def process(*arguments: object, columns: int = 100, **options: Any) -> "subprocess.Popen[bytes]":
+    """It as a process of its own, on a terminal with so many columns where it is on one."""
     return subprocess.Popen(
         [sys.executable, "-m", "nnrt_client", *map(str, arguments)],
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
+        env={**os.environ, "TERM": "xterm", "COLUMNS": str(columns)},
         **{"stdout": subprocess.PIPE, **options},
     )
+
+
+def on_terminal(*arguments: object, columns: int = 80) -> list[str]:
+    """The lines that it shows on a terminal, without what colors them."""
+    terminal, end = os.openpty()
+    with (
+        os.fdopen(terminal, "rb", buffering=0) as reader,
+        process(*arguments, columns=columns, stdout=end, stderr=subprocess.DEVNULL) as command,
+    ):
+        os.close(end)
+        shown = b""
+        try:
+            while part := reader.read(1 << 16):
+                shown += part
+        except OSError:  # How a terminal ends whose other end is closed.
+            pass
+        command.wait(_DEADLINE_S)
+    return re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown.decode()).splitlines()

@@ -3,7 +3,9 @@
 import csv
 import json
 import re
+import sys
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,17 +13,20 @@ import pytest
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from networks import convolution_model, identity_model
+from onnx import TensorProto, helper
 
 from cli.command import NOBODY, nnrt, refused, saved, told
-from nnrt_client import DataType, Model, OperationType, load
-from nnrt_client.cli.closed_loop import ClosedLoop, Rule, Window
+from nnrt_client import DataType, Model, ModelSession, OperationType, load
+from nnrt_client.cli.closed_loop import ClosedLoop
 from nnrt_client.cli.inputs import gathered
+from nnrt_client.cli.measuring import Loop, Measurement, Rule, Runs, RunTime, Window
+from nnrt_client.cli.open_loop import OpenLoop
 
 QUICK = ("--window", "0.02", "--max-windows", "3")
 
 
 def window(runs_per_s: float, latency_ms: float, runs: int = 100) -> Window:
-    return Window(np.full(runs, latency_ms / 1e3), runs / runs_per_s)
+    return Window([RunTime(latency_ms / 1e3, None)] * runs, runs / runs_per_s)
 
 
 # ---- the rule
@@ -46,10 +51,17 @@ def test_rule(windows: list[tuple[float, float]], stable: bool) -> None:
     assert rule.is_stable([window(*one) for one in windows]) is stable
 
 
+def test_a_rate_that_is_given_need_not_be_stable() -> None:
+    """Arrivals at random differ from one window to the next; the latency must not."""
+    rule = Rule(window_s=1, most_windows=10, tolerance=0.1, counts_throughput=False)
+    assert rule.is_stable([window(100, 10), window(150, 10), window(50, 10)])
+    assert not rule.is_stable([window(100, 10), window(100, 15), window(100, 5)])
+
+
 def test_rule_for_a_percentile() -> None:
     """One slow run in a hundred is nothing to the median and everything to the 99.9th percentile."""
     windows = [window(100, 10) for _ in range(3)]
-    windows[1].latencies_s[0] = 10.0
+    windows[1] = Window([RunTime(10.0, None), *windows[1].runs[1:]], windows[1].seconds)
     assert Rule(1, 10, 0.1, percentile=50).is_stable(windows)
     assert not Rule(1, 10, 0.1, percentile=99.9).is_stable(windows)
 
@@ -57,18 +69,80 @@ def test_rule_for_a_percentile() -> None:
 # ---- the load
 
 
+def measured(session: ModelSession, make: Callable[[Runs], Loop], rule: Rule) -> Measurement:
+    return make(Runs(session, {"x": np.ones(4, np.float32)}, 60_000)).measure(rule, lambda: None)
+
+
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_so_many_runs_are_in_flight(start_daemon: StartDaemon, concurrency: int) -> None:
     """On a device that takes 20 ms for a run and one at a time, a run waits for all that were there before."""
     daemon = start_daemon("--backend", "steady", "--option", "seconds=0.02")
     with load(identity_model(elements=4), daemon.address, cache=False) as session:
-        loop = ClosedLoop(session, {"x": np.ones(4, np.float32)}, concurrency, 60_000)
-        found = loop.measure(Rule(0.05, 3, 1e9), lambda: None)
-    assert (found.windows, found.concurrency) == (3, concurrency)
+        found = measured(session, lambda runs: ClosedLoop(runs, concurrency), Rule(0.05, 3, 1e9))
+    assert (found.windows, found.load) == (3, concurrency)
     assert found.is_stable
     assert len(found.latencies_s) >= 30
     assert 0 < found.runs_per_s <= 1 / 0.02
     assert np.median(found.latencies_s) >= 0.02 * concurrency * 0.9
+    parts = found.parts_ms
+    assert parts is not None
+    assert parts["compute"] >= 20 * 0.9
+    assert parts["queue"] + parts["transfer"] >= 20 * (concurrency - 1) * 0.9
+    assert sum(parts.values()) == pytest.approx(found.mean_ms)
+
+
+@pytest.mark.slow
+def test_latency_counts_from_when_a_run_was_to_start(start_daemon: StartDaemon) -> None:
+    """Of a device that takes 10 ms for a run and gets one every 2.5 ms, each waits longer than those before it."""
+    daemon = start_daemon("--backend", "steady", "--option", "seconds=0.01")
+    with load(identity_model(elements=4), daemon.address, cache=False) as session:
+        found = measured(session, lambda runs: OpenLoop(runs, 400, seed=1), Rule(0.05, 3, 1e9, least_runs=5))
+    assert (found.windows, found.load) == (3, 400)
+    first, *_, last = found.latencies_s
+    assert last > first
+    assert last >= 0.01 * len(found.runs) / 2
+    assert found.runs_per_s <= 1 / 0.01
+
+
+class Recorded(Runs):
+    """Runs that end at once, and when they were to start."""
+
+    def __init__(self) -> None:
+        self.starts: list[float] = []
+        self.ended = 0
+
+    def __len__(self) -> int:
+        return 0
+
+    def start(self, counted_from: float) -> None:
+        self.starts.append(counted_from)
+
+    def next_end(self, timeout_s: float | None = None) -> RunTime | None:
+        if self.ended == len(self.starts):
+            return None
+        self.ended += 1
+        return RunTime(1e-3, None)
+
+    def end(self) -> None:
+        self.ended = len(self.starts)
+
+    def cancel(self) -> None:
+        pass
+
+
+def gaps(seed: int) -> list[float]:
+    runs = Recorded()
+    OpenLoop(runs, 20_000, seed).measure(Rule(0.0, 3, 1e9, least_runs=300), lambda: None)
+    return list(np.diff(runs.starts)[1:800])
+
+
+def test_arrivals_are_random_and_the_same_for_a_seed() -> None:
+    """As far apart on average as the rate says, and, as of a Poisson process, that is their deviation too."""
+    first = gaps(seed=1)
+    np.testing.assert_allclose(first, gaps(seed=1), atol=1e-9)
+    assert not np.allclose(first, gaps(seed=2), atol=1e-9)
+    assert np.mean(first) == pytest.approx(1 / 20_000, rel=0.15)
+    assert np.std(first) == pytest.approx(1 / 20_000, rel=0.2)
 
 
 def test_failed_runs_end_it(start_daemon: StartDaemon, tmp_path: Path) -> None:
@@ -94,6 +168,7 @@ def test_a_sweep(shared_daemon: DaemonProcess, tmp_path: Path) -> None:
         assert row["runs"] >= 30
         assert row["windows"] == 3
         assert row["runs_per_s"] > 0
+        assert row["queue_ms"] + row["transfer_ms"] + row["compute_ms"] == pytest.approx(row["mean_ms"], abs=1e-3)
         assert 0 < row["p50_ms"] <= row["p90_ms"] <= row["p95_ms"] <= row["p97.5_ms"] <= row["p99_ms"]
     with (tmp_path / "b.csv").open() as file:
         written = list(csv.DictReader(file))
@@ -151,3 +226,36 @@ def test_json_is_all_that_is_printed(shared_daemon: DaemonProcess, tmp_path: Pat
     path = saved(identity_model(elements=4), tmp_path / "identity")
     result = nnrt("bench", path, "--device", shared_daemon.address, *QUICK, "--stability", "0.000001", "--json")
     assert json.loads(result.stdout)["measurements"][0]["stable"] is False
+
+
+@pytest.mark.slow
+def test_a_rate(start_daemon: StartDaemon, tmp_path: Path) -> None:
+    daemon = start_daemon("--backend", "steady", "--option", "seconds=0.01")
+    path = saved(identity_model(elements=4), tmp_path / "identity")
+    command = ("bench", path, "--device", daemon.address, *QUICK)
+    (row,) = told(*command, "--rate", "30", "--html", tmp_path / "b.html")["measurements"]
+    assert row["rate"] == 30
+    assert row["compute_ms"] >= 9
+    assert "runs per second asked for" in (tmp_path / "b.html").read_text()
+    assert "1025 are in flight; give a lower --rate" in refused(1, *command, "--rate", "100000")
+    assert "two kinds of load" in refused(2, *command, "--rate", "30", "--concurrency", "2")
+    assert "--baseline takes ONNX files" in refused(2, *command, "--baseline")
+
+
+def test_a_baseline(shared_daemon: DaemonProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By ONNX Runtime in this process, on the same inputs."""
+    node = helper.make_node("Relu", ["x"], ["y"])
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["rows", 64]) for name in "xy"]
+    model = helper.make_model(helper.make_graph([node], "relu", ends[:1], ends[1:]), ir_version=8)
+    model.opset_import[0].version = 17
+    path = tmp_path / "relu.onnx"
+    path.write_bytes(model.SerializeToString())
+    command = ("bench", path, "--device", shared_daemon.address, "--shape", "x=8,64", *QUICK, "--baseline")
+    found = told(*command, "--threads", "1")["baseline"]
+    assert found["threads"] == 1
+    assert found["largest_relative_difference"] == 0
+    low, high = found["ratio_quartiles"]
+    assert 0 < low <= found["ratio"] <= high
+    assert "in ONNX Runtime in process with" in nnrt(*command).stdout
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    assert "install nnrt[onnxruntime]" in refused(1, *command)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -12,7 +13,7 @@ from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from networks import convolution_model, identity_model, weighted_model
 
-from cli.command import NOBODY, process, saved
+from cli.command import NOBODY, on_terminal, process, saved
 
 _DEADLINE_S = 60
 
@@ -76,8 +77,37 @@ def test_a_bar_on_a_terminal(restoring_daemon: DaemonProcess, tmp_path: Path) ->
         printed, _ = command.communicate(timeout=_DEADLINE_S)
     assert command.returncode == 0
     assert json.loads(printed)["model"] == "compiled"
-    assert "storing" in shown.decode()
+    assert "compiling" in shown.decode()
     assert "100%" in shown.decode()
+
+
+def shown_table(lines: list[str]) -> list[list[str]]:
+    """The cells of the lines of tables, which begin with two spaces."""
+    return [re.split(r" {2,}", line.strip()) for line in lines if line.startswith("  ") and line.strip()]
+
+
+@pytest.mark.slow
+def test_tables_fit_a_terminal(shared_daemon: DaemonProcess, tmp_path: Path) -> None:
+    """With 80 columns no cell of bench's tables is broken, also not where a percentile is asked for."""
+    path = saved(identity_model(elements=4), tmp_path / "identity")
+    lines = on_terminal(
+        *("bench", path, "--device", shared_daemon.address, "--concurrency", "100", "--percentile", "97.5"),
+        *("--window", "0.02", "--max-windows", "3"),
+    )
+    tables = shown_table(lines)
+    assert tables[0] == ["in flight", "runs/s", "mean", "p50", "p90", "p97.5", "p99", "stable"]
+    assert [len(row) for row in tables if row[0] == "100"] == [8, 5]
+    assert ["in flight", "mean", "queue", "transfer", "compute"] in tables
+    assert max(len(line) for line in lines if line.startswith("  ")) <= 80
+
+
+@pytest.mark.slow
+def test_devices_on_a_narrow_terminal(shared_daemon: DaemonProcess) -> None:
+    """A line for each of what is known: names and addresses stay in one piece."""
+    lines = dict(re.split(r" {2,}", line.strip()) for line in on_terminal("devices", shared_daemon.address) if line)
+    assert lines["name"] == "reference_nnrt_v2_1"
+    assert lines["address"] == shared_daemon.address
+    assert lines["status"] == "AVAILABLE"
 
 
 @pytest.mark.slow

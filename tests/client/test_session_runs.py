@@ -267,7 +267,8 @@ def test_runs_that_are_lost_and_runs_that_go_on(start_daemon: StartDaemon, monke
     async def ends(session: ModelSession) -> list[Any]:
         tasks = [asyncio.create_task(session.run_async({"x": [float(at)]})) for at in range(count)]
         await asyncio.sleep(0)
-        until(lambda: any(run.carrying for run in list(session._executor._runs)))
+        runs: Any = session._executor._runs
+        until(lambda: any(run.carrying for run in list(runs)))
         first.kill()
         return await asyncio.gather(*tasks, return_exceptions=True)
 

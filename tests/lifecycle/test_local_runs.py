@@ -32,8 +32,10 @@ from nnrt_client import (
     UnavailableDevice,
     load,
 )
+from nnrt_client.run.queue import RunQueue
 from nnrt_client.run.run import Run
 from nnrt_client.session.local_socket import LocalConnection
+from nnrt_client.session.session import Session
 from nnrt_client.session.staging_pool import StagingPool
 from nnrt_hdi.shared_memory import SharedMemory
 from nnrt_hdi.v2 import local_socket_pb2
@@ -70,6 +72,22 @@ def test_memory_of_a_closed_runtime(shared_daemon: DaemonProcess) -> None:
     assert staged() - before <= 2  # The descriptors of one region: of its own, and of its mapping.
     del output
     assert staged() <= before
+
+
+def test_the_room_for_an_output_that_varies(shared_daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody knows its size before the first run, whose reply is fetched; those after it are written to memory."""
+    start, started = Session.start, []
+
+    def counted(session: Session, name: str, *arguments: Any) -> Any:
+        started.append(name)
+        return start(session, name, *arguments)
+
+    monkeypatch.setattr(Session, "start", counted)
+    with ExitStack() as closing:
+        _, executor = compiled(closing, shared_daemon.address)
+        for _ in range(3):
+            np.testing.assert_array_equal(executor.run_sync([LARGE])[0], LARGE)
+    assert started.count("PreparedModel.AwaitRun") == 1
 
 
 def staged() -> int:
@@ -231,7 +249,7 @@ def test_a_large_output_of_unknown_size(onnxruntime_daemon: DaemonProcess) -> No
     model.finish()
     z = np.arange(200_000, dtype=np.float32).reshape(50_000, 4)
     with load(model, onnxruntime_daemon.address, cache=False) as session:
-        local_socket = session._executor._session.local_socket
+        local_socket = session.device._session().local_socket
         assert local_socket is not None
         for rows, leases in ((60_000, 1), (60_000, 2), (50_000, 2)):
             outputs = list(session.run([z[:1].repeat(rows, 0), z]).values())
@@ -239,6 +257,26 @@ def test_a_large_output_of_unknown_size(onnxruntime_daemon: DaemonProcess) -> No
             np.testing.assert_array_equal(outputs[1], z + 1)
             assert len(local_socket.staging._leases) == leases
             del outputs
+
+
+def test_outputs_of_unknown_size_are_shared_from_the_second_run_on(
+    shared_daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first tells how large they are; only it fetches its reply over gRPC, and one that gives more than before."""
+    fetched: list[int] = []
+    keep = RunQueue.kept
+
+    def kept(queue: RunQueue, stream: Any, run: Run) -> None:
+        fetched.append(run.inputs[0].nbytes)
+        keep(queue, stream, run)
+
+    monkeypatch.setattr(RunQueue, "kept", kept)
+    with ExitStack() as closing:
+        _, executor = compiled(closing, shared_daemon.address)
+        for given in (LARGE, LARGE, LARGE[:-1], ONE, LARGE):
+            (output,) = executor.run_sync([given])
+            np.testing.assert_array_equal(output, given)
+    assert fetched == [LARGE.nbytes, LARGE.nbytes]
 
 
 def test_runs_that_wait_when_no_connection_is_left(start_daemon: StartDaemon, tmp_path: Path) -> None:

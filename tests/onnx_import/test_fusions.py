@@ -5,6 +5,7 @@ of the graph lowered for it, on the processor at hand.
 """
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ import onnx
 import onnxruntime
 import pytest
 from nnrt_backend_onnxruntime.backend import create
-from onnx_models import AnyArray, Graph, run_imported, run_onnxruntime
+from onnx_models import REFERENCE, AnyArray, Graph, run_imported, run_onnxruntime
 
 from nnrt_client import Model, from_onnx
-from nnrt_hdi.backend import Backend, ModelConfig
+from nnrt_hdi.backend import Backend, Cancellation, ModelConfig
+from nnrt_hdi.enums import ActivationType, NodeType, ReduceMode
 
 EXPORTS = Path(__file__).with_name("fusion_exports")
 NAMES = sorted(path.stem for path in EXPORTS.iterdir())
@@ -150,6 +152,40 @@ def test_dynamic_quantization_is_one_operator(
         feeds = {"x": feeds["x"].astype(np.float32)}
         for mine, theirs in zip(run_imported(model, feeds, backend), run_onnxruntime(proto, feeds), strict=True):
             np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+# Changes by which it is no dynamic quantization: of which type of node, what changes, and in which one of that type.
+NEARLY: list[tuple[NodeType, dict[str, Any], int]] = [
+    (NodeType.CLIP, {"attrs": {"min": 0.0, "max": 200.0}}, 0),
+    (NodeType.CLIP, {"attrs": {"min": 10.0, "max": 255.0}}, -1),
+    (NodeType.ROUND, {"type": NodeType.FLOOR}, 0),
+    (NodeType.ROUND, {"type": NodeType.CEIL}, -1),
+    (NodeType.MINIMUM, {"type": NodeType.MAXIMUM}, 0),
+    (NodeType.MAXIMUM, {"type": NodeType.MINIMUM}, 0),
+    (NodeType.ADD_FUSION, {"attrs": {"activation_type": ActivationType.RELU6}}, 0),
+    (NodeType.REDUCE_FUSION, {"attrs": {"mode": ReduceMode.MEAN}}, 0),
+    (NodeType.REDUCE_FUSION, {"attrs": {"mode": ReduceMode.MEAN}}, 1),
+]
+
+
+@pytest.mark.parametrize(("kind", "change", "which"), NEARLY, ids=lambda given: str(getattr(given, "name", given)))
+def test_what_is_nearly_a_dynamic_quantization_is_computed_as_it_is(
+    kind: NodeType, change: dict[str, Any], which: int, backend: Backend
+) -> None:
+    weight = np.arange(-128, 128, 13).astype(np.int8).reshape(4, 5)
+    graph = from_onnx(dynamically_quantized(weight, np.zeros((), np.int8)).SerializeToString())._graph
+    at = [index for index, node in enumerate(graph.nodes) if node.type is kind][which]
+    nodes = list(graph.nodes)
+    nodes[at] = replace(nodes[at], **change)
+    changed = replace(graph, nodes=tuple(nodes))
+    x = np.random.default_rng(1).standard_normal((3, 4), np.float32)
+    results = []
+    for device in (backend, REFERENCE):
+        prepared = device.prepare(changed, ModelConfig(), lambda _: None)
+        results.append(prepared.run([x], Cancellation()))
+        prepared.close()
+    for mine, theirs in zip(*results, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
 
 
 def test_a_weight_that_a_run_gives_is_multiplied_as_it_is(backend: Backend) -> None:

@@ -31,8 +31,8 @@ def graph_of(sample: Sample, *, are_sizes_known: bool = True) -> tuple[onnx.Mode
         elif at in sample.constant:
             names.append(g.constant(value))
         else:
-            # ONNX Runtime asks for one size for each dimension.
-            is_vector = sample.op_type == "Resize" and at > 0
+            # How many numbers there are for dimensions is known before a run.
+            is_vector = sample.op_type in ("Pad", "Resize", "Slice", "Split") and at > 0
             shape = np.shape(value) if are_sizes_known or is_vector else [None] * np.ndim(value)
             names.append(g.input(f"x{at}", shape, np.asarray(value).dtype))
             feeds[f"x{at}"] = np.asarray(value)

@@ -9,60 +9,13 @@ import onnx
 
 _WHOLE = (0, 1, -1, 2, 3, 7, 255, 1 << 31, -(1 << 31), 1 << 62, 1000)
 _REAL = (0.0, -1.0, 1e30, float("nan"), float("inf"))
-_NAMES = [
-    "x",
-    "y",
-    "w",
-    "a",
-    "ai.onnx.ml",
-    "com.microsoft",
-    "Add",
-    "Attention",
-    "BeamSearch",
-    "Col2Im",
-    "Compress",
-    "Concat",
-    "Conv",
-    "CropAndResize",
-    "DFT",
-    "Einsum",
-    "EmbedLayerNormalization",
-    "FusedMatMul",
-    "GRU",
-    "Gather",
-    "GridSample",
-    "GroupQueryAttention",
-    "If",
-    "LSTM",
-    "Loop",
-    "MatMul",
-    "MatMulNBits",
-    "MaxUnpool",
-    "MoE",
-    "MultiHeadAttention",
-    "NGramRepeatBlock",
-    "NonMaxSuppression",
-    "OneHot",
-    "Pad",
-    "QAttention",
-    "QLinearConv",
-    "Reshape",
-    "Resize",
-    "RoiAlign",
-    "STFT",
-    "Scan",
-    "ScatterND",
-    "SequenceAt",
-    "Slice",
-    "Split",
-    "StringNormalizer",
-    "TfIdfVectorizer",
-    "Tokenizer",
-    "TopK",
-    "TreeEnsembleRegressor",
-    "Unique",
-    "WordConvEmbedding",
-]
+_TEXTS = """
+    x y w a ai.onnx.ml com.microsoft Add Attention BeamSearch Col2Im Compress Concat Conv CropAndResize DFT Einsum
+    EmbedLayerNormalization FusedMatMul GRU Gather GridSample GroupQueryAttention If LSTM Loop MatMul MatMulNBits
+    MaxUnpool MoE MultiHeadAttention NGramRepeatBlock NonMaxSuppression OneHot Pad QAttention QLinearConv Reshape Resize
+    RoiAlign STFT Scan ScatterND SequenceAt Slice Split StringNormalizer TfIdfVectorizer Tokenizer TopK
+    TreeEnsembleRegressor Unique WordConvEmbedding
+"""
 
 
 def mutate(rng: Random, model: onnx.ModelProto) -> None:

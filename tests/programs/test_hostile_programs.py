@@ -19,7 +19,7 @@ from mutation import mutate
 from nnrt_backend_onnxruntime.programs.foresight import foreseen
 from nnrt_backend_onnxruntime.programs.loading import compute
 from nnrt_backend_onnxruntime.programs.skeleton import MOST_DEPTH, MOST_NODES, MOST_SKELETON_BYTES, inlined
-from onnx import TensorProto, helper, numpy_helper
+from onnx import AttributeProto, TensorProto, helper, numpy_helper
 from program_models import CASES, OPSET, parsed, weights
 
 from nnrt_hdi.backend import Backend, Cancellation, ModelConfig, PreparedModel, load_backend
@@ -468,6 +468,36 @@ def test_a_run_is_refused_by_the_shapes_of_its_inputs(backend: Backend) -> None:
     model.close()
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "f (int32[N] x, int32[N] z) => (int32[N] y) { y = Div (x, z) }",
+        "f (int64[N] x, int64[N] z) => (int64[N] y) { y = Div (x, z) }",
+        "f (int32[N] x, int32[N] z) => (int32[N] y) { m = Constant <value = int32 {-1}> () y = Div (x, m) }",
+        # Of what onnx doesn't know the type of.
+        """
+        f (int32[N] x, int32[N] z) => (int32[N] y) {
+            times = Constant <value = int64 {1}> ()
+            yes = Constant <value = bool {1}> ()
+            a, b = Loop (times, yes, x, z) <body = one (int64 at, bool on, int32[N] p, int32[N] q) =>
+                (bool again, int32[N] r, int32[N] s) { again = Identity (on) r = Div (p, q) s = Identity (q) }>
+            y = Div (a, b)
+        }
+        """,
+    ],
+)
+def test_the_lowest_integer_may_be_divided_by_minus_one(backend: Backend, text: str) -> None:
+    """Which ends the process, where ONNX Runtime lets the processor do it."""
+    model = loaded(backend, parsed(text))
+    dtype = model.inputs[0].numpy_dtype
+    lowest = np.iinfo(dtype.name).min
+    x, z = np.array([lowest, 7, -8], dtype), np.array([-1, -1, -1], dtype)
+    twice = "Loop" in text
+    assert model.run([x, z], Cancellation())[0].tolist() == ([lowest, 7, -8] if twice else [lowest, -7, 8])
+    assert 0 not in model.reads_in_place
+    model.close()
+
+
 # ---- what nobody thought of
 
 
@@ -483,8 +513,26 @@ def test_asks_of_nothing_what_it_is(backend: Backend) -> None:
             loaded(backend, parsed(text))
 
 
+def test_attributes_are_what_they_say(backend: Backend) -> None:
+    """A constant that says that it is numbers made ONNX Runtime crash in the run."""
+    model = CASES[8].model
+    assert CASES[8].name == "sequences"
+    for kind, field in ((AttributeProto.INTS, "t"), (AttributeProto.TENSOR, "i"), (AttributeProto.TENSOR, "")):
+        changed = onnx.ModelProto()
+        changed.CopyFrom(model)
+        attribute = changed.graph.node[2].attribute[0]
+        if field != "t":
+            attribute.ClearField("t")
+        if field == "i":
+            attribute.i = 1
+        attribute.type = kind
+        with pytest.raises(InvalidFile, match="Constant node 'first': its attribute 'value' is not of the type"):
+            loaded(backend, changed)
+
+
 @pytest.mark.parametrize("seed", range(0, 400, 50))
-def test_chance_finds_no_way(backend: Backend, seed: int) -> None:
+def test_chance_finds_no_way(seed: int) -> None:
+    backend = load_backend("onnxruntime", {"threads": "1"})
     for rng in (Random(number) for number in range(seed, seed + 50)):  # noqa: S311
         case = rng.choice(CASES)
         model = onnx.ModelProto()
@@ -507,6 +555,7 @@ def test_chance_finds_no_way(backend: Backend, seed: int) -> None:
         with suppress(NnrtError):
             prepared.run(inputs, Cancellation(time.monotonic() + 1))
         prepared.close()
+    backend.close()
 
 
 # ---- the way around

@@ -11,6 +11,7 @@ or holds one that loads code.
 
 import json
 import math
+import mmap
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ import onnx
 import onnxruntime
 from google.protobuf.message import DecodeError
 from onnx import helper
+from typing_extensions import Buffer
 
 from nnrt_backend_onnxruntime import processor
 from nnrt_backend_onnxruntime.builder import EMBEDDED_BYTES, WEIGHTS, AnyArray
@@ -103,7 +105,7 @@ def restored(parts: Sequence[Part], config: ModelConfig, device: ProviderDevice,
 
 def _optimized(
     device: ProviderDevice, lowered: Lowered, config: ModelConfig, entries: Mapping[str, str]
-) -> tuple[bytes, bytes]:
+) -> tuple[bytes, Buffer]:
     """The model as ONNX Runtime leaves it after its optimizations, and its large constants."""
     with tempfile.TemporaryDirectory(prefix="nnrt-onnxruntime-") as folder:
         options = session_options(device, config, entries)
@@ -115,8 +117,18 @@ def _optimized(
             "session.optimized_model_external_initializers_min_size_in_bytes", str(EMBEDDED_BYTES)
         )
         open_session(lowered.model.SerializeToString(), lowered.weights, options, device, config.extensions)
-        weights = Path(folder, WEIGHTS)
-        return Path(folder, MODEL_FILE).read_bytes(), weights.read_bytes() if weights.exists() else b""
+        return Path(folder, MODEL_FILE).read_bytes(), _mapped(Path(folder, WEIGHTS))
+
+
+def _mapped(path: Path) -> Buffer:
+    """The bytes of a file that nobody else knows, and that goes with them; none where there is no file.
+
+    They take memory only as long as there is enough.
+    """
+    if not path.exists() or not path.stat().st_size:
+        return b""
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _binding(device: ProviderDevice) -> dict[str, Any]:

@@ -19,6 +19,10 @@ from nnrt_hdi.graph import Graph, Node
 from nnrt_hdi.ops import OPERATORS
 
 N = NodeType
+# Of no node's operands, and in place of these.
+MISSING = -1
+NONE = (MISSING, MISSING, MISSING)
+NOTHING = ActivationType.NO_ACTIVATION
 # The largest UINT8.
 STEPS = 255
 # What ONNX Runtime's Resize takes.
@@ -91,15 +95,11 @@ class _Finder:
         return node if node is not None and node.type in types else None
 
     def _operands(self, tensor: int, node_type: NodeType) -> tuple[int, ...]:
-        """The operands of the node of this type that gives a tensor; as many impossible ones if there is none."""
+        """The operands of the node that gives a tensor, if it is of this type and has no activation; else NONE."""
         node = self._node(tensor, node_type)
-        return node.inputs if node is not None else (-1,) * 3
-
-    def _behind(self, tensor: int, *types: NodeType) -> int:
-        """The tensor from which nodes of these types, of one tensor each, make this one."""
-        while (node := self._node(tensor, *types)) is not None:
-            tensor = node.inputs[0]
-        return tensor
+        if node is None or node.attrs.get("activation_type", NOTHING) != NOTHING:
+            return NONE
+        return node.inputs
 
     def _is(self, tensor: int, number: float) -> bool:
         """It is a constant of one number."""
@@ -113,51 +113,65 @@ class _Finder:
     def _attrs(self, node: Node) -> SimpleNamespace:
         return SimpleNamespace(**OPERATORS[node.type].bind(node.attrs))
 
-    def _has_type(self, tensor: int, data_type: DataType) -> bool:
-        return tensor >= 0 and self._graph.tensors[tensor].data_type is data_type
+    def _have_type(self, data_type: DataType, *tensors: int) -> bool:
+        return MISSING not in tensors and all(self._graph.tensors[at].data_type is data_type for at in tensors)
 
     # ---- DynamicQuantizeLinear
 
     def _dynamic_quantization(self, cast: Node) -> Composition | None:
-        """y = clamp(round(x / scale) + point), where the scale and the zero point follow from the range of x."""
+        """y = clip(round(x / scale) + point, 0, 255), where scale and zero point follow from the range of x."""
         (y,) = cast.outputs
-        total = self._behind(cast.inputs[0], N.CLIP)
-        if not self._has_type(y, DataType.UINT8) or self._node(total, N.ADD_FUSION) is None:
-            return None
-        rounded, shift = self._operands(total, N.ADD_FUSION)[:2]
-        x, scale, *_ = self._operands(self._behind(rounded, N.ROUND), N.DIV_FUSION)
+        rounded, shift, *_ = self._operands(self._clipped(cast.inputs[0]), N.ADD_FUSION)
+        x, scale, *_ = self._operands(self._operands(rounded, N.ROUND)[0], N.DIV_FUSION)
         point = self._operands(shift, N.CAST)[0]
-        if not self._has_type(point, DataType.UINT8) or not self._has_type(x, DataType.FLOAT32):
+        if not self._have_type(DataType.UINT8, y, point) or not self._have_type(DataType.FLOAT32, x, scale, shift):
             return None
         low = self._low_end(x, scale)
-        if low is None or not self._is_point(point, low, scale):
+        if low == MISSING or not self._is_point(point, low, scale) or self._graph.tensors[point].shape != ():
             return None
         return Composition((y, scale, point), (x,), lambda op, given: op.several("DynamicQuantizeLinear", 3, *given))
 
-    def _low_end(self, x: int, scale: int) -> int | None:
-        """The lower end of the range of x and 0, if the scale makes 255 steps of that."""
-        _, _, step = self._operands(scale, N.WHERE)  # 1 where it would be 0.
-        width, steps, *_ = self._operands(scale if step < 0 else step, N.DIV_FUSION)
+    def _clipped(self, tensor: int) -> int:
+        """The tensor that is clipped to what UINT8 holds."""
+        node = self._node(tensor, N.CLIP)
+        if node is None:
+            return MISSING
+        attrs = self._attrs(node)
+        return node.inputs[0] if (attrs.min, attrs.max) == (0, STEPS) else MISSING
+
+    def _low_end(self, x: int, scale: int) -> int:
+        """The lower end of the range of x and 0, if the scale is a 255th of the range."""
+        condition, one, step = self._operands(scale, N.WHERE)
+        if step == MISSING:
+            step = scale
+        elif not self._is(one, 1) or self._operands(condition, N.EQUAL)[0] != step:  # Of zeros only.
+            return MISSING
+        width, steps, *_ = self._operands(step, N.DIV_FUSION)
         high, low, *_ = self._operands(width, N.SUB_FUSION)
         ends = ((low, N.MINIMUM, ReduceMode.MIN), (high, N.MAXIMUM, ReduceMode.MAX))
-        return low if self._is(steps, STEPS) and all(self._is_end(x, *end) for end in ends) else None
+        return low if self._is(steps, STEPS) and all(self._is_end(x, *end) for end in ends) else MISSING
 
     def _is_end(self, x: int, end: int, kind: NodeType, mode: ReduceMode) -> bool:
+        """It is the least or largest of all elements of x, and 0."""
         extreme, zero, *_ = self._operands(end, kind)
         node = self._node(extreme, N.REDUCE_FUSION)
-        if node is None or self._attrs(node).mode is not mode or not self._is(zero, 0):
+        if node is None or not self._is(zero, 0) or self._graph.tensors[extreme].shape != ():
             return False
+        attrs = self._attrs(node)
         reads_x = x in (node.inputs[0], self._operands(node.inputs[0], N.RESHAPE)[0])
-        return reads_x and self._graph.tensors[extreme].shape in ((), (1,))
+        return reads_x and attrs.mode is mode and not attrs.reduce_to_end
 
     def _is_point(self, point: int, low: int, scale: int) -> bool:
         """It is -low / scale, rounded."""
-        real = self._behind(self._operands(point, N.CAST)[0], N.ROUND, N.CLIP)
-        zero, steps, *_ = self._operands(real, N.SUB_FUSION)
-        if steps >= 0:
+        rounded = self._operands(point, N.CAST)[0]
+        exact = self._operands(rounded, N.ROUND)[0]
+        clipped = self._clipped(exact)
+        zero, steps, *_ = self._operands(exact if clipped == MISSING else clipped, N.SUB_FUSION)
+        if steps != MISSING:
             return self._is(zero, 0) and self._operands(steps, N.DIV_FUSION)[:2] == (low, scale)
-        height, divisor, *_ = self._operands(real, N.DIV_FUSION)
-        return divisor == scale and self._operands(height, N.SUB_FUSION)[1:2] == (low,)
+        height, divisor, *_ = self._operands(exact, N.DIV_FUSION)
+        zero, subtracted, *_ = self._operands(height, N.SUB_FUSION)
+        return self._is(zero, 0) and (subtracted, divisor) == (low, scale)
 
     # ---- MatMul with a factor, and MatMulInteger
 
@@ -165,9 +179,9 @@ class _Finder:
         attrs, (y,) = self._attrs(node), node.outputs
         if attrs.transpose_a or attrs.transpose_b or attrs.activation_type is not ActivationType.NO_ACTIVATION:
             return None
-        if self._has_type(y, DataType.INT32):
+        if self._have_type(DataType.INT32, y):
             return self._integer_product(node)
-        return self._scaled_product(node) if self._has_type(y, DataType.FLOAT32) else None
+        return self._scaled_product(node) if self._have_type(DataType.FLOAT32, y) else None
 
     def _scaled_product(self, node: Node) -> Composition | None:
         """The product of matrices that numbers multiply, neither constant: those of attention.
@@ -187,52 +201,58 @@ class _Finder:
 
     def _scaled(self, tensor: int) -> tuple[int, float]:
         """A tensor, and the number by which a node multiplies it; 1 if none does."""
-        node = self._node(tensor, N.MUL_FUSION)
-        if node is None or self._attrs(node).activation_type is not ActivationType.NO_ACTIVATION:
+        x, factor, *_ = self._operands(tensor, N.MUL_FUSION)
+        number = self._data(factor)
+        if number is None or number.size != 1 or not self._have_type(DataType.FLOAT32, x, factor):
             return tensor, 1.0
-        x, factor = node.inputs
-        number, rank = self._data(factor), self._graph.tensors[factor].rank
-        if number is None or number.size != 1 or rank > self._graph.tensors[x].rank:
-            return tensor, 1.0
-        return (x, float(number.item())) if self._has_type(x, DataType.FLOAT32) else (tensor, 1.0)
+        has_rank_of_x = number.ndim <= self._graph.tensors[x].rank
+        return (x, float(number.item())) if has_rank_of_x else (tensor, 1.0)
 
     def _integer_product(self, node: Node) -> Composition | None:
         """The product of integers of 8 bits less their zero points, that of b constant."""
-        (a, b), (y,) = node.inputs, node.outputs
+        a, b = node.inputs
         elements, point = self._less(a)
         narrow = self._operands(elements, N.CAST)[0]
-        zero = self._operands(point, N.CAST)[0] if point is not None else None
+        zero = MISSING if point == MISSING else self._operands(point, N.CAST)[0]
         weight = self._weight(b)
-        if not self._has_type(narrow, DataType.UINT8) or weight is None:
+        if weight is None or not self._have_type(DataType.UINT8, narrow):
             return None
-        if zero is not None and not (self._has_type(zero, DataType.UINT8) and self._graph.tensors[zero].shape == ()):
+        if point == MISSING:
+            return Composition(
+                node.outputs, (narrow,), lambda op, given: [op.MatMulInteger(given[0], weight[0], None, weight[1])]
+            )
+        if not self._have_type(DataType.UINT8, zero) or self._graph.tensors[zero].shape != ():
             return None
         return Composition(
-            (y,),
-            (narrow,) if zero is None else (narrow, zero),
-            lambda op, given: [
-                op.MatMulInteger(given[0], weight[0], given[1] if zero is not None else None, weight[1])
-            ],
+            node.outputs, (narrow, zero), lambda op, given: [op.MatMulInteger(given[0], weight[0], given[1], weight[1])]
         )
 
-    def _less(self, tensor: int) -> tuple[int, int | None]:
-        """Elements, and the zero point that is subtracted from them, if there is one."""
-        node = self._node(tensor, N.SUB_FUSION)
-        return (tensor, None) if node is None else (node.inputs[0], node.inputs[1])
+    def _less(self, tensor: int) -> tuple[int, int]:
+        """Elements of INT32, and the zero point that is subtracted from them, if there is one."""
+        elements, point, *_ = self._operands(tensor, N.SUB_FUSION)
+        if elements == MISSING:
+            return (tensor, MISSING) if self._have_type(DataType.INT32, tensor) else (MISSING, MISSING)
+        return (elements, point) if self._have_type(DataType.INT32, elements, point) else (MISSING, MISSING)
 
     def _weight(self, tensor: int) -> tuple[AnyArray, AnyArray] | None:
-        """A constant matrix of INT8, and its zero point; None if there is none."""
+        """A constant matrix of INT8, and its zero point."""
         elements, point = self._less(tensor)
-        data = self._data(self._behind(elements, N.CAST))
-        zero = np.zeros((), np.int32) if point is None else self._data(self._behind(point, N.CAST))
+        data = self._integers(elements)
+        zero = np.zeros((), np.int32) if point == MISSING else self._integers(point)
         if data is None or zero is None or data.ndim != 2 or zero.size != 1:
             return None
         number, limits = int(zero.item()), np.iinfo(np.int8)
-        lowest, highest = int(data.min(initial=number)), int(data.max(initial=number))
+        lowest, highest = min(int(data.min(initial=0)), number), max(int(data.max(initial=0)), number)
         for shift in (0, OFFSET):
             if limits.min <= lowest - shift and highest - shift <= limits.max:
                 return (data.astype(np.int16) - shift).astype(np.int8), np.array(number - shift, np.int8)
         return None
+
+    def _integers(self, tensor: int) -> AnyArray | None:
+        """The elements of a constant of 8 bits that is cast, or of INT32."""
+        narrow = self._operands(tensor, N.CAST)[0]
+        data = self._data(tensor if narrow == MISSING else narrow)
+        return data if data is not None and data.dtype in (np.int8, np.uint8, np.int32) else None
 
     # ---- Resize
 
@@ -243,7 +263,12 @@ class _Finder:
         spec = self._graph.tensors[repeated]
         x, multiples, *_ = self._operands(repeated, N.TILE_FUSION)
         times = self._data(multiples)
-        if attrs.mode == "CRD" or times is None or spec.data_type not in RESIZED or self._graph.tensors[x].rank != 4:
+        if (
+            attrs.mode == "CRD"
+            or times is None
+            or self._graph.tensors[x].rank != 4
+            or not self._are_alike(x, repeated, y)
+        ):
             return None
         channels = 1 if spec.format is Format.NCHW else 3
         wanted = [attrs.block_size**2 if axis == channels else 1 for axis in range(4)]
@@ -257,6 +282,11 @@ class _Finder:
 
         return Composition((y,), (x,), make)
 
+    def _are_alike(self, *tensors: int) -> bool:
+        """Images of one type that Resize takes, whose elements stand for the same numbers."""
+        kinds = {(spec.data_type, spec.quant) for spec in map(self._graph.tensors.__getitem__, tensors)}
+        return len(kinds) == 1 and next(iter(kinds))[0] in RESIZED
+
     def _repetition(self, node: Node) -> Composition | None:
         """Each row repeated, and then each column: pixels of an image that are picked by constant positions."""
         second, first = self._repeated(node), self._repeated(self._node(node.inputs[0], N.GATHER))
@@ -266,6 +296,8 @@ class _Finder:
         for axis, count in (first, second):
             scales[axis] = count
         x = self._operands(node.inputs[0], N.GATHER)[0]
+        if not self._are_alike(x, *node.inputs[:1], *node.outputs):
+            return None
         return Composition(node.outputs, (x,), lambda op, given: [op.Resize(given[0], None, scales, **REPEATING)])
 
     def _repeated(self, gather: Node | None) -> tuple[int, int] | None:
@@ -276,7 +308,7 @@ class _Finder:
         positions, axis, spec = self._data(indices), self._data(axes), self._graph.tensors[x]
         if positions is None or axis is None or positions.ndim != 1 or axis.size != 1:
             return None
-        if spec.rank != 4 or spec.data_type not in RESIZED:
+        if spec.rank != 4:
             return None
         at = int(axis.item()) % 4
         size = spec.shape[at]

@@ -3,6 +3,8 @@
 The graph beside it says so too (`nnrt_hdi.ops.in_place`), but both come from anybody, and need not be of one model.
 """
 
+from collections.abc import Sequence
+
 import onnx
 
 from nnrt_backend_onnxruntime.kernels import names
@@ -43,6 +45,18 @@ def in_place_of(model: onnx.ModelProto, graph: Graph, input_count: int) -> InPla
     )
     says, is_so = in_place(graph), traced(list(map(_memory_use, model.graph.node)), inputs, outputs)
     return InPlace(says.inputs & is_so.inputs, says.outputs & is_so.outputs)
+
+
+def in_place_of_nodes(graph: onnx.GraphProto, inputs: Sequence[str], outputs: Sequence[str]) -> InPlace:
+    """The same of a model with no graph beside it; none, where one of its nodes sees more than its inputs."""
+    if any(attribute.HasField("g") or attribute.graphs for node in graph.node for attribute in node.attribute):
+        return InPlace(frozenset(), frozenset())
+    uses = [
+        # What ONNX Runtime has found to be no 0 must not become one.
+        use._replace(values=[False] * len(node.input)) if node.op_type in ("Div", "Mod") else use
+        for node, use in zip(graph.node, map(_memory_use, graph.node), strict=True)
+    ]
+    return traced(uses, inputs, outputs)
 
 
 def _memory_use(node: onnx.NodeProto) -> MemoryUse:

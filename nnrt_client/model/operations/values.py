@@ -93,8 +93,8 @@ def held_elements(data: object, array: Array, spec: TensorSpec) -> Array:
 def _is_immutable(array: Array) -> bool:
     """Tell if nobody can ever change the elements: they are those of bytes."""
     owner: object = array
-    while isinstance(owner, np.ndarray):
-        owner = owner.base
+    while isinstance(owner, np.ndarray | memoryview):
+        owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
     return isinstance(owner, bytes)
 
 

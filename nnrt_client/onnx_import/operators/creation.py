@@ -43,22 +43,35 @@ def constant_of_shape(op: NodeBuilder, shape: Value, *, value: Array | None = No
 
 @onnx_operator("Range", since=11)
 def range_(op: NodeBuilder, start: Value, limit: Value, delta: Value, *, stash_type: int = 1) -> Value:
-    """A constant where all is known before a run; else, for integers one apart, the order that TOP_K gives zeros."""
-    if start.dtype.kind not in "iu" or delta.ints != [1]:
-        refuse("how many numbers it gives is known only in a run; NNRt counts integers, one by one")
-    count = op.apply(OperationType.SUB, limit, start)
-    order = op.counted(op.reshape(count, (1,)))
+    """A constant where all is known before a run; else the order that TOP_K gives zeros, by MUL and ADD."""
+    span = op.apply(OperationType.SUB, limit, start)
+    if delta.ints != [1]:
+        return _steps(op, start, span, delta)
+    order = op.counted(op.reshape(span, (1,)))
     numbers = op.apply(OperationType.ADD, op.cast(order, start.dtype), start)
     if limit.elements is not None and start.elements is not None:
         numbers.dims = (limit.elements.item() - start.elements.item(),)
     return numbers
 
 
+def _steps(op: NodeBuilder, start: Value, span: Value, delta: Value) -> Value:
+    """Numbers delta apart, as many as span has room for."""
+    # FLOAT64 holds what numbers of lengths need.
+    parts = [op.cast(value, np.dtype(np.float64)) for value in (span, delta)]
+    count = op.apply(OperationType.CEIL, op.apply(OperationType.DIV, *parts))
+    count = op.cast(op.apply(OperationType.MAXIMUM, count, op.number(0, count.dtype)), np.dtype(np.int64))
+    order = op.cast(op.counted(op.reshape(count, (1,))), start.dtype)
+    return op.apply(OperationType.ADD, op.apply(OperationType.MUL, order, delta), start)
+
+
 @onnx_operator("EyeLike", since=9)
 def eye_like(op: NodeBuilder, x: Value, *, dtype: int | None = None, k: int = 0) -> Value:
-    """A constant: both dimensions must be known."""
+    """A constant; EQUAL of places counted in a run where a dimension is known only there, and CAST."""
     if x.rank != 2:
         refuse(f"it takes the shape of {x}; use a matrix")
-    require_moderate(x.dims)
     target = x.dtype if dtype is None else op.dtype(dtype)
+    if -1 in x.shape:
+        rows = op.apply(OperationType.ADD, op.unsqueeze(op.places(x, 0), [1]), op.number(k, np.dtype(np.int64)))
+        return op.cast(op.apply(OperationType.EQUAL, rows, op.places(x, 1), dims=x.dims), target)
+    require_moderate(x.dims)
     return op.constant(np.eye(x.shape[0], x.shape[1], k, target))

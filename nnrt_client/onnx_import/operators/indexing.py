@@ -123,16 +123,23 @@ def arg_max(op: NodeBuilder, x: Value, *, axis: int = 0, keepdims: int = 1, sele
 
 @onnx_operator("CumSum", since=11)
 def cum_sum(op: NodeBuilder, x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0) -> Value:
-    """MATMUL with a triangle of ones, between TRANSPOSE: the dimension must be known."""
+    """MATMUL with a triangle of ones, between TRANSPOSE; made of places counted in a run where the dimension is."""
     (along,) = op.ints("axis", axis)
     along %= x.rank
     size = x.dims[along]
-    if not isinstance(size, int) or size * size > _MOST_POSITIONS:
-        refuse(f"it adds up dimension {along} of {x}; use a known one of at most {math.isqrt(_MOST_POSITIONS)}")
-    triangle = np.triu(np.ones((size, size), x.dtype), 1 if exclusive else 0)
+    if isinstance(size, int) and size * size > _MOST_POSITIONS:
+        refuse(f"it adds up dimension {along} of {x}; use one of at most {math.isqrt(_MOST_POSITIONS)}")
+    if isinstance(size, int):
+        ones = np.triu(np.ones((size, size), x.dtype), 1 if exclusive else 0)
+        triangle: Value = op.constant(ones.T.copy() if reverse else ones)
+    else:
+        places = op.places(x, along)
+        rows, columns = op.unsqueeze(places, [0 if reverse else 1]), op.unsqueeze(places, [1 if reverse else 0])
+        compared = OperationType.LESS if exclusive else OperationType.LESS_EQUAL
+        triangle = op.cast(op.apply(compared, rows, columns, dims=(size, size)), x.dtype)
     order = [at for at in range(x.rank) if at != along] + [along]
     row = op.transpose(x, order) if x.rank > 1 else op.unsqueeze(x, [0])
-    y = op.apply(OperationType.MATMUL, row, triangle.T.copy() if reverse else triangle)
+    y = op.apply(OperationType.MATMUL, row, triangle, dims=row.dims)
     return op.transpose(y, np.argsort(order).tolist()) if x.rank > 1 else op.squeeze(y, [0])
 
 

@@ -65,7 +65,10 @@ def _turned(op: NodeBuilder, weight: Value) -> Value:
     if not weight.is_constant:
         return op.transpose(weight, [1, 0])
     assert weight.array is not None
-    return op.constant(np.ascontiguousarray(weight.array.T), quant=weight.quantized.param if weight.quantized else None)
+    turned = weight.array.T
+    # The memory of bytes is not copied again.
+    turned = np.frombuffer(turned.tobytes(), turned.dtype).reshape(turned.shape)
+    return op.constant(turned, quant=weight.quantized.param if weight.quantized else None)
 
 
 @onnx_operator("Einsum", since=12)

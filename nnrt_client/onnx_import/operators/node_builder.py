@@ -91,11 +91,22 @@ class NodeBuilder:
     def cast(self, x: Value, dtype: Dtype) -> Value:
         if x.dtype == dtype:
             return x
+        if x.stands_for_real:
+            return self.cast(self.steps(x), dtype)
         if x.is_constant and np.can_cast(x.dtype, dtype):
             assert x.array is not None
             return self.constant(x.array.astype(dtype))
         number = np.array(data_type_of(dtype).value, np.int32)
         return self.apply(OperationType.CAST, x, number, dims=x.dims)
+
+    def steps(self, x: Value) -> Value:
+        """The integers of a quantized tensor as FLOAT32."""
+        assert x.quantized is not None
+        (scale,), (point,) = x.quantized.scales, x.quantized.zero_points
+        types = {"src_t": data_type_of(x.dtype), "dst_t": DataType.FLOAT32}
+        real = self.apply(OperationType.QUANT_DTYPE_CAST, x, axis=0, dims=x.dims, **types)
+        counted = self.apply(OperationType.ROUND, self.apply(OperationType.DIV, real, self.number(scale, real.dtype)))
+        return self.apply(OperationType.ADD, counted, self.number(point, real.dtype))
 
     def reshape(self, x: Value, target: Sequence[Number], at_run_time: Value | None = None) -> Value:
         """The elements of x in another shape; where that is not known before a run, the value tells it."""

@@ -143,7 +143,8 @@ def flat_softmax(op: NodeBuilder, x: Value, *, axis: int = 1) -> Value:
         return op.apply(_SOFTMAX[op.type], x, axis=at)
     # All dimensions from the axis on are one.
     flat = op.reshape(x, (*x.dims[:at], product(x.dims[at:])))
-    return op.reshape(op.apply(_SOFTMAX[op.type], flat, axis=at), x.dims)
+    own_shape = op.later(np.dtype(np.int64), (x.rank,), lambda: op.shape(x))
+    return op.reshape(op.apply(_SOFTMAX[op.type], flat, axis=at), x.dims, own_shape)
 
 
 @onnx_operator(*_SOFTMAX, since=13, is_quantizable=True, doc={name: f"{kind.name}." for name, kind in _SOFTMAX.items()})

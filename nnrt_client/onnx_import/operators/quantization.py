@@ -299,8 +299,10 @@ def _exact_digits(weight: Value, zero_point: Value | None) -> tuple[list[tuple[i
 
 
 def _centered(op: NodeBuilder, x: Value, zero_point: Value | None, dtype: Dtype) -> Value:
-    # A weight is kept in 8 bits, of which a device makes what it computes with.
-    wide = op.apply(OperationType.CAST, x, np.array(data_type_of(dtype).value, np.int32), dims=x.dims)
+    wide = op.cast(x, dtype)
+    if x.is_constant:
+        # A weight is kept in 8 bits, of which a device makes what it computes with.
+        wide = op.apply(OperationType.CAST, x, np.array(data_type_of(dtype).value, np.int32), dims=x.dims)
     if zero_point is None or (zero_point.array is not None and not zero_point.array.any()):
         return wide
     return op.apply(OperationType.SUB, wide, op.cast(zero_point, dtype))

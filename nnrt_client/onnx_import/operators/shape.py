@@ -1,6 +1,5 @@
 """Data moved, not changed: new shapes, orders, joins, parts, repetitions and borders."""
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -8,16 +7,13 @@ import numpy as np
 from nnrt_client.enums import Format, OperationType
 from nnrt_client.onnx_import.operators.node_builder import NodeBuilder, require_moderate
 from nnrt_client.onnx_import.operators.operator import onnx_operator
-from nnrt_client.onnx_import.shapes.dims import Dims, Number, broadcast, product, unlike
+from nnrt_client.onnx_import.operators.padding import known_number, padded, padded_in_a_run
+from nnrt_client.onnx_import.operators.slicing import cut_in_a_run, sliced
+from nnrt_client.onnx_import.shapes.dims import Dim, Dims, Number, broadcast, product
 from nnrt_client.onnx_import.signature import refuse
 from nnrt_client.onnx_import.value import Value
-from nnrt_hdi.enums import PaddingMode
-from nnrt_hdi.tensor import Array
 
 Ints = tuple[int, ...]
-
-# As far as NNRt's positions reach; beyond it is all the same to the end of a dimension.
-_FARTHEST = 2**31 - 1
 
 
 @onnx_operator("Reshape", moves=True)
@@ -68,9 +64,12 @@ def transpose(op: NodeBuilder, x: Value, *, perm: Ints | None = None) -> Value:
 
 @onnx_operator("Flatten", moves=True)
 def flatten(op: NodeBuilder, x: Value, *, axis: int = 1) -> Value:
-    """RESHAPE."""
+    """RESHAPE; FLATTEN where neither rows nor columns are known before a run."""
     at = axis + x.rank if axis < 0 else axis
-    return op.reshape(x, (product(x.dims[:at]), product(x.dims[at:])))
+    target = (product(x.dims[:at]), product(x.dims[at:]))
+    if all(isinstance(dim, Dim) for dim in target) and target[0] != x.dims[0]:
+        return op.apply(OperationType.FLATTEN, x, axis=at, dims=target)
+    return op.reshape(x, target)
 
 
 @onnx_operator("Squeeze", until=12, moves=True)
@@ -129,7 +128,9 @@ def split_by_attribute(op: NodeBuilder, x: Value, *, axis: int = 0, split: Ints 
 def split(
     op: NodeBuilder, x: Value, split: Value | None = None, *, axis: int = 0, num_outputs: int | None = None
 ) -> tuple[Value, ...]:
-    """SPLIT."""
+    """SPLIT; STRIDED_SLICE for each part where their sizes are known only in a run."""
+    if split is not None and split.ints is None:
+        return cut_in_a_run(op, x, axis, split)
     sizes = () if split is None else tuple(op.ints("split", split))
     return _split(op, x, axis, sizes, num_outputs or len(op.outputs))
 
@@ -154,7 +155,7 @@ def _split(op: NodeBuilder, x: Value, axis: int, sizes: Ints, count: int) -> tup
 @onnx_operator("Slice", until=9)
 def slice_by_attributes(op: NodeBuilder, x: Value, *, starts: Ints, ends: Ints, axes: Ints = ()) -> Value:
     """STRIDED_SLICE."""
-    return _sliced(op, x, starts, ends, axes or tuple(range(len(starts))), (1,) * len(starts))
+    return sliced(op, x, starts, ends, axes or tuple(range(len(starts))), (1,) * len(starts))
 
 
 @onnx_operator("Slice", since=10, moves=True)
@@ -166,49 +167,8 @@ def slice_(
     if not isinstance(count, int):
         refuse(f"how many starts {starts} there are is known only in a run")
     along = range(count) if axes is None else op.ints("axes", axes)
-    by = [1] * count if steps is None else op.ints("steps", steps)
-    return _sliced(op, x, starts.ints or starts, ends.ints or ends, along, by)
-
-
-def _sliced(
-    op: NodeBuilder,
-    x: Value,
-    starts: Sequence[int] | Value,
-    ends: Sequence[int] | Value,
-    axes: Sequence[int],
-    steps: Sequence[int],
-) -> Value:
-    axes = [axis % x.rank for axis in axes]
-    count = max(axes) + 1
-    strides = np.ones(count, np.int64)
-    strides[axes] = steps
-    whole = sum(1 << at for at in range(count) if at not in axes)
-    y = op.apply(
-        OperationType.STRIDED_SLICE,
-        x,
-        _positions(op, starts, axes, count),
-        _positions(op, ends, axes, count),
-        strides,
-        begin_mask=whole,
-        end_mask=whole,
-    )
-    # How much of an unknown dimension is left depends on how much there is.
-    y.dims = tuple(dim if isinstance(dim, int) or at not in axes else unlike() for at, dim in enumerate(y.dims))
-    return y
-
-
-def _positions(op: NodeBuilder, given: Sequence[int] | Value, axes: Sequence[int], count: int) -> Array | Value:
-    """A position for each dimension up to the last that is cut."""
-    if isinstance(given, Value):
-        if list(axes) == list(range(count)):
-            return given
-        # Each dimension takes its position, or the 0 that is put in front.
-        padded = op.apply(OperationType.CONCAT, np.zeros(1, given.dtype), given)
-        order = [axes.index(at) + 1 if at in axes else 0 for at in range(count)]
-        return op.apply(OperationType.GATHER, padded, np.array(order, np.int64), np.array(0, np.int64))
-    positions = np.zeros(count, np.int64)
-    positions[list(axes)] = np.clip(np.array(given, dtype=object).astype(np.float64), -_FARTHEST, _FARTHEST)
-    return positions
+    by = [1] * count if steps is None else steps.ints or steps
+    return sliced(op, x, starts.ints or starts, ends.ints or ends, along, by)
 
 
 @onnx_operator("Shape", until=14)
@@ -221,7 +181,7 @@ def shape_of_all(op: NodeBuilder, x: Value) -> Value:
 def shape_of(op: NodeBuilder, x: Value, *, start: int = 0, end: int | None = None) -> Value:
     """SHAPE, and STRIDED_SLICE of it, unless it is known before a run."""
     from_, to, _ = slice(start, end).indices(x.rank)
-    return op.shape(x) if (from_, to) == (0, x.rank) else _sliced(op, op.shape(x), [from_], [to], [0], [1])
+    return op.shape(x) if (from_, to) == (0, x.rank) else sliced(op, op.shape(x), [from_], [to], [0], [1])
 
 
 @onnx_operator("Size")
@@ -256,7 +216,7 @@ def tile(op: NodeBuilder, x: Value, repeats: Value) -> Value:
 @onnx_operator("Pad", until=10)
 def pad_by_attributes(op: NodeBuilder, x: Value, *, pads: Ints, mode: str = "constant", value: float = 0.0) -> Value:
     """PAD, or GATHER for the mode edge; STRIDED_SLICE where it takes away."""
-    return _padded(op, x, pads, mode, value)
+    return padded(op, x, pads, mode, value)
 
 
 @onnx_operator("Pad", since=11)
@@ -269,58 +229,24 @@ def pad(
     *,
     mode: str = "constant",
 ) -> Value:
-    """PAD, or GATHER for the modes edge and wrap; STRIDED_SLICE where it takes away."""
-    number: float = 0
-    if value is not None:
-        if value.array is None or value.array.size != 1:
-            refuse("its constant_value is known only in a run")
-        number = value.array.reshape(-1)[0].item()
-        if float(np.float32(number)) != number and not math.isnan(number):
-            refuse(f"its constant_value is {number}, which FLOAT32 can't hold")
-    if pads.ints is None and axes is None and mode == "constant":
-        pairs = op.transpose(op.reshape(pads, (2, x.rank)), [1, 0])
-        return op.apply(OperationType.PAD, x, pairs, constant_value=float(number))
-    given = op.ints("pads", pads)
-    if axes is not None:
-        named = [axis % x.rank for axis in op.ints("axes", axes)]
+    """PAD, or GATHER for the modes edge and wrap; STRIDED_SLICE where it takes away; WHERE of another PAD for a value
+    that PAD can't have.
+    """
+    number = known_number(value)
+    if number is None and value is not None and mode == "constant":
+        ones = op.filled(op.number(1, np.dtype(np.float32)), np.dtype(np.float32), op.shape_vector(x), x.dims)
+        is_x, y = (pad(op, part, pads, None, axes) for part in (ones, x))
+        is_inside = op.apply(OperationType.NOT_EQUAL, is_x, op.number(0, is_x.dtype))
+        return op.apply(OperationType.WHERE, is_inside, y, op.reshape(value, ()), dims=y.dims)
+    named = None if axes is None else [axis % x.rank for axis in op.ints("axes", axes)]
+    if pads.ints is None:
+        return padded_in_a_run(op, x, pads, named, mode, number or 0)
+    given = pads.ints
+    if named is not None:
         borders = np.zeros((2, x.rank), np.int64)
         borders[:, named] = np.reshape(given, (2, -1))
         given = borders.reshape(-1).tolist()
-    return _padded(op, x, given, mode, number)
-
-
-def _padded(op: NodeBuilder, x: Value, pads: Sequence[int], mode: str, value: float) -> Value:
-    if len(pads) != 2 * x.rank:
-        refuse(f"its pads are {list(pads)}, but x is {x}")
-    pairs = np.reshape(np.array(pads, np.int64), (2, -1)).T
-    if mode not in ("constant", "reflect", "edge", "wrap"):
-        refuse(f"its mode is {mode!r}; use 'constant', 'reflect', 'edge' or 'wrap'")
-    if pairs.min(initial=0) < 0:
-        taken = np.minimum(pairs, 0)
-        ends = [_FARTHEST if not behind else int(behind) for behind in taken[:, 1]]
-        x = _sliced(op, x, (-taken[:, 0]).tolist(), ends, range(x.rank), [1] * x.rank)
-        pairs = np.maximum(pairs, 0)
-    if not pairs.any():
-        return x
-    if mode in ("edge", "wrap"):
-        return _repeated(op, x, pairs, mode)
-    kind = PaddingMode.CONSTANT if mode == "constant" else PaddingMode.REFLECT
-    constant = {"constant_value": float(value)} if mode == "constant" else {}
-    dims = tuple(dim if not pair.any() else dim + int(pair.sum()) for dim, pair in zip(x.dims, pairs, strict=True))
-    return op.apply(OperationType.PAD, x, pairs, padding_mode=kind, dims=dims, quant=op.quant, **constant)
-
-
-def _repeated(op: NodeBuilder, x: Value, pairs: Array, mode: str) -> Value:
-    """Borders that are elements of x: its edge again and again, or all from the other side on."""
-    for axis, (before, behind) in enumerate(pairs.tolist()):
-        size = x.shape[axis]
-        if not (before or behind):
-            continue
-        require_moderate((size, before + behind))
-        places = np.arange(-before, size + behind)
-        places = places % size if mode == "wrap" else np.clip(places, 0, size - 1)
-        x = op.apply(OperationType.GATHER, x, places, np.array(axis, np.int64))
-    return x
+    return padded(op, x, given, mode, number or 0)
 
 
 @onnx_operator("Trilu", since=14)

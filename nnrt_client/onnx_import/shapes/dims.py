@@ -113,9 +113,9 @@ def _together(a: Number, b: Number) -> Number:
     return a if isinstance(a, int) else b if isinstance(b, int) else unlike()
 
 
-def unlike() -> Dim:
+def unlike(*, is_size: bool = True) -> Dim:
     """A number of which nothing is known: like no other."""
-    return Dim(f"?{next(_serial)}")
+    return Dim(f"?{next(_serial)}", is_size)
 
 
 def _combined(sign: str, a: Any, b: Any, *, is_commutative: bool = False) -> Dim:

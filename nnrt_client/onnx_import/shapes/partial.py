@@ -20,6 +20,7 @@ from nnrt_client.onnx_import.shapes.dims import (
     equal,
     is_less,
     product,
+    unlike,
 )
 from nnrt_client.onnx_import.signature import bound
 from nnrt_hdi.errors import NnrtError
@@ -202,6 +203,8 @@ def computed(name: str, given: Sequence[Known | None], attributes: Mapping[str, 
         inputs: list[Elements | None] = [elements(value.dims) if value else None for value in given]
     else:
         inputs = [value.elements if value else None for value in given]
+    if name == "Concat" and any(numbers is not None for numbers in inputs):
+        inputs = [_unknown(value) if numbers is None else numbers for numbers, value in zip(inputs, given, strict=True)]
     if any(numbers is None and value is not None for numbers, value in zip(inputs, given, strict=True)):
         return None
     try:
@@ -227,6 +230,13 @@ def result_dtype(name: str, given: Sequence[Known | None], attributes: Mapping[s
     value = given[1 if name == "Where" else 0]
     assert value is not None
     return value.dtype
+
+
+def _unknown(value: Known | None) -> Elements | None:
+    """Numbers that nothing is known of, for a few integers that the run makes."""
+    if value is None or value.dtype.kind != "i" or len(value.dims) != 1 or not isinstance(value.dims[0], int):
+        return None
+    return elements([unlike(is_size=False) for _ in range(min(value.dims[0], MAX_ELEMENTS + 1))])
 
 
 def _compared(a: Elements, b: Elements, holds: Callable[[Number, Number], bool | None]) -> Elements | None:

@@ -1,7 +1,7 @@
 """What is known of a program before it is loaded: the sizes of its tensors, and what loading it would compute.
 
-ONNX Runtime computes what follows from constants alone while it loads a model, and a few bytes can ask for any amount of
-that: they need only name a length. Where shapes tell how much it is, it is counted. Where they depend on elements of
+ONNX Runtime computes what follows from constants alone while it loads a model, and a few bytes can ask for any amount
+of that: they need only name a length. Where shapes tell how much it is, it is counted. Where they depend on elements of
 constants, those are computed here, as long as they are few.
 """
 
@@ -16,6 +16,7 @@ from onnx import TensorProto, TypeProto, helper, numpy_helper
 
 from nnrt_backend_onnxruntime.builder import AnyArray
 from nnrt_backend_onnxruntime.kernels import IR_VERSION, names
+from nnrt_backend_onnxruntime.programs.divisions import RISKY, Divisions
 from nnrt_backend_onnxruntime.programs.operators import ONNX_DOMAINS
 from nnrt_backend_onnxruntime.programs.shapes import Inference, Sized, sized
 from nnrt_backend_onnxruntime.programs.skeleton import all_graphs, graphs_of, place_of, quoted
@@ -55,6 +56,8 @@ class Foresight:
     inputs: Sequence[Sized]
     tensors: Sequence[Sized]
     folding_is_bounded: bool
+    # Of graphs that have any, inner ones before those around them.
+    divisions: Sequence[Divisions]
 
 
 def foreseen(model: onnx.ModelProto, compute: Compute) -> Foresight:
@@ -67,7 +70,7 @@ def foreseen(model: onnx.ModelProto, compute: Compute) -> Foresight:
         walk.graph(model.graph, _Scope())
     constants = {tensor.name for tensor in model.graph.initializer}
     inputs = (sized(entry.name, entry.type) for entry in model.graph.input if entry.name not in constants)
-    return Foresight([entry for entry in inputs if entry], walk.tensors, walk.is_bounded)
+    return Foresight([entry for entry in inputs if entry], walk.tensors, walk.is_bounded, walk.divisions)
 
 
 @dataclass(slots=True)
@@ -97,6 +100,7 @@ class _Walk:
     model: onnx.ModelProto
     compute: Compute | None
     tensors: list[Sized] = field(default_factory=list)
+    divisions: list[Divisions] = field(default_factory=list)
     is_bounded: bool = True
     products_left: int = MOST_FOLDED_PRODUCTS
     computations_left: int = MOST_COMPUTED
@@ -120,8 +124,15 @@ class _Walk:
         for sparse in graph.sparse_initializer:
             size_bytes = size_of(sparse.values.data_type, math.prod(sparse.dims)) or 0
             scope[sparse.values.name] = _Value(None, size_bytes)
-        for node in graph.node:
+        divided: dict[int, int] = {}
+        for at, node in enumerate(graph.node):
             self._node(node, scope)
+            if node.op_type == "Div" and len(node.input) == 2 and len(node.output) == 1:
+                values = [scope.get(name, _Value()) for name in node.input]
+                if not _is_harmless(values[1]) and (data_type := _data_type(values)) in RISKY:
+                    divided[at] = data_type
+        if divided:
+            self.divisions.append(Divisions(graph, divided))
         for entry in graph.output:
             if entry.name not in scope:
                 raise InvalidFile(f"its output {quoted(entry.name)} is nowhere made")
@@ -145,7 +156,10 @@ class _Walk:
         # What has graphs is not computed beforehand, but for the choice between those of an If; nor are sequences.
         if (node.op_type == "If" or not branches) and _is_constant(node, given):
             self._fold(node, given, [value for value in outputs.values() if value.may_be_tensor])
-            if self.compute is not None and len(outputs) == len(node.output):
+            if node.op_type == "Constant" and len(node.attribute) == 1 and _has_few(node.attribute[0].t):
+                for value in outputs.values():
+                    value.elements = node.attribute[0].t if node.attribute[0].HasField("t") else None
+            elif self.compute is not None and len(outputs) == len(node.output):
                 self._look(node, given, list(outputs.values()))
         scope.update(outputs)
 
@@ -191,6 +205,8 @@ class _Walk:
         elements = [value.elements for value in given if value.elements is not None]
         if self.compute is None or len(elements) != len(given) or not self.computations_left:
             return ()
+        if node.op_type == "Div" and not _is_harmless(given[-1]):
+            return ()
         self.computations_left -= 1
         constants = {}
         for name, tensor in zip((name for name in node.input if name), elements, strict=True):
@@ -203,6 +219,17 @@ class _Walk:
             return self.compute(helper.make_model(graph, opset_imports=self.model.opset_import, ir_version=IR_VERSION))
         except Exception:  # Whatever is wrong with it: it isn't known then.
             return ()
+
+
+def _data_type(values: Sequence[_Value]) -> int:
+    """The data type that all of them have, 0 if nobody knows."""
+    types = [value.type.tensor_type.elem_type for value in values if value.type is not None]
+    return next((kind for kind in types if kind), 0)
+
+
+def _is_harmless(divisor: _Value) -> bool:
+    """Tell if all elements are known, and none is -1."""
+    return divisor.elements is not None and not (numpy_helper.to_array(divisor.elements) == -1).any()
 
 
 def _is_constant(node: onnx.NodeProto, given: Sequence[_Value]) -> bool:

@@ -11,7 +11,9 @@ from onnxruntime import GraphOptimizationLevel
 
 from nnrt_backend_onnxruntime.builder import AnyArray
 from nnrt_backend_onnxruntime.deadlines import Deadlines
+from nnrt_backend_onnxruntime.in_place import in_place_of_nodes
 from nnrt_backend_onnxruntime.model import translated
+from nnrt_backend_onnxruntime.programs.divisions import guard
 from nnrt_backend_onnxruntime.programs.foresight import foreseen
 from nnrt_backend_onnxruntime.programs.interface import input_specs, output_specs, take_output_ranks
 from nnrt_backend_onnxruntime.programs.program_model import ProgramModel
@@ -58,6 +60,7 @@ def load_program(
     inputs, ranks = input_specs(model), take_output_ranks(model)
     known = foreseen(model, compute)
     sizes = Sizes(known, config.max_tensor_bytes)
+    guard(known.divisions, _opset(model))
     if not known.folding_is_bounded:
         _log.info("a model computes too much from constants, or nobody knows how much: it does so in each run")
     options = session_options(device, config, {} if known.folding_is_bounded else _NO_FOLDING)
@@ -66,9 +69,12 @@ def load_program(
     except OperationFailed as error:
         raise _refusal(error) from error
     progress(1.0)
-    specs = inputs, output_specs(session, ranks)
+    outputs = output_specs(session, ranks)
+    shared = in_place_of_nodes(model.graph, [spec.name for spec in inputs], [spec.name for spec in outputs])
     kept = [Part.of(b"".join(packed(_KIND, {}, ()))), *parts]
-    return ProgramModel(session, specs, sizes, weights, kept, config.max_tensor_bytes, deadlines)
+    return ProgramModel(
+        session, inputs, outputs, shared.inputs, sizes, weights, kept, config.max_tensor_bytes, deadlines
+    )
 
 
 def is_program(parts: Sequence[Part]) -> bool:
@@ -87,6 +93,10 @@ def restored_program(
         return load_program(parts[1:], config, device, deadlines, lambda fraction: None)
     except Unsupported as error:
         raise InvalidFile(error.message, place=error.place) from error
+
+
+def _opset(model: onnx.ModelProto) -> int:
+    return next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
 
 
 def compute(model: onnx.ModelProto) -> Sequence[AnyArray]:

@@ -23,15 +23,17 @@ class ProgramModel(PreparedModel):
     def __init__(
         self,
         session: Any,
-        specs: tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]],
+        inputs: tuple[TensorSpec, ...],
+        outputs: tuple[TensorSpec, ...],
+        reads_in_place: frozenset[int],
         sizes: Sizes,
         weights: Mapping[str, AnyArray],
         parts: Sequence[Part],
         max_tensor_bytes: int,
         deadlines: Deadlines,
     ) -> None:
-        """`specs` are those of inputs and outputs, `parts` what `export` gives: as all else they stay as they are."""
-        self.inputs, self.outputs = specs
+        """`parts` are what `export` gives."""
+        self.inputs, self.outputs, self.reads_in_place = inputs, outputs, reads_in_place
         self._session = session
         self._sizes = sizes
         self._weights = weights

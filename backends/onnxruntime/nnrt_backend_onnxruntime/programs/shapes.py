@@ -1,7 +1,7 @@
 """Types and shapes of tensors, by ONNX's own inference of one node after the other.
 
-What the file declares of tensors inside of it and of its outputs is not believed. And a node is asked about only when it
-is what its operator's schema says: the functions that infer, which are native code, trust in that.
+What the file declares of tensors inside of it and of its outputs is not believed. And a node is asked about only when
+it is what its operator's schema says: the functions that infer, which are native code, trust in that.
 """
 
 from collections.abc import Mapping, Sequence
@@ -95,7 +95,9 @@ def _is_of(schema: defs.OpSchema, node: onnx.NodeProto) -> bool:
     given = {attribute.name: attribute for attribute in node.attribute}
     for name, attribute in given.items():
         declared = schema.attributes.get(name)
-        if declared is None or declared.type.value != attribute.type or attribute.type in _GRAPHS:
+        if declared is None or attribute.type in _GRAPHS:
+            return False
+        if declared.type.value != attribute.type:  # type: ignore[attr-defined]  # An enum of pybind11's.
             return False
     return all(name in given for name, declared in schema.attributes.items() if declared.required)
 

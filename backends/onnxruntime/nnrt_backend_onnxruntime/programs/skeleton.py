@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import inliner
+from onnx import AttributeProto, inliner
 
 from nnrt_backend_onnxruntime.programs.operators import RUNTIME_DOMAIN, is_allowed
 from nnrt_hdi.errors import InvalidFile, Unsupported
@@ -15,6 +15,37 @@ MOST_SKELETON_BYTES = 1 << 25
 MOST_NODES = 200_000
 # Of graphs in graphs, and of functions that call functions.
 MOST_DEPTH = 16
+
+# Where an attribute of each type is, and what there is of it besides.
+_FIELDS: dict[int, str] = {
+    AttributeProto.FLOAT: "f",
+    AttributeProto.INT: "i",
+    AttributeProto.STRING: "s",
+    AttributeProto.TENSOR: "t",
+    AttributeProto.GRAPH: "g",
+    AttributeProto.SPARSE_TENSOR: "sparse_tensor",
+    AttributeProto.TYPE_PROTO: "tp",
+    AttributeProto.FLOATS: "floats",
+    AttributeProto.INTS: "ints",
+    AttributeProto.STRINGS: "strings",
+    AttributeProto.TENSORS: "tensors",
+    AttributeProto.GRAPHS: "graphs",
+    AttributeProto.SPARSE_TENSORS: "sparse_tensors",
+    AttributeProto.TYPE_PROTOS: "type_protos",
+}
+_MESSAGES = ("t", "g", "sparse_tensor", "tp")
+_ABOUT = {"name", "doc_string", "type", "ref_attr_name"}
+# Of a Constant, which ONNX Runtime takes for a tensor before it checks that it is one.
+_CONSTANTS: dict[str, int] = {
+    "value": AttributeProto.TENSOR,
+    "sparse_value": AttributeProto.SPARSE_TENSOR,
+    "value_float": AttributeProto.FLOAT,
+    "value_floats": AttributeProto.FLOATS,
+    "value_int": AttributeProto.INT,
+    "value_ints": AttributeProto.INTS,
+    "value_string": AttributeProto.STRING,
+    "value_strings": AttributeProto.STRINGS,
+}
 
 FunctionKey = tuple[str, str, str]
 
@@ -56,6 +87,8 @@ def require_sound(model: onnx.ModelProto) -> None:
         for node in all_nodes(nodes):
             if _key(node) not in functions and not is_allowed(node):
                 raise Unsupported(_why_not(node), place=place_of(node))
+            for attribute in node.attribute:
+                _require_typed(node, attribute)
 
 
 def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -144,6 +177,18 @@ def _counted(
     if key not in counts:
         counts[key] = _count(functions[key].node, functions, counts, (*callers, key))
     return counts[key]
+
+
+def _require_typed(node: onnx.NodeProto, attribute: AttributeProto) -> None:
+    """Refuse an attribute that holds something else than it says, which ONNX Runtime would believe."""
+    field = _FIELDS.get(attribute.type)
+    held = {found.name for found, _ in attribute.ListFields()} - _ABOUT
+    wanted = _CONSTANTS.get(attribute.name, attribute.type) if node.op_type == "Constant" else attribute.type
+    is_empty = field in _MESSAGES and not held and not attribute.ref_attr_name
+    if field is None or not held <= {field} or is_empty or wanted != attribute.type:
+        raise InvalidFile(
+            f"its attribute {quoted(attribute.name)} is not of the type that it says", place=place_of(node)
+        )
 
 
 def _why_not(node: onnx.NodeProto) -> str:

@@ -126,18 +126,19 @@ def matmul_of_few_bits(
     N: int,  # noqa: N803
     weight_prepacked: int = 0,
 ) -> Value:
-    """MATMUL with the real numbers that the blocks of the weight stand for, and ADD of the bias."""
+    """MATMUL with the real numbers that the blocks of the weight stand for, and ADD of the bias. Computed in the data
+    type of A, whatever accuracy_level says to be enough."""
     if g_idx is not None or weight_prepacked:
         refuse("its columns are in another order, or its weight is laid out for one processor; save it without either")
     if b.array is None or scales.array is None or (zero_points is not None and zero_points.array is None):
         refuse("its weight is known only in a run; make it a constant")
     blocks = -(-K // block_size)
+    steps = _unpacked(b.array.reshape(N, blocks, -1), bits).astype(np.float32)
     points = np.full((N, blocks), 1 << (bits - 1), np.float32)
     if zero_points is not None and zero_points.array is not None:
         given = zero_points.array.reshape(N, -1)
         points = (given if given.dtype.kind == "f" else _unpacked(given, bits))[:, :blocks].astype(np.float32)
-    steps = _unpacked(b.array.reshape(N, blocks, -1), bits).astype(np.float32) - points[:, :, None]
-    real = (steps * scales.array.reshape(N, blocks, 1).astype(np.float32)).reshape(N, -1)[:, :K]
+    real = ((steps - points[:, :, None]) * scales.array.reshape(N, blocks, 1).astype(np.float32)).reshape(N, -1)[:, :K]
     y = op.apply(OperationType.MATMUL, a, op.constant(np.ascontiguousarray(real.T).astype(a.dtype)))
     return y if bias is None else op.apply(OperationType.ADD, y, bias, dims=y.dims)
 

@@ -1,6 +1,7 @@
 """Networks that ONNX Runtime's optimizer for transformers has fused. Needs the extra `nnrt[torch]`.
 
-`python tests/onnx_import/fused_networks.py` writes them to ort_exports/, where those find them who have no torch.
+`python tests/onnx_import/attention_networks.py` writes them to attention_exports/, where those find them who have no
+torch.
 """
 
 import math
@@ -14,7 +15,7 @@ from onnxruntime.transformers.optimizer import optimize_model
 from torch import Tensor, nn
 from torch.nn import functional
 
-EXPORTS = Path(__file__).with_name("ort_exports")
+EXPORTS = Path(__file__).with_name("attention_exports")
 WIDTH, HEADS = 16, 4
 # By the name of the file, what the optimizer is asked for.
 WANTED = {

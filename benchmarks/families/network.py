@@ -1,0 +1,87 @@
+"""What is known of a network before it is exported."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+TORCHSCRIPT, DYNAMO = "TorchScript", "dynamo"
+BOTH = (TORCHSCRIPT, DYNAMO)
+FP16, QDQ, QOPERATOR, DYNAMIC = "fp16", "QDQ", "QOperator", "dynamic int8"
+
+Sizes = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input of a network: dimensions that may vary have names. Without `below` it holds real numbers."""
+
+    dims: Sequence[int | str]
+    below: int | None = None
+    make: Callable[[Sequence[int]], Tensor] | None = None
+
+    def example(self, sizes: Sizes) -> Tensor:
+        """Make a tensor with these sizes in place of the names."""
+        shape = [sizes[dim] if isinstance(dim, str) else dim for dim in self.dims]
+        if self.make is not None:
+            return self.make(shape)
+        return torch.randn(shape) if self.below is None else torch.randint(self.below, shape)
+
+    @property
+    def free(self) -> dict[int, str]:
+        """The dimensions that may vary, by axis."""
+        return {axis: dim for axis, dim in enumerate(self.dims) if isinstance(dim, str)}
+
+
+def real(*dims: int | str) -> Input:
+    return Input(dims)
+
+
+def numbers(*dims: int | str, below: int) -> Input:
+    return Input(dims, below)
+
+
+def mask(*dims: int | str) -> Input:
+    """Ones, with zeros at the end of the last row, as tokenizers pad texts."""
+
+    def padded(shape: Sequence[int]) -> Tensor:
+        ones = torch.ones(list(shape), dtype=torch.int64)
+        ones[-1, -(shape[-1] // 3) :] = 0
+        return ones
+
+    return Input(dims, make=padded)
+
+
+def constant(value: int) -> Input:
+    """A number that the application always gives alike."""
+    return Input((), make=lambda _: torch.tensor(value))
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network with its inputs; it is traced with the first of `sizes` and compared with all of them.
+
+    `forward` has its parameters in the order of the inputs, and by their names.
+    """
+
+    family: str
+    name: str
+    make: Callable[[], nn.Module]
+    inputs: Mapping[str, Input]
+    sizes: Sequence[Sizes] = ({},)
+    exporters: Sequence[str] = BOTH
+    formats: Sequence[str] = ()
+    outputs: Sequence[str] = ("y",)
+    constants: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def slug(self) -> str:
+        """The name as a part of file names."""
+        return "".join(letter if letter.isalnum() else "-" for letter in self.name.lower()).strip("-")
+
+
+IMAGES: Sequence[Sizes] = ({"height": 192, "width": 256}, {"height": 64, "width": 96})
+"""Sizes of images that networks take in any size."""
+TEXTS: Sequence[Sizes] = ({"batch": 2, "length": 64}, {"batch": 1, "length": 47})
+"""Sizes of texts."""

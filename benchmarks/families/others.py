@@ -1,0 +1,186 @@
+"""Networks for tables, graphs, points and the like."""
+
+import torch
+from torch import Tensor, nn
+
+from families.layers import mlp
+from families.network import DYNAMIC, DYNAMO, QDQ, QOPERATOR, TORCHSCRIPT, Network, numbers, real
+
+FAMILY = "others"
+
+
+def perceptron() -> nn.Module:
+    layers = nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.BatchNorm1d(512), nn.ELU(), nn.Linear(512, 10)
+    return nn.Sequential(*layers, nn.Softmax(1))
+
+
+class Table(nn.Module):
+    """Rows of a table: some columns are numbers, others kinds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kinds = nn.ModuleList([nn.Embedding(20, 8) for _ in range(3)])
+        self.rest = mlp(24 + 10, 128, nn.SELU)
+
+    def forward(self, kinds: Tensor, values: Tensor) -> Tensor:
+        columns = [table(kinds[:, index]) for index, table in enumerate(self.kinds)]
+        return self.rest(torch.cat([*columns, values], 1))
+
+
+class Recommender(nn.Module):
+    """Products of all pairs of vectors (Naumov et al. 2019)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList([nn.Embedding(100, 16) for _ in range(5)])
+        self.dense, self.last = mlp(16, 32, nn.ReLU), nn.Linear(16 + 15, 1)
+
+    def forward(self, dense: Tensor, kinds: Tensor) -> Tensor:
+        x = self.dense(dense)
+        vectors = torch.stack([x, *(table(kinds[:, index]) for index, table in enumerate(self.tables))], 1)
+        products = torch.bmm(vectors, vectors.transpose(1, 2))
+        rows, columns = torch.tril_indices(6, 6, -1)
+        return self.last(torch.cat((x, products[:, rows, columns]), 1)).sigmoid()
+
+
+class GraphConvolution(nn.Module):
+    """Each node gets the mean of its neighbours (Kipf and Welling 2016)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linears = nn.ModuleList([nn.Linear(16, 64), nn.Linear(64, 8)])
+
+    def forward(self, x: Tensor, adjacency: Tensor) -> Tensor:
+        adjacency = adjacency.float() + torch.eye(x.shape[0])
+        scale = adjacency.sum(1).rsqrt()
+        adjacency = scale[:, None] * adjacency * scale[None]
+        return self.linears[1](adjacency @ self.linears[0](adjacency @ x).relu())
+
+
+class GraphAttention(nn.Module):
+    """Attention to neighbours (Velickovic et al. 2017)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.source, self.target = nn.Linear(16, 32), nn.Linear(32, 1), nn.Linear(32, 1)
+
+    def forward(self, x: Tensor, adjacency: Tensor) -> Tensor:
+        x = self.linear(x)
+        scores = nn.functional.leaky_relu(self.source(x) + self.target(x).T, 0.2)
+        return scores.masked_fill(adjacency == 0, -1e9).softmax(1) @ x
+
+
+class Messages(nn.Module):
+    """Messages along edges, added up where they arrive."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.message, self.update = mlp(32, 64, nn.ReLU), nn.Linear(48, 16)
+
+    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
+        sent = self.message(torch.cat((x[edges[0]], x[edges[1]]), 1))
+        arrived = torch.zeros(x.shape[0], 32).index_add(0, edges[1], sent)
+        return self.update(torch.cat((x, arrived), 1))
+
+
+class Points(nn.Module):
+    """Points in any order: each by itself, then the largest (Qi et al. 2016)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turn = nn.Sequential(
+            nn.Conv1d(3, 32, 1), nn.ReLU(), nn.AdaptiveMaxPool1d(1), nn.Flatten(), nn.Linear(32, 9)
+        )
+        self.each = nn.Sequential(nn.Conv1d(3, 64, 1), nn.BatchNorm1d(64), nn.ReLU(), nn.Conv1d(64, 256, 1))
+        self.head = nn.Linear(256, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.bmm(self.turn(x).view(-1, 3, 3) + torch.eye(3), x)
+        return self.head(self.each(x).max(2).values)
+
+
+def autoencoder() -> nn.Module:
+    """An image through a narrow place."""
+    down = (
+        nn.Conv2d(1, 16, 3, 2, 1),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 3, 2, 1),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(1568, 16),
+    )
+    up = nn.Linear(16, 1568), nn.Unflatten(1, (32, 7, 7)), nn.ConvTranspose2d(32, 16, 3, 2, 1, 1), nn.ReLU()
+    return nn.Sequential(*down, *up, nn.ConvTranspose2d(16, 1, 3, 2, 1, 1), nn.Sigmoid())
+
+
+class Chosen(nn.Module):
+    """Only the rows that count: how many there are is known in a run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = (x.sum(1) > 0).nonzero().squeeze(1)
+        return self.linear(x[rows])
+
+
+class Writer(nn.Module):
+    """A step of a decoder that looks back at what was read (Bahdanau et al. 2014)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.cell, self.head = nn.Embedding(100, 32), nn.GRUCell(96, 64), nn.Linear(128, 100)
+        self.query = nn.Linear(64, 64)
+
+    def forward(self, word: Tensor, state: Tensor, read: Tensor) -> tuple[Tensor, Tensor]:
+        weights = torch.einsum("bd,bld->bl", self.query(state), read).softmax(-1)
+        seen = torch.einsum("bl,bld->bd", weights, read)
+        state = self.cell(torch.cat((self.words(word), seen), 1), state)
+        return self.head(torch.cat((state, seen), 1)), state
+
+
+BATCHES = ({"batch": 4}, {"batch": 1})
+NODES = {"x": real("nodes", 16), "adjacency": numbers("nodes", "nodes", below=2)}
+GRAPHS = ({"nodes": 40, "edges": 90}, {"nodes": 25, "edges": 70})
+
+NETWORKS = [
+    Network(FAMILY, "perceptron", perceptron, {"x": real("batch", 64)}, BATCHES, formats=(QDQ, QOPERATOR, DYNAMIC)),
+    Network(FAMILY, "table", Table, {"kinds": numbers("batch", 3, below=20), "values": real("batch", 10)}, BATCHES),
+    Network(
+        FAMILY,
+        "recommender",
+        Recommender,
+        {"dense": real("batch", 16), "kinds": numbers("batch", 5, below=100)},
+        BATCHES,
+    ),
+    Network(FAMILY, "autoencoder", autoencoder, {"x": real("batch", 1, 28, 28)}, BATCHES, formats=(QDQ,)),
+    Network(FAMILY, "graph convolution", GraphConvolution, NODES, GRAPHS),
+    Network(FAMILY, "graph attention", GraphAttention, NODES, GRAPHS),
+    Network(
+        FAMILY,
+        "messages",
+        Messages,
+        {"x": real("nodes", 16), "edges": numbers(2, "edges", below=25)},
+        GRAPHS,
+        exporters=(DYNAMO,),  # The other one leaves open what becomes of several messages to one node.
+    ),
+    Network(
+        FAMILY,
+        "points",
+        Points,
+        {"x": real("batch", 3, "points")},
+        ({"batch": 2, "points": 200}, {"batch": 1, "points": 90}),
+    ),
+    Network(
+        FAMILY,
+        "decoder step",
+        Writer,
+        {"word": numbers("batch", below=100), "state": real("batch", 64), "read": real("batch", "length", 64)},
+        ({"batch": 2, "length": 9}, {"batch": 1, "length": 14}),
+        outputs=("y", "state_out"),
+    ),
+    Network(
+        FAMILY, "rows that count", Chosen, {"x": real("rows", 8)}, ({"rows": 20}, {"rows": 9}), exporters=(TORCHSCRIPT,)
+    ),
+]

@@ -1,0 +1,203 @@
+"""Networks that listen, and others for series."""
+
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from families.layers import Attention, mlp
+from families.network import DYNAMIC, TORCHSCRIPT, Network, constant, real
+
+FAMILY = "speech and series"
+
+
+class Recurrent(nn.Module):
+    """Convolutions, then GRU, LSTM or RNN over as many steps as there are, then letters."""
+
+    def __init__(self, kind: type[nn.RNNBase], *, both_ways: bool, layers: int = 2) -> None:
+        super().__init__()
+        self.conv = nn.Sequential(nn.Conv1d(40, 64, 5, 2, 2), nn.BatchNorm1d(64), nn.ReLU())
+        self.rnn = kind(64, 64, layers, batch_first=True, bidirectional=both_ways)
+        self.head = nn.Linear(128 if both_ways else 64, 30)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y, _ = self.rnn(self.conv(x).transpose(1, 2))
+        return self.head(y).log_softmax(-1)
+
+
+class KeepingRecurrent(nn.Module):
+    """GRU that gets its state and gives it back, for sound that comes in pieces."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru = nn.GRU(40, 64, batch_first=True)
+        self.head = nn.Linear(64, 1)
+
+    def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        y, state = self.gru(x, state)
+        return self.head(y).sigmoid(), state
+
+
+class OneRate(nn.Module):
+    """Speech activity of sound at one rate: a spectrum by convolution, then LSTM with its state."""
+
+    def __init__(self, window: int) -> None:
+        super().__init__()
+        self.window = window
+        self.spectrum = nn.Conv1d(1, window + 2, window, window // 2, bias=False)
+        self.convs = nn.Sequential(nn.Conv1d(window // 2 + 1, 32, 3, 2, 1), nn.ReLU(), nn.Conv1d(32, 32, 3, 2, 1))
+        self.cell = nn.LSTMCell(32, 32)
+        self.head = nn.Linear(32, 1)
+
+    def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        padded = functional.pad(x.unsqueeze(1), [0, self.window // 4], mode="reflect")
+        waves = self.spectrum(padded)
+        half = self.window // 2 + 1
+        y = self.convs((waves[:, :half] ** 2 + waves[:, half:] ** 2).sqrt())
+        h, c = self.cell(y.mean(-1), (state[0], state[1]))
+        return self.head(h.relu()).sigmoid(), torch.stack((h, c))
+
+
+class SpeechActivity(nn.Module):
+    """Two networks in one: the rate, which is an input, says which."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fast, self.slow = OneRate(256), OneRate(128)
+
+    def forward(self, x: Tensor, state: Tensor, sr: Tensor) -> tuple[Tensor, Tensor]:
+        return self.fast(x, state) if sr == 16000 else self.slow(x, state)
+
+
+class Causal(nn.Module):
+    """A window that looks back only, the further the larger the holes in it."""
+
+    def __init__(self, channels: int, rate: int) -> None:
+        super().__init__()
+        self.back = 2 * rate
+        self.convs = nn.ModuleList([nn.Conv1d(channels, channels, 3, dilation=rate) for _ in range(2)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.convs[0](functional.pad(x, (self.back, 0))).relu()
+        return x + self.convs[1](functional.pad(y, (self.back, 0))).relu()
+
+
+def tcn() -> nn.Module:
+    """Temporal convolutions (Bai et al. 2018)."""
+    return nn.Sequential(nn.Conv1d(8, 48, 1), *(Causal(48, 2**n) for n in range(4)), nn.Conv1d(48, 4, 1))
+
+
+def vocoder() -> nn.Module:
+    """Sound out of a spectrogram, longer and longer by transposed convolutions (Kong et al. 2020)."""
+    layers: list[nn.Module] = [nn.Conv1d(40, 64, 7, 1, 3)]
+    for inputs, outputs, times in ((64, 32, 8), (32, 16, 8)):
+        layers += [nn.LeakyReLU(0.1), nn.ConvTranspose1d(inputs, outputs, 2 * times, times, times // 2)]
+        layers += [nn.LeakyReLU(0.1), nn.Conv1d(outputs, outputs, 7, 1, 9, 3)]
+    return nn.Sequential(*layers, nn.LeakyReLU(), nn.Conv1d(16, 1, 7, 1, 3), nn.Tanh())
+
+
+class Whisper(nn.Module):
+    """An encoder of sound: two convolutions, waves as positions, then a transformer."""
+
+    def __init__(self, width: int = 96) -> None:
+        super().__init__()
+        self.convs = nn.Sequential(
+            nn.Conv1d(40, width, 3, 1, 1), nn.GELU(), nn.Conv1d(width, width, 3, 2, 1), nn.GELU()
+        )
+        self.position = nn.Parameter(torch.randn(100, width) / 10)
+        self.attention, self.mlp = Attention(width, 4), mlp(width, 4 * width)
+        self.norms = nn.ModuleList([nn.LayerNorm(width) for _ in range(3)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.convs(x).transpose(1, 2)
+        x = x + self.position[: x.shape[1]]
+        x = x + self.attention(self.norms[0](x))
+        return self.norms[2](x + self.mlp(self.norms[1](x)))
+
+
+class Conformer(nn.Module):
+    """Attention and gated depthwise convolutions in turn (Gulati et al. 2020)."""
+
+    def __init__(self, width: int = 96) -> None:
+        super().__init__()
+        self.into = nn.Linear(40, width)
+        self.mlp, self.attention = mlp(width, 4 * width, nn.SiLU), Attention(width, 4)
+        self.gated = nn.Conv1d(width, 2 * width, 1)
+        self.depthwise = nn.Sequential(
+            nn.Conv1d(width, width, 15, 1, 7, groups=width),
+            nn.BatchNorm1d(width),
+            nn.SiLU(),
+            nn.Conv1d(width, width, 1),
+        )
+        self.norms = nn.ModuleList([nn.LayerNorm(width) for _ in range(4)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.into(x)
+        x = x + 0.5 * self.mlp(self.norms[0](x))
+        x = x + self.attention(self.norms[1](x))
+        y = functional.glu(self.gated(self.norms[2](x).transpose(1, 2)), 1)
+        return self.norms[3](x + self.depthwise(y).transpose(1, 2))
+
+
+class Spectrum(nn.Module):
+    """The loudness of tones, from sound."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("window", torch.hann_window(256))
+        self.register_buffer("tones", torch.rand(129, 40))
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = torch.stft(x, 256, 128, window=self.window, center=False, return_complex=False)
+        return torch.log((parts**2).sum(-1).transpose(1, 2) @ self.tones + 1e-3)
+
+
+SOUND = {"x": real("batch", 40, "length")}
+LENGTHS = ({"batch": 2, "length": 50}, {"batch": 1, "length": 80})
+STATE = real(1, "batch", 64)
+
+NETWORKS = [
+    # torch.export knows no recurrent layer with an unknown number of steps.
+    *(
+        Network(
+            FAMILY,
+            f"convolution and {kind.__name__}",
+            partial(Recurrent, kind, both_ways=kind is not nn.RNN),
+            SOUND,
+            LENGTHS,
+            exporters=(TORCHSCRIPT,),
+            formats=(DYNAMIC,) if kind is nn.LSTM else (),
+        )
+        for kind in (nn.GRU, nn.LSTM, nn.RNN)
+    ),
+    Network(
+        FAMILY,
+        "GRU with its state",
+        KeepingRecurrent,
+        {"x": real("batch", "length", 40), "state": STATE},
+        ({"batch": 2, "length": 5}, {"batch": 1, "length": 3}),
+        outputs=("y", "state_out"),
+    ),
+    Network(
+        FAMILY,
+        "speech activity",
+        lambda: torch.jit.script(SpeechActivity()),
+        {"x": real("batch", 512), "state": real(2, "batch", 32), "sr": constant(16000)},
+        ({"batch": 2}, {"batch": 1}),
+        exporters=(TORCHSCRIPT,),
+        outputs=("y", "state_out"),
+        constants={"sr": 16000},
+    ),
+    Network(FAMILY, "TCN", tcn, {"x": real("batch", 8, "length")}, LENGTHS),
+    Network(FAMILY, "vocoder", vocoder, SOUND, ({"batch": 2, "length": 20}, {"batch": 1, "length": 32})),
+    Network(FAMILY, "Whisper, encoder", Whisper, SOUND, LENGTHS),
+    Network(FAMILY, "Conformer", Conformer, {"x": real("batch", "length", 40)}, LENGTHS),
+    Network(
+        FAMILY,
+        "spectrum",
+        Spectrum,
+        {"x": real("batch", "length")},
+        ({"batch": 2, "length": 2048}, {"batch": 1, "length": 4000}),
+    ),
+]

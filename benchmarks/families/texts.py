@@ -1,0 +1,351 @@
+"""Transformers that read and write texts."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from families.layers import Attention, RmsNorm, mlp
+from families.network import DYNAMIC, DYNAMO, FP16, QDQ, TEXTS, TORCHSCRIPT, Network, constant, mask, numbers, real
+
+FAMILY = "texts"
+WORDS, WIDTH, HEADS = 2000, 256, 4
+
+
+class BertLayer(nn.Module):
+    """Attention and a perceptron, each before a normalization."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention, self.mlp = Attention(WIDTH, HEADS), mlp(WIDTH, 4 * WIDTH)
+        self.norms = nn.ModuleList([nn.LayerNorm(WIDTH, 1e-12), nn.LayerNorm(WIDTH, 1e-12)])
+
+    def forward(self, x: Tensor, bias: Tensor) -> Tensor:
+        x = self.norms[0](x + self.attention(x, bias=bias))
+        return self.norms[1](x + self.mlp(x))
+
+
+class Bert(nn.Module):
+    """An encoder (Devlin et al. 2018): positions are a slice of a buffer, as long as the text."""
+
+    def __init__(self, depth: int = 4) -> None:
+        super().__init__()
+        self.words, self.types = nn.Embedding(WORDS, WIDTH), nn.Embedding(2, WIDTH)
+        self.positions = nn.Embedding(128, WIDTH)
+        self.register_buffer("position_ids", torch.arange(128).unsqueeze(0))
+        self.norm = nn.LayerNorm(WIDTH, 1e-12)
+        self.layers = nn.ModuleList([BertLayer() for _ in range(depth)])
+        self.pooler = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> tuple[Tensor, Tensor]:
+        length = input_ids.shape[1]
+        position_ids = self.position_ids[:, :length]
+        x = self.norm(self.words(input_ids) + self.types(token_type_ids) + self.positions(position_ids))
+        bias = (1.0 - attention_mask[:, None, None, :].float()) * torch.finfo(torch.float32).min
+        for layer in self.layers:
+            x = layer(x, bias)
+        return x, torch.tanh(self.pooler(x[:, 0]))
+
+
+class SentenceEncoder(nn.Module):
+    """The normalized mean of what an encoder makes of the words that are not masked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = Bert(2)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        x, _ = self.encoder(input_ids, attention_mask, torch.zeros_like(input_ids))
+        weights = attention_mask.unsqueeze(-1).expand(x.shape).float()
+        mean = (x * weights).sum(1) / weights.sum(1).clamp(min=1e-9)
+        return functional.normalize(mean, p=2.0, dim=1)
+
+
+class TorchEncoder(nn.Module):
+    """torch's own encoder, with its padding mask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(WORDS, WIDTH)
+        layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 2 * WIDTH, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        return self.encoder(self.words(input_ids), src_key_padding_mask=attention_mask == 0)
+
+
+class Gpt(nn.Module):
+    """A decoder over the whole text, with a triangle as its mask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.positions = nn.Embedding(WORDS, WIDTH), nn.Embedding(128, WIDTH)
+        self.layers = nn.ModuleList([GptLayer() for _ in range(2)])
+        self.norm = nn.LayerNorm(WIDTH)
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        length = input_ids.shape[1]
+        x = self.words(input_ids) + self.positions(torch.arange(length, device=input_ids.device))
+        seen = torch.ones(length, length, dtype=torch.bool, device=input_ids.device).tril()
+        bias = torch.zeros(length, length).masked_fill(seen.logical_not(), float("-inf"))
+        for layer in self.layers:
+            x, _, _ = layer(x, None, bias)
+        return self.norm(x) @ self.words.weight.T
+
+
+class GptLayer(nn.Module):
+    """A layer that continues keys and values of earlier steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention, self.mlp = Attention(WIDTH, HEADS), mlp(WIDTH, 4 * WIDTH)
+        self.norms = nn.ModuleList([nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)])
+
+    def forward(
+        self, x: Tensor, past: tuple[Tensor, Tensor] | None, bias: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        one, y = self.attention, self.norms[0](x)
+        q, k, v = one.split(one.q(y)), one.split(one.k(y)), one.split(one.v(y))
+        if past is not None:
+            k, v = torch.cat((past[0], k), 2), torch.cat((past[1], v), 2)
+        x = x + one.attend(q, k, v, bias)
+        return x + self.mlp(self.norms[1](x)), k, v
+
+
+class GptStep(nn.Module):
+    """One step of a decoder: keys and values of what was before come in, and go out longer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.positions = nn.Embedding(WORDS, WIDTH), nn.Embedding(256, WIDTH)
+        self.layers = nn.ModuleList([GptLayer() for _ in range(2)])
+        self.norm = nn.LayerNorm(WIDTH)
+
+    def forward(self, input_ids: Tensor, k0: Tensor, v0: Tensor, k1: Tensor, v1: Tensor) -> tuple[Tensor, ...]:
+        before, length = k0.shape[2], input_ids.shape[1]
+        places = torch.arange(before, before + length, device=input_ids.device)
+        x = self.words(input_ids) + self.positions(places)
+        seen = torch.arange(before + length, device=input_ids.device)[None, :] <= places[:, None]
+        bias = torch.where(seen, 0.0, -1e9)
+        kept: list[Tensor] = []
+        for layer, past in zip(self.layers, ((k0, v0), (k1, v1)), strict=True):
+            x, k, v = layer(x, past, bias)
+            kept += [k, v]
+        return self.norm(x) @ self.words.weight.T, *kept
+
+
+class LlamaStep(nn.Module):
+    """One step of a decoder with rotary positions, fewer keys than queries, and a gated perceptron."""
+
+    def __init__(self, keys: int = 2) -> None:
+        super().__init__()
+        self.keys, self.each = keys, WIDTH // HEADS
+        self.words = nn.Embedding(WORDS, WIDTH)
+        self.q, self.out = nn.Linear(WIDTH, WIDTH, bias=False), nn.Linear(WIDTH, WIDTH, bias=False)
+        self.k, self.v = (nn.Linear(WIDTH, keys * self.each, bias=False) for _ in range(2))
+        self.gate, self.up = (nn.Linear(WIDTH, 3 * WIDTH, bias=False) for _ in range(2))
+        self.down = nn.Linear(3 * WIDTH, WIDTH, bias=False)
+        self.norms = nn.ModuleList([RmsNorm(WIDTH) for _ in range(3)])
+        self.register_buffer("frequencies", 10000.0 ** (-torch.arange(0, self.each, 2) / self.each))
+
+    def forward(self, input_ids: Tensor, position_ids: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, ...]:
+        x = self.words(input_ids)
+        batch, length, _ = x.shape
+        y = self.norms[0](x)
+        q, k, v = (
+            part(y).view(batch, length, heads, self.each).transpose(1, 2)
+            for part, heads in ((self.q, HEADS), (self.k, self.keys), (self.v, self.keys))
+        )
+        angles = (position_ids[:, :, None].float() * self.frequencies).repeat(1, 1, 2)[:, None]
+        q, k = self._turned(q, angles), self._turned(k, angles)
+        keys, values = torch.cat((keys, k), 2), torch.cat((values, v), 2)
+        k, v = (self._repeated(part) for part in (keys, values))
+        total = keys.shape[2]
+        hidden = torch.full((length, total), -1e9).triu(total - length + 1)
+        y = ((q @ k.transpose(2, 3) / math.sqrt(self.each) + hidden).softmax(-1) @ v).transpose(1, 2)
+        x = x + self.out(y.reshape(batch, length, WIDTH))
+        y = self.norms[1](x)
+        x = x + self.down(functional.silu(self.gate(y)) * self.up(y))
+        return self.norms[2](x) @ self.words.weight.T, keys, values
+
+    def _turned(self, x: Tensor, angles: Tensor) -> Tensor:
+        first, second = x[..., : self.each // 2], x[..., self.each // 2 :]
+        return x * angles.cos() + torch.cat((-second, first), -1) * angles.sin()
+
+    def _repeated(self, x: Tensor) -> Tensor:
+        batch, heads, length, each = x.shape
+        times = HEADS // self.keys
+        x = x[:, :, None].expand(batch, heads, times, length, each)
+        return x.reshape(batch, heads * times, length, each)
+
+
+class T5Bias(nn.Module):
+    """What is added to scores by how far apart two words are (Raffel et al. 2019)."""
+
+    def __init__(self, is_causal: bool) -> None:
+        super().__init__()
+        self.is_causal = is_causal
+        self.table = nn.Embedding(32, HEADS)
+
+    def forward(self, length: int) -> Tensor:
+        places = torch.arange(length)
+        apart = places[None, :] - places[:, None]
+        bucket = torch.zeros_like(apart) if self.is_causal else (apart > 0).long() * 16
+        far = (-apart).clamp(min=0) if self.is_causal else apart.abs()
+        exact = 16 if self.is_causal else 8
+        rough = exact + (torch.log(far.float() / exact + 1e-9) / math.log(128 / exact) * exact).long()
+        bucket = bucket + torch.where(far < exact, far, rough.clamp(max=2 * exact - 1))
+        return self.table(bucket).permute(2, 0, 1).unsqueeze(0)
+
+
+class T5Encoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.bias = nn.Embedding(WORDS, WIDTH), T5Bias(is_causal=False)
+        self.attentions = nn.ModuleList([Attention(WIDTH, HEADS) for _ in range(2)])
+        self.mlps = nn.ModuleList([mlp(WIDTH, 2 * WIDTH, nn.ReLU) for _ in range(2)])
+        self.norms = nn.ModuleList([RmsNorm(WIDTH) for _ in range(5)])
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        x = self.words(input_ids)
+        bias = self.bias(input_ids.shape[1]) + (1.0 - attention_mask[:, None, None, :].float()) * -1e9
+        for index, (attention, perceptron) in enumerate(zip(self.attentions, self.mlps, strict=True)):
+            x = x + attention(self.norms[2 * index](x), bias=bias)
+            x = x + perceptron(self.norms[2 * index + 1](x))
+        return self.norms[4](x)
+
+
+class T5Decoder(nn.Module):
+    """The other half: it looks at itself and at what the encoder made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.bias = nn.Embedding(WORDS, WIDTH), T5Bias(is_causal=True)
+        self.own, self.other = Attention(WIDTH, HEADS), Attention(WIDTH, HEADS)
+        self.mlp = mlp(WIDTH, 2 * WIDTH, nn.ReLU)
+        self.norms = nn.ModuleList([RmsNorm(WIDTH) for _ in range(4)])
+
+    def forward(self, decoder_input_ids: Tensor, encoder_hidden_states: Tensor, attention_mask: Tensor) -> Tensor:
+        x = self.words(decoder_input_ids)
+        length = decoder_input_ids.shape[1]
+        future = torch.full((length, length), -1e9).triu(1)
+        x = x + self.own(self.norms[0](x), bias=self.bias(length) + future)
+        hidden = (1.0 - attention_mask[:, None, None, :].float()) * -1e9
+        x = x + self.other(self.norms[1](x), encoder_hidden_states, hidden)
+        x = x + self.mlp(self.norms[2](x))
+        return self.norms[3](x) @ self.words.weight.T
+
+
+class Clip(nn.Module):
+    """The text half of CLIP: the vector is where the word with the largest number is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.positions = nn.Embedding(WORDS, WIDTH), nn.Parameter(torch.randn(128, WIDTH) / 10)
+        self.layers = nn.ModuleList([GptLayer() for _ in range(2)])
+        self.norm, self.projection = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 64, bias=False)
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        batch, length = input_ids.shape
+        x = self.words(input_ids) + self.positions[:length]
+        bias = torch.full((length, length), float("-inf")).triu(1)
+        for layer in self.layers:
+            x, _, _ = layer(x, None, bias)
+        x = self.norm(x)[torch.arange(batch), input_ids.argmax(-1)]
+        return functional.normalize(self.projection(x), dim=-1)
+
+
+def generated() -> nn.Module:
+    return torch.jit.script(Greedy())
+
+
+class Greedy(nn.Module):
+    """Words written one after the other in a loop of the graph, until the network ends the text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.cell, self.head = nn.Embedding(100, 32), nn.Linear(64, 32), nn.Linear(32, 100)
+
+    def forward(self, state: Tensor, limit: Tensor) -> Tensor:
+        word = torch.zeros(1, dtype=torch.int64)
+        written = torch.zeros(1, dtype=torch.int64)
+        for _ in range(int(limit)):
+            state = torch.tanh(self.cell(torch.cat((self.words(word), state), 1)))
+            word = self.head(state).argmax(1)
+            written = torch.cat((written, word))
+        return written
+
+
+IDS = numbers("batch", "length", below=WORDS)
+MASK = mask("batch", "length")
+CACHE = real("batch", HEADS, "past", WIDTH // HEADS)
+STEPS = ({"batch": 2, "length": 3, "past": 20}, {"batch": 1, "length": 1, "past": 33})
+KEYS = real("batch", 2, "past", WIDTH // HEADS)
+
+NETWORKS = [
+    Network(
+        FAMILY,
+        "BERT",
+        Bert,
+        {"input_ids": IDS, "attention_mask": MASK, "token_type_ids": numbers("batch", "length", below=2)},
+        TEXTS,
+        formats=(FP16, QDQ, DYNAMIC),
+        outputs=("last_hidden_state", "pooler_output"),
+    ),
+    Network(
+        FAMILY,
+        "sentence encoder",
+        SentenceEncoder,
+        {"input_ids": IDS, "attention_mask": MASK},
+        TEXTS,
+        formats=(DYNAMIC,),
+    ),
+    Network(
+        FAMILY,
+        "torch's encoder",
+        TorchEncoder,
+        {"input_ids": IDS, "attention_mask": MASK},
+        TEXTS,
+        exporters=(DYNAMO,),  # The other one keeps the length that it was traced with.
+    ),
+    Network(FAMILY, "GPT, whole text", Gpt, {"input_ids": IDS}, TEXTS),
+    Network(
+        FAMILY,
+        "GPT, a step with its cache",
+        GptStep,
+        {"input_ids": IDS, "k0": CACHE, "v0": CACHE, "k1": CACHE, "v1": CACHE},
+        STEPS,
+        formats=(FP16, DYNAMIC),
+        outputs=("logits", "k0_out", "v0_out", "k1_out", "v1_out"),
+    ),
+    Network(
+        FAMILY,
+        "Llama, a step with its cache",
+        LlamaStep,
+        {"input_ids": IDS, "position_ids": numbers("batch", "length", below=64), "keys": KEYS, "values": KEYS},
+        STEPS,
+        formats=(FP16,),
+        outputs=("logits", "keys_out", "values_out"),
+    ),
+    Network(FAMILY, "T5, encoder", T5Encoder, {"input_ids": IDS, "attention_mask": MASK}, TEXTS),
+    Network(
+        FAMILY,
+        "T5, decoder",
+        T5Decoder,
+        {
+            "decoder_input_ids": numbers("batch", "written", below=WORDS),
+            "encoder_hidden_states": real("batch", "length", WIDTH),
+            "attention_mask": MASK,
+        },
+        ({"batch": 2, "length": 32, "written": 7}, {"batch": 1, "length": 20, "written": 1}),
+    ),
+    Network(FAMILY, "CLIP, text", Clip, {"input_ids": IDS}, TEXTS),
+    Network(
+        FAMILY,
+        "greedy loop",
+        generated,
+        {"state": real(1, 32), "limit": constant(6)},
+        exporters=(TORCHSCRIPT,),
+    ),
+]

@@ -1,0 +1,241 @@
+"""Networks of all families beside ONNX Runtime in this process: how each comes in, how equal, how fast.
+
+    python benchmarks/export_networks.py            writes them to build/networks, once; needs torch
+    PYTHONPATH=tests:tests/onnx_import python benchmarks/network_table.py --write
+
+`make networks` does both. `--only resnet` takes some of them, `--check` measures nothing.
+"""
+
+import argparse
+import datetime
+import os
+import statistics
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import numpy_helper
+from onnx_networks import Run, in_process_session, in_turns, median_s, medians
+from report import Report, machine
+from small_run import device_daemon
+
+from nnrt_client import ModelSession, NnrtError, load
+
+FOLDER = Path("build/networks")
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "onnx_networks.md"
+COLUMNS = ("network", "exporter", "format", "came in", "equal within", "in process ms", "ms", "ratio", "load ratio")
+FORMATS = ("fp32", "fp16", "QDQ", "QOperator", "dynamic int8")
+ABOUT = """\
+Networks of all families, defined in [benchmarks/families](../benchmarks/families) with random weights, exported from
+torch by both of its exporters, and written in other formats by ONNX Runtime's own tools. Each file is given to
+`nnrt_client.load` as it is, with the dimensions open that an application would leave open, on a daemon of this host
+with the onnxruntime backend, and run in two sizes beside ONNX Runtime in the client's process: the same file, as many
+threads, which don't spin while they wait (the backend's default).
+
+- **came in**: as NNRt's operators, which every device may run; as a program, the file as it is, which ONNX Runtime
+  runs; or why not.
+- **equal within**: the largest difference to ONNX Runtime in process, as a part of the largest element of the output;
+  of integers behind an output in their steps.
+- **in process ms**, **ms**: medians of rounds taken in turns; **ratio** is the median of the rounds' ratios. Where a
+  run takes less than a millisecond, the way to another process and back is most of it.
+- **load ratio**: `load` without any cache to a session of ONNX Runtime in process, the median of rounds taken in
+  turns.
+
+`make networks` measures it again.
+"""
+THREADS = os.cpu_count() or 1
+ROUNDS = 7
+LOAD_ROUNDS = 3
+ROUND_S = 0.03
+MOST_RUNS = 30
+# Of the largest element; int8 that is multiplied out by other kernels differs in single steps, which add up.
+TOLERANCES = {"fp32": 1e-3, "fp16": 2e-2}
+INT8_TOLERANCE = 0.1
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An ONNX file that export_networks.py wrote, with what lies beside it."""
+
+    path: Path
+
+    @cached_property
+    def about(self) -> dict[str, str]:
+        """Say what it is: family, network, exporter, format."""
+        return {name: str(array) for name, array in self._under("about").items()}
+
+    @cached_property
+    def feeds(self) -> list[Arrays]:
+        """The inputs of each run."""
+        runs = [self._under(str(run)) for run in range(2)]
+        return [run for run in runs if run]
+
+    @cached_property
+    def constants(self) -> dict[str, int]:
+        """The inputs that an application always gives alike."""
+        return {
+            name.partition(" ")[2]: int(value) for name, value in self.about.items() if name.startswith("constant ")
+        }
+
+    @cached_property
+    def steps(self) -> dict[str, float]:
+        """The size of a step of those outputs that are made of integers."""
+        graph = onnx.load(self.path).graph
+        scales = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+        outputs = {info.name for info in graph.output}
+        return {
+            node.output[0]: float(scales[node.input[1]].max())
+            for node in graph.node
+            if node.op_type == "DequantizeLinear" and node.output[0] in outputs and node.input[1] in scales
+        }
+
+    def _under(self, folder: str) -> dict[str, NDArray[Any]]:
+        with np.load(self.path.with_suffix(".npz")) as arrays:
+            return {name.partition("/")[2]: arrays[name] for name in arrays.files if name.startswith(f"{folder}/")}
+
+
+class Different(Exception):
+    """The two sides don't agree."""
+
+
+def compared(network: Exported, ours: Arrays, theirs: Sequence[NDArray[Any]]) -> tuple[float, float]:
+    """The largest difference, of the largest element of its output and in steps of integers. Raises Different."""
+    tolerance = TOLERANCES.get(network.about["format"], INT8_TOLERANCE)
+    largest = steps = 0.0
+    for (name, mine), other in zip(ours.items(), theirs, strict=True):
+        if (mine.shape, mine.dtype) != (other.shape, other.dtype):
+            raise Different(f"{name} is {mine.dtype}{list(mine.shape)}, in process {other.dtype}{list(other.shape)}")
+        if not other.size:
+            continue
+        apart = float(np.abs(mine.astype("f8") - other).max())
+        scale = float(np.abs(other.astype("f8")).max()) or 1.0
+        if not apart <= tolerance * scale:
+            raise Different(f"{name} differs by {apart:.3g} where the largest element is {scale:.3g}")
+        largest = max(largest, apart / scale)
+        steps = max(steps, apart / network.steps.get(name, np.inf))
+    return largest, steps
+
+
+def row_of(network: Exported, address: str, *, is_measured: bool) -> list[str]:
+    """The cells of a network behind its name. Raises NnrtError where it doesn't come in, and Different."""
+    local = in_process_session(network.path, THREADS)
+    open_remote = partial(load, network.path, address, constants=network.constants, cache=False)
+    with open_remote() as remote:
+        varying = [{name: run[name] for name in run if name not in network.constants} for run in network.feeds]
+        both = zip(varying, network.feeds, strict=True)
+        differences = [compared(network, remote.run(ours), local.run(None, dict(theirs))) for ours, theirs in both]
+        largest, steps = (max(values) for values in zip(*differences, strict=True))
+        equal = f"{steps:.0f} steps" if network.steps else "0" if largest == 0 else f"{largest:.0e}"
+        if not is_measured:
+            return [_way(remote), equal, "", "", "", ""]
+        here = partial(local.run, None, dict(network.feeds[0]))
+        there = partial(remote.run, varying[0])
+        count = max(1, min(MOST_RUNS, int(ROUND_S / median_s(here, 3))))
+        pairs = in_turns(partial(median_s, here, count), partial(median_s, there, count), ROUNDS)
+        way = _way(remote)
+    loads = in_turns(
+        partial(_timed, lambda: in_process_session(network.path, THREADS)),
+        partial(_timed, lambda: open_remote().close()),
+        LOAD_ROUNDS,
+    )
+    return [way, equal, *medians(pairs, 1e3, 2), _ratio(pairs), _ratio(loads)]
+
+
+def _way(session: ModelSession) -> str:
+    return str(session.way)
+
+
+def _ratio(pairs: Sequence[tuple[float, float]]) -> str:
+    return f"{statistics.median(remote / local for local, remote in pairs):.2f}"
+
+
+def _timed(run: Run) -> float:
+    started = time.perf_counter()
+    run()
+    return time.perf_counter() - started
+
+
+def measure(networks: Sequence[Exported], *, is_measured: bool = True) -> list[Report]:
+    """One table per family."""
+    reports: dict[str, Report] = {}
+    with device_daemon("127.0.0.1:0", "--backend", "onnxruntime", "--option", f"threads={THREADS}") as (address, _):
+        for network in networks:
+            about = network.about
+            report = reports.setdefault(about["family"], Report(about["family"].capitalize(), "", COLUMNS))
+            try:
+                cells = row_of(network, address, is_measured=is_measured)
+            except (NnrtError, Different) as error:
+                kind = "**differs**" if isinstance(error, Different) else "refused"
+                first, *rest = str(error).replace(f"{str(network.path)!r}: ", "").split("\n")
+                reason = rest[0].strip() if rest else first
+                cells = [f"{kind}: {reason}", "", "", "", "", ""]
+            report.add(about["network"], about["exporter"], about["format"], *cells)
+            print(" | ".join(report.rows[-1]), file=sys.stderr, flush=True)
+    return list(reports.values())
+
+
+def summary(rows: Sequence[Sequence[str]]) -> Report:
+    """How many files of each format came in, and how."""
+    kinds = list(dict.fromkeys(_kind(row) for row in rows))
+    report = Report("Summary", "", ("format", "files", *kinds))
+    for form in FORMATS:
+        of_form = [_kind(row) for row in rows if row[2] == form]
+        report.add(form, str(len(of_form)), *(str(of_form.count(kind)) for kind in kinds))
+    return report
+
+
+def _kind(row: Sequence[str]) -> str:
+    return row[3].partition(":")[0].strip("*")
+
+
+def page(reports: Sequence[Report]) -> str:
+    """The tables as Markdown."""
+    rows = [row for report in reports for row in report.rows]
+    day = datetime.datetime.now(datetime.timezone.utc).date()
+    where = f"{machine()}, ONNX Runtime {version('onnxruntime')}, {THREADS} threads"
+    counts = f"{len(rows)} files of {len({row[0] for row in rows})} networks"
+    return "\n".join(
+        [
+            "# ONNX networks",
+            "",
+            f"Written by `make networks` on {day} ({where}): {counts}.",
+            "",
+            ABOUT,
+            *(report.markdown() for report in (summary(rows), *reports)),
+        ]
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where export_networks.py has put them")
+    parser.add_argument("--only", default="", help="a part of the file names of those to take")
+    parser.add_argument("--check", action="store_true", help="compare only, and measure nothing")
+    parser.add_argument("--write", action="store_true", help=f"write docs/{PAGE.name}")
+    given = parser.parse_args()
+    paths = [path.with_suffix(".onnx") for path in sorted(given.folder.glob("*.npz")) if given.only in path.name]
+    if not paths:
+        sys.exit(
+            f"there are no networks in {given.folder}; where nnrt[torch,onnxruntime] is installed, write them with"
+            f" python benchmarks/export_networks.py {given.folder}"
+        )
+    reports = measure([Exported(path) for path in paths], is_measured=not given.check)
+    rows = [row for report in reports for row in report.rows]
+    for report in (*reports, summary(rows)):
+        report.show()
+    if given.write:
+        PAGE.write_text(page(reports))
+
+
+if __name__ == "__main__":
+    main()

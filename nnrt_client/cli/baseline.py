@@ -1,0 +1,136 @@
+"""The same ONNX file in ONNX Runtime in this process, beside a device: measured in turns."""
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nnrt_client.cli.printing import step_bar
+from nnrt_client.tensors.frozen import frozen_array
+from nnrt_hdi.errors import OperationFailed, Unsupported
+from nnrt_hdi.tensor import Array
+
+_ROUNDS = 11
+# So long is a round on each side, if the number of runs in it allows.
+_ROUND_S = 0.1
+_MOST_RUNS = 100
+
+Outputs = Mapping[str, Array]
+Run = Callable[[], Outputs]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Latencies of both sides, one run at a time: medians, and quartiles of the rounds' ratios.
+
+    `apart` is the largest difference of an output, as a part of its largest element.
+    """
+
+    in_process_ms: float
+    remote_ms: float
+    ratio: float
+    quartiles: tuple[float, float]
+    apart: float
+    threads: int
+
+    def described(self) -> dict[str, Any]:
+        """Give it for --json."""
+        return {
+            "threads": self.threads,
+            "in_process_ms": round(self.in_process_ms, 4),
+            "remote_ms": round(self.remote_ms, 4),
+            "ratio": round(self.ratio, 4),
+            "ratio_quartiles": [round(one, 4) for one in self.quartiles],
+            "largest_relative_difference": self.apart,
+        }
+
+
+class Baseline:
+    """A session of ONNX Runtime in this process, with the options that the onnxruntime backend has on processors."""
+
+    def __init__(self, model: Path, threads: int | None, constants: Mapping[str, Any]) -> None:
+        """Raises Unsupported where ONNX Runtime is missing, OperationFailed where it refuses the file."""
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise Unsupported("--baseline needs ONNX Runtime; install nnrt[onnxruntime]") from error
+        self.threads = threads or _processors()
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = self.threads, 1
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.log_severity_level = 4
+        try:
+            self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # It has a class of its own for each code.
+            raise OperationFailed(f"ONNX Runtime in process refuses it: {error}", place=f"{model}") from error
+        self._names = [output.name for output in self._session.get_outputs()]
+        types = {one.name: one.type for one in self._session.get_inputs()}
+        self._constants = {
+            name: frozen_array(name, value, _dtype(types[name]), None) for name, value in constants.items()
+        }
+
+    def run(self, inputs: Mapping[str, Array]) -> Outputs:
+        """Run, and give the outputs by name. Raises OperationFailed."""
+        try:
+            return dict(zip(self._names, self._session.run(None, {**inputs, **self._constants}), strict=True))
+        except Exception as error:
+            raise OperationFailed(f"ONNX Runtime in process fails: {error}") from error
+
+    def compared(self, remote: Run, inputs: Mapping[str, Array]) -> Comparison:
+        """Measure both in turns; each goes first in every other round."""
+
+        def here() -> Outputs:
+            return self.run(inputs)
+
+        apart = _apart(remote(), here())
+        count = max(1, min(_MOST_RUNS, int(_ROUND_S / _median_s(here, 3))))
+        pairs = []
+        with step_bar(_ROUNDS) as steps:
+            steps.begin("beside ONNX Runtime in process")
+            for number in range(_ROUNDS):
+                first, second = (here, remote) if number % 2 else (remote, here)
+                times = _median_s(first, count), _median_s(second, count)
+                pairs.append(times if number % 2 else times[::-1])
+                steps.end()
+        low, ratio, high = statistics.quantiles(remote_s / local_s for local_s, remote_s in pairs)
+        local_ms, remote_ms = (statistics.median(side) * 1e3 for side in zip(*pairs, strict=True))
+        return Comparison(local_ms, remote_ms, ratio, (low, high), apart, self.threads)
+
+
+def _apart(remote: Outputs, local: Outputs) -> float:
+    """The largest difference. Raises OperationFailed for other shapes, which nobody should compare the times of."""
+    largest = 0.0
+    for name, mine in remote.items():
+        other = local[name]
+        if mine.shape != other.shape:
+            raise OperationFailed(
+                f"output {name!r} is {list(mine.shape)} on the device and {list(other.shape)} in process"
+            )
+        if other.size:
+            there, here = np.asarray(mine, np.float64), np.asarray(other, np.float64)
+            largest = max(largest, float(np.abs(there - here).max()) / (float(np.abs(here).max()) or 1.0))
+    return largest
+
+
+def _median_s(run: Run, count: int) -> float:
+    times = []
+    for _ in range(count):
+        started = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - started)
+    return statistics.median(times)
+
+
+def _dtype(type_: str) -> np.dtype[Any]:
+    """The data type of `tensor(int64)`."""
+    name = type_.removeprefix("tensor(").removesuffix(")")
+    return np.dtype({"float": "float32", "double": "float64"}.get(name, name))
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

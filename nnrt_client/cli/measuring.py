@@ -1,0 +1,190 @@
+"""Measurements of load on a session: windows, one after the other, until they agree."""
+
+import queue
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnrt_client.model_session.model_session import ModelSession
+from nnrt_hdi.run_times import RunTimes
+from nnrt_hdi.tensor import Array
+
+# So many windows in a row have to agree, and are what is reported.
+WINDOWS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Rule for a stable measurement: throughput and latency of the last windows are within `tolerance` of their mean.
+
+    The latency is the mean of a window, or a percentile of it. A window lasts `window_s`, and until at least
+    `least_runs` have ended in it. Without `counts_throughput` only the latency has to agree.
+    """
+
+    window_s: float
+    most_windows: int
+    tolerance: float
+    percentile: float | None = None
+    least_runs: int = 10
+    counts_throughput: bool = True
+
+    def latency_s(self, latencies_s: NDArray[np.float64]) -> float:
+        """Give the one latency that counts: the mean, or the percentile."""
+        if self.percentile is None:
+            return float(latencies_s.mean())
+        return float(np.percentile(latencies_s, self.percentile))
+
+    def is_stable(self, windows: Sequence["Window"]) -> bool:
+        """Tell if the last windows agree."""
+        last = windows[-WINDOWS:]
+        if len(last) < WINDOWS:
+            return False
+        latencies = [self.latency_s(window.latencies_s) for window in last]
+        rates = [window.runs_per_s for window in last if self.counts_throughput]
+        return all(self._agree(figures) for figures in (latencies, rates) if figures)
+
+    def _agree(self, figures: Sequence[float]) -> bool:
+        mean = np.mean(figures)
+        return bool((np.abs(np.array(figures) - mean) <= self.tolerance * mean).all())
+
+
+@dataclass(frozen=True, slots=True)
+class RunTime:
+    """The latency of a run, and which parts of it the daemon says went into its queue and into computing."""
+
+    latency_s: float
+    in_daemon: RunTimes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The runs that ended within some time."""
+
+    runs: Sequence[RunTime]
+    seconds: float
+
+    @property
+    def latencies_s(self) -> NDArray[np.float64]:
+        """Latencies of the runs."""
+        return np.array([run.latency_s for run in self.runs])
+
+    @property
+    def runs_per_s(self) -> float:
+        """Throughput of the window."""
+        return len(self.runs) / self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Figures for one load, the number of runs in flight or their rate: the last windows together."""
+
+    load: float
+    windows: int
+    is_stable: bool
+    runs: Sequence[RunTime]
+    runs_per_s: float
+
+    @property
+    def latencies_s(self) -> NDArray[np.float64]:
+        """Latencies of all runs."""
+        return np.array([run.latency_s for run in self.runs])
+
+    def percentile_ms(self, percentile: float) -> float:
+        """Give a percentile of the latency."""
+        return float(np.percentile(self.latencies_s, percentile)) * 1e3
+
+    @property
+    def mean_ms(self) -> float:
+        """Mean of the latency."""
+        return float(self.latencies_s.mean()) * 1e3
+
+    @property
+    def parts_ms(self) -> dict[str, float] | None:
+        """Split the mean latency: queue and compute are the device's, transfer is all else; None if it doesn't say."""
+        times = [run.in_daemon for run in self.runs if run.in_daemon is not None]
+        if len(times) < len(self.runs):
+            return None
+        queue_ms = float(np.mean([one.queued_ns for one in times])) / 1e6
+        compute_ms = float(np.mean([one.computed_ns for one in times])) / 1e6
+        return {"queue": queue_ms, "transfer": self.mean_ms - queue_ms - compute_ms, "compute": compute_ms}
+
+
+class Runs:
+    """Runs of a session with the same inputs, any number of them in flight."""
+
+    def __init__(self, session: ModelSession, inputs: Mapping[str, Array], timeout_ms: int) -> None:
+        self._submit = partial(session._executor.submit, session._in_order(inputs), timeout_ms=timeout_ms)
+        self._ended: queue.SimpleQueue[tuple[float, float, Future[Any]]] = queue.SimpleQueue()
+        self._in_flight: set[Future[Any]] = set()
+
+    def __len__(self) -> int:
+        """Count the runs in flight."""
+        return len(self._in_flight)
+
+    def start(self, counted_from: float) -> None:
+        """Start a run, whose latency counts from a time of `time.perf_counter`."""
+        future = self._submit()
+        self._in_flight.add(future)
+        # The time is taken where the reply is read, not where it is waited for.
+        future.add_done_callback(lambda future: self._ended.put((counted_from, time.perf_counter(), future)))
+
+    def next_end(self, timeout_s: float | None = None) -> RunTime | None:
+        """Wait for a run to end; None if none does in time. Raises what a run does."""
+        try:
+            start, end, future = self._ended.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        self._in_flight.discard(future)
+        return RunTime(end - start, future.result().times)
+
+    def end(self) -> None:
+        """Wait for all runs in flight. Raises what one does."""
+        while self._in_flight:
+            self.next_end()
+
+    def cancel(self) -> None:
+        """Cancel what is in flight."""
+        for future in self._in_flight:
+            future.cancel()
+
+
+class Loop(ABC):
+    """Some load on a session, which `measure` keeps up and looks at."""
+
+    def __init__(self, runs: Runs, load: float) -> None:
+        self._runs = runs
+        self._load = load
+
+    def measure(self, rule: Rule, step: Callable[[], object]) -> Measurement:
+        """Warm up, then measure until it is stable, or until there have been enough windows. Raises what a run does.
+
+        `step` is called after each window.
+        """
+        try:
+            self._warm_up()
+            windows: list[Window] = []
+            while len(windows) < rule.most_windows and not rule.is_stable(windows):
+                windows.append(self._window(rule.window_s, rule.least_runs))
+                step()
+            self._runs.end()
+        finally:
+            self._runs.cancel()
+        last = windows[-WINDOWS:]
+        runs = [run for window in last for run in window.runs]
+        seconds = sum(window.seconds for window in last)
+        return Measurement(self._load, len(windows), rule.is_stable(windows), runs, len(runs) / seconds)
+
+    @abstractmethod
+    def _warm_up(self) -> None:
+        """Begin, and wait for the first runs, which are slower than those that follow."""
+
+    @abstractmethod
+    def _window(self, seconds: float, least_runs: int) -> Window:
+        """Keep the load up for some time, and until so many runs have ended."""

@@ -1,0 +1,157 @@
+"""ONNX files as the commands speak of them: what they hold, what is in the way of an import, and what to type then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nnrt_client.cli.options import Settled, opened
+from nnrt_client.cli.printing import print_line, print_table
+from nnrt_client.model_session.opened_model import OpenedModel
+from nnrt_client.onnx_import.problems import NotImported, Problem, grouped
+from nnrt_hdi.errors import NnrtError, Unsupported
+
+if TYPE_CHECKING:
+    from nnrt_client.onnx_import.contents import Contents, DeclaredTensor
+
+# Sizes to try an import with, of dimensions that a file leaves open: of the first, and of all others.
+_BATCH, _SIZE = 1, 128
+_LONGEST_VALUE = 200
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Nodes that can't be imported for the same reason, and options with which they can."""
+
+    problems: Sequence[Problem]
+    to_type: Sequence[str]
+
+    @property
+    def title(self) -> str:
+        """Name the first of the nodes."""
+        first, others = self.problems[0], len(self.problems) - 1
+        name = f"{first.operator} {first.node!r}".strip() if first.operator else "the model"
+        return f"{name} and {others} more" if others else name
+
+    def described(self) -> dict[str, Any]:
+        """Give it for --json."""
+        return {
+            "operator": self.problems[0].operator,
+            "nodes": [problem.node for problem in self.problems],
+            "reason": self.problems[0].reason,
+            "try": list(self.to_type),
+        }
+
+
+def contents_of(model: Path) -> Contents:
+    """What an ONNX file says of itself. Raises Unsupported where the package onnx is missing."""
+    try:
+        from nnrt_client.onnx_import.contents import contents
+    except ImportError as error:
+        raise Unsupported("ONNX models need the package onnx; install nnrt[onnx]") from error
+    return contents(model)
+
+
+def obstacles(model: Path, settled: Settled, contents: Contents, error: Unsupported) -> list[Obstacle]:
+    """What is in the way of an import, with shapes that were tried, and help.
+
+    Which input could be a constant the reason says itself.
+    """
+    problems = error.problems if isinstance(error, NotImported) else (Problem(error.message),)
+    options, left = _tried(model, settled, contents, problems)
+    return [Obstacle(group, [] if group[0] in left else options) for group in grouped(problems)]
+
+
+def definite_shapes(inputs: Sequence[DeclaredTensor], settled: Settled) -> dict[str, Shape]:
+    """A shape for each input that leaves dimensions open: as large for the same name everywhere."""
+    known = {*settled.shapes, *settled.constants}
+    open_inputs = [one for one in inputs if one.dims is not None and not one.is_fixed and one.name not in known]
+    sizes = {dim: _SIZE for one in open_inputs for dim in one.dims or () if isinstance(dim, str)}
+    sizes |= {one.dims[0]: _BATCH for one in open_inputs if one.dims and isinstance(one.dims[0], str)}
+    return {
+        one.name: tuple(
+            dim if isinstance(dim, int) else sizes[dim] if dim else _SIZE if axis else _BATCH
+            for axis, dim in enumerate(one.dims or ())
+        )
+        for one in open_inputs
+    }
+
+
+def shape_options(shapes: Mapping[str, Shape]) -> list[str]:
+    """Shapes as they are typed."""
+    return [f"--shape {name}={','.join(map(str, shape))}" for name, shape in shapes.items()]
+
+
+def _tried(
+    model: Path, settled: Settled, contents: Contents, problems: Sequence[Problem]
+) -> tuple[list[str], Sequence[Problem]]:
+    """Options with which some of the problems are gone, and the problems that are left with them."""
+    definite = definite_shapes(contents.inputs, settled)
+    if not definite:
+        return [], problems
+    try:
+        opened(model, settled.shaped(definite))
+    except NotImported as error:
+        left = {(problem.operator, problem.node) for problem in error.problems}
+        return shape_options(definite), [one for one in problems if (one.operator, one.node) in left]
+    except NnrtError:  # Other sizes may do; which, nobody knows.
+        return [], problems
+    return shape_options(definite), ()
+
+
+# ---- printing
+
+
+def named_dims(found: OpenedModel, contents: Contents) -> dict[str, list[int | str]]:
+    """The dimensions of each input and output: a number, the file's name, or a question mark."""
+    declared = {one.name: one.dims for one in (*contents.inputs, *contents.outputs)}
+    return {
+        spec.name: [
+            size if size >= 0 else name if isinstance(name, str) else "?"
+            for size, name in zip_longest(spec.shape, declared.get(spec.name) or (), fillvalue=None)
+            if size is not None
+        ]
+        for spec in (*found.inputs, *found.outputs)
+    }
+
+
+def declared_dims(tensor: DeclaredTensor) -> list[int | str] | None:
+    """The dimensions as the file has them."""
+    return None if tensor.dims is None else ["?" if dim is None else dim for dim in tensor.dims]
+
+
+def described_contents(contents: Contents) -> dict[str, Any]:
+    """What a file says of itself, for --json."""
+    return {
+        "producer": contents.producer,
+        "opsets": dict(contents.opsets),
+        "nodes": sum(contents.operators.values()),
+        "operators": dict(contents.operators),
+        "metadata": dict(contents.metadata),
+    }
+
+
+def print_contents(contents: Contents) -> None:
+    """Where a file comes from, and what was put into it besides the network."""
+    opsets = ", ".join(f"{domain} {version}" for domain, version in contents.opsets.items())
+    print_line(f"operator sets: {opsets}; producer: {contents.producer or 'not said'}")
+    for name, value in contents.metadata.items():
+        print_line(f"metadata {name}: {value if len(value) <= _LONGEST_VALUE else value[:_LONGEST_VALUE] + '...'}")
+
+
+def print_obstacles(model: Path, contents: Contents, found: Sequence[Obstacle]) -> None:
+    """A table of what is in the way, and below it what to type."""
+    print_table(
+        ("ONNX node", "why NNRt's operators can't say it"), [(one.title, one.problems[0].reason) for one in found]
+    )
+    count = sum(len(one.problems) for one in found)
+    nodes = sum(contents.operators.values())
+    print_line(f"{model}: {count} of {nodes} ONNX nodes {'is' if count == 1 else 'are'} in the way")
+    for to_type in dict.fromkeys(tuple(one.to_type) for one in found if one.to_type):
+        names = ", ".join(one.title for one in found if tuple(one.to_type) == to_type)
+        print_line(f"for {names} add: {' '.join(to_type)}")

@@ -1,0 +1,306 @@
+"""ONNX graphs that are cut into parts, each of which is a model of its own."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
+
+from nnrt_client.onnx_import.context import Context
+from nnrt_client.onnx_import.file import OnnxFile
+from nnrt_client.onnx_import.scope import captured, needed
+from nnrt_hdi.errors import InvalidFile, Unsupported
+from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM, TensorSpec, data_type_of
+
+# Elements of initializers up to this size take part in the inference of shapes.
+_SHAPE_BYTES = 4096
+# Protobuf holds no more.
+_LARGEST_PART = 2**31 - 1
+# Their results differ from run to run, so that they are no constants though nothing is read.
+_RANDOM = frozenset(
+    ["Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"]
+)
+# A dimension: a number, a name, or None where nothing is known.
+Dimension = int | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartGraph:
+    """A part of a graph that reads as a GraphProto does, without a copy of the weights."""
+
+    name: str
+    node: Sequence[NodeProto]
+    input: Sequence[ValueInfoProto]
+    output: Sequence[ValueInfoProto]
+    initializer: Sequence[TensorProto]
+    sparse_initializer: Sequence[Any]
+    value_info: Sequence[ValueInfoProto]
+
+
+@dataclass(frozen=True, slots=True)
+class PartProto:
+    """A part of a model that reads as a ModelProto does."""
+
+    graph: PartGraph
+    opset_import: Sequence[Any]
+    functions: Sequence[FunctionProto]
+    ir_version: int
+
+    def serialized(self, file: OnnxFile) -> bytes:
+        """The part as a file without external data. Raises Unsupported where that has no room for it."""
+        graph = GraphProto(
+            name=self.graph.name,
+            node=self.graph.node,
+            input=self.graph.input,
+            output=self.graph.output,
+            initializer=[file.inlined(tensor) for tensor in self.graph.initializer],
+            sparse_initializer=self.graph.sparse_initializer,
+        )
+        _inline(file, graph.node)
+        model = ModelProto(
+            ir_version=max(self.ir_version, 4), opset_import=self.opset_import, functions=self.functions, graph=graph
+        )
+        if model.ByteSize() > _LARGEST_PART:
+            raise Unsupported("the part that is left for the client has more than 2 GiB")
+        return bytes(model.SerializeToString())
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node of a graph: what it is, and which values it reads and writes, those of its branches and loops included."""
+
+    proto: NodeProto = field(repr=False)
+    reads: frozenset[str]
+    writes: tuple[str, ...]
+
+    @property
+    def type(self) -> str:
+        """The operator, with its domain unless that is ONNX's."""
+        domain = self.proto.domain
+        return str(self.proto.op_type if domain in ("", "ai.onnx") else f"{domain}.{self.proto.op_type}")
+
+    @property
+    def name(self) -> str:
+        return str(self.proto.name or self.writes[0])
+
+
+class OnnxGraph:
+    """The graph of a file, to be cut: its nodes in an order in which they can be computed, and what is known of its
+    values. `shapes` fix inputs by their names."""
+
+    def __init__(self, file: OnnxFile, shapes: Mapping[str, Sequence[int]]) -> None:
+        """Raises InvalidParameter for shapes that don't fit, InvalidFile where nodes read what none before writes."""
+        self.file = file
+        graph = file.proto.graph
+        self._initializers = {tensor.name: tensor for tensor in graph.initializer}
+        self._sparse = {sparse.values.name: sparse for sparse in graph.sparse_initializer}
+        given = [info for info in graph.input if info.name not in self._initializers]
+        Context(file, shapes).require_inputs(given)
+        self.inputs = [_fixed(info, shapes.get(info.name)) for info in given]
+        self.outputs = [str(info.name) for info in graph.output]
+        self._types = self._inferred(shapes)
+        known = {*self._initializers, *self._sparse, *(info.name for info in self.inputs)}
+        self.nodes: list[Node] = []
+        self.writer: dict[str, int] = {}
+        for proto in needed(graph.node, self.outputs):
+            # Which names are its branches' own is told by who writes them.
+            inner = {name for name in captured(proto) if name in known}
+            reads = frozenset(name for name in proto.input if name).union(inner)
+            if unknown := reads - known:
+                raise InvalidFile(f"{proto.op_type} node {proto.name!r} reads {min(unknown)!r}, which no node writes")
+            writes = tuple(filter(None, proto.output))
+            self.writer |= dict.fromkeys(writes, len(self.nodes))
+            self.nodes.append(Node(proto, reads, writes))
+            known.update(writes)
+        if missing := set(self.outputs) - known:
+            raise InvalidFile(f"no node writes its output {min(missing)!r}")
+
+    def constants(self, computed: Collection[int]) -> set[int]:
+        """The nodes whose results are the same in every run, but for those that are to be computed in any case."""
+        found: set[int] = set()
+        for at, node in enumerate(self.nodes):
+            varies = {name for name in node.reads if not self.is_weight(name) and self.writer.get(name) not in found}
+            if at not in computed and not varies and node.proto.op_type not in _RANDOM and _is_plain(node.proto):
+                found.add(at)
+        return found
+
+    def is_input(self, name: str) -> bool:
+        return name not in self.writer and not self.is_weight(name)
+
+    def is_weight(self, name: str) -> bool:
+        return name in self._initializers or name in self._sparse
+
+    def spec(self, name: str) -> TensorSpec | None:
+        """A value as the device sees it; None where it is no tensor of NNRt, or its rank isn't known."""
+        dims = self.dims(name)
+        if dims is None:
+            return None
+        try:
+            dtype = helper.tensor_dtype_to_np_dtype(self._types[name].tensor_type.elem_type)
+        except (KeyError, ValueError):
+            return None
+        if dtype not in NUMPY_DTYPES.values():
+            return None
+        shape = tuple(dim if isinstance(dim, int) else UNKNOWN_DIM for dim in dims)
+        return TensorSpec(data_type_of(dtype), shape, name=name)
+
+    def kind(self, name: str) -> str:
+        """A value as people read it: its data type and shape, as far as they are known."""
+        spec = self.spec(name)
+        return "?" if spec is None else str(spec)
+
+    def dims(self, name: str) -> tuple[Dimension, ...] | None:
+        """The dimensions of a value; None where it is no tensor, or its rank isn't known."""
+        type_ = self._types.get(name)
+        if type_ is None or not type_.HasField("tensor_type") or not type_.tensor_type.HasField("shape"):
+            return None
+        return tuple(map(_dimension, type_.tensor_type.shape.dim))
+
+    def is_integer(self, name: str) -> bool:
+        """Whether a value is known to hold integers or booleans, as shape arithmetic does."""
+        type_ = self._types.get(name)
+        return type_ is not None and type_.tensor_type.elem_type in _INTEGERS
+
+    def part(self, nodes: Iterable[int], outputs: Sequence[str], constants: Collection[int]) -> PartProto:
+        """The model of some nodes, with the constants that they need. What else they read are its inputs."""
+        infos = {info.name: info for info in self.inputs}
+        chosen = {*nodes, *(self.writer[name] for name in outputs if name in self.writer)}
+        reads: set[str] = set()
+        weights = {name: None for name in outputs if self.is_weight(name)}
+        seen: set[str] = set()
+        pending = list(chosen)
+        while pending:
+            for name in sorted(self.nodes[pending.pop()].reads - seen):
+                seen.add(name)
+                at = self.writer.get(name)
+                if self.is_weight(name):
+                    weights[name] = None
+                elif at is None or (at not in chosen and at not in constants):
+                    reads.add(name)
+                elif at not in chosen:
+                    chosen.add(at)
+                    pending.append(at)
+        order = {name: at for at, name in enumerate([*infos, *self.writer])}
+        inner = {name for at in chosen for name in self.nodes[at].writes}
+        proto = self.file.proto
+        graph = PartGraph(
+            name=proto.graph.name or "ONNX model",
+            node=[self.nodes[at].proto for at in sorted(chosen)],
+            input=[infos.get(name) or self._info(name) for name in sorted(reads, key=order.__getitem__)],
+            output=[self._info(name) for name in outputs],
+            initializer=[self._initializers[name] for name in weights if name in self._initializers],
+            sparse_initializer=[self._sparse[name] for name in weights if name in self._sparse],
+            value_info=[self._info(name) for name in inner if name in self._types],
+        )
+        return PartProto(graph, proto.opset_import, proto.functions, proto.ir_version)
+
+    def _info(self, name: str) -> ValueInfoProto:
+        return ValueInfoProto(name=name, type=self._types.get(name))
+
+    @property
+    def untyped(self) -> list[str]:
+        """The values that onnx can say nothing of: those behind operators that are not its own."""
+        return [name for name in self.writer if not self._types.get(name, _NOTHING).WhichOneof("value")]
+
+    def outlined(self, outputs: Sequence[str]) -> bytes:
+        """The graph as a file that gives these values, its weights as inputs: for whoever can say what they are."""
+        proto = self.file.proto
+        weights = self._initializers.values()
+        graph = GraphProto(
+            name="graph",
+            node=proto.graph.node,
+            input=[*self.inputs, *(self._info(tensor.name) for tensor in weights if not _is_small(tensor))],
+            output=[ValueInfoProto(name=name) for name in outputs],
+            initializer=[tensor for tensor in weights if _is_small(tensor)],
+            sparse_initializer=proto.graph.sparse_initializer,
+        )
+        model = ModelProto(
+            ir_version=max(proto.ir_version, 4), opset_import=proto.opset_import, functions=proto.functions, graph=graph
+        )
+        return bytes(model.SerializeToString())
+
+    def learn(self, name: str, dtype: np.dtype[np.generic], dims: Sequence[Dimension] | None) -> None:
+        """Take the data type and the dimensions of a tensor from somebody who knows them."""
+        self._types[name] = helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(dtype), dims)
+
+    def _inferred(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, TypeProto]:
+        """What onnx can say of the values without a run."""
+        proto = self.file.proto
+        # What a file says of values between may count for the shapes only that it was exported with.
+        declared = [] if shapes else list(proto.graph.value_info)
+        graph = GraphProto(
+            name="graph",
+            node=proto.graph.node,
+            input=self.inputs,
+            output=proto.graph.output,
+            initializer=[_outlined(tensor) for tensor in proto.graph.initializer],
+            value_info=declared,
+        )
+        model = ModelProto(
+            ir_version=max(proto.ir_version, 4), opset_import=proto.opset_import, functions=proto.functions, graph=graph
+        )
+        with suppress(onnx.shape_inference.InferenceError, RuntimeError, ValueError):  # Else the file says what it can.
+            graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+        return {info.name: info.type for info in (*graph.value_info, *graph.output, *graph.input)} | {
+            tensor.name: helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
+            for tensor in proto.graph.initializer
+        }
+
+
+_NOTHING = TypeProto()
+_INTEGERS = frozenset(
+    [
+        TensorProto.BOOL,
+        *(TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64),
+        *(TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64),
+    ]
+)
+
+
+def _fixed(info: ValueInfoProto, shape: Sequence[int] | None) -> ValueInfoProto:
+    """An input with the dimensions that are fixed."""
+    if shape is None:
+        return info
+    fixed = ValueInfoProto()
+    fixed.CopyFrom(info)
+    tensor = fixed.type.tensor_type
+    declared = [*map(_dimension, tensor.shape.dim)] or [None] * len(shape)
+    dims = [dim if size == UNKNOWN_DIM else size for dim, size in zip(declared, shape, strict=True)]
+    fixed.type.CopyFrom(helper.make_tensor_type_proto(tensor.elem_type, dims))
+    return fixed
+
+
+def _dimension(dim: Any) -> Dimension:
+    if dim.HasField("dim_value") and dim.dim_value >= 0:
+        return int(dim.dim_value)
+    return str(dim.dim_param) if dim.dim_param else None
+
+
+def _outlined(tensor: TensorProto) -> TensorProto:
+    """A weight without its elements; what may be a shape as it is."""
+    if _is_small(tensor):
+        return tensor
+    return TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+
+
+def _inline(file: OnnxFile, nodes: Iterable[NodeProto]) -> None:
+    """Put external data into the attributes that they are of, those of branches and loops included."""
+    for attribute in (attribute for node in nodes for attribute in node.attribute):
+        if attribute.HasField("t"):
+            attribute.t.CopyFrom(file.inlined(attribute.t))
+        for graph in (attribute.g, *attribute.graphs):
+            for tensor in graph.initializer:
+                tensor.CopyFrom(file.inlined(tensor))
+            _inline(file, graph.node)
+
+
+def _is_small(tensor: TensorProto) -> bool:
+    return bool(tensor.data_location != TensorProto.EXTERNAL and tensor.ByteSize() <= _SHAPE_BYTES)
+
+
+def _is_plain(node: NodeProto) -> bool:
+    """Whether a node is one of ONNX's that has no branches."""
+    return node.domain in ("", "ai.onnx") and not any(True for _ in captured(node))

@@ -1,0 +1,193 @@
+"""From an ONNX file to parts that are ready to run."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from os import PathLike
+
+from nnrt_client.build.build_task import BuildReport
+from nnrt_client.model.model import Model
+from nnrt_client.onnx_import.cut import OnnxGraph
+from nnrt_client.onnx_import.file import OnnxFile
+from nnrt_client.onnx_import.freezing import freeze
+from nnrt_client.partition.client_part import ClientPart, learn_types, require_onnxruntime
+from nnrt_client.partition.device_part import DevicePart
+from nnrt_client.partition.fallback import SMALLEST_PART
+from nnrt_client.partition.kept_values import KeptValues, TensorT
+from nnrt_client.partition.partitioned_executor import PartitionedExecutor
+from nnrt_client.partition.partitioned_run import ReadyPart
+from nnrt_client.partition.placement import Part, Placement, counted, placed
+from nnrt_client.partition.report import PartitionReport, PartReport
+from nnrt_client.run.executor import Executor
+from nnrt_client.run.signature import INLINE_BYTES
+from nnrt_client.session.device import Device
+from nnrt_client.tensors.frozen import Constants
+from nnrt_client.tensors.resident_tensor import ResidentTensor
+from nnrt_client.tensors.tensor import Tensor
+from nnrt_client.tensors.tensor_desc import TensorDesc
+from nnrt_hdi.backend import Origin
+from nnrt_hdi.errors import Unsupported
+from nnrt_hdi.tensor import TensorSpec
+
+Source = str | PathLike[str] | bytes
+Shapes = Mapping[str, Sequence[int]]
+# Builds a model, and gives its executor, which the stack closes.
+Execute = Callable[[Model, ExitStack], tuple[Executor, BuildReport]]
+
+
+def graph_of(source: Source, shapes: Shapes | None, constants: Constants | None) -> OnnxGraph:
+    """The graph of an ONNX file, to be cut. Raises what `from_onnx` raises."""
+    require_onnxruntime()
+    file = OnnxFile(source)
+    freeze(file.proto, constants or {})
+    graph = OnnxGraph(file, shapes or {})
+    learn_types(graph)
+    return graph
+
+
+def partitioned(
+    source: Source,
+    device: Device,
+    execute: Execute,
+    shapes: Shapes | None = None,
+    constants: Constants | None = None,
+    smallest_part: int = SMALLEST_PART,
+) -> PartitionedExecutor:
+    """Have the parts of an ONNX model that a device runs ready there, by `execute`, and the others here.
+
+    See `placed` for which is which. Raises Unsupported where the device runs no part of it, or ONNX Runtime doesn't
+    take one; InvalidFile, InvalidPath and InvalidParameter as `from_onnx`, and what building raises.
+    """
+    graph = graph_of(source, shapes, constants)
+    return _Building(graph, device, placed(graph, device, smallest_part)).run(execute)
+
+
+def explained(
+    source: Source,
+    device: Device,
+    shapes: Shapes | None = None,
+    constants: Constants | None = None,
+    smallest_part: int = SMALLEST_PART,
+) -> tuple[OnnxGraph, Placement, list[PartReport]]:
+    """The graph of an ONNX model, its parts, and what would run where. Nothing is built, and no weights are sent.
+    Raises as `partitioned`."""
+    graph = graph_of(source, shapes, constants)
+    placement = placed(graph, device, smallest_part)
+    return graph, placement, parts_report(graph, placement, device)
+
+
+class _Building:
+    def __init__(self, graph: OnnxGraph, device: Device, placement: Placement) -> None:
+        self._graph = graph
+        self._device = device
+        self._placement = placement
+        self._specs: dict[str, TensorSpec] = {}
+
+    def run(self, execute: Execute) -> PartitionedExecutor:
+        """Build all parts. Those that are there are closed where one fails."""
+        graph, device = self._graph, self._device
+        inputs = [(self._input_spec(info.name), graph.dims(info.name) or ()) for info in graph.inputs]
+        reports: list[BuildReport] = []
+        ready: list[ReadyPart] = []
+        with ExitStack() as stack:
+            threads = ThreadPoolExecutor(max(os.cpu_count() or 1, 2), "nnrt-client-part")
+            stack.callback(threads.shutdown, wait=False, cancel_futures=True)
+            for number, part in enumerate(self._placement.parts):
+                if part.model is None:
+                    place = f"part {number + 1} of it, in the client"
+                    shared = self._kept(part, partial(Tensor.with_size, device), stack)
+                    ready.append(ClientPart(part.proto.serialized(graph.file), place, threads, shared))
+                else:
+                    part_executor, report = execute(part.model, stack)
+                    reports.append(report)
+                    ready.append(self._device_part(part, part_executor, stack))
+            outputs = [self._output_spec(name, ready) for name in graph.outputs]
+            summed = _summed(reports, parts_report(graph, self._placement, device))
+            return PartitionedExecutor(device, ready, inputs, outputs, summed, stack.pop_all())
+
+    def _device_part(self, part: Part, executor: Executor, stack: ExitStack) -> DevicePart:
+        for index, name in enumerate(part.outputs):
+            self._specs[name] = executor.output_desc(index)._to_spec()
+        return DevicePart(executor, self._kept(part, partial(ResidentTensor, self._device), stack))
+
+    def _kept(
+        self, part: Part, make: Callable[[TensorDesc, int], TensorT], stack: ExitStack
+    ) -> dict[str, KeptValues[TensorT]]:
+        """Memory for the outputs that nobody but parts on the device reads."""
+        kept: dict[str, KeptValues[TensorT]] = {}
+        for name in part.outputs:
+            spec, dims = self._graph.spec(name), self._graph.dims(name)
+            readers = [other for other in self._placement.parts if name in other.inputs]
+            if spec is None or dims is None or name in self._graph.outputs or not all(one.model for one in readers):
+                continue
+            if spec.is_dynamic or spec.byte_size > INLINE_BYTES:  # Less travels with the run, at no cost.
+                kept[name] = KeptValues(spec, dims, make)
+                stack.callback(kept[name].close)
+        return kept
+
+    def _input_spec(self, name: str) -> TensorSpec:
+        spec = self._graph.spec(name)
+        if spec is None:
+            raise Unsupported(
+                "it is no tensor of NNRt, or its rank is not known; give it in `shapes`", place=f"input {name!r}"
+            )
+        return spec
+
+    def _output_spec(self, name: str, ready: Sequence[ReadyPart]) -> TensorSpec:
+        spec = self._specs.get(name) or self._graph.spec(name)
+        for part in ready if spec is None else ():
+            spec = part.output_spec(name) if isinstance(part, ClientPart) and name in part.outputs else spec
+        if spec is None:
+            raise Unsupported("it is no tensor of NNRt", place=f"output {name!r}")
+        return spec
+
+
+def parts_report(graph: OnnxGraph, placement: Placement, device: Device) -> list[PartReport]:
+    """What runs where, and why."""
+    here = {name for part in placement.parts if part.model is None for name in part.inputs} | set(graph.outputs)
+    there = {name for part in placement.parts if part.model is not None for name in part.outputs}
+    return [
+        PartReport(
+            device=device.name if part.model else None,
+            operators=counted(graph, part.nodes),
+            nodes=[graph.nodes[at].name for at in part.nodes],
+            inputs=part.inputs,
+            outputs=part.outputs,
+            crossing_bytes=_bytes(
+                graph,
+                [
+                    *(name for name in part.inputs if name not in there or name in here),
+                    *here.intersection(part.outputs),
+                ],
+            )
+            if part.model
+            else 0,
+            reasons=[placement.reasons[at] for at in part.nodes if at in placement.reasons],
+        )
+        for part in placement.parts
+    ]
+
+
+def _bytes(graph: OnnxGraph, names: Sequence[str]) -> int | None:
+    """How large these values are together, if that is known."""
+    specs = [graph.spec(name) for name in names]
+    known = [spec.byte_size for spec in specs if spec is not None and not spec.is_dynamic]
+    return sum(known) if len(known) == len(specs) else None
+
+
+def _summed(reports: Sequence[BuildReport], parts: Sequence[PartReport]) -> PartitionReport:
+    stages: dict[str, float] = {}
+    for report in reports:
+        for stage, seconds in report.stages_s.items():
+            stages[stage] = stages.get(stage, 0.0) + seconds
+    origins = {report.origin for report in reports}
+    earlier = [report.compiled_in_s for report in reports if report.compiled_in_s is not None]
+    return PartitionReport(
+        origin=origins.pop() if len(origins) == 1 else Origin.COMPILED,
+        stages_s=stages,
+        sent_bytes=sum(report.sent_bytes for report in reports),
+        compiled_in_s=sum(earlier) if len(earlier) == len(reports) else None,
+        parts=parts,
+    )

@@ -1,0 +1,99 @@
+"""Parts of a model that run on the device."""
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError
+from typing import Any
+
+from nnrt_client.partition.kept_values import KeptValues
+from nnrt_client.run.executor import Executor
+from nnrt_client.run.result import OutputTooSmall
+from nnrt_client.run.run import RunFuture
+from nnrt_client.run.run_tensors import NewArray
+from nnrt_client.tensors.resident_tensor import ResidentTensor
+from nnrt_hdi.errors import OperationFailed
+
+# Called once with what a part gave, by name, or with why it failed; in any thread, perhaps that which starts the part.
+OnPartDone = Callable[[Mapping[str, Any] | None, BaseException | None], None]
+
+
+class DevicePart:
+    """A part of a model on a device, ready to run."""
+
+    def __init__(self, executor: Executor, resident: Mapping[str, KeptValues[ResidentTensor]]) -> None:
+        """`resident` has the outputs that only other parts on the device read. The executor is somebody else's."""
+        self.executor = executor
+        self.resident = resident
+        self.inputs = [executor.input_desc(index).name for index in range(executor.input_count)]
+        self.outputs = [executor.output_desc(index).name for index in range(executor.output_count)]
+
+    def call(self, values: Mapping[str, Any], sizes: Mapping[str, int], timeout_ms: int | None) -> "DeviceCall":
+        """Prepare a run on these values; `sizes` are those of named dimensions."""
+        return DeviceCall(self, [values[name] for name in self.inputs], sizes, timeout_ms)
+
+
+class DeviceCall:
+    """One run of a part on the device."""
+
+    def __init__(self, part: DevicePart, inputs: list[Any], sizes: Mapping[str, int], timeout_ms: int | None) -> None:
+        self._part = part
+        self._inputs = inputs
+        self._sizes = sizes
+        self._timeout_ms = timeout_ms
+        self._targets: dict[str, ResidentTensor] = {}
+        self._future: RunFuture[Any] | None = None
+        self._is_stopped = False
+
+    def start(self, done: OnPartDone) -> None:
+        """Start the run. Raises what is known before anything is sent."""
+        for name, values in self._part.resident.items():
+            if (taken := values.take(self._sizes)) is not None:
+                self._targets[name] = taken[0]
+        self._start(done)
+
+    def _start(self, done: OnPartDone) -> None:
+        outputs: list[Any] | None = None
+        if self._targets:
+            outputs = [self._targets.get(name) or NewArray() for name in self._part.outputs]
+        future = self._part.executor._submit(self._inputs, outputs, self._timeout_ms, None)
+        self._future = future
+        if self._is_stopped:
+            self.stop()
+        future.add_done_callback(lambda _: self._ended(future, done))
+
+    def _ended(self, future: RunFuture[Any], done: OnPartDone) -> None:
+        try:
+            outputs = future.result()
+        except OutputTooSmall as error:
+            if not self._targets:
+                done(None, error)
+                return
+            # Dimensions have other sizes than their names say.
+            self._close_targets()
+            try:
+                self._start(done)
+            except BaseException as failure:
+                done(None, failure)
+        except CancelledError:
+            done(None, OperationFailed("the run was given up"))
+        except BaseException as error:
+            done(None, error)
+        else:
+            done(dict(zip(self._part.outputs, outputs, strict=True)), None)
+
+    def stop(self) -> None:
+        """Give the run up. Any thread."""
+        self._is_stopped = True
+        if self._future is not None:
+            self._future.cancel()
+        self._close_targets()  # Their memory is freed when no run uses it any more.
+
+    def settle(self) -> None:
+        """Let later runs use the memory of what this one gave, which nobody reads any more."""
+        targets, self._targets = self._targets, {}
+        for name, tensor in targets.items():
+            self._part.resident[name].give_back(tensor)
+
+    def _close_targets(self) -> None:
+        targets, self._targets = self._targets, {}
+        for tensor in targets.values():
+            tensor.close()

@@ -1,0 +1,101 @@
+"""Groups of nodes of one kind, as large as can be, none of which waits for itself.
+
+A way from a group back into it would be a cycle: the group would need what comes of it. A first pass numbers the
+changes of kind on the longest way to each node; nodes of one kind and number never wait for each other through another
+kind. A second one joins neighbours that this has kept apart, wherever no other way leads from the one to the other.
+"""
+
+from collections.abc import Collection, Sequence
+
+# Of a node: True, False, or None for one that is in no group.
+Kinds = Sequence[bool | None]
+
+
+def grouped(before: Sequence[Collection[int]], kinds: Kinds) -> list[list[int]]:
+    """The groups in an order in which they can run, their nodes in ascending order.
+
+    `before` are the nodes that each node follows, all of which have smaller numbers, and a kind. Where groups of either
+    kind could grow, but not both, those of the kind True do.
+    """
+    groups = _joined(_connected(before, kinds), before, kinds)
+    return _in_order(groups, before)
+
+
+def _connected(before: Sequence[Collection[int]], kinds: Kinds) -> list[int]:
+    """Give each node the smallest node that it is connected with through its kind and number of changes."""
+    changes = [0] * len(before)
+    leader = list(range(len(before)))
+    for node, earlier in enumerate(before):
+        changes[node] = max((changes[one] + (kinds[one] != kinds[node]) for one in earlier), default=0)
+        for one in earlier:
+            if kinds[one] == kinds[node] and changes[one] == changes[node]:
+                first, second = sorted((_leader(leader, one), _leader(leader, node)))
+                leader[second] = first
+    return [_leader(leader, node) for node in range(len(before))]
+
+
+def _leader(leader: list[int], node: int) -> int:
+    while leader[node] != node:
+        leader[node] = leader[leader[node]]
+        node = leader[node]
+    return node
+
+
+def _joined(groups: list[int], before: Sequence[Collection[int]], kinds: Kinds) -> dict[int, list[int]]:
+    """The nodes of each group, where no two neighbours of one kind can be joined any more."""
+    nodes: dict[int, list[int]] = {}
+    for node, group in enumerate(groups):
+        if kinds[node] is not None:
+            nodes.setdefault(group, []).append(node)
+    after: dict[int, set[int]] = {group: set() for group in nodes}
+    for node, earlier in enumerate(before):
+        for one in earlier:
+            if groups[one] != groups[node]:
+                after[groups[one]].add(groups[node])
+    for kind in (True, False):
+        while pair := _neighbours(after, [group for group in nodes if kinds[group] is kind]):
+            group, other = pair
+            nodes[group] = sorted(nodes[group] + nodes.pop(other))
+            after[group] = (after[group] | after.pop(other)) - {other}
+            for following in after.values():
+                if other in following:
+                    following.remove(other)
+                    following.add(group)
+    return nodes
+
+
+def _neighbours(after: dict[int, set[int]], groups: list[int]) -> tuple[int, int] | None:
+    """Two of these groups that can be joined: the second follows the first, in no other way than directly."""
+    for group in groups:
+        for other in sorted(after[group].intersection(groups)):
+            if not _leads(after, after[group] - {other}, other):
+                return group, other
+    return None
+
+
+def _leads(after: dict[int, set[int]], starts: Collection[int], end: int) -> bool:
+    """Whether a way leads from one of the groups to another."""
+    seen, pending = set(starts), list(starts)
+    while pending:
+        for following in after[pending.pop()]:
+            if following == end:
+                return True
+            if following not in seen:
+                seen.add(following)
+                pending.append(following)
+    return False
+
+
+def _in_order(groups: dict[int, list[int]], before: Sequence[Collection[int]]) -> list[list[int]]:
+    group_of = {node: group for group, nodes in groups.items() for node in nodes}
+    waits = {
+        group: {group_of[one] for node in nodes for one in before[node]} - {group} for group, nodes in groups.items()
+    }
+    order: list[list[int]] = []
+    done: set[int] = set()
+    while len(order) < len(groups):
+        ready = [group for group in groups if group not in done and waits[group] <= done]
+        assert ready, "groups wait for each other"
+        order += [groups[group] for group in ready]
+        done.update(ready)
+    return order

@@ -1,0 +1,70 @@
+"""Memory for what one part gives another one, on the device or shared with it, used again by later runs."""
+
+import math
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, TypeVar
+
+from nnrt_client.session.fork import LockOwner
+from nnrt_client.tensors.resident_tensor import ResidentTensor
+from nnrt_client.tensors.tensor import Tensor
+from nnrt_client.tensors.tensor_desc import TensorDesc
+from nnrt_hdi.errors import OutOfMemory
+from nnrt_hdi.tensor import Shape, TensorSpec
+
+TensorT = TypeVar("TensorT", Tensor, ResidentTensor)
+
+
+class KeptValues(LockOwner, Generic[TensorT]):
+    """Tensors for one value, of which each run that is under way has one."""
+
+    def __init__(
+        self, spec: TensorSpec, dims: Sequence[int | str | None], make: Callable[[TensorDesc, int], TensorT]
+    ) -> None:
+        """`make` makes a tensor of a desc with room for so many bytes."""
+        self.spec = spec
+        self._dims = dims
+        self._make: Callable[[TensorDesc, int], TensorT] = make
+        super().__init__()
+        self._free: list[TensorT] = []
+        self._is_open = True
+
+    def _make_locks(self) -> None:
+        self._lock = threading.RLock()
+
+    def take(self, sizes: Mapping[str, int]) -> tuple[TensorT, Shape] | None:
+        """Give a tensor with room for the value, and the shape that it has where dimensions of these names have these
+        sizes; None where that doesn't say its shape, or there is no room."""
+        known = [sizes.get(dim, -1) if isinstance(dim, str) else dim for dim in self._dims]
+        shape = tuple(-1 if dim is None else dim for dim in known)
+        if min(shape, default=1) <= 0:
+            return None
+        size_bytes = math.prod(shape) * self.spec.item_size
+        with self._lock:
+            for tensor in self._free:
+                if tensor._memory.room_bytes >= size_bytes:
+                    self._free.remove(tensor)
+                    return tensor, shape
+            small = self._free.pop() if self._free else None
+        if small is not None:
+            small.close()
+        try:
+            return self._make(TensorDesc._from_spec(self.spec), size_bytes), shape
+        except OutOfMemory:  # The value travels with the runs then.
+            return None
+
+    def give_back(self, tensor: TensorT) -> None:
+        """Take a tensor back that no run uses any more."""
+        with self._lock:
+            if self._is_open:
+                self._free.append(tensor)
+                return
+        tensor.close()
+
+    def close(self) -> None:
+        """Free the tensors; those in use when they come back."""
+        with self._lock:
+            self._is_open = False
+            free, self._free = self._free, []
+        for tensor in free:
+            tensor.close()

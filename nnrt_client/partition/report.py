@@ -1,0 +1,49 @@
+"""What became of a model that was cut into parts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from nnrt_client.build.build_task import BuildReport
+
+
+@dataclass(frozen=True, slots=True)
+class PartReport:
+    """One part: where it runs, what it computes, and why it isn't on the device."""
+
+    # The device's name; None for a part that runs here.
+    device: str | None
+    # How many there are of each ONNX operator.
+    operators: Mapping[str, int]
+    # Names of its nodes.
+    nodes: Sequence[str]
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    # Bytes that cross between the client and the device in each run; None where dimensions are known only then.
+    crossing_bytes: int | None
+    # Each node's reason for being here.
+    reasons: Sequence[str] = ()
+
+    @property
+    def node_count(self) -> int:
+        """Number of ONNX nodes."""
+        return sum(self.operators.values())
+
+    def __str__(self) -> str:
+        listed = ", ".join(f"{count} {name}" if count > 1 else name for name, count in self.operators.items())
+        crossing = "" if self.crossing_bytes is None else f", {self.crossing_bytes:,} bytes cross"
+        where = self.device or "in the client"
+        why = "".join(f"\n  {reason}" for reason in dict.fromkeys(self.reasons))
+        return f"{where}: {listed or 'constants'}{crossing}{why}"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReport(BuildReport):
+    """Report of a build in parts: the sum of what building those for the device took, and the parts in the order in
+    which they run."""
+
+    parts: Sequence[PartReport] = ()
+
+    def __str__(self) -> str:
+        listed = "".join(f"\n{number}. {part}" for number, part in enumerate(self.parts, 1))
+        # Not super(): a dataclass with slots is another class than the one this is written in.
+        return f"{BuildReport.__str__(self)}, in {len(self.parts)} parts:{listed}"

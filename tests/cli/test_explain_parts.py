@@ -1,0 +1,73 @@
+"""`nnrt explain --fallback`: what of an ONNX model runs where."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from daemon_process import DaemonProcess
+from onnx import TensorProto, helper, numpy_helper
+
+from cli.command import nnrt, refused, saved, told
+from nnrt_client import Model, OperationType
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Two products with an Acos between them, which NNRt doesn't have; its name could be markup."""
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "weight"], ["a"], name="first"),
+            helper.make_node("Acos", ["a"], ["b"], name="<b>strange</b>"),
+            helper.make_node("MatMul", ["b", "weight"], ["y"], name="last"),
+        ],
+        "rows",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 3])],
+        [numpy_helper.from_array(np.eye(3, dtype=np.float32), "weight")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (tmp_path / "rows.onnx").write_bytes(model.SerializeToString())
+    return tmp_path / "rows.onnx"
+
+
+def test_parts(shared_daemon: DaemonProcess, path: Path) -> None:
+    """48 bytes go to the device and 48 come back, for each part there."""
+    command = ("explain", path, "--device", shared_daemon.address, "--fallback", "cpu")
+    shown = told(*command)
+    assert [(part["device"], part["nodes"], part["crossing_bytes"]) for part in shown["parts"]] == [
+        (shown["device"], ["first"], 96),
+        (None, ["<b>strange</b>"], 0),
+        (shown["device"], ["last"], 96),
+    ]
+    result = nnrt(*command)
+    assert result.exit_code == 0
+    assert "runs 2 of 3 ONNX operators" in result.stdout
+    (reason,) = [line for line in result.stdout.splitlines() if line.startswith("2. ")]
+    assert "Acos node '<b>strange</b>': no operation of NNRt" in reason
+
+
+def test_a_page(shared_daemon: DaemonProcess, path: Path, tmp_path: Path) -> None:
+    """Each part on the device has a colour of its own, what runs here none; two lines cross between the parts, one from
+    the input and one to the output."""
+    page = tmp_path / "page.html"
+    command = ("explain", path, "--device", shared_daemon.address, "--fallback", "cpu", "--html", page)
+    assert nnrt(*command).exit_code == 0
+    text = page.read_text()
+    assert [text.count(f'class="box {style}"') for style in ("there0", "there2", "here", "end")] == [1, 1, 1, 2]
+    assert text.count('class="edge marked"') == 4
+    assert "<b>" not in text
+    assert "&lt;b&gt;strange" in text
+
+
+def test_wrong_uses(shared_daemon: DaemonProcess, path: Path, tmp_path: Path) -> None:
+    device = ("--device", shared_daemon.address)
+    assert "--html draws the parts" in refused(2, "explain", path, *device, "--html", tmp_path / "page.html")
+    assert "gpu" in refused(2, "explain", path, *device, "--fallback", "gpu")
+    model = Model()
+    x = model.input((1, 4))
+    model.specify_inputs_and_outputs([x], [model.apply(OperationType.RELU, x)])
+    model.finish()
+    other = saved(model, tmp_path / "other.nnrt")
+    assert "only ONNX models" in refused(1, "explain", other, *device, "--fallback", "cpu")
+    path.write_bytes(b"\x08nothing")
+    assert "no ONNX file" in refused(1, "explain", path, *device, "--fallback", "cpu")
