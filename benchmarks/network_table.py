@@ -32,6 +32,16 @@ from nnrt_client import ModelSession, NnrtError, load
 FOLDER = Path("build/networks")
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "onnx_networks.md"
 COLUMNS = ("network", "exporter", "format", "came in", "equal within", "in process ms", "ms", "ratio", "load ratio")
+FAMILIES = (
+    "classification",
+    "vision transformers",
+    "detection",
+    "OCR",
+    "images",
+    "texts",
+    "speech and series",
+    "others",
+)
 FORMATS = ("fp32", "fp16", "QDQ", "QOperator", "dynamic int8")
 ABOUT = """\
 Networks of all families, defined in [benchmarks/families](../benchmarks/families) with random weights, exported from
@@ -135,7 +145,13 @@ def row_of(network: Exported, address: str, *, is_measured: bool) -> list[str]:
         both = zip(varying, network.feeds, strict=True)
         differences = [compared(network, remote.run(ours), local.run(None, dict(theirs))) for ours, theirs in both]
         largest, steps = (max(values) for values in zip(*differences, strict=True))
-        equal = f"{steps:.0f} steps" if network.steps else "0" if largest == 0 else f"{largest:.0e}"
+        equal = (
+            f"{steps:.0f} step{'s' * (round(steps) != 1)}"
+            if network.steps
+            else "0"
+            if largest == 0
+            else f"{largest:.0e}"
+        )
         if not is_measured:
             return [_way(remote), equal, "", "", "", ""]
         here = partial(local.run, None, dict(network.feeds[0]))
@@ -171,14 +187,15 @@ def measure(networks: Sequence[Exported], *, is_measured: bool = True) -> list[R
     with device_daemon("127.0.0.1:0", "--backend", "onnxruntime", "--option", f"threads={THREADS}") as (address, _):
         for network in networks:
             about = network.about
-            report = reports.setdefault(about["family"], Report(about["family"].capitalize(), "", COLUMNS))
+            family = about["family"]
+            report = reports.setdefault(family, Report(family[0].upper() + family[1:], "", COLUMNS))
             try:
                 cells = row_of(network, address, is_measured=is_measured)
             except (NnrtError, Different) as error:
                 kind = "**differs**" if isinstance(error, Different) else "refused"
                 first, *rest = str(error).replace(f"{str(network.path)!r}: ", "").split("\n")
                 reason = rest[0].strip() if rest else first
-                cells = [f"{kind}: {reason}", "", "", "", "", ""]
+                cells = [f"{kind}: {reason}".replace("|", "/"), "", "", "", "", ""]
             report.add(about["network"], about["exporter"], about["format"], *cells)
             print(" | ".join(report.rows[-1]), file=sys.stderr, flush=True)
     return list(reports.values())
@@ -229,7 +246,8 @@ def main() -> None:
             f"there are no networks in {given.folder}; where nnrt[torch,onnxruntime] is installed, write them with"
             f" python benchmarks/export_networks.py {given.folder}"
         )
-    reports = measure([Exported(path) for path in paths], is_measured=not given.check)
+    networks = sorted(map(Exported, paths), key=lambda network: FAMILIES.index(network.about["family"]))
+    reports = measure(networks, is_measured=not given.check)
     rows = [row for report in reports for row in report.rows]
     for report in (*reports, summary(rows)):
         report.show()

@@ -58,13 +58,13 @@ class Inference:
     ) -> Mapping[str, TypeProto]:
         """The types of what a node gives, as far as they follow from those of its inputs, and from their elements."""
         domain = _domain(node.domain)
-        schema = _schema(node.op_type, self._versions.get(domain, 0), domain)
+        signature = _signature(node.op_type, self._versions.get(domain, 0), domain)
         given = [name for name in node.input if name]
-        if schema is None or not _is_of(schema, node) or any(name not in types for name in given):
+        if signature is None or not signature.has(node) or any(name not in types for name in given):
             return {}
         try:
             found = shape_inference.infer_node_outputs(
-                schema,
+                signature.schema,
                 node,
                 {name: types[name] for name in given},
                 {name: elements[name] for name in given if name in elements},
@@ -75,31 +75,48 @@ class Inference:
         return {name: kind for name, kind in found.items() if kind.WhichOneof("value")}
 
 
+@dataclass(frozen=True, slots=True)
+class _Signature:
+    """What a schema says; each property of the schema itself is a copy."""
+
+    schema: defs.OpSchema
+    inputs: range
+    most_outputs: int
+    # Of the last input there may be several.
+    may_be_left_out: Sequence[bool]
+    attributes: Mapping[str, int]
+    required: frozenset[str]
+
+    def has(self, node: onnx.NodeProto) -> bool:
+        """Tell if a node has such inputs, outputs and attributes, and no graphs."""
+        if len(node.input) not in self.inputs or len(node.output) > self.most_outputs:
+            return False
+        last = len(self.may_be_left_out) - 1
+        if any(not name and not self.may_be_left_out[min(at, last)] for at, name in enumerate(node.input)):
+            return False
+        given = {attribute.name: attribute.type for attribute in node.attribute}
+        return self.required <= given.keys() and all(
+            self.attributes.get(name) == kind and kind not in _GRAPHS for name, kind in given.items()
+        )
+
+
 @cache
-def _schema(op_type: str, version: int, domain: str) -> defs.OpSchema | None:
+def _signature(op_type: str, version: int, domain: str) -> _Signature | None:
     try:
         schema = defs.get_schema(op_type, version, domain)
     except Exception:  # One of onnx's own, which it doesn't name.
         return None
-    return schema if schema.has_type_and_shape_inference_function and not schema.deprecated else None
-
-
-def _is_of(schema: defs.OpSchema, node: onnx.NodeProto) -> bool:
-    """Tell if a node has the inputs, outputs and attributes that the schema says, and no graphs."""
-    if not schema.min_input <= len(node.input) <= schema.max_input or len(node.output) > schema.max_output:
-        return False
-    for at, name in enumerate(node.input):
-        parameter = schema.inputs[min(at, len(schema.inputs) - 1)]
-        if not name and parameter.option != _OPTIONAL:
-            return False
-    given = {attribute.name: attribute for attribute in node.attribute}
-    for name, attribute in given.items():
-        declared = schema.attributes.get(name)
-        if declared is None or attribute.type in _GRAPHS:
-            return False
-        if declared.type.value != attribute.type:  # type: ignore[attr-defined]  # An enum of pybind11's.
-            return False
-    return all(name in given for name, declared in schema.attributes.items() if declared.required)
+    if not schema.has_type_and_shape_inference_function or schema.deprecated:
+        return None
+    attributes = schema.attributes
+    return _Signature(
+        schema,
+        range(schema.min_input, schema.max_input + 1),
+        schema.max_output,
+        [parameter.option == _OPTIONAL for parameter in schema.inputs],
+        {name: entry.type.value for name, entry in attributes.items()},  # type: ignore[attr-defined]  # pybind11's.
+        frozenset(name for name, entry in attributes.items() if entry.required),
+    )
 
 
 def _domain(name: str) -> str:
