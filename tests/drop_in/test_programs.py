@@ -29,7 +29,8 @@ def printed(program: Path, place: Path, *arguments: str) -> str:
         text=True,
         timeout=60,
     )
-    assert (ended.returncode, ended.stderr) == (0, "")
+    # A program that ends at once may end before its models are in the user's cache, and says so.
+    assert ended.returncode == 0, ended.stderr
     return ended.stdout
 
 
