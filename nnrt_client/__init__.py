@@ -29,7 +29,7 @@ from nnrt_client.enums import (
 )
 from nnrt_client.model.model import Model, ModelTensor
 from nnrt_client.model_session.load import load
-from nnrt_client.model_session.model_session import ModelSession
+from nnrt_client.model_session.model_session import ModelSession, NamedOutputs
 from nnrt_client.onnx_import import from_onnx
 from nnrt_client.partition.fallback import Fallback
 from nnrt_client.partition.report import PartitionReport, PartReport
@@ -95,6 +95,7 @@ __all__ = [
     "Model",
     "ModelSession",
     "ModelTensor",
+    "NamedOutputs",
     "NnrtError",
     "NullPointer",
     "OperationFailed",

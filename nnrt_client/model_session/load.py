@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache as cached
 from functools import partial
+from typing import Literal
 
 from nnrt_client.build.build_task import BuildReport, Progress
 from nnrt_client.build.compilation import Compilation
@@ -15,7 +16,7 @@ from nnrt_client.build.way import Way
 from nnrt_client.model.model import Model
 from nnrt_client.model.program import ONNX
 from nnrt_client.model_session.model_cache import ModelCache, Saving, model_cache
-from nnrt_client.model_session.model_session import ModelSession
+from nnrt_client.model_session.model_session import ModelSession, reloading
 from nnrt_client.model_session.opened_model import (
     OpenedModel,
     Shapes,
@@ -53,6 +54,7 @@ def load(
     performance_mode: PerformanceMode = PerformanceMode.NONE,
     priority: Priority = Priority.NONE,
     extensions: Mapping[str, bytes] | None = None,
+    on_death: Literal["raise", "reload"] = "raise",
 ) -> "ModelSession":
     """Have a device ready to run a model: an ONNX file, a saved model or an offline one, its bytes, or a Model.
 
@@ -68,7 +70,11 @@ def load(
     it is given one, or a Device. Raises InvalidPath and InvalidFile for files, InvalidParameter for `shapes` and
     `constants` that don't fit, OperationFailed where there is no such device, and what `Compilation.build` raises;
     Unsupported for an ONNX model that can't be imported. Where there are several ways the error has the reasons of all.
+    With `on_death="reload"` the session loads the model again when its daemon has died, by the same call; see
+    ModelSession.
     """
+    if on_death != "raise":
+        return reloading(on_death, partial(load, **{**locals(), "on_death": "raise"}))
     options = Options(float16 or None, performance_mode or None, priority or None, dict(extensions or {}))
     possible = _possible_ways(model)
     instead = chosen_fallback(fallback)

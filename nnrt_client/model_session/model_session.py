@@ -4,35 +4,62 @@ with load("model.onnx", device="127.0.0.1:50051") as session:
     outputs = session.run({"x": array})
 """
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from typing_extensions import Self
 
 from nnrt_client.build.build_task import BuildReport
 from nnrt_client.build.way import Way
 from nnrt_client.partition.partitioned_executor import PartitionedExecutor
 from nnrt_client.run.executor import Executor
+from nnrt_client.run.result import RunResult, is_of_unsent
+from nnrt_client.run.run_tensors import NewArray
 from nnrt_client.run.signature import Inputs, listed
 from nnrt_client.session.device import Device
+from nnrt_client.session.fork import ModuleLock
 from nnrt_client.tensors.run_tensor import RunTensor
 from nnrt_client.tensors.tensor_desc import TensorDesc
-from nnrt_hdi.errors import InvalidParameter, OperationForbidden
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationForbidden, UnavailableDevice
+from nnrt_hdi.run_times import RunTimes
 from nnrt_hdi.tensor import NUMPY_DTYPES
 
-NamedOutputs = dict[str, NDArray[Any]]
+# Names of outputs, or the tensors by name that they go to.
+Wanted = Collection[str] | Mapping[str, RunTensor[Any] | None]
+
+
+class NamedOutputs(dict[str, Any]):
+    """The outputs of a run by name, arrays or the tensors that were given for them, in the order asked for.
+
+    Made by `ModelSession.run` and the like.
+    """
+
+    __slots__ = ("_result",)
+
+    def __init__(self, outputs: Mapping[str, Any], result: RunResult[Any]) -> None:
+        dict.__init__(self, outputs)
+        self._result = result
+
+    @property
+    def times(self) -> RunTimes | None:
+        """Nanoseconds of the run's parts in the daemon; None where it doesn't say."""
+        return self._result.times
 
 
 class ModelSession:
     """A model on a device, ready to run from any number of threads. Made by `load`.
 
     Its inputs and outputs go by name. When the daemon dies the session is over: load the model again, there or on
-    another device.
+    another device. One that was loaded with `on_death="reload"` does so itself, by the next run: on the restarted
+    daemon, or on the first device of NNRT_DEVICES that answers. A run that was under way raises UnavailableDevice,
+    once; one that had not been sent goes on, unless it has tensors, or is one of `submit`.
     """
 
     def __init__(
@@ -44,6 +71,9 @@ class ModelSession:
         self._executor = executor
         self._resources = resources
         self._is_open = True
+        # What loads the model again; None where that is the application's to do.
+        self._load_again: Callable[[], ModelSession] | None = None
+        self._reloading = ModuleLock()
         self._inputs = _named("input", [executor.input_desc(index) for index in range(executor.input_count)])
         self._outputs = _named("output", [executor.output_desc(index) for index in range(executor.output_count)])
 
@@ -76,24 +106,102 @@ class ModelSession:
         """The way in which the device got the model; `report.passed_over` says why not in an earlier one."""
         return self.report.way
 
-    def run(self, inputs: Inputs, *, timeout_ms: int | None = None) -> NamedOutputs:
-        """Run, and wait for the outputs by name, which are read-only arrays.
+    def run(
+        self,
+        inputs: Inputs,
+        *,
+        outputs: Wanted | None = None,
+        writable: bool = False,
+        timeout_ms: int | None = None,
+    ) -> NamedOutputs:
+        """Run, and wait for the outputs by name: all, or those of `outputs`, which may map each to a tensor that it is
+        written to, or to None.
 
-        Inputs go by name, or in the model's order. Arrays must have the model's data types; lists and numbers are
-        converted. Raises what `Executor.run_sync` raises; UnavailableDevice when the daemon has died.
+        Inputs go by name, or in the model's order. What has `__array__`, DLPack or the buffer protocol is read where it
+        is, and must have the model's data type; lists and numbers are converted. Outputs are read-only arrays, unless
+        they are to be `writable`, for which some have to be copied. Raises what `Executor.run_sync` raises;
+        UnavailableDevice when the daemon has died.
         """
-        self._require_open()
-        return self._by_name(self._executor.run_sync(self._in_order(inputs), timeout_ms=timeout_ms))
+        named, targets, given = self._naming(outputs, writable), self._targets(outputs), self._in_order(inputs)
+        unwanted = self._unwanted(outputs)
+        while True:
+            executor = self._living()
+            try:
+                return named(executor._run(given, targets, timeout_ms, unwanted))
+            except UnavailableDevice as error:
+                if not self._goes_on(error, given, targets):
+                    raise
 
-    def submit(self, inputs: Inputs, *, timeout_ms: int | None = None) -> "Future[NamedOutputs]":
+    def submit(
+        self,
+        inputs: Inputs,
+        *,
+        outputs: Wanted | None = None,
+        writable: bool = False,
+        timeout_ms: int | None = None,
+    ) -> "Future[NamedOutputs]":
         """Start a run; what `run` returns and raises is the result of the future. See `Executor.submit`."""
-        self._require_open()
-        return self._executor._submit(self._in_order(inputs), None, timeout_ms, self._by_name)
+        named, targets, given = self._naming(outputs, writable), self._targets(outputs), self._in_order(inputs)
+        return self._living()._submit(given, targets, timeout_ms, named, self._unwanted(outputs))
+
+    async def run_async(
+        self,
+        inputs: Inputs,
+        *,
+        outputs: Wanted | None = None,
+        writable: bool = False,
+        timeout_ms: int | None = None,
+    ) -> NamedOutputs:
+        """Run, and have asyncio's loop do other things meanwhile; see `run`.
+
+        No thread waits for it. Cancelling the task cancels the run, on the device too; leave its inputs alone for a
+        moment longer then, for they may still be being read.
+        """
+        named, targets, given = self._naming(outputs, writable), self._targets(outputs), self._in_order(inputs)
+        while True:
+            is_over = self._load_again is not None and not self._executor._is_living
+            executor = await asyncio.to_thread(self._living) if is_over else self._living()
+            try:
+                started = executor._submit(given, targets, timeout_ms, named, self._unwanted(outputs))
+                return await asyncio.wrap_future(started)
+            except UnavailableDevice as error:
+                if not self._goes_on(error, given, targets):
+                    raise
 
     def close(self) -> None:
         """End the runs in flight and free the model, on the device too. Idempotent."""
         self._is_open = False
-        self._resources.close()
+        with self._reloading.itself:
+            self._resources.close()
+
+    # ---- the death of the daemon
+
+    def _living(self) -> Executor | PartitionedExecutor:
+        """What runs the model; loaded again where its daemon has died and the session was told to. Raises
+        UnavailableDevice where that can't be done."""
+        self._require_open()
+        executor = self._executor
+        if self._load_again is None or executor._is_living:
+            return executor
+        with self._reloading.itself:
+            self._require_open()
+            if self._executor is executor:  # Else another thread was first.
+                self._reload(self._load_again)
+            return self._executor
+
+    def _reload(self, load_again: "Callable[[], ModelSession]") -> None:
+        try:
+            fresh = load_again()
+        except NnrtError as error:
+            raise UnavailableDevice(f"its daemon died, and the model can't be loaded again: {error}") from error
+        dead, self._resources = self._resources, fresh._resources
+        self.device, self.report, self._executor = fresh.device, fresh.report, fresh._executor
+        dead.close()
+
+    def _goes_on(self, error: UnavailableDevice, inputs: Sequence[Any], targets: Sequence[Any] | None) -> bool:
+        """Tell whether a run is made after all: it was never sent, and nobody would notice but by the time it takes."""
+        has_tensors = targets is not None or any(isinstance(given, RunTensor) for given in inputs)
+        return self._load_again is not None and is_of_unsent(error) and not has_tensors
 
     def _in_order(self, inputs: Inputs) -> list[Any]:
         """The inputs in the model's order. Numbers that are no arrays yet get its data types."""
@@ -107,12 +215,39 @@ class ModelSession:
         descs = (*self._inputs.values(), *[None] * len(given))
         return [_array(desc, one) for desc, one in zip(descs, given, strict=False)]
 
-    def _by_name(self, outputs: Sequence[NDArray[Any]]) -> NamedOutputs:
-        return dict(zip(self._outputs, outputs, strict=True))
+    def _targets(self, wanted: Wanted | None) -> list[Any] | None:
+        """The tensors that the outputs go to; None where there are none."""
+        if not isinstance(wanted, Mapping) or not any(wanted.values()):
+            return None
+        return [wanted.get(name) or NewArray() for name in self._outputs]
+
+    def _unwanted(self, wanted: Wanted | None) -> tuple[int, ...]:
+        """Indexes of the outputs that need not be sent."""
+        if wanted is None:
+            return ()
+        return tuple(index for index, name in enumerate(self._outputs) if name not in wanted)
+
+    def _naming(self, wanted: Wanted | None, writable: bool) -> "partial[NamedOutputs]":
+        """What makes the named outputs of a run's result. Raises InvalidParameter for names that the model hasn't."""
+        if isinstance(wanted, str):
+            raise InvalidParameter(f"the outputs are {wanted!r}; give a list of names")
+        for name in wanted or ():
+            if name not in self._outputs:
+                raise InvalidParameter(f"there is no output {name!r}; the model's are {list(self._outputs)}")
+        return partial(_named_outputs, list(self._outputs), wanted, writable)
 
     def _require_open(self) -> None:
         if not self._is_open:
             raise OperationForbidden("the session is closed; load the model again")
+
+
+def reloading(on_death: str, load_again: "Callable[[], ModelSession]") -> ModelSession:
+    """A session that loads its model again when its daemon has died."""
+    if on_death != "reload":
+        raise InvalidParameter(f"on_death is {on_death!r}; use 'raise' or 'reload'")
+    session = load_again()
+    session._load_again = load_again
+    return session
 
 
 # ---- names
@@ -138,10 +273,33 @@ def _named(what: str, descs: Sequence[TensorDesc]) -> dict[str, TensorDesc]:
     return {desc.name: desc for desc in descs}
 
 
-def _array(desc: TensorDesc | None, given: ArrayLike | RunTensor[Any]) -> Any:
+def _named_outputs(names: Sequence[str], wanted: Wanted | None, writable: bool, result: RunResult[Any]) -> NamedOutputs:
+    outputs = dict(zip(names, result, strict=True))
+    if wanted is not None:
+        outputs = {name: outputs[name] for name in wanted}
+    if writable:
+        outputs = {name: _writable(one) if isinstance(one, np.ndarray) else one for name, one in outputs.items()}
+    return NamedOutputs(outputs, result)
+
+
+def _writable(array: NDArray[Any]) -> NDArray[Any]:
+    """The array itself where its memory is this process's to write, else a copy."""
+    try:
+        array.flags.writeable = True
+    except ValueError:
+        array = array.copy()
+    return array
+
+
+# ---- inputs
+
+
+def _array(desc: TensorDesc | None, given: Any) -> Any:
     if desc is None or given is None or isinstance(given, RunTensor | np.ndarray | np.generic):
         return given
     try:
+        if (viewed := viewed_array(given)) is not None:
+            return viewed
         dtype = np.dtype(NUMPY_DTYPES[desc._to_spec().data_type])
         plain = np.asarray(given)
         if dtype.kind in "iu" and plain.dtype.kind in "iu" and plain.size:
@@ -149,7 +307,25 @@ def _array(desc: TensorDesc | None, given: ArrayLike | RunTensor[Any]) -> Any:
             if plain.min() < bounds.min or plain.max() > bounds.max:  # numpy 1 wraps such numbers round.
                 raise OverflowError(f"numbers from {plain.min()} to {plain.max()} are out of bounds for {dtype}")
         return np.asarray(given, dtype)
-    except (ValueError, TypeError, OverflowError) as error:
+    except (ValueError, TypeError, RuntimeError, BufferError, OverflowError) as error:
         raise InvalidParameter(str(error), place=f"input {desc.name!r}") from error
     except KeyError:
         return given
+
+
+def viewed_array(given: Any) -> NDArray[Any] | None:
+    """An array over the memory of what has one: by `__array__`, DLPack or the buffer protocol; None for all else.
+
+    Raises what it raises itself where it can't be had.
+    """
+    viewed: NDArray[Any]
+    if hasattr(given, "__array__"):
+        viewed = np.asarray(given)
+    elif hasattr(given, "__dlpack__"):
+        viewed = np.from_dlpack(given)
+    else:
+        try:
+            viewed = np.asarray(memoryview(given))
+        except TypeError:
+            return None
+    return viewed

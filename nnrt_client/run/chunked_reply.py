@@ -33,10 +33,10 @@ class ChunkedReply:
         Raises the error that the reply carries, CutOff where the call breaks, OperationFailed where something else
         comes than chunks.
         """
-        signature, message = self._run.signature, self._reply.message
+        message = self._reply.message
         arrays = self._reply.arrays(message.outputs, "output")
         if not self._chunked:
-            return signature.results(message, arrays)
+            return self._results(arrays)
         try:
             arrays = self._placed(arrays)
         except NnrtError:
@@ -53,7 +53,12 @@ class ChunkedReply:
         self.is_read = True
         for array in arrays.values():
             array.flags.writeable = False
-        return signature.results(message, arrays)
+        return self._results(arrays)
+
+    def _results(self, arrays: dict[int, Array]) -> tuple[list[Elements], Sequence[int] | None]:
+        results, times = self._run.signature.results(self._reply.message, arrays)
+        packet = self._run.packet
+        return results if packet is None else packet.located(results), times
 
     def _placed(self, arrays: dict[int, Array]) -> dict[int, Array]:
         """Give the outputs that came in the message, and the memory of those that are to come."""

@@ -101,6 +101,11 @@ class Executor:
         return ranges[index].min_dims, ranges[index].max_dims
 
     @property
+    def _is_living(self) -> bool:
+        """True while its daemon lives, as far as the session knows."""
+        return self._session.is_alive
+
+    @property
     def bindings(self) -> Bindings:
         """Inputs and outputs set one by one before a run, as NNRt had it until API 9."""
         return self._bindings
@@ -124,10 +129,17 @@ class Executor:
         long as it likes; a dead daemon ends it all the same. An exception from a signal handler gives the run up: the
         daemon stops it, and no output is written after this has returned.
         """
+        return self._run(inputs, outputs, timeout_ms, ())
+
+    def _run(
+        self, inputs: Inputs, outputs: OutputTensors | None, timeout_ms: int | None, unwanted: Sequence[int]
+    ) -> RunResult[Any]:
+        """See `run_sync`; in place of an unwanted output comes anything."""
         result: RunResult[Any] | None
         error: BaseException | None
         run: Run | None = Run(self._signature, self._prepared.priority, self._runs)
         assert run is not None
+        run.unwanted = unwanted
         try:
             self._accept(run, inputs, outputs, timeout_ms)
             self._queue.run_here(run)
@@ -167,9 +179,11 @@ class Executor:
         outputs: OutputTensors | None,
         timeout_ms: int | None,
         convert: Callable[[RunResult[Any]], Any] | None,
+        unwanted: Sequence[int] = (),
     ) -> "RunFuture[Any]":
         """See `submit`; the future's result is what `convert` makes of the run's."""
         run = Run(self._signature, self._prepared.priority, self._runs)
+        run.unwanted = unwanted
         try:
             self._accept(run, inputs, outputs, timeout_ms)
             future: RunFuture[Any] = RunFuture()

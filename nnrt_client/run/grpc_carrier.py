@@ -175,8 +175,10 @@ def _messages(run: Run, session: Session) -> Iterator[Any]:
     inline_bytes = message_bytes if compressor is None else min(INLINE_BYTES, message_bytes)
     chunked = beyond_inline(sizes, inline_bytes)
     targets = None if run.tensors is None else run.tensors.targets
-    fields = {"run_id": run.id, "timeout_ms": run.remaining_ms, "takes_chunks": True}
+    fields: dict[str, Any] = {"run_id": run.id, "timeout_ms": run.remaining_ms, "takes_chunks": True}
     # What is not contiguous is copied once, and for its chunks only when their turn comes.
+    if run.unwanted:
+        fields["unwanted_outputs"] = run.unwanted
     yield signature.request(inputs, targets, chunked, **fields)
     arrays = (np.ascontiguousarray(inputs[index]) for index in sorted(chunked))
     chunk = request_chunk if compressor is None else compressor.request_chunk

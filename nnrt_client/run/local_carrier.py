@@ -5,6 +5,7 @@ import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
@@ -66,7 +67,7 @@ class LocalCarrier:
 class Packet:
     """A run packed for the local socket: its request, and the shared memory that it uses."""
 
-    __slots__ = ("_given", "_local_socket", "_signature", "_staged", "_targets", "message")
+    __slots__ = ("_given", "_local_socket", "_signature", "_staged", "_targets", "_unwanted", "message")
 
     def __init__(self, local_socket: LocalSocket, run: Run) -> None:
         """Raises OutOfMemory, and whatever the daemon refuses to share memory with."""
@@ -83,6 +84,9 @@ class Packet:
         request = self.message.run
         request.CopyFrom(signature.prototype)
         request.run_id = run.id
+        self._unwanted = run.unwanted
+        if run.unwanted:
+            request.unwanted_outputs.extend(run.unwanted)
         if run.timeout_ms:
             request.timeout_ms = run.remaining_ms
         tensors, room = run.tensors, PACKET_INLINE_BYTES
@@ -119,6 +123,9 @@ class Packet:
         results: list[Elements] = []
         for at, (output, target) in enumerate(zip(outputs, targets, strict=True)):
             spec = signature.result_spec(at, output)
+            if target is None and at in self._unwanted:
+                results.append(received(spec, output))
+                continue
             if spec is not signature.outputs[at]:
                 signature.expect(at, spec.byte_size)
             if not output.data.HasField("region"):
@@ -134,6 +141,24 @@ class Packet:
                 results.append(staging.leased(target, spec.numpy_dtype, spec.shape))
         times = reply.times
         return results, (times.queued_ns, times.copied_in_ns, times.computed_ns, times.copied_out_ns)
+
+    def located(self, results: Sequence[Elements]) -> list[Elements]:
+        """The outputs of a reply that came in another way, as arrays where they lie in memory of this process. Raises
+        InvalidParameter for a reply that makes no sense."""
+        located: list[Elements] = []
+        for result, target in zip_longest(results, self._targets):
+            if not isinstance(target, SharedMemory):
+                located.append(result)
+            elif not isinstance(result, Stored):
+                self._give_back(target)
+                located.append(result)
+            elif result.nbytes > target.room_bytes:
+                raise InvalidParameter("the reply says that an output is in memory that has no room for it")
+            elif self._is_given(target):
+                located.append(target.array(result.dtype, result.shape))
+            else:
+                located.append(self._local_socket.staging.leased(target, result.dtype, result.shape))
+        return located
 
     def _share(self, place: "model_pb2.BufferRegion", array: Array, source: SharedMemory | DeviceBuffer | None) -> None:
         """Have the daemon read an input in shared memory: where it lies, or in memory of the pool, to which it is
@@ -155,6 +180,8 @@ class Packet:
             size_bytes = signature.expected_bytes(at)
             if isinstance(given, DeviceBuffer):
                 self._targets.append(given)
+            elif given is None and at in self._unwanted:
+                self._targets.append(None)
             elif not spec.is_dynamic and size_bytes <= INLINE_BYTES and size_bytes <= room:
                 room -= size_bytes
                 self._targets.append(None)
@@ -201,7 +228,7 @@ class LocalStream:
         return self._connection.fileno()
 
     def send(self, run: Run, packet: Packet) -> None:
-        self._packet = packet
+        self._packet = run.packet = packet
         with suppress(OSError):  # Who reads learns of it.
             self._connection.send(packet.message.SerializeToString())
 

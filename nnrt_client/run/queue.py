@@ -15,6 +15,7 @@ from nnrt_client.run.await_run import AwaitedRun
 from nnrt_client.run.carrier import Lane, Stream
 from nnrt_client.run.grpc_carrier import GrpcCarrier
 from nnrt_client.run.local_carrier import LocalCarrier
+from nnrt_client.run.result import never_sent
 from nnrt_client.run.run import Run, told
 from nnrt_client.session.broken_call import BrokenCall
 from nnrt_client.session.fork import LockOwner
@@ -165,7 +166,7 @@ class RunQueue(LockOwner):
             self._take_arrived()
         self._keep_deadline(run)
         if self._death is not None:  # `_end` may have looked before.
-            raise self._death.copy()
+            raise never_sent(self._death)
         if lane.idle or self._has_room(lane):  # Else the run goes when a stream has its reply.
             self._look()
 
@@ -188,7 +189,7 @@ class RunQueue(LockOwner):
         """Claim a stream, which is nobody else's then; None where a run must wait for one. Raises the session's
         death."""
         if self._death is not None:
-            raise self._death.copy()
+            raise never_sent(self._death)
         session = self._session
         if not session.is_attached:
             return None
@@ -638,7 +639,7 @@ class RunQueue(LockOwner):
             lane.carrier.end()
             self._retire(streams)
         for run in (*ending, *list(self._packing)):
-            run.fail(reason.copy())
+            run.fail(never_sent(reason))
         self._asked.put(None)
         self._cancelled.put(None)
         self._to_pack.put(None)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 from nnrt_hdi.enums import ReturnCode
-from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.errors import InvalidParameter, NnrtError
 from nnrt_hdi.run_times import RunTimes
 from nnrt_hdi.tensor import Shape
 
@@ -37,6 +37,18 @@ class RunResult(list[OutputT]):
     def times(self) -> RunTimes | None:
         """Nanoseconds of the run's parts in the daemon; None where it doesn't say."""
         return RunTimes(*self._times) if self._times is not None and any(self._times) else None
+
+
+def never_sent(death: NnrtError) -> NnrtError:
+    """The death of a session, for a run that the daemon never got: nothing of it was computed."""
+    error = death.copy()
+    error.__dict__["_is_of_unsent"] = True
+    return error
+
+
+def is_of_unsent(error: NnrtError) -> bool:
+    """Tell if an error is one of `never_sent`."""
+    return "_is_of_unsent" in error.__dict__
 
 
 class OutputTooSmall(InvalidParameter, code=ReturnCode.INVALID_PARAMETER, status="INVALID_ARGUMENT"):

@@ -51,12 +51,14 @@ class Run:
         "inputs",
         "keeps_tensors",
         "on_ended",
+        "packet",
         "priority",
         "registry",
         "signature",
         "stream",
         "tensors",
         "timeout_ms",
+        "unwanted",
     )
 
     def __init__(self, signature: "Signature", priority: Priority, registry: "set[Run]") -> None:
@@ -65,6 +67,8 @@ class Run:
         self.signature = signature
         self.inputs: Sequence[Elements] = ()
         self.tensors: RunTensors | None = None
+        # Indexes of the outputs that nobody wants, which are not sent.
+        self.unwanted: Sequence[int] = ()
         self.priority = priority
         # 0 without a limit.
         self.timeout_ms = 0
@@ -75,6 +79,8 @@ class Run:
         self.ended = Latch()
         # The stream that carries it, or did.
         self.stream: Any = None
+        # What has the shared memory that its outputs may lie in, though its reply comes in another way.
+        self.packet: Any = None
         # Why it is to end, once nobody wants its outputs any more.
         self.given_up: NnrtError | None = None
         # Held by who ends it, or writes its outputs.
@@ -173,7 +179,7 @@ class Run:
                     self.tensors.release()
                     self.tensors = None
             finally:
-                self.inputs = ()
+                self.inputs, self.packet = (), None
                 self.ended.set()
         if on_ended is not None:
             on_ended(self)

@@ -1,7 +1,7 @@
 """A run from its request to its reply, however the two travel."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -206,6 +206,8 @@ class RunRequests:
             cancellation.check()  # Nobody waits for it any more, and the memory may serve other runs.
             targets.take(outputs)
             regions = targets.regions
+        if request.unwanted_outputs:
+            regions = _without(set(request.unwanted_outputs), regions or (None,) * len(outputs))
         if left:
             outputs = _apart(outputs, regions, left)
         times = RunTimes(queued_ns, ready - began, computed_ns, time.perf_counter_ns() - done)
@@ -294,6 +296,16 @@ class OutputRegions:
             return
         for view, output in to_copy:
             view[: output.nbytes] = flat_bytes(output)
+
+
+def _without(
+    unwanted: Container[int], regions: Sequence[model_pb2.BufferRegion | None]
+) -> list[model_pb2.BufferRegion | None]:
+    """The regions of outputs, with one that there is not for each that nobody wants."""
+    return [
+        model_pb2.BufferRegion() if region is None and index in unwanted else region
+        for index, region in enumerate(regions)
+    ]
 
 
 def _array_at(view: memoryview, spec: TensorSpec) -> Array | None:

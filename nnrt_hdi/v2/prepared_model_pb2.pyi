@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class RunRequest(_message.Message):
-    __slots__ = ("model_id", "inputs", "outputs", "timeout_ms", "run_id", "chunk", "takes_chunks", "expanded_bytes")
+    __slots__ = ("model_id", "inputs", "outputs", "timeout_ms", "run_id", "chunk", "takes_chunks", "expanded_bytes", "unwanted_outputs")
     MODEL_ID_FIELD_NUMBER: _ClassVar[int]
     INPUTS_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
@@ -18,6 +18,7 @@ class RunRequest(_message.Message):
     CHUNK_FIELD_NUMBER: _ClassVar[int]
     TAKES_CHUNKS_FIELD_NUMBER: _ClassVar[int]
     EXPANDED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    UNWANTED_OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     model_id: int
     inputs: _containers.RepeatedCompositeFieldContainer[_model_pb2.IOTensor]
     outputs: _containers.RepeatedCompositeFieldContainer[_model_pb2.IOTensor]
@@ -26,7 +27,8 @@ class RunRequest(_message.Message):
     chunk: bytes
     takes_chunks: bool
     expanded_bytes: int
-    def __init__(self, model_id: _Optional[int] = ..., inputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., timeout_ms: _Optional[int] = ..., run_id: _Optional[int] = ..., chunk: _Optional[bytes] = ..., takes_chunks: bool = ..., expanded_bytes: _Optional[int] = ...) -> None: ...
+    unwanted_outputs: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, model_id: _Optional[int] = ..., inputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., timeout_ms: _Optional[int] = ..., run_id: _Optional[int] = ..., chunk: _Optional[bytes] = ..., takes_chunks: bool = ..., expanded_bytes: _Optional[int] = ..., unwanted_outputs: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class AwaitRunRequest(_message.Message):
     __slots__ = ("run_id",)

@@ -30,6 +30,7 @@ from nnrt_client import (
     Settings,
     TensorDesc,
     UnavailableDevice,
+    load,
 )
 from nnrt_client.run.queue import RunQueue
 from nnrt_client.run.run import Run
@@ -235,6 +236,27 @@ def test_a_run_that_is_too_long_for_a_packet(shared_daemon: DaemonProcess) -> No
         assert output == [149]
         (output,) = executor.submit(arrays).result(DEADLINE_S)
         assert output == [149]
+
+
+def test_a_large_output_of_unknown_size(onnxruntime_daemon: DaemonProcess) -> None:
+    """It comes over gRPC at first, and the large one beside it, which lies in shared memory, is an array all the same.
+    From the second run on both lie there."""
+    model = Model()
+    inputs = [model.input((rows, 4), name=name) for name, rows in (("x", -1), ("z", 50_000))]
+    model.specify_inputs_and_outputs(
+        inputs, [model.apply(OperationType.ADD, x, np.array([1], np.float32)) for x in inputs]
+    )
+    model.finish()
+    z = np.arange(200_000, dtype=np.float32).reshape(50_000, 4)
+    with load(model, onnxruntime_daemon.address, cache=False) as session:
+        local_socket = session.device._session().local_socket
+        assert local_socket is not None
+        for rows, leases in ((60_000, 1), (60_000, 2), (50_000, 2)):
+            outputs = list(session.run([z[:1].repeat(rows, 0), z]).values())
+            np.testing.assert_array_equal(outputs[0], z[:1].repeat(rows, 0) + 1)
+            np.testing.assert_array_equal(outputs[1], z + 1)
+            assert len(local_socket.staging._leases) == leases
+            del outputs
 
 
 def test_outputs_of_unknown_size_are_shared_from_the_second_run_on(

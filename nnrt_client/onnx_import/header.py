@@ -1,0 +1,192 @@
+"""The header of an ONNX file: what it says of itself, its inputs and its outputs. Its weights are not read."""
+
+import mmap
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+from onnx import ModelProto, TensorProto, TypeProto, ValueInfoProto
+from typing_extensions import Buffer
+
+from nnrt_hdi.errors import InvalidFile, InvalidPath
+
+# Numbers of fields: ModelProto.graph; GraphProto.initializer, and what is read of the rest; TensorProto.name.
+_GRAPH = 7
+_INITIALIZER = 5
+_KEPT_OF_GRAPH = {2, 10, 11, 12}  # name, doc_string, input, output
+_TENSOR_NAME = 8
+
+Dim = int | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An input or output as the file declares it."""
+
+    name: str
+    # As ONNX Runtime writes it: tensor(float), seq(tensor(int64)).
+    type: str
+    # A dimension is a number, has a name, or neither is known; of what is no tensor, or of any rank, the shape is None.
+    shape: tuple[Dim, ...] | None
+    # What dimensions stand for, such as DATA_BATCH; empty texts where the file doesn't say.
+    denotations: tuple[str, ...] = ()
+
+    def with_dims(self, by_name: Mapping[str, int], by_denotation: Mapping[str, int]) -> "Argument":
+        """The argument with numbers for dimensions of these names and denotations."""
+        if self.shape is None:
+            return self
+        named = (by_name.get(dim, dim) if isinstance(dim, str) else dim for dim in self.shape)
+        pairs = zip(named, self.denotations, strict=True)
+        return replace(
+            self, shape=tuple(dim if isinstance(dim, int) else by_denotation.get(d, dim) for dim, d in pairs)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What an ONNX file says besides its nodes and weights."""
+
+    inputs: tuple[Argument, ...]
+    outputs: tuple[Argument, ...]
+    # Inputs that have a value where none is given.
+    optional_inputs: tuple[Argument, ...]
+    producer: str
+    domain: str
+    description: str
+    version: int | None
+    graph_name: str
+    graph_description: str
+    metadata: dict[str, str]
+
+
+def read_header(source: str | os.PathLike[str] | Buffer) -> Header:
+    """The header of a file, given by its path or its bytes.
+
+    Raises InvalidPath where the file is missing or not accessible, InvalidFile where it is no ONNX file.
+    """
+    if not isinstance(source, str | os.PathLike):
+        return _header(memoryview(source).cast("B"))
+    place = repr(os.fspath(source))
+    try:
+        with Path(source).open("rb") as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                raise InvalidFile("it is empty", place=place)
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapping, memoryview(mapping) as view:
+                return _header(view)
+    except InvalidFile as error:
+        raise InvalidFile(error.message, place=place) from error
+    except (OSError, ValueError) as error:
+        raise InvalidPath(getattr(error, "strerror", None) or str(error), place=place) from error
+
+
+def _header(data: memoryview) -> Header:
+    model, initializers = ModelProto(), set[str]()
+    try:
+        for field in _fields(data, 0, len(data)):
+            if field.number != _GRAPH:
+                model.MergeFromString(bytes(data[field.begin : field.end]))
+                continue
+            for part in _fields(data, field.content, field.end):
+                if part.number in _KEPT_OF_GRAPH:
+                    model.graph.MergeFromString(bytes(data[part.begin : part.end]))
+                elif part.number == _INITIALIZER:
+                    names = (of for of in _fields(data, part.content, part.end) if of.number == _TENSOR_NAME)
+                    initializers.update(str(data[of.content : of.end], "utf-8", "replace") for of in names)
+    except DecodeError as error:
+        raise InvalidFile("it is no ONNX file, or damaged") from error
+    if not model.HasField("graph"):
+        raise InvalidFile("it holds no graph; give an ONNX model")
+    graph = model.graph
+    return Header(
+        inputs=tuple(_argument(info) for info in graph.input if info.name not in initializers),
+        outputs=tuple(map(_argument, graph.output)),
+        optional_inputs=tuple(_argument(info) for info in graph.input if info.name in initializers),
+        producer=model.producer_name,
+        domain=model.domain,
+        description=model.doc_string,
+        version=model.model_version if model.HasField("model_version") else None,
+        graph_name=graph.name,
+        graph_description=graph.doc_string,
+        metadata={entry.key: entry.value for entry in model.metadata_props},
+    )
+
+
+def _argument(info: ValueInfoProto) -> Argument:
+    if info.type.WhichOneof("value") != "tensor_type" or not info.type.tensor_type.HasField("shape"):
+        return Argument(info.name, _type_text(info.type), None)
+    dims = info.type.tensor_type.shape.dim
+    shape: Sequence[Dim] = [
+        dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else dim.dim_param or None for dim in dims
+    ]
+    return Argument(info.name, _type_text(info.type), tuple(shape), tuple(dim.denotation for dim in dims))
+
+
+def _type_text(type_: TypeProto) -> str:
+    """The type as ONNX Runtime writes it; empty where the file doesn't say."""
+    match type_.WhichOneof("value"):
+        case "tensor_type":
+            return f"tensor({_element_text(type_.tensor_type.elem_type)})"
+        case "sparse_tensor_type":
+            return f"sparse_tensor({_element_text(type_.sparse_tensor_type.elem_type)})"
+        case "sequence_type":
+            return f"seq({_type_text(type_.sequence_type.elem_type)})"
+        case "optional_type":
+            return f"optional({_type_text(type_.optional_type.elem_type)})"
+        case "map_type":
+            map_type = type_.map_type
+            return f"map({_element_text(map_type.key_type)},{_type_text(map_type.value_type)})"
+    return ""
+
+
+def _element_text(data_type: int) -> str:
+    known = TensorProto.DataType.values()
+    return str(TensorProto.DataType.Name(data_type)).lower() if data_type in known else str(data_type)
+
+
+# ---- protobuf's wire format
+
+
+class _Field(NamedTuple):
+    number: int
+    begin: int
+    content: int
+    end: int
+
+
+def _fields(data: memoryview, at: int, end: int) -> Iterator[_Field]:
+    """The fields of a message, none of which is looked into. Raises InvalidFile where it is none."""
+    while at < end:
+        begin = at
+        tag, at = _varint(data, at, end)
+        content = at
+        match tag & 7:
+            case 0:
+                _, at = _varint(data, at, end)
+            case 1:
+                at += 8
+            case 2:
+                size, content = _varint(data, at, end)
+                at = content + size
+            case 5:
+                at += 4
+            case _:
+                raise InvalidFile("it is no ONNX file, or damaged")
+        if at > end or not tag >> 3:
+            raise InvalidFile("it is no ONNX file, or damaged")
+        yield _Field(tag >> 3, begin, content, at)
+
+
+def _varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
+    """A number, and where it ends."""
+    number = shift = 0
+    while at < end and shift < 64:
+        byte = data[at]
+        number |= (byte & 0x7F) << shift
+        at += 1
+        if byte < 0x80:
+            return number, at
+        shift += 7
+    raise InvalidFile("it is no ONNX file, or damaged")

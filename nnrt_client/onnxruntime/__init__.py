@@ -1,0 +1,56 @@
+"""ONNX Runtime's interface on a device behind a daemon: one import and one address are all that an application changes.
+
+import nnrt_client.onnxruntime as onnxruntime
+
+session = onnxruntime.InferenceSession(
+    "model.onnx", providers=[("NnrtExecutionProvider", {"device": "10.0.0.7:50051"})]
+)
+"""
+
+from nnrt_client.onnxruntime.inference_session import InferenceSession
+from nnrt_client.onnxruntime.io_binding import IOBinding
+from nnrt_client.onnxruntime.module_functions import (
+    disable_telemetry_events,
+    enable_telemetry_events,
+    get_all_providers,
+    get_build_info,
+    get_device,
+    get_version_string,
+    set_default_logger_severity,
+    set_default_logger_verbosity,
+    set_seed,
+)
+from nnrt_client.onnxruntime.node_arg import ModelMetadata, NodeArg
+from nnrt_client.onnxruntime.options import (
+    ExecutionMode,
+    ExecutionOrder,
+    GraphOptimizationLevel,
+    RunOptions,
+    SessionOptions,
+)
+from nnrt_client.onnxruntime.ort_value import OrtValue
+from nnrt_client.onnxruntime.providers import get_available_providers
+from nnrt_hdi import __version__ as __version__
+
+__all__ = [
+    "ExecutionMode",
+    "ExecutionOrder",
+    "GraphOptimizationLevel",
+    "IOBinding",
+    "InferenceSession",
+    "ModelMetadata",
+    "NodeArg",
+    "OrtValue",
+    "RunOptions",
+    "SessionOptions",
+    "disable_telemetry_events",
+    "enable_telemetry_events",
+    "get_all_providers",
+    "get_available_providers",
+    "get_build_info",
+    "get_device",
+    "get_version_string",
+    "set_default_logger_severity",
+    "set_default_logger_verbosity",
+    "set_seed",
+]

@@ -1,0 +1,48 @@
+"""Types of elements: ONNX's numbers, ONNX Runtime's texts, and numpy's dtypes."""
+
+from typing import Any
+
+import numpy as np
+
+from nnrt_client.onnxruntime.errors import WrongType
+from nnrt_hdi.tensor import NUMPY_DTYPES
+
+# TensorProto.DataType, of the types that a tensor can have here.
+_NUMBERS = {
+    "float": 1,
+    "uint8": 2,
+    "int8": 3,
+    "uint16": 4,
+    "int16": 5,
+    "int32": 6,
+    "int64": 7,
+    "bool": 9,
+    "float16": 10,
+    "double": 11,
+    "uint32": 12,
+    "uint64": 13,
+}
+_NUMPY_NAMES = {"float": "float32", "double": "float64"}
+_TEXTS = {np.dtype(_NUMPY_NAMES.get(text, text)): text for text in _NUMBERS}
+
+
+def type_text(dtype: np.dtype[Any]) -> str:
+    """The type of a tensor as ONNX Runtime writes it: tensor(float)."""
+    return f"tensor({_TEXTS.get(dtype, 'string' if dtype.kind in 'OSU' else dtype.name)})"
+
+
+def onnx_number(dtype: np.dtype[Any]) -> int:
+    """ONNX's number of a dtype."""
+    return _NUMBERS[_TEXTS[dtype]]
+
+
+def element_dtype(element_type: Any) -> np.dtype[Any]:
+    """The dtype of what stands for one: a numpy type, its name, or ONNX's number. Raises WrongType."""
+    by_number = {number: dtype for dtype, text in _TEXTS.items() for number in (_NUMBERS[text],)}
+    try:
+        dtype = by_number[element_type] if isinstance(element_type, int) else np.dtype(element_type)
+    except (KeyError, TypeError) as error:
+        raise WrongType(f"the element type is {element_type!r}; give a numpy type, or ONNX's number of one") from error
+    if dtype not in NUMPY_DTYPES.values():
+        raise WrongType(f"the element type is {dtype}, which no device takes; give one of {sorted(_NUMBERS)}")
+    return dtype

@@ -1,0 +1,149 @@
+"""ONNX Runtime's exceptions, as NnrtErrors: who catches either kind catches these.
+
+    NNRt                   ONNX Runtime
+    OperationFailed        Fail
+    TimedOut               RunTimedOut, a Fail
+    InvalidParameter       InvalidArgument
+    InvalidPath            NoSuchFile
+    InvalidFile            InvalidProtobuf
+    Unsupported            NotSupported, which is NotImplemented in `capi`
+    OutOfMemory            RuntimeException
+    UnavailableDevice      EPFail
+    ConnectionFailed       EngineError
+
+Where ONNX Runtime raises Python's ValueError, TypeError or RuntimeError, the class here is one of these as well.
+"""
+
+from typing import ClassVar
+
+from nnrt_hdi.errors import (
+    ConnectionFailed,
+    InvalidFile,
+    InvalidParameter,
+    InvalidPath,
+    NnrtError,
+    NullPointer,
+    OperationFailed,
+    OutOfMemory,
+    TimedOut,
+    UnavailableDevice,
+    Unsupported,
+)
+
+
+class OnnxRuntimeError(NnrtError, code=OperationFailed.code, status=OperationFailed.grpc_status):
+    """Base of the exceptions that have a number in ONNX Runtime; the text begins with it, as there."""
+
+    prefix: ClassVar[str] = ""
+
+    def __str__(self) -> str:
+        return f"[ONNXRuntimeError] : {self.prefix} : {super().__str__()}"
+
+
+class Fail(OnnxRuntimeError, OperationFailed, code=OperationFailed.code, status=OperationFailed.grpc_status):
+    """A run failed, or was terminated."""
+
+    prefix = "1 : FAIL"
+
+
+class RunTimedOut(Fail, TimedOut, code=TimedOut.code, status=TimedOut.grpc_status):
+    """A call or a run took longer than it was given."""
+
+
+class InvalidArgument(
+    OnnxRuntimeError, InvalidParameter, code=InvalidParameter.code, status=InvalidParameter.grpc_status
+):
+    """An input, a name or an option is not what the model or the session takes."""
+
+    prefix = "2 : INVALID_ARGUMENT"
+
+
+class NoSuchFile(OnnxRuntimeError, InvalidPath, code=InvalidPath.code, status=InvalidPath.grpc_status):
+    """The model, or data beside it, is missing or not accessible."""
+
+    prefix = "3 : NO_SUCHFILE"
+
+
+class EngineError(OnnxRuntimeError, ConnectionFailed, code=ConnectionFailed.code, status=ConnectionFailed.grpc_status):
+    """The daemon was not reached, or the connection broke."""
+
+    prefix = "5 : ENGINE_ERROR"
+
+
+class RuntimeException(OnnxRuntimeError, OutOfMemory, code=OutOfMemory.code, status=OutOfMemory.grpc_status):
+    """There is no memory left, here or on the device."""
+
+    prefix = "6 : RUNTIME_EXCEPTION"
+
+
+class InvalidProtobuf(OnnxRuntimeError, InvalidFile, code=InvalidFile.code, status=InvalidFile.grpc_status):
+    """The file is no ONNX model, or damaged."""
+
+    prefix = "7 : INVALID_PROTOBUF"
+
+
+class NotSupported(OnnxRuntimeError, Unsupported, code=Unsupported.code, status=Unsupported.grpc_status):
+    """The device, or this package, doesn't do that."""
+
+    prefix = "9 : NOT_IMPLEMENTED"
+
+
+class InvalidGraph(NotSupported, code=Unsupported.code, status=Unsupported.grpc_status):
+    """The model has nodes that the device can't run; the text lists them."""
+
+    prefix = "10 : INVALID_GRAPH"
+
+
+class EPFail(OnnxRuntimeError, UnavailableDevice, code=UnavailableDevice.code, status=UnavailableDevice.grpc_status):
+    """The device failed, or its daemon died."""
+
+    prefix = "11 : EP_FAIL"
+
+
+# ---- where ONNX Runtime raises Python's own
+
+
+class MissingInputs(InvalidParameter, ValueError, code=InvalidParameter.code, status=InvalidParameter.grpc_status):
+    """A run was given too few inputs."""
+
+
+class WrongType(InvalidParameter, TypeError, code=InvalidParameter.code, status=InvalidParameter.grpc_status):
+    """An object is of a type that the call doesn't take."""
+
+
+class BadBinding(InvalidParameter, RuntimeError, code=InvalidParameter.code, status=InvalidParameter.grpc_status):
+    """A name, value, memory or entry is none that there is, or that fits."""
+
+
+class BoundRunFailed(Fail, RuntimeError, code=OperationFailed.code, status=OperationFailed.grpc_status):
+    """A run of an IOBinding failed."""
+
+
+_COUNTERPARTS: tuple[tuple[type[NnrtError], type[OnnxRuntimeError]], ...] = (
+    (UnavailableDevice, EPFail),
+    (ConnectionFailed, EngineError),
+    (InvalidParameter, InvalidArgument),
+    (NullPointer, InvalidArgument),
+    (InvalidPath, NoSuchFile),
+    (InvalidFile, InvalidProtobuf),
+    (Unsupported, NotSupported),
+    (OutOfMemory, RuntimeException),
+    (TimedOut, RunTimedOut),
+)
+
+
+def translated(error: NnrtError, unsupported: type[OnnxRuntimeError] = NotSupported) -> NnrtError:
+    """The error as ONNX Runtime has it; one that is so already, itself."""
+    if isinstance(error, OnnxRuntimeError | MissingInputs | WrongType | BadBinding):
+        return error
+    kind = next((theirs for ours, theirs in _COUNTERPARTS if isinstance(error, ours)), Fail)
+    if kind is NotSupported:
+        kind = unsupported
+    return kind(error.message, place=error.place)
+
+
+def of_run(error: NnrtError) -> NnrtError:
+    """The error of a run whose inputs have been checked: what is wrong with it came out only when it ran."""
+    if isinstance(error, InvalidParameter | NullPointer) and not isinstance(error, OnnxRuntimeError):
+        return Fail(error.message, place=error.place)
+    return translated(error)

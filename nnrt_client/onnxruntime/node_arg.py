@@ -1,0 +1,74 @@
+"""What a session says of its model: its inputs and outputs, and who made it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nnrt_client.onnxruntime.element_types import type_text
+from nnrt_hdi.tensor import TensorSpec
+
+if TYPE_CHECKING:
+    from nnrt_client.onnx_import.header import Argument, Header
+
+
+# What ONNX Runtime says of a model that has none.
+_NO_VERSION = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class NodeArg:
+    """An input or output: dimensions are numbers, names, or None."""
+
+    name: str
+    type: str
+    shape: list[int | str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMetadata:
+    """What the file says of itself."""
+
+    producer_name: str
+    graph_name: str
+    domain: str
+    description: str
+    graph_description: str
+    version: int
+    custom_metadata_map: dict[str, str]
+
+
+def node_args(
+    arguments: "tuple[Argument, ...]",
+    specs: Mapping[str, TensorSpec],
+    dims_by_name: Mapping[str, int],
+    dims_by_denotation: Mapping[str, int],
+) -> list[NodeArg]:
+    """Inputs or outputs as the file declares them, and what the compiled model knows besides."""
+    return [
+        _node_arg(argument.with_dims(dims_by_name, dims_by_denotation), specs.get(argument.name))
+        for argument in arguments
+    ]
+
+
+def model_metadata(header: "Header") -> ModelMetadata:
+    """The metadata of a file."""
+    return ModelMetadata(
+        producer_name=header.producer,
+        graph_name=header.graph_name,
+        domain=header.domain,
+        description=header.description,
+        graph_description=header.graph_description,
+        version=_NO_VERSION if header.version is None else header.version,
+        custom_metadata_map=dict(header.metadata),
+    )
+
+
+def _node_arg(argument: "Argument", spec: TensorSpec | None) -> NodeArg:
+    known = [None if dim < 0 else dim for dim in spec.shape] if spec is not None else []
+    declared: list[int | str | None] = [None] * len(known) if argument.shape is None else list(argument.shape)
+    if len(known) == len(declared):
+        declared = [
+            dim if isinstance(dim, int) or number is None else number
+            for dim, number in zip(declared, known, strict=True)
+        ]
+    return NodeArg(argument.name, argument.type or (type_text(spec.numpy_dtype) if spec else ""), declared)

@@ -1,0 +1,117 @@
+"""Execution providers: the device, and those beside it that an application may go on naming."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from nnrt_client.onnxruntime.errors import BadBinding, InvalidArgument
+from nnrt_hdi.enums import PerformanceMode, Priority
+
+NNRT = "NnrtExecutionProvider"
+# They are taken beside the device's and never used.
+_BESIDE = ("CPUExecutionProvider",)
+
+Provider = str | tuple[str, Mapping[Any, Any]]
+
+
+class UnknownProvider(BadBinding, ValueError, code=BadBinding.code, status=BadBinding.grpc_status):
+    """A list of providers has none for a device, or makes no sense."""
+
+
+def get_available_providers() -> list[str]:
+    """Name the providers that a session takes: the device's first."""
+    return [NNRT, *_BESIDE]
+
+
+def chosen_options(
+    providers: Sequence[Provider] | None, provider_options: Sequence[Mapping[Any, Any]] | None
+) -> tuple[list[str], dict[str, Any]]:
+    """Names of the providers that a session has, and the options of the device's. Raises UnknownProvider."""
+    if providers is None:
+        return [NNRT], {}
+    if isinstance(providers, str) or not isinstance(providers, Sequence):
+        raise UnknownProvider(f"providers are {providers!r}; give a list: [({NNRT!r}, {{'device': HOST:PORT}})]")
+    if provider_options is not None:
+        if not isinstance(provider_options, Sequence) or len(provider_options) != len(providers):
+            raise UnknownProvider("'providers' and 'provider_options' should be the same length if both are given.")
+        if any(not isinstance(provider, str) for provider in providers):
+            raise UnknownProvider("Only string values for 'providers' are supported if 'provider_options' is given.")
+        providers = list(zip(providers, provider_options, strict=True))  # type: ignore[arg-type]
+    options: dict[str, dict[str, Any]] = {}
+    for provider in providers:
+        name, given = (provider, {}) if isinstance(provider, str) else _pair(provider)
+        options.setdefault(name, {str(key): value for key, value in given.items()})
+    if NNRT not in options:
+        raise UnknownProvider(
+            f"Unknown Provider Type: {next(iter(options), '(none)')}; this session runs on a device and falls back"
+            f" on no other: add {NNRT!r} to the providers, or give none"
+        )
+    return [NNRT, *(name for name in options if name in _BESIDE)], options[NNRT]
+
+
+def load_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of the provider as `nnrt_client.load` takes them, without those that are None. Raises InvalidArgument."""
+    if unknown := sorted(set(options) - set(_READERS)):
+        raise InvalidArgument(f"{NNRT} has no options {unknown}; there are {sorted(_READERS)}")
+    return {name: _READERS[name](name, value) for name, value in options.items() if value is not None}
+
+
+def _pair(provider: object) -> tuple[str, Mapping[Any, Any]]:
+    match provider:
+        case (str(name), Mapping() as options):
+            return name, options
+    raise UnknownProvider("'providers' values must be either strings or (string, dict) tuples.")
+
+
+# ---- values, which may be texts, as ONNX Runtime has them
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise InvalidArgument(f"{name} is {value!r}; give a text")
+    return value
+
+
+def _listed(name: str, value: Any) -> list[Any]:
+    return value.split(",") if isinstance(value, str) else list(value)
+
+
+def _mapped(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InvalidArgument(f"{name} are {value!r}; give them by the names of inputs: {{'sr': 16000}}")
+    return dict(value)
+
+
+def _flag(name: str, value: Any) -> bool:
+    known = {"1": True, "true": True, "0": False, "false": False}.get(str(value).lower())
+    if known is None:
+        raise InvalidArgument(f"{name} is {value!r}; give '1' or '0'")
+    return known
+
+
+def _flag_or_path(name: str, value: Any) -> bool | str:
+    is_path = isinstance(value, str | os.PathLike) and str(value).lower() not in ("0", "1", "true", "false")
+    return os.fspath(value) if is_path else _flag(name, value)
+
+
+def _named(members: type[PerformanceMode] | type[Priority]) -> Callable[[str, Any], Any]:
+    def read(name: str, value: Any) -> Any:
+        if isinstance(value, members):
+            return value
+        if str(value).upper() not in members.__members__:
+            raise InvalidArgument(f"{name} is {value!r}; give one of {[one.lower() for one in members.__members__]}")
+        return members[str(value).upper()]
+
+    return read
+
+
+_READERS: dict[str, Callable[[str, Any], Any]] = {
+    "device": _text,
+    "cache": _flag_or_path,
+    "float16": _flag,
+    "performance_mode": _named(PerformanceMode),
+    "priority": _named(Priority),
+    "on_death": _text,
+    "ways": _listed,
+    "constants": _mapped,
+}
