@@ -30,9 +30,9 @@ from nnrt_client.enums import (
 from nnrt_client.model.model import Model, ModelTensor
 from nnrt_client.model_session.load import load
 from nnrt_client.model_session.model_session import ModelSession, NamedOutputs
+from nnrt_client.model_session.partition.fallback import Fallback
+from nnrt_client.model_session.partition.report import PartitionReport, PartReport
 from nnrt_client.onnx_import import from_onnx
-from nnrt_client.partition.fallback import Fallback
-from nnrt_client.partition.report import PartitionReport, PartReport
 from nnrt_client.run.bindings import Bindings, Memory
 from nnrt_client.run.executor import Executor
 from nnrt_client.run.result import OutputTooSmall, RunResult

@@ -26,7 +26,7 @@ from nnrt_client.cli.parts import explain_parts
 from nnrt_client.cli.printing import print_json, print_line, print_table
 from nnrt_client.model.program import ONNX
 from nnrt_client.model_session.opened_model import Kind, OpenedModel
-from nnrt_client.partition.fallback import CPU, SMALLEST_PART, Fallback
+from nnrt_client.model_session.partition.fallback import CPU, SMALLEST_PART, Fallback
 from nnrt_client.session.device import Device
 from nnrt_client.settings import Settings, addresses_to_ask_for
 from nnrt_hdi.errors import NnrtError, OperationFailed, Unsupported

@@ -9,9 +9,9 @@ from nnrt_client.cli.options import Settled
 from nnrt_client.cli.page import escaped, page, table
 from nnrt_client.cli.printing import format_bytes, print_json, print_line, print_table
 from nnrt_client.model_session.opened_model import is_onnx
+from nnrt_client.model_session.partition.fallback import Fallback
+from nnrt_client.model_session.partition.report import PartReport
 from nnrt_client.onnx_import import reading
-from nnrt_client.partition.fallback import Fallback
-from nnrt_client.partition.report import PartReport
 from nnrt_client.session.device import Device
 from nnrt_hdi.errors import OperationFailed
 from nnrt_hdi.files import container
@@ -42,7 +42,7 @@ def explain_parts(
         raise OperationFailed("only ONNX models are cut into parts", place=f"{model}")
     with reading(model):
         # Not at the top: other models need none of the packages that this does.
-        from nnrt_client.partition.build import explained
+        from nnrt_client.model_session.partition.build import explained
 
         graph, placement, parts = explained(model, device, settled.shapes, settled.constants, fallback.smallest_part)
     if html_file:

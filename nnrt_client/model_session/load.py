@@ -26,10 +26,10 @@ from nnrt_client.model_session.opened_model import (
     open_model,
     settled,
 )
+from nnrt_client.model_session.partition.fallback import Fallback, chosen_fallback
+from nnrt_client.model_session.partition.partitioned_executor import PartitionedExecutor
 from nnrt_client.model_session.ways import Taken, chosen_ways, first_way
 from nnrt_client.onnx_import import program_from_onnx, reading
-from nnrt_client.partition.fallback import Fallback, chosen_fallback
-from nnrt_client.partition.partitioned_executor import PartitionedExecutor
 from nnrt_client.run.executor import Executor
 from nnrt_client.session.device import Device
 from nnrt_client.session.runtime import Runtime
@@ -178,7 +178,7 @@ def _built_in_parts(
     model = onnx_source(source)
     with reading(model):
         # Not at the top: who has no such models needs none of the packages that this does.
-        from nnrt_client.partition.build import partitioned
+        from nnrt_client.model_session.partition.build import partitioned
 
         def execute(part: Model, stack: ExitStack) -> tuple[Executor, BuildReport]:
             compilation = build(part)

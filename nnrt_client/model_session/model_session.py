@@ -18,7 +18,7 @@ from typing_extensions import Self
 
 from nnrt_client.build.build_task import BuildReport
 from nnrt_client.build.way import Way
-from nnrt_client.partition.partitioned_executor import PartitionedExecutor
+from nnrt_client.model_session.partition.partitioned_executor import PartitionedExecutor
 from nnrt_client.run.executor import Executor
 from nnrt_client.run.result import RunResult, is_of_unsent
 from nnrt_client.run.run_tensors import NewArray

@@ -25,11 +25,11 @@ from typing_extensions import Self
 
 from nnrt_client import Device, ModelSession, Runtime, Way, load
 from nnrt_client.model_session.opened_model import Source
+from nnrt_client.model_session.partition.fallback import Fallback
+from nnrt_client.model_session.partition.report import PartitionReport, PartReport
 from nnrt_client.onnx_import import node_import
 from nnrt_client.onnx_import.folding import folded
 from nnrt_client.onnx_import.operators.operator import OnnxOperator, operator_of
-from nnrt_client.partition.fallback import Fallback
-from nnrt_client.partition.report import PartitionReport, PartReport
 from nnrt_client.session.session import Session
 from nnrt_client.tensors.device_buffer import DeviceBuffer
 from nnrt_client.tensors.tensor import Tensor
@@ -169,7 +169,7 @@ def test_what_the_device_reads_is_shared_with_it(each_daemon: DaemonProcess, mon
             taken.append(size_bytes)
             return super().with_size(device, desc, size_bytes)
 
-    monkeypatch.setattr("nnrt_client.partition.build.Tensor", Counted)
+    monkeypatch.setattr("nnrt_client.model_session.partition.build.Tensor", Counted)
     with cut(model.SerializeToString(), each_daemon.address) as session:
         for size in (2, 2, 1, 3, 3):
             given = feeds(model, size, n=size)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnrt_client.partition.grouping import grouped
+from nnrt_client.model_session.partition.grouping import grouped
 
 
 @st.composite

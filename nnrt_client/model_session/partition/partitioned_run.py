@@ -8,7 +8,7 @@ from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Protocol, TypeVar
 
-from nnrt_client.partition.device_part import OnPartDone
+from nnrt_client.model_session.partition.device_part import OnPartDone
 from nnrt_client.session.latch import Latch
 from nnrt_hdi.errors import NnrtError, OperationFailed
 

@@ -9,17 +9,17 @@ from os import PathLike
 
 from nnrt_client.build.build_task import BuildReport
 from nnrt_client.model.model import Model
+from nnrt_client.model_session.partition.client_part import ClientPart, learn_types, require_onnxruntime
+from nnrt_client.model_session.partition.device_part import DevicePart
+from nnrt_client.model_session.partition.fallback import SMALLEST_PART
+from nnrt_client.model_session.partition.kept_values import KeptValues, TensorT
+from nnrt_client.model_session.partition.partitioned_executor import PartitionedExecutor
+from nnrt_client.model_session.partition.partitioned_run import ReadyPart
+from nnrt_client.model_session.partition.placement import Part, Placement, counted, placed
+from nnrt_client.model_session.partition.report import PartitionReport, PartReport
 from nnrt_client.onnx_import.cut import OnnxGraph
 from nnrt_client.onnx_import.file import OnnxFile
 from nnrt_client.onnx_import.freezing import freeze
-from nnrt_client.partition.client_part import ClientPart, learn_types, require_onnxruntime
-from nnrt_client.partition.device_part import DevicePart
-from nnrt_client.partition.fallback import SMALLEST_PART
-from nnrt_client.partition.kept_values import KeptValues, TensorT
-from nnrt_client.partition.partitioned_executor import PartitionedExecutor
-from nnrt_client.partition.partitioned_run import ReadyPart
-from nnrt_client.partition.placement import Part, Placement, counted, placed
-from nnrt_client.partition.report import PartitionReport, PartReport
 from nnrt_client.run.executor import Executor
 from nnrt_client.run.signature import INLINE_BYTES
 from nnrt_client.session.device import Device

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from typing_extensions import Self
 
-from nnrt_client.partition.deadlines import Deadlines
-from nnrt_client.partition.partitioned_run import PartitionedFuture, PartitionedRun, ReadyPart
-from nnrt_client.partition.report import PartitionReport
+from nnrt_client.model_session.partition.deadlines import Deadlines
+from nnrt_client.model_session.partition.partitioned_run import PartitionedFuture, PartitionedRun, ReadyPart
+from nnrt_client.model_session.partition.report import PartitionReport
 from nnrt_client.run.result import RunResult
 from nnrt_client.run.signature import Inputs, Signature, item_at
 from nnrt_client.session.device import Device

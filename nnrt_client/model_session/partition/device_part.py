@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
 from typing import Any
 
-from nnrt_client.partition.kept_values import KeptValues
+from nnrt_client.model_session.partition.kept_values import KeptValues
 from nnrt_client.run.executor import Executor
 from nnrt_client.run.result import OutputTooSmall
 from nnrt_client.run.run import RunFuture

@@ -4,10 +4,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from nnrt_client.model.model import Model
+from nnrt_client.model_session.partition.fallback import SMALLEST_PART
+from nnrt_client.model_session.partition.grouping import grouped
 from nnrt_client.onnx_import.cut import OnnxGraph, PartProto
 from nnrt_client.onnx_import.importer import attempted
-from nnrt_client.partition.fallback import SMALLEST_PART
-from nnrt_client.partition.grouping import grouped
 from nnrt_client.session.device import Device
 from nnrt_hdi.errors import InvalidParameter, OperationForbidden, Unsupported
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nnrt_client.model_session.partition.device_part import OnPartDone
+from nnrt_client.model_session.partition.kept_values import KeptValues
 from nnrt_client.onnx_import.cut import OnnxGraph
-from nnrt_client.partition.device_part import OnPartDone
-from nnrt_client.partition.kept_values import KeptValues
 from nnrt_client.tensors.resident_tensor import ResidentTensor
 from nnrt_client.tensors.tensor import Tensor
 from nnrt_hdi.errors import OperationFailed, Unsupported
