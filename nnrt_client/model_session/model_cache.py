@@ -119,7 +119,9 @@ class Saving:
         try:
             self._result.save(self._build)
         except (SaveCacheFailed, NnrtError) as error:
-            _log.warning("%s", error)
+            # Where the session has ended, with its daemon or with this process, nobody misses the file.
+            is_missed = self._result.prepared.session.is_alive
+            _log.log(logging.WARNING if is_missed else logging.DEBUG, "%s", error)
         except Exception:
             _log.exception("the compiled model was not kept")
         finally:

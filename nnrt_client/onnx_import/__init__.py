@@ -56,7 +56,7 @@ def program_from_onnx(
         from nnrt_client.onnx_import.file import OnnxFile
         from nnrt_client.onnx_import.program import program_of
 
-        return program_of(OnnxFile(model), shapes or {}, constants)
+        return program_of(OnnxFile(model), shapes or {}, constants or {})
 
 
 @contextmanager

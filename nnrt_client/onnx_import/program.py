@@ -6,13 +6,13 @@ SHA-256 of that, in place of a path. Small tensors lie in a part together, so th
 
 from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
 import onnx
-from numpy.typing import ArrayLike
-from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from nnrt_client.model.program import ONNX, Program
-from nnrt_client.onnx_import.file import OnnxFile, type_name
+from nnrt_client.onnx_import.file import OnnxFile
+from nnrt_client.onnx_import.freezing import freeze
+from nnrt_client.tensors.frozen import Constants
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.files.compiled import MAX_PARTS
 from nnrt_hdi.graph import INLINE_CONSTANT_BYTES
@@ -27,21 +27,17 @@ _LEAST_PART_BYTES = 1 << 20
 _ALIGNMENT = 64
 
 
-def program_of(
-    file: OnnxFile, shapes: Mapping[str, Sequence[int]], constants: Mapping[str, ArrayLike] | None = None
-) -> Program:
+def program_of(file: OnnxFile, shapes: Mapping[str, Sequence[int]], constants: Constants) -> Program:
     """Split a file, which is used up. `shapes` settle dimensions of inputs, `constants` whole inputs."""
     graph = file.proto.graph
+    freeze(file.proto, constants)
     _drop_inputs(graph, {tensor.name for tensor in graph.initializer})
-    for name, value in (constants or {}).items():
-        graph.initializer.append(_frozen(_input_of(graph, name, "a constant"), value))
-    _drop_inputs(graph, set(constants or {}))
     for entry in graph.input:
         for dim in entry.type.tensor_type.shape.dim if entry.type.tensor_type.HasField("shape") else ():
             if dim.dim_value < 0:  # As some write what isn't known.
                 dim.ClearField("value")
     for name, shape in shapes.items():
-        _settle(_input_of(graph, name, "a shape"), shape)
+        _settle(_input_of(graph, name), shape)
     weights = list(_packed(file, [tensor for tensor in _tensors(file.proto) if _is_large(tensor)]))
     return Program(ONNX, (Part.of(file.proto.SerializeToString(deterministic=True)), *weights))
 
@@ -57,22 +53,12 @@ def _drop_inputs(graph: GraphProto, names: set[str]) -> None:
         graph.input.extend(kept)
 
 
-def _input_of(graph: GraphProto, name: str, what: str) -> ValueInfoProto:
+def _input_of(graph: GraphProto, name: str) -> ValueInfoProto:
     for entry in graph.input:
         if entry.name == name:
             return entry
     known = [entry.name for entry in graph.input]
-    raise InvalidParameter(f"there is no input {name!r}, for which {what} is given; there are {known}")
-
-
-def _frozen(entry: ValueInfoProto, value: ArrayLike) -> TensorProto:
-    try:
-        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(entry.type.tensor_type.elem_type))
-        array = np.asarray(value).astype(dtype, casting="same_kind", copy=False)
-    except (KeyError, TypeError, ValueError) as error:
-        kind = type_name(entry.type.tensor_type.elem_type)
-        raise InvalidParameter(f"{value!r:.80} is given for input {entry.name!r}, which is {kind}") from error
-    return numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), entry.name)
+    raise InvalidParameter(f"there is no input {name!r}, for which a shape is given; there are {known}")
 
 
 def _settle(entry: ValueInfoProto, shape: Sequence[int]) -> None:
