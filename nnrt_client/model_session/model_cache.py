@@ -119,8 +119,7 @@ class Saving:
         try:
             self._result.save(self._build)
         except (SaveCacheFailed, NnrtError) as error:
-            # Where the session has ended, with its daemon or with this process, nobody misses the file.
-            is_missed = self._result.prepared.session.is_alive
+            is_missed = not self._result.prepared.session.is_leaving
             _log.log(logging.WARNING if is_missed else logging.DEBUG, "%s", error)
         except Exception:
             _log.exception("the compiled model was not kept")

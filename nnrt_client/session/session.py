@@ -397,6 +397,11 @@ class Session(fork.LockOwner):
         if self._channel is not None:
             self._channel.say_goodbye()
 
+    @property
+    def is_leaving(self) -> bool:
+        """Whether this process is about to end, and has said goodbye."""
+        return self._keeper.is_leaving
+
     def wait_left(self, timeout_s: float) -> None:
         """Wait until the daemon has answered the goodbye of `leave`."""
         self._keeper.wait_ended(timeout_s)

@@ -404,7 +404,7 @@ def test_terminate_ends_runs_under_way(start_daemon: StartDaemon) -> None:
         assert isinstance(ends[0], Fail) and "terminate flag" in str(ends[0])
         options.terminate = False
         options.add_run_config_entry("nnrt.timeout_ms", "50")
-        with pytest.raises(Fail, match="50 ms|longer than it was given"):  # The client says so, or the daemon.
+        with pytest.raises(Fail, match=r"50 ms|longer than it was given"):
             session.run(None, FEED, options)
 
 
