@@ -12,6 +12,7 @@ from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper
 from nnrt_client.model.program import ONNX, Program
 from nnrt_client.onnx_import.file import OnnxFile
 from nnrt_client.onnx_import.freezing import freeze
+from nnrt_client.onnx_import.scope import put_in_order
 from nnrt_client.tensors.frozen import Constants
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.files.compiled import MAX_PARTS
@@ -39,6 +40,7 @@ def program_of(file: OnnxFile, shapes: Mapping[str, Sequence[int]], constants: C
     for name, shape in shapes.items():
         _settle(_input_of(graph, name), shape)
     weights = list(_packed(file, [tensor for tensor in _tensors(file.proto) if _is_large(tensor)]))
+    put_in_order(graph)
     return Program(ONNX, (Part.of(file.proto.SerializeToString(deterministic=True)), *weights))
 
 

@@ -87,7 +87,7 @@ def needed(nodes: Sequence[NodeProto], outputs: Iterable[str]) -> list[NodeProto
     """The nodes that outputs depend on, each behind those that it reads from."""
     wanted = set(outputs)
     kept = []
-    for node in reversed(_ordered(nodes)):
+    for node in reversed(in_order(nodes)):
         if wanted.intersection(filter(None, node.output)):
             kept.append(node)
             wanted.update(node.input)
@@ -95,7 +95,7 @@ def needed(nodes: Sequence[NodeProto], outputs: Iterable[str]) -> list[NodeProto
     return kept[::-1]
 
 
-def _ordered(nodes: Sequence[NodeProto]) -> Sequence[NodeProto]:
+def in_order(nodes: Sequence[NodeProto]) -> Sequence[NodeProto]:
     """The nodes, each behind those that it reads from, else as they are.
 
     ONNX demands it so, but ONNX Runtime takes any order, and its converter to float16 puts casts at the end.
@@ -119,6 +119,14 @@ def _ordered(nodes: Sequence[NodeProto]) -> Sequence[NodeProto]:
             entered.add(at)
             stack += missing
     return list(placed.values())
+
+
+def put_in_order(graph: GraphProto) -> None:
+    """Have the nodes of a graph stand in the order that ONNX demands, if there is one."""
+    given = list(graph.node)
+    if (ordered := in_order(given)) is not given:
+        del graph.node[:]
+        graph.node.extend(ordered)
 
 
 def captured(node: NodeProto) -> Iterator[str]:

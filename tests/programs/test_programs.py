@@ -82,6 +82,16 @@ def test_a_dimension_of_minus_one_is_not_known(onnxruntime_daemon: DaemonProcess
         assert session.run([np.array([0, 1, 1], "f4")])["y"].tolist() == [[1, 2]]
 
 
+def test_nodes_may_stand_in_any_order(onnxruntime_daemon: DaemonProcess) -> None:
+    """As ONNX Runtime takes them."""
+    model = parsed("f (float[2] x) => (int64[1, K] y) { a = Neg (x) b = Abs (a) y = NonZero (b) }")
+    nodes = list(model.graph.node)
+    del model.graph.node[:]
+    model.graph.node.extend(nodes[::-1])
+    with load(model.SerializeToString(), onnxruntime_daemon.address, ways=PROGRAM) as session:
+        assert session.run([np.array([0, -1], "f4")])["y"].tolist() == [[1]]
+
+
 def test_a_shape_settles_dimensions(onnxruntime_daemon: DaemonProcess) -> None:
     model = parsed("f (float[2, N] x) => (int64[2, K] y) { y = NonZero (x) }")
     address, file = onnxruntime_daemon.address, model.SerializeToString()

@@ -20,6 +20,7 @@ from nnrt_client.model_session.partition.report import PartitionReport, PartRepo
 from nnrt_client.onnx_import.cut import OnnxGraph
 from nnrt_client.onnx_import.file import OnnxFile
 from nnrt_client.onnx_import.freezing import freeze
+from nnrt_client.onnx_import.scope import put_in_order
 from nnrt_client.run.executor import Executor
 from nnrt_client.run.signature import INLINE_BYTES
 from nnrt_client.session.device import Device
@@ -42,6 +43,7 @@ def graph_of(source: Source, shapes: Shapes | None, constants: Constants | None)
     require_onnxruntime()
     file = OnnxFile(source)
     freeze(file.proto, constants or {})
+    put_in_order(file.proto.graph)
     graph = OnnxGraph(file, shapes or {})
     learn_types(graph)
     return graph
