@@ -57,7 +57,7 @@ def test_a_restarted_daemon_has_it_in_its_store(start_daemon: StartDaemon, tmp_p
     with load(path, daemon.address) as session:
         assert session.report.origin is Origin.COMPILED
         wanted = session.run(feed)["y"].copy()
-    daemon.kill()
+    daemon.stop()  # Which finishes what is being written.
     with load(path, start_daemon(*arguments).address) as session:
         assert session.report.origin is Origin.STORED
         assert session.report.sent_bytes < 1024
