@@ -87,6 +87,7 @@ class _Finder:
             N.GATHER: self._picked,
             N.ADD_FUSION: self._resized,
             N.TRANSPOSE: self._resized,
+            N.SHAPE: self._shape,
         }
         for node in self._graph.nodes:
             if (pattern := patterns.get(node.type)) and (composition := pattern(node)):
@@ -304,15 +305,28 @@ class _Finder:
             return None
 
         def make(op: Onnx, given: Sequence[Value]) -> list[Value]:
-            image, *sizes = given
-            wanted: list[int | Value] = [op.size(image, axis) for axis in range(4)]
+            image, measured, *sizes = given
+            wanted: list[int | Value] = [op.size(measured, axis) for axis in range(4)]
             for axis, size in zip(resizing.sizes, sizes, strict=True):
                 wanted[axis] = size
             for axis, factor in resizing.factors.items():
                 wanted[axis] = wanted[axis] * factor
             return [op.Resize(image, None, None, op.vector(wanted), **resizing.how)]
 
-        return Composition((y,), (resizing.x, *resizing.sizes.values()), make)
+        inputs = (resizing.x, self._as_it_came(resizing.x), *resizing.sizes.values())
+        return Composition((y,), inputs, make)
+
+    def _shape(self, node: Node) -> Composition | None:
+        """The shape of what is dequantized, which is that of its elements: real numbers needn't be made for it."""
+        elements = self._as_it_came(node.inputs[0])
+        if elements == node.inputs[0]:
+            return None
+        return Composition(node.outputs, (elements,), lambda op, given: [op.sizes(given[0])])
+
+    def _as_it_came(self, x: int) -> int:
+        """The quantized tensor that x is made of; if there is none, x."""
+        elements = self._operands(x, N.QUANT_DTYPE_CAST_V2)[0]
+        return x if elements == MISSING else elements
 
     def _repetition(self, node: Node) -> Composition | None:
         """Each row repeated, and then each column: pixels of an image that are picked by constant positions."""
