@@ -13,6 +13,7 @@ import numpy as np
 
 from nnrt_backend_onnxruntime.builder import FLOAT32, AnyArray, Onnx, Value
 from nnrt_backend_onnxruntime.lowering.lowering import as_given, channels_first
+from nnrt_backend_onnxruntime.resizing import Resizings
 from nnrt_backend_onnxruntime.signedness import OFFSET
 from nnrt_hdi.enums import ActivationType, DataType, Format, NodeType, ReduceMode
 from nnrt_hdi.graph import Graph, Node
@@ -74,13 +75,19 @@ class _Finder:
     def __init__(self, graph: Graph, source: Mapping[int, int]) -> None:
         self._graph = graph
         self._source = source
+        # Only positions that a run counts tell of sizes that it knows.
+        is_counted = any(node.type is N.TOPK_FUSION for node in graph.nodes)
+        self._resizings = Resizings(graph) if is_counted else None
 
     def found(self) -> Iterator[Composition]:
         patterns = {
             N.CAST: self._dynamic_quantization,
             N.MATMUL_FUSION: self._product,
             N.DEPTH_TO_SPACE: self._enlargement,
-            N.GATHER: self._repetition,
+            N.GATHER: self._picked,
+            N.ADD_FUSION: self._resized,
+            N.TRANSPOSE: self._resized,
+            N.SHAPE: self._shape,
         }
         for node in self._graph.nodes:
             if (pattern := patterns.get(node.type)) and (composition := pattern(node)):
@@ -286,6 +293,40 @@ class _Finder:
         """Images of one type that Resize takes, whose elements stand for the same numbers."""
         kinds = {(spec.data_type, spec.quant) for spec in map(self._graph.tensors.__getitem__, tensors)}
         return len(kinds) == 1 and next(iter(kinds))[0] in RESIZED
+
+    def _picked(self, node: Node) -> Composition | None:
+        return self._repetition(node) or self._resized(node)
+
+    def _resized(self, node: Node) -> Composition | None:
+        """An image resized to sizes that only a run knows."""
+        (y,) = node.outputs
+        resizing = self._resizings.of(y) if self._resizings else None
+        if resizing is None or not self._are_alike(resizing.x, y):
+            return None
+
+        def make(op: Onnx, given: Sequence[Value]) -> list[Value]:
+            image, measured, *sizes = given
+            wanted: list[int | Value] = [op.size(measured, axis) for axis in range(4)]
+            for axis, size in zip(resizing.sizes, sizes, strict=True):
+                wanted[axis] = size
+            for axis, factor in resizing.factors.items():
+                wanted[axis] = wanted[axis] * factor
+            return [op.Resize(image, None, None, op.vector(wanted), **resizing.how)]
+
+        inputs = (resizing.x, self._as_it_came(resizing.x), *resizing.sizes.values())
+        return Composition((y,), inputs, make)
+
+    def _shape(self, node: Node) -> Composition | None:
+        """The shape of what is dequantized, which is that of its elements: real numbers needn't be made for it."""
+        elements = self._as_it_came(node.inputs[0])
+        if elements == node.inputs[0]:
+            return None
+        return Composition(node.outputs, (elements,), lambda op, given: [op.sizes(given[0])])
+
+    def _as_it_came(self, x: int) -> int:
+        """The quantized tensor that x is made of; if there is none, x."""
+        elements = self._operands(x, N.QUANT_DTYPE_CAST_V2)[0]
+        return x if elements == MISSING else elements
 
     def _repetition(self, node: Node) -> Composition | None:
         """Each row repeated, and then each column: pixels of an image that are picked by constant positions."""

@@ -1,0 +1,307 @@
+"""Images that a graph resizes by arithmetic: the positions, and the weights, of pixels that only a run knows.
+
+ONNX says so with one operator, Resize. NNRt's fixes the size when a model is built, so that the importer writes out how
+many pixels there are, where they lie in x and how much each neighbour counts, one dimension after the other. A resizing
+is recognised by writing the same calculation down again and looking whether it is the one in the graph, node by node.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from nnrt_hdi.enums import DataType, NodeType
+from nnrt_hdi.graph import Graph, Node
+from nnrt_hdi.ops import OPERATORS
+from nnrt_hdi.tensor import UNKNOWN_DIM, data_type_of
+
+N = NodeType
+# The number of a calculation that is nowhere in a graph.
+NOWHERE = -1
+# What positions and weights are calculated with.
+ARITHMETIC = frozenset(
+    {
+        *(N.ADD_FUSION, N.SUB_FUSION, N.MUL_FUSION, N.DIV_FUSION, N.MINIMUM, N.MAXIMUM, N.FLOOR, N.CEIL, N.CAST),
+        *(N.FILL, N.TOPK_FUSION, N.LESS, N.WHERE, N.SHAPE, N.GATHER, N.RESHAPE, N.UNSQUEEZE, N.TRANSPOSE),
+    }
+)
+# Constants of up to so many elements are compared.
+FEW = 8
+COORDINATES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "tf_half_pixel_for_nn")
+ROUNDINGS = ("floor", "round_prefer_floor", "round_prefer_ceil", "ceil")
+ROWS, COLUMNS = 2, 3
+SWAPPED = (0, 1, 3, 2)
+# Nodes from the pixels picked back to the indices 0, 1, 2, ... of new ones.
+LONGEST_WAY = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Resizing:
+    """An image x whose rows or columns, or both, change: by dimension, the tensors of their sizes, or whole factors."""
+
+    x: int
+    sizes: dict[int, int]
+    factors: dict[int, int]
+    how: dict[str, str]
+
+    @property
+    def dimensions(self) -> frozenset[int]:
+        return frozenset({*self.sizes, *self.factors})
+
+
+class Resizings:
+    """The resizings in a graph, by the tensor that they give."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._source = {tensor: node for node in graph.nodes for tensor in node.outputs}
+        self._calculations = _Calculations(graph)
+
+    def of(self, tensor: int) -> Resizing | None:
+        """How a tensor comes about from an image, of which as many dimensions as possible are resized alike."""
+        last = self._of_one_dimension(tensor)
+        if last is None or not (first := self._of_one_dimension(last.x)):
+            return last
+        if first.how != last.how or first.dimensions & last.dimensions:
+            return last
+        return Resizing(first.x, {**first.sizes, **last.sizes}, {**first.factors, **last.factors}, first.how)
+
+    def _of_one_dimension(self, tensor: int) -> Resizing | None:
+        if self._graph.tensors[tensor].rank != 4:
+            return None
+        turned = self._swapped(tensor)
+        if turned is None:
+            return self._along_rows(tensor, turned=False)
+        return self._along_rows(turned, turned=True)
+
+    def _swapped(self, tensor: int) -> int | None:
+        """The tensor that has its last dimensions swapped."""
+        node = self._source.get(tensor)
+        if node is None or node.type is not N.TRANSPOSE:
+            return None
+        order = self._graph.constants.get(node.inputs[1])
+        is_swap = order is not None and order.data is not None and tuple(order.data.reshape(-1).tolist()) == SWAPPED
+        return node.inputs[0] if is_swap else None
+
+    def _along_rows(self, y: int, *, turned: bool) -> Resizing | None:
+        """Rows picked or weighted; of an image that was turned these are its columns."""
+        node = self._source.get(y)
+        if node is None or node.type not in (N.GATHER, N.ADD_FUSION):
+            return None
+        picked = node if node.type is N.GATHER else self._first_picked(node)
+        if picked is None or (count := self._count(picked.inputs[1])) is None:
+            return None
+        rows = picked.inputs[0]
+        x = self._swapped(rows) if turned else rows
+        if x is None:
+            return None
+        dimension = COLUMNS if turned else ROWS
+        if not self._is_constant(picked.inputs[2], ROWS):
+            return None
+        for factor, written in self._written(x, rows, dimension, count):
+            how = written.as_nearest(picked.inputs[1]) if node is picked else written.as_linear(y)
+            if how:
+                sizes, factors = ({}, {dimension: factor}) if factor else ({dimension: count}, {})
+                return Resizing(x, sizes, factors, how)
+        return None
+
+    def _is_constant(self, tensor: int, number: int) -> bool:
+        constant = self._graph.constants.get(tensor)
+        data = constant.data if constant is not None else None
+        return data is not None and data.size == 1 and data.item() == number
+
+    def _first_picked(self, total: Node) -> Node | None:
+        """The node that picks the pixels that are weighted first in a sum."""
+        weighted = self._source.get(total.inputs[0])
+        picked = self._source.get(weighted.inputs[0]) if weighted and weighted.type is N.MUL_FUSION else None
+        return picked if picked is not None and picked.type is N.GATHER else None
+
+    def _count(self, positions: int) -> int | None:
+        """How many positions there are, by what the calculation of them begins with."""
+        for _ in range(LONGEST_WAY):
+            node = self._source.get(positions)
+            if node is None or node.type not in ARITHMETIC:
+                return None
+            if node.type is N.TOPK_FUSION:
+                count = node.inputs[1]
+                return count if self._graph.tensors[count].data_type is DataType.INT64 else None
+            positions = node.inputs[2 if node.type is N.WHERE else 0]
+        return None
+
+    def _written(self, x: int, rows: int, dimension: int, count: int) -> Iterator[tuple[int, "_Resampling"]]:
+        """The calculations for sizes that x may have, and the factor that a new size follows from; 0 if it doesn't."""
+        given = self._calculations
+        length = self._graph.tensors[x].shape[dimension]
+        sizes = [given.of(N.RESHAPE, given.size(x, dimension), given.constant(np.array([1])))]
+        if length != UNKNOWN_DIM:
+            sizes.append(given.constant(np.array([length])))
+        for size in sizes:
+            yield 0, _Resampling(given, rows, size, count)
+            node = self._source.get(count)
+            factor = self._graph.constants.get(node.inputs[1]) if node and node.type is N.MUL_FUSION else None
+            if factor is not None and factor.data is not None and factor.data.shape == (1,):
+                number = int(factor.data.item())
+                if given.of(N.MUL_FUSION, size, given.constant(factor.data)) == given.number(count) and number > 0:
+                    scale = given.constant(np.array([number], np.float32))
+                    yield number, _Resampling(given, rows, size, count, scale)
+
+
+class _Calculations:
+    """The tensors of a graph by what is calculated in them: what is the same calculation has the same number."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._known: dict[Any, int] = {}
+        self._numbers: dict[int, int] = {}
+        for tensor, constant in graph.constants.items():
+            if constant.data is not None and constant.data.size <= FEW and not graph.tensors[tensor].quant:
+                self._numbers[tensor] = self._new(_constant_key(constant.data))
+        for index in graph.order:
+            node = graph.nodes[index]
+            if node.type in ARITHMETIC and not self._is_quantized(node):
+                for at, tensor in enumerate(node.outputs):
+                    self._numbers[tensor] = self._new(self._key(node, at))
+
+    def number(self, tensor: int) -> int:
+        """The calculation of a tensor; one that nothing is known of is its own."""
+        if tensor not in self._numbers:
+            self._numbers[tensor] = self._new(tensor)
+        return self._numbers[tensor]
+
+    def of(self, node_type: NodeType, *operands: int, output: int = 0, **attrs: Any) -> int:
+        """The number of a calculation if it is in the graph, else NOWHERE."""
+        key = (node_type, _attributes(node_type, tuple(sorted(attrs.items()))), operands, output)
+        return self._known.get(key, NOWHERE)
+
+    def constant(self, data: Any) -> int:
+        return self._known.get(_constant_key(data), NOWHERE)
+
+    def cast(self, x: int, data_type: DataType) -> int:
+        return self._known.get((N.CAST, data_type, x), NOWHERE)
+
+    def size(self, x: int, dimension: int) -> int:
+        """A dimension of a tensor, as a vector of one number."""
+        shape = self.of(N.SHAPE, self.number(x))
+        at = self.constant(np.array(dimension))
+        return self.of(N.UNSQUEEZE, self.of(N.GATHER, shape, at, self.constant(np.array(0))), axis=(0,))
+
+    def data_type(self, tensor: int) -> DataType:
+        return self._graph.tensors[tensor].data_type
+
+    def _key(self, node: Node, output: int) -> Any:
+        operands = tuple(map(self.number, node.inputs))
+        if node.type is N.CAST:
+            # A data type has several numbers.
+            return (N.CAST, self.data_type(node.outputs[0]), operands[0])
+        return (node.type, _attributes(node.type, tuple(sorted(node.attrs.items()))), operands, output)
+
+    def _new(self, key: Any) -> int:
+        return self._known.setdefault(key, len(self._known))
+
+    def _is_quantized(self, node: Node) -> bool:
+        return any(self._graph.tensors[tensor].quant for tensor in (*node.inputs, *node.outputs))
+
+
+class _Resampling:
+    """The calculation of the rows of an image, as the importer writes it; without a factor it follows from sizes."""
+
+    def __init__(self, given: _Calculations, x: int, size: int, count: int, factor: int | None = None) -> None:
+        self._given = given
+        self._x = x
+        self._old = given.cast(size, DataType.FLOAT32)
+        self._new = given.cast(given.number(count), DataType.FLOAT32)
+        self._scale = self._of(N.DIV_FUSION, self._new, self._old) if factor is None else factor
+        self._length = self._new if factor is None else self._of(N.MUL_FUSION, self._old, factor)
+        zeros = given.of(N.FILL, self._number(0), given.number(count))
+        order = given.of(N.TOPK_FUSION, zeros, given.number(count), output=1)
+        self._index = given.cast(given.cast(order, DataType.INT64), DataType.FLOAT32)
+
+    def as_nearest(self, indices: int) -> dict[str, str] | None:
+        """How new pixels are nearest to those at these indices, if they are."""
+        wanted = self._given.number(indices)
+        for coordinates, rounding in product(COORDINATES, ROUNDINGS):
+            position = self._position(coordinates)
+            if position != NOWHERE and self._indices(self._rounded(position, rounding)) == wanted:
+                how = {"coordinate_transformation_mode": coordinates, "nearest_mode": rounding}
+                return {"mode": "nearest", **how}
+        return None
+
+    def as_linear(self, y: int) -> dict[str, str] | None:
+        """How y is a weighted sum of two neighbours, if it is; of integers ONNX Runtime rounds it otherwise."""
+        if self._given.data_type(self._x) not in (DataType.FLOAT32, DataType.FLOAT16):
+            return None
+        wanted = self._given.number(y)
+        for coordinates in COORDINATES:
+            position = self._position(coordinates)
+            if position != NOWHERE and self._weighted(self._inside(position)) == wanted:
+                return {"mode": "linear", "coordinate_transformation_mode": coordinates}
+        return None
+
+    def _weighted(self, position: int) -> int:
+        first = self._of(N.FLOOR, position)
+        rest = self._of(N.SUB_FUSION, position, first)
+        parts = []
+        for offset, weight in enumerate((self._of(N.SUB_FUSION, self._number(1), rest), rest)):
+            indices = self._indices(self._of(N.ADD_FUSION, first, self._number(offset)))
+            pixels = self._of(N.GATHER, self._given.number(self._x), indices, self._given.constant(np.array(ROWS)))
+            data_type = self._given.data_type(self._x)
+            typed = weight if data_type is DataType.FLOAT32 else self._given.cast(weight, data_type)
+            parts.append(self._of(N.MUL_FUSION, pixels, self._given.of(N.UNSQUEEZE, typed, axis=(1,))))
+        return self._of(N.ADD_FUSION, *parts)
+
+    def _position(self, coordinates: str) -> int:
+        half = self._number(0.5)
+        shifted = self._of(N.DIV_FUSION, self._of(N.ADD_FUSION, self._index, half), self._scale)
+        centred = self._of(N.SUB_FUSION, shifted, half)
+        match coordinates:
+            case "asymmetric":
+                return self._of(N.DIV_FUSION, self._index, self._scale)
+            case "align_corners":
+                steps = self._of(N.SUB_FUSION, self._length, self._number(1))
+                last = self._of(N.SUB_FUSION, self._old, self._number(1))
+                above = self._of(N.MUL_FUSION, self._index, last)
+                return self._of(N.DIV_FUSION, above, self._of(N.MAXIMUM, steps, self._number(1e-6)))
+            case "half_pixel":
+                return centred
+            case "pytorch_half_pixel":
+                is_single = self._of(N.LESS, self._new, self._number(1.5))
+                return self._of(N.WHERE, is_single, self._index, centred)
+            case _:
+                return shifted
+
+    def _rounded(self, position: int, rounding: str) -> int:
+        match rounding:
+            case "floor":
+                return self._of(N.FLOOR, position)
+            case "ceil":
+                return self._of(N.CEIL, position)
+            case "round_prefer_floor":
+                return self._of(N.CEIL, self._of(N.SUB_FUSION, position, self._number(0.5)))
+            case _:
+                return self._of(N.FLOOR, self._of(N.ADD_FUSION, position, self._number(0.5)))
+
+    def _indices(self, places: int) -> int:
+        return self._given.cast(self._inside(places), DataType.INT64)
+
+    def _inside(self, places: int) -> int:
+        last = self._of(N.SUB_FUSION, self._old, self._number(1))
+        return self._of(N.MINIMUM, self._of(N.MAXIMUM, places, self._number(0)), last)
+
+    def _of(self, node_type: NodeType, *operands: int) -> int:
+        return self._given.of(node_type, *operands)
+
+    def _number(self, number: float) -> int:
+        return self._given.constant(np.array(number, np.float32))
+
+
+def _constant_key(data: Any) -> Any:
+    return (data_type_of(data.dtype), data.shape, data.tobytes())
+
+
+@cache
+def _attributes(node_type: NodeType, attrs: tuple[tuple[str, Any], ...]) -> str:
+    """All attributes of a node, those that it leaves out too."""
+    return str(OPERATORS[node_type].bind(dict(attrs)))
