@@ -146,12 +146,13 @@ class Entry:
         return _removed(self.path)
 
     def remove_damaged_parts(self) -> None:
-        """Delete the parts that are not as they were written. Raises OSError."""
+        """Delete the parts that are there and not as they were written. Raises OSError."""
         for sha256, size in self.parts.items():
-            try:
-                self._part(size, sha256)
-            except InvalidFile:
-                _removed(part_path(self.path.parent, sha256))
+            with suppress(FileNotFoundError):
+                try:
+                    self._part(size, sha256)
+                except InvalidFile:
+                    _removed(part_path(self.path.parent, sha256))
 
     def _part(self, size: int, sha256: bytes) -> Part:
         part = Part.of(self._read_part(sha256, read))
