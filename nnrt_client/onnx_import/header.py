@@ -2,15 +2,14 @@
 
 import mmap
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorProto, TypeProto, ValueInfoProto
 from typing_extensions import Buffer
 
+from nnrt_client.onnx_import.messages import Malformed, fields
 from nnrt_hdi.errors import InvalidFile, InvalidPath
 
 # Numbers of fields: ModelProto.graph; GraphProto.initializer, and what is read of the rest; TensorProto.name.
@@ -71,7 +70,8 @@ def read_header(source: str | os.PathLike[str] | Buffer) -> Header:
         return _header(memoryview(source).cast("B"))
     place = repr(os.fspath(source))
     try:
-        with Path(source).open("rb") as file:
+        # Without waiting for whoever writes into it, if it is a pipe.
+        with os.fdopen(os.open(source, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             if os.fstat(file.fileno()).st_size == 0:
                 raise InvalidFile("it is empty", place=place)
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapping, memoryview(mapping) as view:
@@ -85,17 +85,17 @@ def read_header(source: str | os.PathLike[str] | Buffer) -> Header:
 def _header(data: memoryview) -> Header:
     model, initializers = ModelProto(), set[str]()
     try:
-        for field in _fields(data, 0, len(data)):
+        for field in fields(data, 0, len(data)):
             if field.number != _GRAPH:
                 model.MergeFromString(bytes(data[field.begin : field.end]))
                 continue
-            for part in _fields(data, field.content, field.end):
+            for part in fields(data, field.content, field.end):
                 if part.number in _KEPT_OF_GRAPH:
                     model.graph.MergeFromString(bytes(data[part.begin : part.end]))
                 elif part.number == _INITIALIZER:
-                    names = (of for of in _fields(data, part.content, part.end) if of.number == _TENSOR_NAME)
+                    names = (of for of in fields(data, part.content, part.end) if of.number == _TENSOR_NAME)
                     initializers.update(str(data[of.content : of.end], "utf-8", "replace") for of in names)
-    except DecodeError as error:
+    except (DecodeError, Malformed) as error:
         raise InvalidFile("it is no ONNX file, or damaged") from error
     if not model.HasField("graph"):
         raise InvalidFile("it holds no graph; give an ONNX model")
@@ -144,49 +144,3 @@ def _type_text(type_: TypeProto) -> str:
 def _element_text(data_type: int) -> str:
     known = TensorProto.DataType.values()
     return str(TensorProto.DataType.Name(data_type)).lower() if data_type in known else str(data_type)
-
-
-# ---- protobuf's wire format
-
-
-class _Field(NamedTuple):
-    number: int
-    begin: int
-    content: int
-    end: int
-
-
-def _fields(data: memoryview, at: int, end: int) -> Iterator[_Field]:
-    """The fields of a message, none of which is looked into. Raises InvalidFile where it is none."""
-    while at < end:
-        begin = at
-        tag, at = _varint(data, at, end)
-        content = at
-        match tag & 7:
-            case 0:
-                _, at = _varint(data, at, end)
-            case 1:
-                at += 8
-            case 2:
-                size, content = _varint(data, at, end)
-                at = content + size
-            case 5:
-                at += 4
-            case _:
-                raise InvalidFile("it is no ONNX file, or damaged")
-        if at > end or not tag >> 3:
-            raise InvalidFile("it is no ONNX file, or damaged")
-        yield _Field(tag >> 3, begin, content, at)
-
-
-def _varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
-    """A number, and where it ends."""
-    number = shift = 0
-    while at < end and shift < 64:
-        byte = data[at]
-        number |= (byte & 0x7F) << shift
-        at += 1
-        if byte < 0x80:
-            return number, at
-        shift += 7
-    raise InvalidFile("it is no ONNX file, or damaged")
