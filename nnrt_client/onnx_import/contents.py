@@ -3,13 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-from onnx import AttributeProto, NodeProto, ValueInfoProto, helper
+from onnx import NodeProto, ValueInfoProto
 
-from nnrt_client.onnx_import.file import OnnxFile, Source, declared_size, type_name
-from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM
+from nnrt_client.onnx_import.file import OnnxFile, Source, declared_size, known_dtype, type_name
+from nnrt_hdi.tensor import UNKNOWN_DIM, data_type_of
 
 Dims = tuple[int | str | None, ...]
 
@@ -66,8 +64,8 @@ def _with_inner(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
     for node in nodes:
         yield node
         for attribute in node.attribute:
-            if attribute.type == AttributeProto.GRAPH:
-                yield from _with_inner(attribute.g.node)
+            for graph in (attribute.g, *attribute.graphs):
+                yield from _with_inner(graph.node)
 
 
 def _declared(info: ValueInfoProto) -> DeclaredTensor:
@@ -81,9 +79,5 @@ def _declared(info: ValueInfoProto) -> DeclaredTensor:
             size if size != UNKNOWN_DIM else dim.dim_param or None
             for dim, size in ((dim, declared_size(dim)) for dim in type_.shape.dim)
         )
-    dtype = next((kind.name for kind, dtype in NUMPY_DTYPES.items() if _is(dtype, type_.elem_type)), None)
-    return DeclaredTensor(info.name, dtype or type_name(type_.elem_type), dims)
-
-
-def _is(dtype: np.dtype[Any], elem_type: int) -> bool:
-    return int(helper.np_dtype_to_tensor_dtype(dtype)) == elem_type
+    dtype = known_dtype(type_.elem_type)
+    return DeclaredTensor(info.name, type_name(type_.elem_type) if dtype is None else data_type_of(dtype).name, dims)

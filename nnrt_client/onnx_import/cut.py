@@ -10,10 +10,10 @@ import onnx
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
 
 from nnrt_client.onnx_import.context import Context
-from nnrt_client.onnx_import.file import OnnxFile
+from nnrt_client.onnx_import.file import OnnxFile, known_dtype
 from nnrt_client.onnx_import.scope import captured, needed
 from nnrt_hdi.errors import InvalidFile, Unsupported
-from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM, TensorSpec, data_type_of
+from nnrt_hdi.tensor import UNKNOWN_DIM, TensorSpec, data_type_of
 
 # Elements of initializers up to this size take part in the inference of shapes.
 _SHAPE_BYTES = 4096
@@ -138,11 +138,8 @@ class OnnxGraph:
         dims = self.dims(name)
         if dims is None:
             return None
-        try:
-            dtype = helper.tensor_dtype_to_np_dtype(self._types[name].tensor_type.elem_type)
-        except (KeyError, ValueError):
-            return None
-        if dtype not in NUMPY_DTYPES.values():
+        dtype = known_dtype(self._types[name].tensor_type.elem_type)
+        if dtype is None:
             return None
         shape = tuple(dim if isinstance(dim, int) else UNKNOWN_DIM for dim in dims)
         return TensorSpec(data_type_of(dtype), shape, name=name)

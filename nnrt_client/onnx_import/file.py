@@ -28,6 +28,7 @@ BytesT = TypeVar("BytesT", bytes, memoryview)
 _PATH_ERRORS = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 # Protobuf holds no more.
 _LARGEST_FILE = 2**31 - 1
+_DTYPES = {int(helper.np_dtype_to_tensor_dtype(dtype)): dtype for dtype in NUMPY_DTYPES.values()}
 
 
 class OnnxFile:
@@ -177,6 +178,11 @@ def _size_bytes(tensor: TensorProto) -> int:
 def declared_size(dim: TensorShapeProto.Dimension) -> int:
     """A dimension as the file has it, -1 where a run says it, as ONNX Runtime takes every number below 0."""
     return max(dim.dim_value, UNKNOWN_DIM) if dim.HasField("dim_value") else UNKNOWN_DIM
+
+
+def known_dtype(data_type: int) -> np.dtype[Any] | None:
+    """The dtype of one of ONNX's data types; None for what is no data type of NNRt."""
+    return _DTYPES.get(data_type)
 
 
 def type_name(data_type: int) -> str:
