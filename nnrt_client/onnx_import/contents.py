@@ -6,10 +6,8 @@ from dataclasses import dataclass
 
 from onnx import NodeProto, ValueInfoProto
 
-from nnrt_client.onnx_import.file import OnnxFile, Source, declared_size, known_dtype, type_name
-from nnrt_hdi.tensor import UNKNOWN_DIM, data_type_of
-
-Dims = tuple[int | str | None, ...]
+from nnrt_client.onnx_import.file import Dimension, OnnxFile, Source, declared_dimension, known_dtype, type_name
+from nnrt_hdi.tensor import data_type_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +16,7 @@ class DeclaredTensor:
 
     name: str
     type: str
-    dims: Dims | None
+    dims: tuple[Dimension, ...] | None
 
     @property
     def is_fixed(self) -> bool:
@@ -73,11 +71,6 @@ def _declared(info: ValueInfoProto) -> DeclaredTensor:
     if kind != "tensor_type":
         return DeclaredTensor(info.name, (kind or "unknown").removesuffix("_type").upper(), None)
     type_ = info.type.tensor_type
-    dims: Dims | None = None
-    if type_.HasField("shape"):
-        dims = tuple(
-            size if size != UNKNOWN_DIM else dim.dim_param or None
-            for dim, size in ((dim, declared_size(dim)) for dim in type_.shape.dim)
-        )
+    dims = tuple(map(declared_dimension, type_.shape.dim)) if type_.HasField("shape") else None
     dtype = known_dtype(type_.elem_type)
     return DeclaredTensor(info.name, type_name(type_.elem_type) if dtype is None else data_type_of(dtype).name, dims)

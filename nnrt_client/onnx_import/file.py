@@ -23,6 +23,8 @@ from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM, Array
 
 Source = str | PathLike[str] | bytes
 BytesT = TypeVar("BytesT", bytes, memoryview)
+# A dimension: a number, a name, or None where nothing is known.
+Dimension = int | str | None
 
 # What is wrong with the path, and not with the disk.
 _PATH_ERRORS = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
@@ -178,6 +180,12 @@ def _size_bytes(tensor: TensorProto) -> int:
 def declared_size(dim: TensorShapeProto.Dimension) -> int:
     """A dimension as the file has it, -1 where a run says it, as ONNX Runtime takes every number below 0."""
     return max(dim.dim_value, UNKNOWN_DIM) if dim.HasField("dim_value") else UNKNOWN_DIM
+
+
+def declared_dimension(dim: TensorShapeProto.Dimension) -> Dimension:
+    """A dimension as the file has it, with its name where it is no number."""
+    size = declared_size(dim)
+    return size if size != UNKNOWN_DIM else str(dim.dim_param) or None
 
 
 def known_dtype(data_type: int) -> np.dtype[Any] | None:

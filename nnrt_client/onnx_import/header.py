@@ -2,13 +2,14 @@
 
 import mmap
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorProto, TypeProto, ValueInfoProto
 from typing_extensions import Buffer
 
+from nnrt_client.onnx_import.file import Dimension, declared_dimension
 from nnrt_client.onnx_import.messages import Malformed, fields
 from nnrt_hdi.errors import InvalidFile, InvalidPath
 
@@ -17,8 +18,6 @@ _GRAPH = 7
 _INITIALIZER = 5
 _KEPT_OF_GRAPH = {2, 10, 11, 12}  # name, doc_string, input, output
 _TENSOR_NAME = 8
-
-Dim = int | str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class Argument:
     # As ONNX Runtime writes it: tensor(float), seq(tensor(int64)).
     type: str
     # A dimension is a number, has a name, or neither is known; of what is no tensor, or of any rank, the shape is None.
-    shape: tuple[Dim, ...] | None
+    shape: tuple[Dimension, ...] | None
     # What dimensions stand for, such as DATA_BATCH; empty texts where the file doesn't say.
     denotations: tuple[str, ...] = ()
 
@@ -118,10 +117,8 @@ def _argument(info: ValueInfoProto) -> Argument:
     if info.type.WhichOneof("value") != "tensor_type" or not info.type.tensor_type.HasField("shape"):
         return Argument(info.name, _type_text(info.type), None)
     dims = info.type.tensor_type.shape.dim
-    shape: Sequence[Dim] = [
-        dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else dim.dim_param or None for dim in dims
-    ]
-    return Argument(info.name, _type_text(info.type), tuple(shape), tuple(dim.denotation for dim in dims))
+    shape = tuple(map(declared_dimension, dims))
+    return Argument(info.name, _type_text(info.type), shape, tuple(dim.denotation for dim in dims))
 
 
 def _type_text(type_: TypeProto) -> str:
