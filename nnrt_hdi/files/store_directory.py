@@ -219,12 +219,12 @@ class StoreDirectory:
         return sorted((entry for entry in found if entry), key=lambda entry: (entry.last_use_ns, entry.key))
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, *, at_once: bool = False) -> Iterator[None]:
         """Be the only one who makes room and writes. What a crash left is gone then.
 
-        Raises TimeoutError, which is an OSError, where another holds the lock for long.
+        Raises TimeoutError, which is an OSError, where another holds the lock for long, or at all.
         """
-        deadline = time.monotonic() + LOCK_TIMEOUT_S
+        deadline = time.monotonic() + (0 if at_once else LOCK_TIMEOUT_S)
 
         def remaining_s() -> float:
             if (remaining := deadline - time.monotonic()) > 0:
