@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from nnrt_client.cli.printing import step_bar
-from nnrt_client.tensors.frozen import frozen_array
+from nnrt_client.tensors.frozen import frozen_array, require_known
 from nnrt_hdi.errors import OperationFailed, Unsupported
 from nnrt_hdi.tensor import Array
 
@@ -54,7 +54,8 @@ class Baseline:
     """A session of ONNX Runtime in this process, with the options that the onnxruntime backend has on processors."""
 
     def __init__(self, model: Path, threads: int | None, constants: Mapping[str, Any]) -> None:
-        """Raises Unsupported where ONNX Runtime is missing, OperationFailed where it refuses the file."""
+        """Raises Unsupported where ONNX Runtime is missing, OperationFailed where it refuses the file, InvalidParameter
+        for constants that don't fit."""
         try:
             import onnxruntime
         except ImportError as error:
@@ -70,6 +71,7 @@ class Baseline:
             raise OperationFailed(f"ONNX Runtime in process refuses it: {error}", place=f"{model}") from error
         self._names = [output.name for output in self._session.get_outputs()]
         types = {one.name: one.type for one in self._session.get_inputs()}
+        require_known(constants, list(types))
         self._constants = {
             name: frozen_array(name, value, _dtype(types[name]), None) for name, value in constants.items()
         }
@@ -111,9 +113,12 @@ def _apart(remote: Outputs, local: Outputs) -> float:
             raise OperationFailed(
                 f"output {name!r} is {list(mine.shape)} on the device and {list(other.shape)} in process"
             )
-        if other.size:
-            there, here = np.asarray(mine, np.float64), np.asarray(other, np.float64)
-            largest = max(largest, float(np.abs(there - here).max()) / (float(np.abs(here).max()) or 1.0))
+        there, here = np.asarray(mine, np.float64), np.asarray(other, np.float64)
+        unlike = ~((there == here) | (np.isnan(there) & np.isnan(here)))
+        if unlike.any():
+            difference = float(np.abs(there[unlike] - here[unlike]).max())  # Not a number, if one of them is none.
+            scale = float(np.abs(here[np.isfinite(here)]).max(initial=0.0)) or 1.0
+            largest = max(largest, np.inf if np.isnan(difference) else difference / scale)
     return largest
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from nnrt_client.cli.onnx_files import (
     contents_of,
@@ -64,8 +65,11 @@ def explain(
     """Say for each operator of MODEL whether a device runs it, and if not, why. No weights are sent.
 
     Of an ONNX file that can't be imported it says which nodes are in the way, and what to type against it; this needs
-    no device. Exit code 1 if not all of MODEL runs.
+    no device. Exit code 1 if not all of MODEL runs; with --fallback it is 0.
     """
+    given = click.get_current_context().get_parameter_source("smallest_part")
+    if given is not ParameterSource.DEFAULT and not fallback:
+        raise click.UsageError(f"--smallest-part is about parts; give --fallback {CPU} with it")
     if html_file and not fallback:
         raise click.UsageError(f"--html draws the parts; give --fallback {CPU}, or use `nnrt inspect --html`")
     if fallback:

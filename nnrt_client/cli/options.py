@@ -120,7 +120,7 @@ input_option = click.option(
 way_option = click.option(
     "--way",
     "ways",
-    type=click.Choice([way.value for way in Way]),
+    type=click.Choice([way.value for way in Way if way is not Way.PARTITION]),  # That is for --fallback.
     multiple=True,
     callback=lambda _, __, given: [Way(way) for way in given],
     help="How an ONNX file goes to the device: the first that works, in the given order. May be repeated.",

@@ -1,7 +1,7 @@
 """From a file to a session, in one step."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache as cached
@@ -74,6 +74,7 @@ def load(
     ModelSession.
     """
     if on_death != "raise":
+        ways = tuple(ways) if isinstance(ways, Iterator) else ways  # It would be empty the next time.
         return reloading(on_death, partial(load, **{**locals(), "on_death": "raise"}))
     options = Options(float16 or None, performance_mode or None, priority or None, dict(extensions or {}))
     possible = _possible_ways(model)

@@ -302,7 +302,9 @@ def _array(desc: TensorDesc | None, given: Any) -> Any:
             return viewed
         dtype = np.dtype(NUMPY_DTYPES[desc._to_spec().data_type])
         plain = np.asarray(given)
-        if dtype.kind in "iu" and plain.dtype.kind in "iu" and plain.size:
+        if dtype.kind in "iu" and plain.dtype.kind in "iuf" and plain.size:
+            if not np.array_equal(plain, np.trunc(plain)):  # numpy cuts off what is behind the point.
+                raise ValueError(f"there are numbers that are not whole; the model takes {dtype}")
             bounds = np.iinfo(dtype.name)
             if plain.min() < bounds.min or plain.max() > bounds.max:  # numpy 1 wraps such numbers round.
                 raise OverflowError(f"numbers from {plain.min()} to {plain.max()} are out of bounds for {dtype}")

@@ -22,15 +22,16 @@ class Taken(Generic[T]):
 
 def chosen_ways(ways: Iterable[Way | str], possible: Iterable[Way]) -> list[Way]:
     """The ways to try, in their order. Raises InvalidParameter for one that isn't known, and where none is possible."""
-    known, can = ", ".join(repr(way.value) for way in Way), list(possible)
+    known, can = ", ".join(repr(way.value) for way in Way if way is not Way.PARTITION), list(possible)
     try:
         asked = [Way(way) for way in ([ways] if isinstance(ways, str) else ways)]
     except (ValueError, TypeError) as error:
         raise InvalidParameter(f"the ways are {ways!r}; use some of {known}") from error
     chosen = [way for way in dict.fromkeys(asked) if way in can]
     if not chosen:
+        cut = '; to have it cut into parts, give fallback="cpu"' if Way.PARTITION in asked else ""
         raise InvalidParameter(
-            f"the ways are {[way.value for way in asked]}; this model can go as {' or '.join(map(str, can))} only"
+            f"the ways are {[way.value for way in asked]}; this model can go as {' or '.join(map(str, can))} only{cut}"
         )
     return chosen
 

@@ -3,15 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-from onnx import AttributeProto, NodeProto, ValueInfoProto, helper
+from onnx import NodeProto, ValueInfoProto
 
-from nnrt_client.onnx_import.file import OnnxFile, Source, declared_size, type_name
-from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM
-
-Dims = tuple[int | str | None, ...]
+from nnrt_client.onnx_import.file import Dimension, OnnxFile, Source, declared_dimension, known_dtype, type_name
+from nnrt_hdi.tensor import data_type_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +16,7 @@ class DeclaredTensor:
 
     name: str
     type: str
-    dims: Dims | None
+    dims: tuple[Dimension, ...] | None
 
     @property
     def is_fixed(self) -> bool:
@@ -66,8 +62,8 @@ def _with_inner(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
     for node in nodes:
         yield node
         for attribute in node.attribute:
-            if attribute.type == AttributeProto.GRAPH:
-                yield from _with_inner(attribute.g.node)
+            for graph in (attribute.g, *attribute.graphs):
+                yield from _with_inner(graph.node)
 
 
 def _declared(info: ValueInfoProto) -> DeclaredTensor:
@@ -75,15 +71,6 @@ def _declared(info: ValueInfoProto) -> DeclaredTensor:
     if kind != "tensor_type":
         return DeclaredTensor(info.name, (kind or "unknown").removesuffix("_type").upper(), None)
     type_ = info.type.tensor_type
-    dims: Dims | None = None
-    if type_.HasField("shape"):
-        dims = tuple(
-            size if size != UNKNOWN_DIM else dim.dim_param or None
-            for dim, size in ((dim, declared_size(dim)) for dim in type_.shape.dim)
-        )
-    dtype = next((kind.name for kind, dtype in NUMPY_DTYPES.items() if _is(dtype, type_.elem_type)), None)
-    return DeclaredTensor(info.name, dtype or type_name(type_.elem_type), dims)
-
-
-def _is(dtype: np.dtype[Any], elem_type: int) -> bool:
-    return int(helper.np_dtype_to_tensor_dtype(dtype)) == elem_type
+    dims = tuple(map(declared_dimension, type_.shape.dim)) if type_.HasField("shape") else None
+    dtype = known_dtype(type_.elem_type)
+    return DeclaredTensor(info.name, type_name(type_.elem_type) if dtype is None else data_type_of(dtype).name, dims)

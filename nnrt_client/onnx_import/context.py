@@ -4,20 +4,20 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from onnx import GraphProto, NodeProto, ValueInfoProto, helper
+from onnx import GraphProto, NodeProto, ValueInfoProto
 
 from nnrt_client.enums import Format
 from nnrt_client.model.model import Model
-from nnrt_client.onnx_import.file import OnnxFile, declared_size, type_name
+from nnrt_client.onnx_import.file import OnnxFile, declared_size, known_dtype, type_name
 from nnrt_client.onnx_import.functions import local_functions
 from nnrt_client.onnx_import.problems import NotImported, Problem
 from nnrt_client.onnx_import.scope import Missing
 from nnrt_client.onnx_import.shapes.dims import Dim, Dims, shape_of, unlike
 from nnrt_client.onnx_import.signature import refuse
-from nnrt_client.onnx_import.value import Dtype, Value, data_type_of, value_of
+from nnrt_client.onnx_import.value import Value, data_type_of, value_of
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, NnrtError, OutOfMemory, Unsupported
 from nnrt_hdi.graph import MAX_NODES, quoted_name
-from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM, Array, format_shape
+from nnrt_hdi.tensor import UNKNOWN_DIM, Array, format_shape
 
 # What the functions of operators run into where a node is not as ONNX says.
 _CONTRADICTIONS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
@@ -139,7 +139,7 @@ class Context:
         if not info.type.HasField("tensor_type"):
             refuse(f"it is no tensor but a {info.type.WhichOneof('value')}")
         type_ = info.type.tensor_type
-        dtype = next((dtype for dtype in NUMPY_DTYPES.values() if _is(dtype, type_.elem_type)), None)
+        dtype = known_dtype(type_.elem_type)
         if dtype is None:
             refuse(f"it is {type_name(type_.elem_type)}, which is no data type of NNRt")
         dims = self._dims(info)
@@ -195,7 +195,3 @@ def _require_fits(info: ValueInfoProto, fixed: Sequence[int]) -> None:
     pairs = zip(declared, fixed, strict=False)
     if len(fixed) != len(declared) or any(UNKNOWN_DIM not in pair and pair[0] != pair[1] for pair in pairs):
         raise InvalidParameter(f"shapes gives {list(fixed)} for input {info.name!r}, which is {format_shape(declared)}")
-
-
-def _is(dtype: Dtype, elem_type: int) -> bool:
-    return int(helper.np_dtype_to_tensor_dtype(dtype)) == elem_type

@@ -10,10 +10,10 @@ import onnx
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
 
 from nnrt_client.onnx_import.context import Context
-from nnrt_client.onnx_import.file import OnnxFile
+from nnrt_client.onnx_import.file import Dimension, OnnxFile, declared_dimension, known_dtype
 from nnrt_client.onnx_import.scope import captured, needed
 from nnrt_hdi.errors import InvalidFile, Unsupported
-from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM, TensorSpec, data_type_of
+from nnrt_hdi.tensor import UNKNOWN_DIM, TensorSpec, data_type_of
 
 # Elements of initializers up to this size take part in the inference of shapes.
 _SHAPE_BYTES = 4096
@@ -23,8 +23,6 @@ _LARGEST_PART = 2**31 - 1
 _RANDOM = frozenset(
     ["Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"]
 )
-# A dimension: a number, a name, or None where nothing is known.
-Dimension = int | str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +136,8 @@ class OnnxGraph:
         dims = self.dims(name)
         if dims is None:
             return None
-        try:
-            dtype = helper.tensor_dtype_to_np_dtype(self._types[name].tensor_type.elem_type)
-        except (KeyError, ValueError):
-            return None
-        if dtype not in NUMPY_DTYPES.values():
+        dtype = known_dtype(self._types[name].tensor_type.elem_type)
+        if dtype is None:
             return None
         shape = tuple(dim if isinstance(dim, int) else UNKNOWN_DIM for dim in dims)
         return TensorSpec(data_type_of(dtype), shape, name=name)
@@ -157,7 +152,7 @@ class OnnxGraph:
         type_ = self._types.get(name)
         if type_ is None or not type_.HasField("tensor_type") or not type_.tensor_type.HasField("shape"):
             return None
-        return tuple(map(_dimension, type_.tensor_type.shape.dim))
+        return tuple(map(declared_dimension, type_.tensor_type.shape.dim))
 
     def is_integer(self, name: str) -> bool:
         """Whether a value is known to hold integers or booleans, as shape arithmetic does."""
@@ -267,16 +262,10 @@ def _fixed(info: ValueInfoProto, shape: Sequence[int] | None) -> ValueInfoProto:
     fixed = ValueInfoProto()
     fixed.CopyFrom(info)
     tensor = fixed.type.tensor_type
-    declared = [*map(_dimension, tensor.shape.dim)] or [None] * len(shape)
+    declared = [*map(declared_dimension, tensor.shape.dim)] or [None] * len(shape)
     dims = [dim if size == UNKNOWN_DIM else size for dim, size in zip(declared, shape, strict=True)]
     fixed.type.CopyFrom(helper.make_tensor_type_proto(tensor.elem_type, dims))
     return fixed
-
-
-def _dimension(dim: Any) -> Dimension:
-    if dim.HasField("dim_value") and dim.dim_value >= 0:
-        return int(dim.dim_value)
-    return str(dim.dim_param) if dim.dim_param else None
 
 
 def _outlined(tensor: TensorProto) -> TensorProto:

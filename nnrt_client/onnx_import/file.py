@@ -23,11 +23,14 @@ from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM, Array
 
 Source = str | PathLike[str] | bytes
 BytesT = TypeVar("BytesT", bytes, memoryview)
+# A dimension: a number, a name, or None where nothing is known.
+Dimension = int | str | None
 
 # What is wrong with the path, and not with the disk.
 _PATH_ERRORS = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 # Protobuf holds no more.
 _LARGEST_FILE = 2**31 - 1
+_DTYPES = {int(helper.np_dtype_to_tensor_dtype(dtype)): dtype for dtype in NUMPY_DTYPES.values()}
 
 
 class OnnxFile:
@@ -177,6 +180,17 @@ def _size_bytes(tensor: TensorProto) -> int:
 def declared_size(dim: TensorShapeProto.Dimension) -> int:
     """A dimension as the file has it, -1 where a run says it, as ONNX Runtime takes every number below 0."""
     return max(dim.dim_value, UNKNOWN_DIM) if dim.HasField("dim_value") else UNKNOWN_DIM
+
+
+def declared_dimension(dim: TensorShapeProto.Dimension) -> Dimension:
+    """A dimension as the file has it, with its name where it is no number."""
+    size = declared_size(dim)
+    return size if size != UNKNOWN_DIM else str(dim.dim_param) or None
+
+
+def known_dtype(data_type: int) -> np.dtype[Any] | None:
+    """The dtype of one of ONNX's data types; None for what is no data type of NNRt."""
+    return _DTYPES.get(data_type)
 
 
 def type_name(data_type: int) -> str:

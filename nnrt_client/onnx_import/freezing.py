@@ -1,12 +1,11 @@
 """Inputs that are always the same: made constants of a file before anything else is done with it."""
 
 import numpy as np
-from onnx import ModelProto, ValueInfoProto, helper, numpy_helper
+from onnx import ModelProto, ValueInfoProto, numpy_helper
 
-from nnrt_client.onnx_import.file import declared_size, type_name
+from nnrt_client.onnx_import.file import declared_size, known_dtype, type_name
 from nnrt_client.tensors.frozen import Constants, frozen_array, require_known
 from nnrt_hdi.errors import InvalidParameter
-from nnrt_hdi.tensor import NUMPY_DTYPES
 
 
 def freeze(model: ModelProto, constants: Constants) -> None:
@@ -35,9 +34,8 @@ def _shape(info: ValueInfoProto) -> list[int] | None:
 
 def _dtype(info: ValueInfoProto) -> np.dtype[np.generic]:
     elem_type = info.type.tensor_type.elem_type
-    for dtype in NUMPY_DTYPES.values():
-        if helper.np_dtype_to_tensor_dtype(dtype) == elem_type:
-            return dtype
+    if (dtype := known_dtype(elem_type)) is not None:
+        return dtype
     raise InvalidParameter(
         f"it is {type_name(elem_type)}; numbers and truth values can be constants",
         place=f"constant for input {info.name!r}",

@@ -2,15 +2,15 @@
 
 import mmap
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorProto, TypeProto, ValueInfoProto
 from typing_extensions import Buffer
 
+from nnrt_client.onnx_import.file import Dimension, declared_dimension
+from nnrt_client.onnx_import.messages import Malformed, fields
 from nnrt_hdi.errors import InvalidFile, InvalidPath
 
 # Numbers of fields: ModelProto.graph; GraphProto.initializer, and what is read of the rest; TensorProto.name.
@@ -18,8 +18,6 @@ _GRAPH = 7
 _INITIALIZER = 5
 _KEPT_OF_GRAPH = {2, 10, 11, 12}  # name, doc_string, input, output
 _TENSOR_NAME = 8
-
-Dim = int | str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +28,7 @@ class Argument:
     # As ONNX Runtime writes it: tensor(float), seq(tensor(int64)).
     type: str
     # A dimension is a number, has a name, or neither is known; of what is no tensor, or of any rank, the shape is None.
-    shape: tuple[Dim, ...] | None
+    shape: tuple[Dimension, ...] | None
     # What dimensions stand for, such as DATA_BATCH; empty texts where the file doesn't say.
     denotations: tuple[str, ...] = ()
 
@@ -71,7 +69,8 @@ def read_header(source: str | os.PathLike[str] | Buffer) -> Header:
         return _header(memoryview(source).cast("B"))
     place = repr(os.fspath(source))
     try:
-        with Path(source).open("rb") as file:
+        # Without waiting for whoever writes into it, if it is a pipe.
+        with os.fdopen(os.open(source, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             if os.fstat(file.fileno()).st_size == 0:
                 raise InvalidFile("it is empty", place=place)
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapping, memoryview(mapping) as view:
@@ -85,17 +84,17 @@ def read_header(source: str | os.PathLike[str] | Buffer) -> Header:
 def _header(data: memoryview) -> Header:
     model, initializers = ModelProto(), set[str]()
     try:
-        for field in _fields(data, 0, len(data)):
+        for field in fields(data, 0, len(data)):
             if field.number != _GRAPH:
                 model.MergeFromString(bytes(data[field.begin : field.end]))
                 continue
-            for part in _fields(data, field.content, field.end):
+            for part in fields(data, field.content, field.end):
                 if part.number in _KEPT_OF_GRAPH:
                     model.graph.MergeFromString(bytes(data[part.begin : part.end]))
                 elif part.number == _INITIALIZER:
-                    names = (of for of in _fields(data, part.content, part.end) if of.number == _TENSOR_NAME)
+                    names = (of for of in fields(data, part.content, part.end) if of.number == _TENSOR_NAME)
                     initializers.update(str(data[of.content : of.end], "utf-8", "replace") for of in names)
-    except DecodeError as error:
+    except (DecodeError, Malformed) as error:
         raise InvalidFile("it is no ONNX file, or damaged") from error
     if not model.HasField("graph"):
         raise InvalidFile("it holds no graph; give an ONNX model")
@@ -118,10 +117,8 @@ def _argument(info: ValueInfoProto) -> Argument:
     if info.type.WhichOneof("value") != "tensor_type" or not info.type.tensor_type.HasField("shape"):
         return Argument(info.name, _type_text(info.type), None)
     dims = info.type.tensor_type.shape.dim
-    shape: Sequence[Dim] = [
-        dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else dim.dim_param or None for dim in dims
-    ]
-    return Argument(info.name, _type_text(info.type), tuple(shape), tuple(dim.denotation for dim in dims))
+    shape = tuple(map(declared_dimension, dims))
+    return Argument(info.name, _type_text(info.type), shape, tuple(dim.denotation for dim in dims))
 
 
 def _type_text(type_: TypeProto) -> str:
@@ -144,49 +141,3 @@ def _type_text(type_: TypeProto) -> str:
 def _element_text(data_type: int) -> str:
     known = TensorProto.DataType.values()
     return str(TensorProto.DataType.Name(data_type)).lower() if data_type in known else str(data_type)
-
-
-# ---- protobuf's wire format
-
-
-class _Field(NamedTuple):
-    number: int
-    begin: int
-    content: int
-    end: int
-
-
-def _fields(data: memoryview, at: int, end: int) -> Iterator[_Field]:
-    """The fields of a message, none of which is looked into. Raises InvalidFile where it is none."""
-    while at < end:
-        begin = at
-        tag, at = _varint(data, at, end)
-        content = at
-        match tag & 7:
-            case 0:
-                _, at = _varint(data, at, end)
-            case 1:
-                at += 8
-            case 2:
-                size, content = _varint(data, at, end)
-                at = content + size
-            case 5:
-                at += 4
-            case _:
-                raise InvalidFile("it is no ONNX file, or damaged")
-        if at > end or not tag >> 3:
-            raise InvalidFile("it is no ONNX file, or damaged")
-        yield _Field(tag >> 3, begin, content, at)
-
-
-def _varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
-    """A number, and where it ends."""
-    number = shift = 0
-    while at < end and shift < 64:
-        byte = data[at]
-        number |= (byte & 0x7F) << shift
-        at += 1
-        if byte < 0x80:
-            return number, at
-        shift += 7
-    raise InvalidFile("it is no ONNX file, or damaged")

@@ -7,10 +7,10 @@ SHA-256 of that, in place of a path. Small tensors lie in a part together, so th
 from collections.abc import Iterator, Mapping, Sequence
 
 import onnx
-from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper
+from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto
 
 from nnrt_client.model.program import ONNX, Program
-from nnrt_client.onnx_import.file import OnnxFile
+from nnrt_client.onnx_import.file import OnnxFile, known_dtype
 from nnrt_client.onnx_import.freezing import freeze
 from nnrt_client.onnx_import.scope import put_in_order
 from nnrt_client.tensors.frozen import Constants
@@ -18,7 +18,7 @@ from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.files.compiled import MAX_PARTS
 from nnrt_hdi.graph import INLINE_CONSTANT_BYTES
 from nnrt_hdi.part import Part
-from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM, format_shape
+from nnrt_hdi.tensor import UNKNOWN_DIM, format_shape
 
 # Two parts in a row have more than the least size together, so that they never get too many: the model is one of them,
 # and a device that exports the program adds one.
@@ -112,7 +112,7 @@ def _is_large(tensor: TensorProto) -> bool:
     if tensor.data_location == TensorProto.EXTERNAL:
         return True
     return tensor.ByteSize() > INLINE_CONSTANT_BYTES and (
-        tensor.HasField("raw_data") or helper.tensor_dtype_to_np_dtype(tensor.data_type) in NUMPY_DTYPES.values()
+        tensor.HasField("raw_data") or known_dtype(tensor.data_type) is not None
     )
 
 

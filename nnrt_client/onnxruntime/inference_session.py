@@ -213,6 +213,8 @@ class InferenceSession:
         Raises MissingInputs at once; all else that is wrong is told to the callback.
         """
         self._require_all(input_feed)
+        # Memory on the device of a value that is collected is used again, and the run reads there.
+        read = list(input_feed.values())
         try:
             names = self._names(output_names)
             future = self._started(self._feed(input_feed), names, run_options)
@@ -221,6 +223,7 @@ class InferenceSession:
             self._device._latest.callbacks.submit(future.set_exception, of_run(error))
 
         def done(ended: "Future[Any]") -> None:
+            read.clear()
             try:
                 results = ended.result()
             except CancelledError:

@@ -3,6 +3,7 @@
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -154,8 +155,9 @@ class IOBinding:
                 if not taken:
                     raise
                 shapes = dict(zip(session._output_specs, error.shapes, strict=True))
-            for name, tensor in taken.items():
-                targets[name] = taken[name] = session._memory.replaced(name, tensor, shapes[name])
+            for name in list(taken):
+                small = taken.pop(name)  # Nobody's spare: it is closed.
+                targets[name] = taken[name] = session._memory.replaced(name, small, shapes[name])
             return session._run_checked(feed, targets, run_options)
         except BaseException:
             for name, tensor in taken.items():
@@ -198,11 +200,12 @@ class DeviceMemory:
     def taken(self, name: str) -> ResidentTensor | None:
         """Memory for an output; None where its size is known only after the first run."""
         spare, spec = self.spare[name], self._specs[name]
-        while spare:
-            tensor = spare.pop()
-            if tensor._memory.session.is_alive:
-                return tensor
-            self._tensors.remove(tensor)  # It is gone with its daemon.
+        with suppress(IndexError):  # Another thread may take the last.
+            while True:
+                tensor = spare.pop()
+                if tensor._memory.session.is_alive:
+                    return tensor
+                self._tensors.remove(tensor)  # It is gone with its daemon.
         return None if spec.is_dynamic else self.made(name, spec.shape)
 
     def made(self, name: str, shape: Sequence[int]) -> ResidentTensor:

@@ -144,7 +144,7 @@ class Device:
         if stored := self._stored(session, model, recipe, config, progress):
             return stored
         known = session.take_checked(model.digest) or self._checked(model.graph())
-        with ExitStack() as undo, ExitStack() as compiling:
+        with ExitStack() as undo:
             held = session.constants.hold(known)
             if isinstance(held, MissingConstants):
                 session.checked = model.digest, known  # Its client sends them and asks again.
@@ -153,14 +153,8 @@ class Device:
             inline_bytes = sum(entry.size_bytes for entry in known.constants.values() if entry.data is not None)
             session.budget.reserve(inline_bytes)
             undo.callback(session.budget.release, inline_bytes)
-            if self._store and recipe:
-                compiling.enter_context(self._compilations.begin(recipe.key, lambda: progress("compiling", 0.0)))
-                if stored := self._stored(session, model, recipe, config, progress):  # Another session was faster.
-                    return stored
-            prepared = self._backend.prepare(held, config, lambda fraction: progress("compiling", fraction))
-            made = self._added(session, prepared, Origin.COMPILED, undo, config.priority)
-            self._keep(recipe, session, made, compiling.pop_all())
-            return made
+            compile_it = partial(self._backend.prepare, held, config, partial(progress, "compiling"))
+            return self._compiled(session, model, recipe, config, progress, undo, compile_it)
 
     def load_program(
         self, session: Session, program: Program, config: ModelConfig, progress: Progress
@@ -176,20 +170,12 @@ class Device:
         recipe = self._recipe(program, config)
         if stored := self._stored(session, program, recipe, config, progress):
             return stored
-        with ExitStack() as undo, ExitStack() as compiling:
+        with ExitStack() as undo:
             parts = self._held(session, program.buffers, undo)
             if isinstance(parts, MissingConstants):
                 return parts
-            if self._store and recipe:
-                compiling.enter_context(self._compilations.begin(recipe.key, lambda: progress("compiling", 0.0)))
-                if stored := self._stored(session, program, recipe, config, progress):  # Another session was faster.
-                    return stored
-            prepared = self._backend.load_program(
-                program.format, parts, config, lambda fraction: progress("compiling", fraction)
-            )
-            made = self._added(session, prepared, Origin.COMPILED, undo, config.priority)
-            self._keep(recipe, session, made, compiling.pop_all())
-            return made
+            load_it = partial(self._backend.load_program, program.format, parts, config, partial(progress, "compiling"))
+            return self._compiled(session, program, recipe, config, progress, undo, load_it)
 
     def restore(
         self, session: Session, buffers: Buffers, config: ModelConfig, progress: Progress
@@ -303,6 +289,26 @@ class Device:
         if self._store is None:
             return None
         return Recipe(self._target, sha256(model.digest + self._rules).digest(), config)
+
+    def _compiled(
+        self,
+        session: Session,
+        model: Request,
+        recipe: Recipe | None,
+        config: ModelConfig,
+        progress: Progress,
+        undo: ExitStack,
+        compile_it: Callable[[], PreparedModel],
+    ) -> Prepared:
+        """The model as the backend compiles it, which the store keeps; or from there, if another session was faster."""
+        with ExitStack() as compiling:
+            if self._store and recipe:
+                compiling.enter_context(self._compilations.begin(recipe.key, lambda: progress("compiling", 0.0)))
+                if stored := self._stored(session, model, recipe, config, progress):
+                    return stored
+            made = self._added(session, compile_it(), Origin.COMPILED, undo, config.priority)
+            self._keep(recipe, session, made, compiling.pop_all())
+            return made
 
     def _stored(
         self, session: Session, model: Request, recipe: Recipe | None, config: ModelConfig, progress: Progress

@@ -32,10 +32,10 @@ class ModelStore:
         self._quota = quota
         try:
             self._directory.make()
-            with self._directory.locked():
+            with self._directory.locked(at_once=True):
                 self._make_room(0, {})
-        except TimeoutError as error:  # Another process is at work; the next to write makes room.
-            _log.warning("the model store is not tidied up: %s", error)
+        except TimeoutError:  # Whoever writes makes room; a large model takes its time.
+            _log.info("the model store is not tidied up, for somebody writes to it")
         except (OSError, InvalidPath) as error:
             why = error.strerror if isinstance(error, OSError) else str(error)
             raise InvalidPath(

@@ -146,12 +146,13 @@ class Entry:
         return _removed(self.path)
 
     def remove_damaged_parts(self) -> None:
-        """Delete the parts that are not as they were written. Raises OSError."""
+        """Delete the parts that are there and not as they were written. Raises OSError."""
         for sha256, size in self.parts.items():
-            try:
-                self._part(size, sha256)
-            except InvalidFile:
-                _removed(part_path(self.path.parent, sha256))
+            with suppress(FileNotFoundError):
+                try:
+                    self._part(size, sha256)
+                except InvalidFile:
+                    _removed(part_path(self.path.parent, sha256))
 
     def _part(self, size: int, sha256: bytes) -> Part:
         part = Part.of(self._read_part(sha256, read))
@@ -218,12 +219,12 @@ class StoreDirectory:
         return sorted((entry for entry in found if entry), key=lambda entry: (entry.last_use_ns, entry.key))
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, *, at_once: bool = False) -> Iterator[None]:
         """Be the only one who makes room and writes. What a crash left is gone then.
 
-        Raises TimeoutError, which is an OSError, where another holds the lock for long.
+        Raises TimeoutError, which is an OSError, where another holds the lock for long, or at all.
         """
-        deadline = time.monotonic() + LOCK_TIMEOUT_S
+        deadline = time.monotonic() + (0 if at_once else LOCK_TIMEOUT_S)
 
         def remaining_s() -> float:
             if (remaining := deadline - time.monotonic()) > 0:

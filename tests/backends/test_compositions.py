@@ -82,3 +82,20 @@ def test_factors_of_a_product_stand_behind_it(is_constant: bool) -> None:
     assert op_types(lowered(graph).model) == (["Mul", "MatMul"] if is_constant else ["MatMul", "Mul"])
     given = [np.random.default_rng(3).standard_normal(spec.shape).astype(np.float32) for spec in graph.input_specs]
     require_close(run(graph, *given), reference(graph, *given))
+
+
+@pytest.mark.parametrize("rank", [0, 2, 3])
+def test_products_of_integers_less_their_zero_points(rank: int) -> None:
+    """A zero point of a higher rank than the matrix gives the product that rank, which MatMulInteger can't."""
+    net = Net(Format.NONE)
+    int32 = net.constant(np.array(DataType.INT32.value))
+    a = net.op(N.CAST, net.input(2, 4, data_type=DataType.UINT8), int32)
+    b = net.constant(np.arange(12, dtype=np.int32).reshape(4, 3))
+    less = net.op(N.SUB_FUSION, b, net.constant(np.full((1,) * rank, 5, np.int32)))
+    graph = net.graph(net.op(N.MATMUL_FUSION, a, less))
+    assert ("MatMulInteger" in op_types(lowered(graph).model)) == (rank < 3)
+    given = np.arange(8, dtype=np.uint8).reshape(2, 4)
+    (result,) = run(graph, given)
+    np.testing.assert_array_equal(
+        result, np.matmul(given.astype(np.int32), np.arange(12).reshape(4, 3) - np.full((1,) * rank, 5))
+    )

@@ -17,6 +17,7 @@ from onnx import TensorProto, helper
 
 from cli.command import NOBODY, nnrt, refused, saved, told
 from nnrt_client import DataType, Model, ModelSession, OperationType, load
+from nnrt_client.cli.baseline import _apart
 from nnrt_client.cli.closed_loop import ClosedLoop
 from nnrt_client.cli.inputs import gathered
 from nnrt_client.cli.measuring import Loop, Measurement, Rule, Runs, RunTime, Window
@@ -242,6 +243,21 @@ def test_a_rate(start_daemon: StartDaemon, tmp_path: Path) -> None:
     assert "--baseline takes ONNX files" in refused(2, *command, "--baseline")
 
 
+@pytest.mark.parametrize(
+    ("there", "here", "expected"),
+    [
+        ([2.0, 1.0], [2.0, 1.5], 0.25),
+        ([np.nan, np.inf], [np.nan, np.inf], 0),
+        ([np.nan, 1.0], [0.0, 1.0], np.inf),
+        ([np.inf, 1.0], [1.0, 1.0], np.inf),
+        ([np.inf, 1.0], [np.inf, 0.5], 1),
+        ([], [], 0),
+    ],
+)
+def test_how_far_results_are_apart(there: list[float], here: list[float], expected: float) -> None:
+    assert _apart({"y": np.array(there, np.float32)}, {"y": np.array(here, np.float32)}) == expected
+
+
 def test_a_baseline(shared_daemon: DaemonProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By ONNX Runtime in this process, on the same inputs."""
     node = helper.make_node("Relu", ["x"], ["y"])
@@ -257,5 +273,6 @@ def test_a_baseline(shared_daemon: DaemonProcess, tmp_path: Path, monkeypatch: p
     low, high = found["ratio_quartiles"]
     assert 0 < low <= found["ratio"] <= high
     assert "in ONNX Runtime in process with" in nnrt(*command).stdout
+    assert "the inputs of the model are 'x'" in refused(1, *command, "--constant", "rows=1")
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     assert "install nnrt[onnxruntime]" in refused(1, *command)

@@ -68,6 +68,15 @@ def test_verify_and_clear(directory: Path, restoring_daemon: DaemonProcess) -> N
         assert session.report.origin is Origin.COMPILED
 
 
+def test_parts_that_are_gone(directory: Path) -> None:
+    """What is left of such models is removed as that of others is."""
+    for part in files(directory, PART_SUFFIX):
+        part.unlink()
+    assert len(told("cache", "verify", exit_code=1)["damaged"]) == 2
+    assert told("cache", "clear", "--damaged")["removed"] == 2
+    assert files(directory, SUFFIX) == []
+
+
 def test_another_directory(tmp_path: Path, restoring_daemon: DaemonProcess) -> None:
     """One that `load` was given, and one that it was not."""
     load(weighted_model(ELEMENTS), restoring_daemon.address, cache=tmp_path / "own").close()

@@ -62,6 +62,7 @@ def test_a_page(shared_daemon: DaemonProcess, path: Path, tmp_path: Path) -> Non
 def test_wrong_uses(shared_daemon: DaemonProcess, path: Path, tmp_path: Path) -> None:
     device = ("--device", shared_daemon.address)
     assert "--html draws the parts" in refused(2, "explain", path, *device, "--html", tmp_path / "page.html")
+    assert "give --fallback cpu" in refused(2, "explain", path, *device, "--smallest-part", "8")
     assert "gpu" in refused(2, "explain", path, *device, "--fallback", "gpu")
     model = Model()
     x = model.input((1, 4))

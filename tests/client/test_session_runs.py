@@ -3,6 +3,7 @@
 import array
 import asyncio
 import ctypes
+import math
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -220,6 +221,23 @@ def test_they_must_have_the_models_type(shared_daemon: DaemonProcess) -> None:
                 session.run({"x": wrong})
 
 
+def test_numbers_for_integers(shared_daemon: DaemonProcess) -> None:
+    """Those that are not whole are not cut off."""
+    model = Model()
+    x = model.input((2,), DataType.INT32, name="x")
+    model.specify_inputs_and_outputs([x], [model.apply(OperationType.ADD, x, np.ones(2, np.int32))])
+    model.finish()
+    with load(model, shared_daemon.address) as session:
+        (name,) = names_of(session)
+        for given in ([1, 2], [1.0, 2.0]):
+            np.testing.assert_array_equal(session.run({"x": given})[name], [2, 3])
+        for given in ([1.5, 2.0], [math.nan, 2.0], [2.0**40, 2.0]):
+            with pytest.raises(
+                InvalidParameter, match=r"input 'x': (there are numbers that are not whole|numbers from)"
+            ):
+                session.run({"x": given})
+
+
 # ---- the death of the daemon
 
 
@@ -227,7 +245,7 @@ def test_it_is_loaded_again(start_daemon: StartDaemon, monkeypatch: pytest.Monke
     """On the next device of NNRT_DEVICES, by whichever run comes next."""
     first, second = start_daemon(), start_daemon()
     monkeypatch.setenv("NNRT_DEVICES", f"{first.address},{second.address}")
-    with load(sums_model(), on_death="reload") as session:
+    with load(sums_model(), on_death="reload", ways=iter(["operators"])) as session:
         name = names_of(session)[0]
         assert session.device.address == first.address
         first.kill()

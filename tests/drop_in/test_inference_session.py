@@ -2,6 +2,7 @@
 
 import array
 import gc
+import os
 import queue
 import threading
 from pathlib import Path
@@ -241,10 +242,12 @@ def unmapped() -> bytes:
 def test_what_is_no_model(tmp_path: Path) -> None:
     (tmp_path / "garbage.onnx").write_bytes(b"garbage")
     (tmp_path / "empty.onnx").touch()
+    os.mkfifo(tmp_path / "pipe.onnx")
     bad: list[tuple[Any, type[Exception]]] = [
         (tmp_path / "missing.onnx", NoSuchFile),
         (tmp_path / "garbage.onnx", InvalidProtobuf),
         (tmp_path / "empty.onnx", InvalidProtobuf),
+        (tmp_path / "pipe.onnx", InvalidProtobuf),
         (b"garbage", InvalidProtobuf),
         (sums().SerializeToString()[:-3], InvalidProtobuf),
         (unmapped(), InvalidGraph),

@@ -1,7 +1,9 @@
 """IOBinding and OrtValue beside ONNX Runtime's own; and what ours keep on the device."""
 
 import gc
+import weakref
 from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from onnx import parser
 import nnrt_client.onnxruntime as ours
 from drop_in.both_runtimes import Call, require_equal, require_same
 from drop_in.conftest import sums
-from nnrt_client import InvalidParameter, UnavailableDevice, Unsupported
+from nnrt_client import InvalidParameter, OutOfMemory, UnavailableDevice, Unsupported
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 Y = np.full((2, 3), 10, np.float32)
@@ -221,6 +223,50 @@ def test_a_state_grows_on_the_device(growing: ours.InferenceSession) -> None:
     require_equal(state.numpy(), rows[:, 0])
     np.testing.assert_allclose(total.numpy(), rows.sum((0, 1)), rtol=1e-4, atol=1e-5)
     assert made[-1] <= 3, made  # One is read, one written, and one was of the binding before.
+
+
+def test_a_device_without_room_for_a_larger_state(
+    growing: ours.InferenceSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a run fails, and spoils none of those after it."""
+    binding = growing.io_binding()
+
+    def total(rows: int) -> float:
+        binding.bind_cpu_input("state", np.ones((rows, 4), np.float32))
+        binding.bind_cpu_input("row", np.ones((1, 4), np.float32))
+        binding.bind_output("next", "nnrt")
+        binding.bind_output("total")
+        growing.run_with_iobinding(binding)
+        (_, sums) = binding.copy_outputs_to_cpu()
+        binding.clear_binding_outputs()
+        return float(sums[0])
+
+    def full(*_: object) -> None:
+        raise OutOfMemory("the session has no room for it")
+
+    assert total(1) == 2
+    with monkeypatch.context() as patch:
+        patch.setattr(growing._memory, "made", full)
+        with pytest.raises(RuntimeError, match="no room"):
+            total(20)
+    assert total(20) == 21
+    assert total(1) == 2
+
+
+def test_a_value_that_is_read_is_kept(mine: ours.InferenceSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its memory is not used again while a run is under way that nobody waits for."""
+    future: Future[Any] = Future()
+    monkeypatch.setattr(mine, "_started", lambda *_: future)
+    value = ours.OrtValue.ortvalue_from_numpy(X, "nnrt")
+    gone = weakref.ref(value)
+    ended: list[str] = []
+    mine.run_async(["s"], {"x": value, "y": Y}, lambda _, __, error: ended.append(error), None)
+    del value
+    gc.collect()
+    assert gone() is not None
+    future.set_result({"s": X})
+    assert ended == [""]
+    assert gone() is None
 
 
 def test_a_state_with_room(growing: ours.InferenceSession) -> None:

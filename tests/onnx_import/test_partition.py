@@ -263,7 +263,7 @@ def test_it_comes_last(onnxruntime_daemon: DaemonProcess) -> None:
         assert session.way is Way.PARTITION
         assert "Acos node" in session.report.passed_over[Way.OPERATORS]
         assert str(session.report).startswith("as partition compiled in")
-    with pytest.raises(InvalidParameter, match="can go as operators or program only"):
+    with pytest.raises(InvalidParameter, match=r'can go as operators or program only; .* give fallback="cpu"'):
         load(model.SerializeToString(), onnxruntime_daemon.address, ways=["partition"])
 
 

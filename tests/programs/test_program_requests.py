@@ -1,11 +1,12 @@
 """What daemons say to requests for programs that `load` doesn't make."""
 
+import onnx
 import pytest
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from program_models import parsed, weights
 
-from nnrt_client import Compilation, Executor, InvalidFile, InvalidParameter, Runtime, Unsupported
+from nnrt_client import Compilation, Executor, InvalidFile, InvalidParameter, Runtime, Unsupported, load
 from nnrt_client.build import upload
 from nnrt_client.build.build_task import BuildTask
 from nnrt_client.onnx_import import program_from_onnx
@@ -82,3 +83,12 @@ def test_another_format(onnxruntime_daemon: DaemonProcess, shared_daemon: Daemon
             build.connect(runtime.device()._session())
             with pytest.raises(Unsupported, match=f"takes no files of the format 'tflite'; {said}"):
                 list(build.stream("NnrtDevice.PrepareOfflineModel", request))
+
+
+def test_a_data_type_that_there_is_not(onnxruntime_daemon: DaemonProcess) -> None:
+    """It is the device that says so."""
+    model = onnx.ModelProto()
+    model.CopyFrom(FILE)
+    model.graph.initializer.add(name="q", data_type=99, dims=[1000], float_data=[1.0] * 1000)
+    with pytest.raises(Unsupported, match="'q'"):
+        load(model.SerializeToString(), onnxruntime_daemon.address, ways=["program"])

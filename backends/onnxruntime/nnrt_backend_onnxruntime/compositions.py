@@ -246,7 +246,7 @@ class _Finder:
         elements, point = self._less(tensor)
         data = self._integers(elements)
         zero = np.zeros((), np.int32) if point == MISSING else self._integers(point)
-        if data is None or zero is None or data.ndim != 2 or zero.size != 1:
+        if data is None or zero is None or data.ndim != 2 or zero.size != 1 or zero.ndim > 2:
             return None
         number, limits = int(zero.item()), np.iinfo(np.int8)
         lowest, highest = min(int(data.min(initial=0)), number), max(int(data.max(initial=0)), number)

@@ -128,6 +128,8 @@ class ClientCall:
             done(None, error)
         else:
             done(outputs, None)
+        if self._is_stopped:  # `stop` may have come before the memory was taken.
+            self._close_targets()
 
     def _run_bound(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, Any] | None:
         """Run with outputs written where the device reads them; None where their shapes aren't what their dimensions'
