@@ -7,7 +7,7 @@ import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NoReturn
 
@@ -567,12 +567,8 @@ def test_no_more_models_are_kept_in_memory_than_are_stored(directory: Path) -> N
         session.account = device.scheduler.account("a test")
     with ThreadPoolExecutor(3) as pool:
         answers = [pool.submit(prepared, device, each, graph(seed)) for seed, each in enumerate(sessions)]
-        done, _ = wait(answers, 30, FIRST_COMPLETED)
-        done |= wait(set(answers) - done, 30, FIRST_COMPLETED).done
-        assert len(done) == 2
-        until(lambda: backend.exports == 3)
-        (third,) = set(answers) - done
-        assert not third.done()
+        until(lambda: backend.exports == 3 and sum(answer.done() for answer in answers) == 2)
+        (third,) = (answer for answer in answers if not answer.done())
         backend.go_on.set()
         assert third.result(30).origin is COMPILED
     for session in sessions:
