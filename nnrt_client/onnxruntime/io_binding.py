@@ -129,11 +129,11 @@ class IOBinding:
                 raise BoundRunFailed(f"Error in execution: Missing Input: {name}")
         try:
             results = self._results_of(feed, run_options)
+            self._results = [self._kept(name, results[name]) for name in self._outputs]
         except BoundRunFailed:
             raise
         except NnrtError as error:
             raise BoundRunFailed(f"Error in execution: {error}") from error
-        self._results = [self._kept(name, results[name]) for name in self._outputs]
 
     def _results_of(self, feed: dict[str, Any], run_options: "RunOptions | None") -> Mapping[str, Any]:
         """Run, once more where an output on the device turned out to be larger than its memory: such a run has written
