@@ -160,7 +160,7 @@ def test_quantized_pixels_are_resized(how: dict[str, Any], backend: Backend) -> 
 
 
 def test_cubic_weights_are_computed(backend: Backend) -> None:
-    """They are others than those of ONNX Runtime's Resize near the edge."""
+    """Four pixels along each dimension count: nothing that is recognised."""
     proto = resized_to_other(mode="cubic")
     assert "Resize" not in op_types(from_onnx(proto.SerializeToString())._graph)
     feeds = fed((5, 6), (8, 9))
