@@ -210,7 +210,8 @@ class InferenceSession:
     ) -> None:
         """Start a run; callback(outputs, user_data, error) is called in a thread of the runtime when it has ended.
 
-        Raises MissingInputs at once; all else that is wrong is told to the callback.
+        The session stays until then, also where nobody else refers to it. Raises MissingInputs at once; all else that
+        is wrong is told to the callback.
         """
         self._require_all(input_feed)
         # Memory on the device of a value that is collected is used again, and the run reads there.
@@ -222,7 +223,7 @@ class InferenceSession:
             future, names = Future(), []
             self._device._latest.callbacks.submit(future.set_exception, of_run(error))
 
-        def done(ended: "Future[Any]") -> None:
+        def done(ended: "Future[Any]", _kept: "InferenceSession" = self) -> None:
             read.clear()
             try:
                 results = ended.result()

@@ -11,7 +11,7 @@ import pytest
 from nnrt_backend_onnxruntime import processor
 from nnrt_backend_onnxruntime.cache import KIND
 from nnrt_backend_onnxruntime.model import OnnxModel
-from onnx import helper
+from onnx import helper, numpy_helper
 from onnxruntime_graphs import Net, backend, op_types, prepare, run
 
 from nnrt_hdi.backend import Cancellation, ModelConfig
@@ -180,6 +180,11 @@ def _unsound(model: onnx.ModelProto) -> None:
     model.graph.node[0].input[0] = "nothing"
 
 
+def _mistyped(model: onnx.ModelProto) -> None:
+    node = model.graph.node.add(op_type="Constant", output=["z"])
+    node.attribute.add(name="value", type=onnx.AttributeProto.FLOAT, f=1)
+
+
 def _of_texts(model: onnx.ModelProto) -> None:
     _of_other_elements(model, onnx.TensorProto.STRING, (4,), 32)
 
@@ -217,6 +222,7 @@ def _of_other_elements(model: onnx.ModelProto, data_type: int, dims: tuple[int, 
         _subgraph,
         _attribute,
         _unsound,
+        _mistyped,
         _of_texts,
         _of_type_that_is_not_known,
         _of_too_many_dimensions,
@@ -227,6 +233,25 @@ def _of_other_elements(model: onnx.ModelProto, data_type: int, dims: tuple[int, 
 def test_hostile_models_are_refused(change: Callable[[onnx.ModelProto], None]) -> None:
     with pytest.raises(InvalidFile):
         restore(with_model(change))
+
+
+@pytest.mark.parametrize("number", [np.int32, np.int64])
+def test_a_division_does_not_end_the_process(number: type[np.signedinteger[Any]]) -> None:
+    """The processor refuses to divide the lowest integer by -1."""
+
+    def change(model: onnx.ModelProto) -> None:
+        (y,) = [entry.name for entry in model.graph.output]
+        last = next(node for node in model.graph.node if y in node.output)
+        last.output[:] = ["before"]
+        lowest, minus_one = np.array(np.iinfo(number).min, number), np.array(-1, number)
+        model.graph.initializer.append(numpy_helper.from_array(lowest, "lowest"))
+        model.graph.initializer.append(numpy_helper.from_array(minus_one, "minus_one"))
+        model.graph.node.append(helper.make_node("Div", ["lowest", "minus_one"], ["quotient"]))
+        model.graph.node.append(helper.make_node("Cast", ["quotient"], ["real"], to=onnx.TensorProto.FLOAT))
+        model.graph.node.append(helper.make_node("Add", ["before", "real"], [y]))
+
+    (y,) = restore(with_model(change)).run([X], Cancellation())
+    np.testing.assert_array_equal(y, np.full_like(y, np.iinfo(number).min))
 
 
 def test_what_runs_is_what_was_checked() -> None:

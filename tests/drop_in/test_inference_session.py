@@ -391,6 +391,21 @@ def test_run_async(theirs: Any, onnxruntime_daemon: DaemonProcess) -> None:
             mine.run_async(None, {"x": X}, lambda *_: None, None)
 
 
+def test_a_session_stays_until_its_runs_have_ended(onnxruntime_daemon: DaemonProcess) -> None:
+    """As with ONNX Runtime, where nobody refers to it any more but they."""
+    providers = [(NNRT, {"device": onnxruntime_daemon.address})]
+    session = ours.InferenceSession(sums().SerializeToString(), providers=providers)
+    connection, calls = session._connection, queue.SimpleQueue[Any]()
+    for _ in range(400):
+        session.run_async(["s"], FEED, lambda *call: calls.put(call), None)
+    del session
+    for _ in range(400):
+        outputs, _, error = calls.get(timeout=30)
+        assert not error
+        require_equal(outputs, [X + Y])
+    until(lambda: not connection._runtime._is_open)
+
+
 def test_terminate_ends_runs_under_way(start_daemon: StartDaemon) -> None:
     """On a device on which a run takes as long as it likes."""
     daemon = start_daemon("--backend", "slow")

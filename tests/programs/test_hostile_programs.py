@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 import pytest
 from mutation import mutate
+from nnrt_backend_onnxruntime.programs import tensors as part_tensors
 from nnrt_backend_onnxruntime.programs.foresight import foreseen
 from nnrt_backend_onnxruntime.programs.loading import compute
 from nnrt_backend_onnxruntime.programs.skeleton import MOST_DEPTH, MOST_NODES, MOST_SKELETON_BYTES, inlined
@@ -233,6 +234,21 @@ def calls(*pairs: tuple[str, str], times: int = 1) -> Change:
     return change
 
 
+def repeats(size_bytes: int, name_bytes: int = 1, names: int = 1) -> Change:
+    """A function with a constant, and with an input that it reads several times, which is called 1,000 times."""
+
+    def change(model: onnx.ModelProto) -> None:
+        constant = numpy_helper.from_array(np.zeros(size_bytes, np.uint8))
+        body = [helper.make_node("Constant", [], ["c"], value=constant), helper.make_node("Sum", ["x"] * names, ["y"])]
+        opsets = [helper.make_opsetid("", OPSET)]
+        model.functions.append(helper.make_function("own", "large", ["x"], ["y"], body, opsets))
+        long = "n" * name_bytes
+        model.graph.node.append(helper.make_node("Relu", ["m"], [long]))
+        model.graph.node.extend(helper.make_node("large", [long], [f"z{at}"], domain="own") for at in range(1000))
+
+    return change
+
+
 LAUGHS = tuple((f"f{at}", f"f{at + 1}" if at < 9 else "Abs") for at in range(10))
 CHAIN = tuple((f"f{at}", f"f{at + 1}" if at < 30 else "Abs") for at in range(31))
 
@@ -250,6 +266,8 @@ def renamed_weight(model: onnx.ModelProto, **fields: Any) -> None:
         (calls(("f", "g"), ("g", "f")), "calls itself"),
         (calls(*LAUGHS, times=10), f"more than {MOST_NODES} nodes"),
         (calls(*CHAIN), f"called by {MOST_DEPTH} others"),
+        (repeats(1 << 20), "with functions in the places of their calls it may have"),
+        (repeats(1, name_bytes=1000, names=1000), "with functions in the places of their calls it may have"),
         (lambda model: model.functions.append(model.functions[0]), "two functions of one name"),
         (lambda model: model.graph.initializer.append(model.graph.initializer[0]), "two initializers of one name"),
         (lambda model: model.training_info.add(), "training"),
@@ -302,6 +320,34 @@ def test_a_sparse_tensor_is_as_large_as_a_dense_one(backend: Backend) -> None:
     sparse.indices.CopyFrom(numpy_helper.from_array(np.zeros(1, "i8"), "indices"))
     with pytest.raises(OutOfMemory, match="sparse tensor 'sparse': dense it has"):
         loaded(backend, model)
+
+
+def test_sparse_tensors_have_one_limit_together(backend: Backend) -> None:
+    model = plain()
+    for at in range(3):
+        sparse = model.graph.sparse_initializer.add(dims=[MOST_BYTES // 8])
+        sparse.values.CopyFrom(numpy_helper.from_array(np.ones(1, "f4"), f"sparse{at}"))
+        sparse.indices.CopyFrom(numpy_helper.from_array(np.zeros(1, "i8"), "indices"))
+    with pytest.raises(OutOfMemory, match="sparse tensor 'sparse2': dense it has 524288 bytes; 0 are left"):
+        loaded(backend, model)
+
+
+def test_tensors_that_share_a_part_are_bounded(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX Runtime copies it for each of them."""
+    monkeypatch.setattr(part_tensors, "MOST_SHARED_BYTES", 1 << 20)
+    part = Part.of(bytes(1 << 18))
+    model = plain()
+    for at in range(8):
+        tensor = model.graph.initializer.add(name=f"w{at}", data_type=TensorProto.BOOL, dims=[1 << 18])
+        tensor.data_location = TensorProto.EXTERNAL
+        tensor.external_data.add(key="location", value=part.sha256.hex())
+        model.graph.node.append(helper.make_node("Xor", ["which", f"w{at}"], [f"z{at}"]))
+        model.graph.output.append(helper.make_tensor_value_info(f"z{at}", TensorProto.BOOL, [1 << 18]))
+    with pytest.raises(InvalidFile, match="tensor 'w5': its data, and those of tensors before it"):
+        loaded(backend, model, bytes(1 << 18))
+    for added in (model.graph.initializer, model.graph.node, model.graph.output):
+        del added[-3:]
+    loaded(backend, model, bytes(1 << 18)).close()
 
 
 # ---- no more than it may compute

@@ -163,3 +163,14 @@ def test_tied_and_small_weights_share_a_part(onnxruntime_daemon: DaemonProcess) 
     with load(model.SerializeToString(), onnxruntime_daemon.address, ways=PROGRAM) as session:
         output = session.run([np.full((16, 32), -sum(range(300)), "f4")])["y"]
         assert output.shape == (2, 0)
+
+
+@pytest.mark.parametrize("is_input", [False, True])
+def test_weights_that_nobody_reads_are_left_out(onnxruntime_daemon: DaemonProcess, is_input: bool) -> None:
+    model = parsed("f (float[N, 64] x) => (float[N, 64] y) { y = MatMul (x, w) }", weights("w", 64, 64))
+    model.graph.initializer.append(weights("spare", 64, 64))
+    if is_input:
+        model.graph.input.append(helper.make_tensor_value_info("spare", onnx.TensorProto.FLOAT, [64, 64]))
+    file, feed = model.SerializeToString(), {"x": np.ones((2, 64), "f4")}
+    with load(file, onnxruntime_daemon.address, ways=PROGRAM) as session:
+        np.testing.assert_array_equal(session.run(feed)["y"], in_process(file, feed)[0])

@@ -31,10 +31,14 @@ from nnrt_backend_onnxruntime.in_place import in_place_of
 from nnrt_backend_onnxruntime.kernels import names
 from nnrt_backend_onnxruntime.model import OnnxModel
 from nnrt_backend_onnxruntime.program import Lowered, asserted
+from nnrt_backend_onnxruntime.programs.divisions import RISKY, guard
+from nnrt_backend_onnxruntime.programs.foresight import foreseen
+from nnrt_backend_onnxruntime.programs.loading import compute, opset_of
+from nnrt_backend_onnxruntime.programs.skeleton import require_typed
 from nnrt_backend_onnxruntime.providers import ProviderDevice
 from nnrt_backend_onnxruntime.session import open_session, session_options
 from nnrt_hdi.backend import ModelConfig
-from nnrt_hdi.errors import InvalidFile, NnrtError, OperationFailed
+from nnrt_hdi.errors import InvalidFile, NnrtError, OperationFailed, Unsupported
 from nnrt_hdi.files.container import packed, unpacked
 from nnrt_hdi.files.graph_file import packed_graph, unpacked_graph
 from nnrt_hdi.graph import Graph
@@ -94,6 +98,7 @@ def restored(parts: Sequence[Part], config: ModelConfig, device: ProviderDevice,
     weights = dict(_weights(model, constants))
     # What was checked, and nothing that another parser might see in the bytes.
     model.DiscardUnknownFields()
+    _guard_divisions(model)
     try:
         session = open_session(model.SerializeToString(), weights, options, device, config.extensions)
     except OperationFailed as error:
@@ -203,11 +208,23 @@ def _check_node(node: onnx.NodeProto) -> None:
     if node.domain not in _DOMAINS or (node.domain == "com.microsoft" and node.op_type not in _FUSED):
         raise InvalidFile(f"its model has the operator {node.domain}.{node.op_type}; compiled models don't")
     for attribute in node.attribute:
+        require_typed(node, attribute)
         if attribute.HasField("g") or attribute.graphs or attribute.HasField("sparse_tensor"):
             raise InvalidFile(f"its model has a graph inside {node.op_type}; compiled models don't")
         for tensor in (attribute.t, *attribute.tensors):
             if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.external_data:
                 raise InvalidFile(f"an attribute of {node.op_type} is in a file; compiled models name none")
+
+
+def _guard_divisions(model: onnx.ModelProto) -> None:
+    """Have no division by -1 end this process; see `guard`. Most models divide by constants, or not at all."""
+    types = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
+    divisors = [node.input[1] for node in model.graph.node if node.op_type == "Div" and len(node.input) == 2]
+    if any(types.get(name, 0) in RISKY for name in divisors):
+        try:
+            guard(foreseen(model, compute).divisions, opset_of(model))
+        except Unsupported as error:
+            raise InvalidFile(error.message, place=error.place) from error
 
 
 def _weights(model: onnx.ModelProto, data: memoryview) -> Iterator[tuple[str, AnyArray]]:

@@ -60,7 +60,7 @@ def load_program(
     inputs, ranks = input_specs(model), take_output_ranks(model)
     known = foreseen(model, compute)
     sizes = Sizes(known, config.max_tensor_bytes)
-    guard(known.divisions, _opset(model))
+    guard(known.divisions, opset_of(model))
     if not known.folding_is_bounded:
         _log.info("a model computes too much from constants, or nobody knows how much: it does so in each run")
     options = session_options(device, config, {} if known.folding_is_bounded else _NO_FOLDING)
@@ -95,7 +95,8 @@ def restored_program(
         raise InvalidFile(error.message, place=error.place) from error
 
 
-def _opset(model: onnx.ModelProto) -> int:
+def opset_of(model: onnx.ModelProto) -> int:
+    """The version of ONNX's operators, 0 where there is none."""
     return next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
 
 

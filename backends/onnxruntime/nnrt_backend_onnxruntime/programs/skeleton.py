@@ -2,6 +2,7 @@
 
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 import onnx
 from google.protobuf.message import DecodeError
@@ -13,6 +14,8 @@ from nnrt_hdi.errors import InvalidFile, Unsupported
 MOST_SKELETON_BYTES = 1 << 25
 # Functions count as often as they are called.
 MOST_NODES = 200_000
+# Of the model with functions in the places of their calls.
+MOST_INLINED_BYTES = 1 << 27
 # Of graphs in graphs, and of functions that call functions.
 MOST_DEPTH = 16
 
@@ -49,6 +52,17 @@ _CONSTANTS: dict[str, int] = {
 
 FunctionKey = tuple[str, str, str]
 
+
+@dataclass(slots=True)
+class _Cost:
+    """What nodes come to when functions are put in the places of their calls."""
+
+    nodes: int = 0
+    size_bytes: int = 0
+    # Places for what a call gives its function: names, and attributes.
+    places: int = 0
+
+
 _short = reprlib.Repr()
 _short.maxstring = 200
 
@@ -79,16 +93,16 @@ def require_sound(model: onnx.ModelProto) -> None:
     Raises Unsupported for operators that are not allowed, InvalidFile for all else.
     """
     functions = _functions(model)
-    counts: dict[FunctionKey, int] = {}
-    _count(model.graph.node, functions, counts, ())
+    costs: dict[FunctionKey, _Cost] = {}
+    _count(model.graph.node, functions, costs, ())
     for key in functions:  # Those that nobody calls, too.
-        _counted(key, functions, counts, ())
+        _counted(key, functions, costs, ())
     for nodes in (model.graph.node, *(function.node for function in functions.values())):
         for node in all_nodes(nodes):
             if _key(node) not in functions and not is_allowed(node):
                 raise Unsupported(_why_not(node), place=place_of(node))
             for attribute in node.attribute:
-                _require_typed(node, attribute)
+                require_typed(node, attribute)
 
 
 def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -151,35 +165,46 @@ def _key(node: onnx.NodeProto) -> FunctionKey:
 def _count(
     nodes: Iterable[onnx.NodeProto],
     functions: Mapping[FunctionKey, onnx.FunctionProto],
-    counts: dict[FunctionKey, int],
+    costs: dict[FunctionKey, _Cost],
     callers: tuple[FunctionKey, ...],
-) -> int:
+) -> _Cost:
     """Count nodes with all that the functions among them consist of."""
-    total = 0
-    for node in all_nodes(nodes):
-        total += 1
-        if _key(node) in functions:
-            total += _counted(_key(node), functions, counts, callers)
-        if total > MOST_NODES:
-            raise InvalidFile(f"it has more than {MOST_NODES} nodes, those of functions counted for each call")
+    total = _Cost()
+    for node in nodes:
+        total.size_bytes += node.ByteSize()  # With the graphs in it.
+        for inner in all_nodes([node]):
+            total.nodes += 1
+            total.places += len(inner.input) + len(inner.output) + len(inner.attribute)
+            if _key(inner) in functions:
+                called = _counted(_key(inner), functions, costs, callers)
+                total.nodes += called.nodes
+                total.places += called.places
+                total.size_bytes += called.size_bytes + called.places * inner.ByteSize()
+            if total.nodes > MOST_NODES:
+                raise InvalidFile(f"it has more than {MOST_NODES} nodes, those of functions counted for each call")
+            if functions and total.size_bytes > MOST_INLINED_BYTES:
+                raise InvalidFile(
+                    f"with functions in the places of their calls it may have {total.size_bytes} bytes and more; at"
+                    f" most {MOST_INLINED_BYTES} are allowed"
+                )
     return total
 
 
 def _counted(
     key: FunctionKey,
     functions: Mapping[FunctionKey, onnx.FunctionProto],
-    counts: dict[FunctionKey, int],
+    costs: dict[FunctionKey, _Cost],
     callers: tuple[FunctionKey, ...],
-) -> int:
+) -> _Cost:
     if key in callers or len(callers) == MOST_DEPTH:
         how = "calls itself" if key in callers else f"is called by {MOST_DEPTH} others in each other"
         raise InvalidFile(f"its function {quoted(key[1])} {how}")
-    if key not in counts:
-        counts[key] = _count(functions[key].node, functions, counts, (*callers, key))
-    return counts[key]
+    if key not in costs:
+        costs[key] = _count(functions[key].node, functions, costs, (*callers, key))
+    return costs[key]
 
 
-def _require_typed(node: onnx.NodeProto, attribute: AttributeProto) -> None:
+def require_typed(node: onnx.NodeProto, attribute: AttributeProto) -> None:
     """Refuse an attribute that holds something else than it says, which ONNX Runtime would believe."""
     field = _FIELDS.get(attribute.type)
     held = {found.name for found, _ in attribute.ListFields()} - _ABOUT

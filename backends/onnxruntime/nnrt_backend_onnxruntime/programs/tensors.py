@@ -21,6 +21,8 @@ from nnrt_hdi.tensor import MAX_RANK, NUMPY_DTYPES
 
 # Tensors that ONNX Runtime takes only as part of the model: protobuf holds 2 GiB.
 MOST_EMBEDDED_BYTES = 1 << 30
+# Of data that several tensors have in common, which ONNX Runtime copies for each.
+MOST_SHARED_BYTES = 1 << 30
 # Elements may be packed, four in each number.
 _MOST_PACKED = 4
 _NUMBERS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
@@ -38,29 +40,40 @@ def take_tensors(model: onnx.ModelProto, parts: Sequence[Part], max_tensor_bytes
     by_digest = {part.sha256.hex(): part.data for part in parts}
     weights: dict[str, AnyArray] = {}
     embedded_bytes = 0
+    left_bytes = sum(part.nbytes for part in by_digest.values()) + MOST_SHARED_BYTES
     for tensor in _attributes_and_inner(model.graph):
         _require_possible(tensor)
         if (region := _region(tensor, by_digest)) is not None:
             embedded_bytes += region.nbytes
             _embed(tensor, region, embedded_bytes)
+    read = set(_names_read(model.graph))
     for tensor in model.graph.initializer:
         _require_possible(tensor)
         region = _region(tensor, by_digest)
         if region is None:
             continue
+        left_bytes -= region.nbytes
+        if left_bytes < 0:
+            raise InvalidFile(
+                f"its data, and those of tensors before it, are other tensors' as well; all copies together may have"
+                f" {MOST_SHARED_BYTES} bytes: use one tensor several times instead",
+                place=f"tensor {quoted(tensor.name)}",
+            )
         dtype = _dtype(tensor)
         # Shapes may depend on a small one.
         if dtype is None or region.nbytes <= INLINE_CONSTANT_BYTES:
             embedded_bytes += region.nbytes
             _embed(tensor, region, embedded_bytes)
-        else:
+        elif tensor.name in read:
             weights[tensor.name] = _viewed(region, dtype).reshape(tuple(tensor.dims))
             # A name that is no file, for a tensor that ONNX Runtime gets from us.
             del tensor.external_data[:]
             tensor.external_data.add(key="location", value=WEIGHTS)
     _require_distinct(model.graph)
+    _drop_unread(model.graph)
+    dense_bytes = 0
     for sparse in _sparse_tensors(model.graph):
-        _require_dense_fits(sparse, max_tensor_bytes)
+        dense_bytes += _dense_bytes(sparse, max_tensor_bytes - dense_bytes)
     return weights
 
 
@@ -74,6 +87,31 @@ def _attributes_and_inner(graph: onnx.GraphProto) -> Iterator[TensorProto]:
                 if attribute.HasField("t"):
                     yield attribute.t
                 yield from attribute.tensors
+
+
+def _names_read(graph: onnx.GraphProto) -> Iterator[str]:
+    """Names that nodes read, or that are outputs, also of inner graphs."""
+    for inner in all_graphs(graph):
+        for node in inner.node:
+            yield from node.input
+        yield from (entry.name for entry in inner.output)
+
+
+def _drop_unread(graph: onnx.GraphProto) -> None:
+    """Leave out the tensors in parts that nobody reads, for which ONNX Runtime would take no data from us."""
+    unread = {tensor.name for tensor in graph.initializer if _is_external(tensor) and not _is_ours(tensor)}
+    if not unread:
+        return
+    tensors = [TensorProto.FromString(one.SerializeToString()) for one in graph.initializer if one.name not in unread]
+    inputs = [onnx.ValueInfoProto.FromString(one.SerializeToString()) for one in graph.input if one.name not in unread]
+    del graph.initializer[:], graph.input[:]
+    graph.initializer.extend(tensors)
+    graph.input.extend(inputs)
+
+
+def _is_ours(tensor: TensorProto) -> bool:
+    """Tell if ONNX Runtime gets the data from us."""
+    return any(entry.value == WEIGHTS for entry in tensor.external_data)
 
 
 def _sparse_tensors(graph: onnx.GraphProto) -> Iterator[onnx.SparseTensorProto]:
@@ -186,7 +224,8 @@ def _require_distinct(graph: onnx.GraphProto) -> None:
         raise InvalidFile("it has two initializers of one name")
 
 
-def _require_dense_fits(sparse: onnx.SparseTensorProto, max_tensor_bytes: int) -> None:
+def _dense_bytes(sparse: onnx.SparseTensorProto, most_bytes: int) -> int:
+    """Bytes that it takes in ONNX Runtime, where no tensor is sparse."""
     place = f"sparse tensor {quoted(sparse.values.name)}"
     for tensor in (sparse.values, sparse.indices):
         if _is_external(tensor):
@@ -195,5 +234,8 @@ def _require_dense_fits(sparse: onnx.SparseTensorProto, max_tensor_bytes: int) -
     if any(dim < 0 for dim in sparse.dims):
         raise InvalidFile(f"it has the shape {list(sparse.dims)[: MAX_RANK + 1]}", place=place)
     size_bytes = _size_bytes(sparse.values, math.prod(sparse.dims))
-    if size_bytes > max_tensor_bytes:
-        raise OutOfMemory(f"dense it has {size_bytes} bytes; at most {max_tensor_bytes} are allowed", place=place)
+    if size_bytes > most_bytes:
+        raise OutOfMemory(
+            f"dense it has {size_bytes} bytes; {most_bytes} are left of those that all of them may have", place=place
+        )
+    return size_bytes
