@@ -393,7 +393,7 @@ def test_run_async(theirs: Any, onnxruntime_daemon: DaemonProcess) -> None:
 
 def test_a_session_stays_until_its_runs_have_ended(onnxruntime_daemon: DaemonProcess) -> None:
     """As with ONNX Runtime, where nobody refers to it any more but they."""
-    providers = [(NNRT, {"device": onnxruntime_daemon.address})]
+    providers = [(NNRT, {"device": onnxruntime_daemon.address.replace("127.0.0.1", "localhost")})]
     session = ours.InferenceSession(sums().SerializeToString(), providers=providers)
     connection, calls = session._connection, queue.SimpleQueue[Any]()
     for _ in range(400):
