@@ -60,7 +60,7 @@ def export(network: Network, exporter: str, path: Path) -> None:
 
 
 def feeds_of(network: Network) -> list[Feeds]:
-    """What the network is fed in each of its sizes."""
+    """Give what the network is fed in each of its sizes."""
     torch.manual_seed(3)
     return [{name: one.example(sizes).numpy() for name, one in network.inputs.items()} for sizes in network.sizes]
 

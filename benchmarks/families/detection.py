@@ -127,7 +127,7 @@ class Detr(nn.Module):
 
 
 class TextDetector(nn.Module):
-    """Where the letters are: maps of all sizes together, then twice as large twice (Liao et al. 2019)."""
+    """Says where the letters are: maps of all sizes together, then twice as large twice (Liao et al. 2019)."""
 
     def __init__(self, width: int = 64) -> None:
         super().__init__()
@@ -153,7 +153,7 @@ class TextDetector(nn.Module):
 
 
 class Crnn(nn.Module):
-    """What the letters are, in lines of any width: convolutions, then LSTM both ways (Shi et al. 2015)."""
+    """Reads the letters, in lines of any width: convolutions, then LSTM both ways (Shi et al. 2015)."""
 
     def __init__(self, letters: int = 80) -> None:
         super().__init__()
@@ -177,7 +177,7 @@ class Crnn(nn.Module):
 
 
 class LineTransformer(nn.Module):
-    """What the letters are, by attention over the columns."""
+    """Reads the letters, by attention over the columns."""
 
     def __init__(self, width: int = 96, letters: int = 80) -> None:
         super().__init__()

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
-from types import TracebackType
 
 from typing_extensions import Buffer, Self
 
@@ -30,6 +29,7 @@ from nnrt_client.build.sources import (
 )
 from nnrt_client.model.model import Model
 from nnrt_client.model.program import Program
+from nnrt_client.session.closable import Closable
 from nnrt_client.session.device import Device
 from nnrt_client.session.fork import LockOwner
 from nnrt_client.session.main_thread import off_the_main_thread
@@ -64,7 +64,7 @@ class _State(Enum):
     CLOSED = "the compilation is closed"
 
 
-class Compilation(LockOwner):
+class Compilation(LockOwner, Closable):
     """Compiles a finished model for a device, or loads one that was compiled before.
 
     A device may be given as a function that finds it when it is needed. Options are checked against what the device
@@ -123,14 +123,6 @@ class Compilation(LockOwner):
 
     def _make_locks(self) -> None:
         self._lock = threading.RLock()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def is_built(self) -> bool:

@@ -9,12 +9,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import Self
 
 from nnrt_client.build.build_task import BuildReport
 from nnrt_client.build.way import Way
@@ -23,6 +21,7 @@ from nnrt_client.run.executor import Executor
 from nnrt_client.run.result import RunResult, is_of_unsent
 from nnrt_client.run.run_tensors import NewArray
 from nnrt_client.run.signature import Inputs, listed
+from nnrt_client.session.closable import Closable
 from nnrt_client.session.device import Device
 from nnrt_client.session.fork import ModuleLock
 from nnrt_client.tensors.run_tensor import RunTensor
@@ -53,7 +52,7 @@ class NamedOutputs(dict[str, Any]):
         return self._result.times
 
 
-class ModelSession:
+class ModelSession(Closable):
     """A model on a device, ready to run from any number of threads. Made by `load`.
 
     Its inputs and outputs go by name. When the daemon dies the session is over: load the model again, there or on
@@ -76,14 +75,6 @@ class ModelSession:
         self._reloading = ModuleLock()
         self._inputs = _named("input", [executor.input_desc(index) for index in range(executor.input_count)])
         self._outputs = _named("output", [executor.output_desc(index) for index in range(executor.output_count)])
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<ModelSession on {self.device.name}: {', '.join(self._inputs)} -> {', '.join(self._outputs)}>"

@@ -18,8 +18,7 @@ LEAST_BYTES = 1 << 12
 # The location of what lies in the file itself. No path has a zero in it.
 HERE = "\0"
 
-_GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
-_PLACED = (13, 14)  # external_data, data_location
+_GRAPH, _INITIALIZER, _RAW_DATA, _EXTERNAL_DATA = 7, 5, 9, 13
 
 
 def without_raw_data(data: memoryview) -> bytes | None:
@@ -49,7 +48,7 @@ def _replaced(data: memoryview, begin: int, end: int, path: tuple[int, ...]) -> 
 def _tensor(data: memoryview, begin: int, end: int) -> Iterator[bytes | memoryview]:
     found = list(fields(data, begin, end))
     raw = [field for field in found if field.number == _RAW_DATA]
-    if len(raw) != 1 or any(field.number in _PLACED for field in found):
+    if len(raw) != 1 or any(field.number == _EXTERNAL_DATA for field in found):
         yield data[begin:end]
         return
     ((_, start, value, stop),) = raw

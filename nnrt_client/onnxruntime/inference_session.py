@@ -5,12 +5,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import Buffer, Self
+from typing_extensions import Buffer
 
 from nnrt_client.model_session.load import load
 from nnrt_client.model_session.model_session import viewed_array
@@ -32,6 +31,7 @@ from nnrt_client.onnxruntime.node_arg import ModelMetadata, NodeArg, model_metad
 from nnrt_client.onnxruntime.options import RunOptions, SessionOptions
 from nnrt_client.onnxruntime.ort_value import DEVICE, HOST, OrtValue, placed
 from nnrt_client.onnxruntime.providers import NNRT, Provider, chosen_options, load_options
+from nnrt_client.session.closable import Closable
 from nnrt_client.tensors.run_tensor import RunTensor
 from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.tensor import TensorSpec
@@ -44,7 +44,7 @@ _TERMINATED = "Exiting due to terminate flag being set to true."
 OnDone = Callable[[list[NDArray[Any]], Any, str], object]
 
 
-class InferenceSession:
+class InferenceSession(Closable):
     """An ONNX model on a device, with the methods of ONNX Runtime's class of this name.
 
         session = InferenceSession("model.onnx", providers=[("NnrtExecutionProvider", {"device": "10.0.0.7:50051"})])
@@ -83,14 +83,6 @@ class InferenceSession:
         except NnrtError as error:
             raise translated(error) from error
         self._open(*chosen_options(providers, provider_options))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _open(self, providers: list[str], given: dict[str, Any]) -> None:
         options = load_options(given)

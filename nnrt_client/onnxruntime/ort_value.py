@@ -3,8 +3,8 @@
 import ctypes
 import itertools
 import weakref
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -270,14 +270,21 @@ def placed(connection: Connection, device: Device, shape: Sequence[int], element
     """A value on a device, whose connection stays while the value does."""
     value, made = OrtValue(), ExitStack()
     close = connection.used_by(value, made.close)
-    try:
+    with _undone_by(close):
         value._resident = made.enter_context(resident(device, element_dtype(element_type), shape))
+    return value
+
+
+@contextmanager
+def _undone_by(close: Callable[[], object]) -> Iterator[None]:
+    """Close what has been made where the rest fails, with the error that ONNX Runtime has for it."""
+    try:
+        yield
     except BaseException as error:
         close()
         if isinstance(error, NnrtError):
             raise translated(error) from error
         raise
-    return value
 
 
 def _desc(dtype: np.dtype[Any], shape: Sequence[int]) -> TensorDesc:
@@ -300,7 +307,7 @@ def _on_host(shape: tuple[int, ...], dtype: np.dtype[Any]) -> OrtValue:
 def _on_device_of(address: str | None, device_id: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> OrtValue:
     value, made = OrtValue(), ExitStack()
     connection, close = use(address, value, made.close)
-    try:
+    with _undone_by(close):
         if address is None and device_id:
             devices = connection.devices()
             if not 0 <= device_id < len(devices):
@@ -309,9 +316,4 @@ def _on_device_of(address: str | None, device_id: int, shape: tuple[int, ...], d
         else:
             device = connection.device(address)
         value._resident = made.enter_context(resident(device, dtype, shape))
-    except BaseException as error:
-        close()
-        if isinstance(error, NnrtError):
-            raise translated(error) from error
-        raise
     return value

@@ -3,12 +3,10 @@
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import Self
 
 from nnrt_client.build.compilation import Compilation
 from nnrt_client.run.bindings import Bindings
@@ -18,6 +16,7 @@ from nnrt_client.run.result import RunResult
 from nnrt_client.run.run import Run, RunFuture
 from nnrt_client.run.run_tensors import RunTensors
 from nnrt_client.run.signature import Inputs, Signature, item_at
+from nnrt_client.session.closable import Closable
 from nnrt_client.tensors.run_tensor import RunTensor
 from nnrt_client.tensors.tensor_desc import TensorDesc
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OperationForbidden, UnavailableDevice
@@ -34,7 +33,7 @@ OnRunDone = Callable[[Any, Any, NnrtError | None], object]
 OnServiceDied = Callable[[Any], object]
 
 
-class Executor:
+class Executor(Closable):
     """Runs a built compilation, from any number of threads.
 
     Inputs are arrays or Tensors in the model's order, or by the names of its inputs; they must have exactly the model's
@@ -64,14 +63,6 @@ class Executor:
         self._on_service_died: OnServiceDied | None = None
         self._callbacks = Callbacks(self._queue)
         self._bindings = Bindings(self._signature, self.run_sync)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def input_count(self) -> int:

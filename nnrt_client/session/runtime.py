@@ -7,11 +7,9 @@ import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from numbers import Integral
-from types import TracebackType
-
-from typing_extensions import Self
 
 from nnrt_client.session import fork
+from nnrt_client.session.closable import Closable
 from nnrt_client.session.device import Device
 from nnrt_client.session.session import Session
 from nnrt_client.settings import DEVICES_VARIABLE, Settings, addresses_from_environment
@@ -24,7 +22,7 @@ _CALLBACK_THREADS = 4
 _USABLE = (DeviceStatus.AVAILABLE, DeviceStatus.BUSY)
 
 
-class Runtime(fork.LockOwner):
+class Runtime(fork.LockOwner, Closable):
     """Connections to device daemons.
 
     `addresses` are HOST:PORT or unix:PATH; without them those in the environment variable NNRT_DEVICES count,
@@ -49,14 +47,6 @@ class Runtime(fork.LockOwner):
         self._lock = threading.RLock()
         self._connecting = {address: threading.RLock() for address in self._addresses}
         self._callbacks = ThreadPoolExecutor(_CALLBACK_THREADS, thread_name_prefix="nnrt-callback")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def answers(self) -> dict[str, Device | None]:
         """Ask all daemons: per address, the device that answers there now and takes work; None where none does."""

@@ -2,11 +2,9 @@
 
 import threading
 from abc import abstractmethod
-from types import TracebackType
 from typing import Generic, TypeVar
 
-from typing_extensions import Self
-
+from nnrt_client.session.closable import Closable
 from nnrt_client.session.device import Device
 from nnrt_client.session.fork import LockOwner
 from nnrt_client.tensors.device_buffer import DeviceBuffer
@@ -21,7 +19,7 @@ _OWNER = object()
 MemoryT = TypeVar("MemoryT", SharedMemory, DeviceBuffer)
 
 
-class RunTensor(LockOwner, Generic[MemoryT]):
+class RunTensor(LockOwner, Closable, Generic[MemoryT]):
     """Base of Tensor and ResidentTensor: a description, and memory for inputs and outputs of runs.
 
     The memory lives until the tensor is closed and the last run that uses it has ended. A context manager. Made by the
@@ -39,14 +37,6 @@ class RunTensor(LockOwner, Generic[MemoryT]):
 
     def _make_locks(self) -> None:
         self._lock = threading.RLock()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def device(self) -> Device:

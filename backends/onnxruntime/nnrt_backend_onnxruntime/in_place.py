@@ -48,7 +48,7 @@ def in_place_of(model: onnx.ModelProto, graph: Graph, input_count: int) -> InPla
 
 
 def in_place_of_nodes(graph: onnx.GraphProto, inputs: Sequence[str], outputs: Sequence[str]) -> InPlace:
-    """The same of a model with no graph beside it; none, where one of its nodes sees more than its inputs."""
+    """Judge a model that has no graph beside it likewise; none, where one of its nodes sees more than its inputs."""
     if any(attribute.HasField("g") or attribute.graphs for node in graph.node for attribute in node.attribute):
         return InPlace(frozenset(), frozenset())
     uses = [

@@ -1,4 +1,4 @@
-"""What ONNX Runtime takes, asked of itself: a node by itself either loads or it doesn't."""
+"""ONNX Runtime itself says what it takes: a node by itself either loads or it doesn't."""
 
 from collections import OrderedDict
 from collections.abc import Sequence

@@ -3,17 +3,16 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 import numpy as np
-from typing_extensions import Self
 
 from nnrt_client.model_session.partition.deadlines import Deadlines
 from nnrt_client.model_session.partition.partitioned_run import PartitionedFuture, PartitionedRun, ReadyPart
 from nnrt_client.model_session.partition.report import PartitionReport
 from nnrt_client.run.result import RunResult
 from nnrt_client.run.signature import Inputs, Signature, item_at
+from nnrt_client.session.closable import Closable
 from nnrt_client.session.device import Device
 from nnrt_client.tensors.resident_tensor import ResidentTensor
 from nnrt_client.tensors.run_tensor import RunTensor
@@ -25,7 +24,7 @@ from nnrt_hdi.tensor import TensorSpec
 Convert = Callable[[RunResult[Any]], Any]
 
 
-class PartitionedExecutor:
+class PartitionedExecutor(Closable):
     """Runs a model in parts, from any number of threads; used as an Executor is.
 
     A part runs as soon as its inputs are there, so that independent ones overlap. Runs are independent of each other.
@@ -49,14 +48,6 @@ class PartitionedExecutor:
         self._runs: set[PartitionedRun] = set()
         self._deadlines = Deadlines()
         self._is_open = True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def _is_living(self) -> bool:

@@ -141,7 +141,7 @@ def strided_slice(op: Onnx, call: Call, x: Value, begin: Value, end: Value, stri
 
 
 def _entries(vector: Value, count: int) -> Sequence[int | None]:
-    """What is known of the elements of a vector."""
+    """Give what is known of the elements of a vector."""
     return (None,) * count if vector.elements is None else vector.elements.reshape(-1).tolist()
 
 

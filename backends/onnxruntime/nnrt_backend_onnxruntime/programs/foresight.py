@@ -1,4 +1,4 @@
-"""What is known of a program before it is loaded: the sizes of its tensors, and what loading it would compute.
+"""Foresees what a program is before it is loaded: the sizes of its tensors, and what loading it would compute.
 
 ONNX Runtime computes what follows from constants alone while it loads a model, and a few bytes can ask for any amount
 of that: they need only name a length. Where shapes tell how much it is, it is counted. Where they depend on elements of
@@ -75,7 +75,7 @@ def foreseen(model: onnx.ModelProto, compute: Compute) -> Foresight:
 
 @dataclass(slots=True)
 class _Value:
-    """What is known of a value: its type, its bytes if it is constant, and its elements if they are few."""
+    """Keeps what is known of a value: its type, its bytes if it is constant, and its elements if they are few."""
 
     type: TypeProto | None = None
     constant_bytes: int | None = None

@@ -101,7 +101,7 @@ def opset_of(model: onnx.ModelProto) -> int:
 
 
 def compute(model: onnx.ModelProto) -> Sequence[AnyArray]:
-    """What a small model without inputs gives."""
+    """Compute what a small model without inputs gives."""
     here = ProviderDevice("cpu", 0, threads=1)
     options = session_options(here, ModelConfig())
     options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -109,7 +109,7 @@ def compute(model: onnx.ModelProto) -> Sequence[AnyArray]:
 
 
 def _refusal(error: OperationFailed) -> NnrtError:
-    """What a client is told where ONNX Runtime doesn't take its model."""
+    """Make the error that a client is told where ONNX Runtime doesn't take its model."""
     cause = error.__cause__
     if isinstance(cause, Exception) and isinstance(known := translated(cause), OutOfMemory):
         return known

@@ -77,7 +77,7 @@ class Inference:
 
 @dataclass(frozen=True, slots=True)
 class _Signature:
-    """What a schema says; each property of the schema itself is a copy."""
+    """Copies what a schema says once; each property of the schema itself is a copy."""
 
     schema: defs.OpSchema
     inputs: range

@@ -55,7 +55,7 @@ FunctionKey = tuple[str, str, str]
 
 @dataclass(slots=True)
 class _Cost:
-    """What nodes come to when functions are put in the places of their calls."""
+    """Counts what nodes come to when functions are put in the places of their calls."""
 
     nodes: int = 0
     size_bytes: int = 0
