@@ -22,7 +22,7 @@ from report import Report
 from small_run import device_daemon
 
 from nnrt_client import Compilation, Executor, Model, OperationType, Runtime
-from nnrt_device_service.core.allocator import keep_freed_memory
+from nnrt_device_service.host.allocator import keep_freed_memory
 from nnrt_hdi.chunks import CHUNK_BYTES
 from nnrt_hdi.tensor import Array, flat_bytes
 

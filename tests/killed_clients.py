@@ -35,7 +35,7 @@ LEASE_S = 1.0
 BACK_S = 5.0
 # What the threads and caches of a daemon that has served many may differ by.
 SPARE_THREADS = 8
-# Each of malloc's arenas keeps some MiB for the next message (nnrt_device_service/core/allocator.py).
+# Each of malloc's arenas keeps some MiB for the next message (nnrt_device_service/host/allocator.py).
 SPARE_BYTES = 64 << 20
 
 

@@ -10,8 +10,8 @@ import click
 
 from nnrt_device_service.cli.cache import cache
 from nnrt_device_service.cli.table import new_table, print_table
-from nnrt_device_service.core.allocator import keep_freed_memory
 from nnrt_device_service.core.device import Device
+from nnrt_device_service.host.allocator import keep_freed_memory
 from nnrt_device_service.settings import Settings, setting_options
 from nnrt_device_service.transport.server import Daemon
 from nnrt_hdi import __version__

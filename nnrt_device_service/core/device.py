@@ -6,7 +6,7 @@ import shlex
 import threading
 import time
 from collections.abc import Callable, Sequence, Sized
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from nnrt_device_service.core.compilations import Compilations
+from nnrt_device_service.host.threads import Threads
 from nnrt_device_service.scheduling.drain_gate import DrainGate
 from nnrt_device_service.scheduling.scheduler import Scheduler
 from nnrt_device_service.sessions.constants import MissingConstants, uploaded_digests
@@ -108,6 +109,7 @@ class Device:
         self._rules = repr((__version__, settings.tensor_bytes, without_programs(described.capabilities))).encode()
         self._store = self._opened_store()
         self._compilations = Compilations()
+        self.threads = Threads("device")
         self.instance_id = secrets.token_bytes(16)
         self.sessions = SessionRegistry(settings)
         slots = settings.concurrent_runs or backend.concurrent_runs
@@ -240,6 +242,7 @@ class Device:
     def close(self, timeout_s: float) -> bool:
         """Let go of the accelerator when all work has ended; whether it did in time. If not, it is left as it is."""
         ended = self.gate.close(timeout_s)
+        self.threads.close()
         if ended:
             self._backend.close()
         return ended
@@ -357,9 +360,10 @@ class Device:
             is_later = self._may_write_later(block)
             writing = partial(self._write, recipe, prepared, block.pop_all())
         if is_later:
-            threading.Thread(target=writing, name="store").start()
-        else:
-            writing()
+            with suppress(OutOfMemory):  # No thread is left for it.
+                self.threads.run(writing)
+                return
+        writing()
 
     def _may_write_later(self, block: ExitStack) -> bool:
         """Whether a model may be stored when its client has been answered. What that takes is held by the block."""

@@ -9,8 +9,9 @@ import grpc
 
 from nnrt_device_service.core.device import Device
 from nnrt_device_service.sessions.session import Session
+from nnrt_device_service.transport.call_threads import CallThreads
 from nnrt_device_service.transport.interceptor import OUR_SERVICES
-from nnrt_hdi.errors import InvalidParameter, UnknownHandle
+from nnrt_hdi.errors import InvalidParameter, OutOfMemory, UnknownHandle
 from nnrt_hdi.wire import SESSION_METADATA
 
 # Calls of one method of another service at a time.
@@ -57,12 +58,17 @@ class _ForeignCalls:
     The oldest gives way, so that nobody keeps others out by never ending a call.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, threads: CallThreads) -> None:
+        self._threads = threads
         self._lock = threading.Lock()
         self._calls: dict[str, dict[Any, None]] = {}
 
     @contextmanager
     def counted(self, method: str, context: Any) -> Iterator[None]:
+        try:
+            self._threads.require_thread()
+        except OutOfMemory as error:
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         with self._lock:
             calls = self._calls.setdefault(method, {})
             oldest = next(iter(calls)) if len(calls) >= FOREIGN_CALLS else None
@@ -86,9 +92,10 @@ class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grp
     one before asking us.
     """
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, threads: CallThreads) -> None:
         self._device = device
-        self._foreign_calls = _ForeignCalls()
+        self._threads = threads
+        self._foreign_calls = _ForeignCalls(threads)
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
         handler = continuation(details)
@@ -122,6 +129,7 @@ class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grp
 
     @contextmanager
     def _counted(self, method: str, context: Any) -> Iterator[None]:
+        self._threads.require_thread()
         if method == _OPEN:
             yield  # `SessionRegistry` counts them.
             return

@@ -14,6 +14,7 @@ from functools import partial
 from google.protobuf.message import DecodeError
 
 from nnrt_device_service.core.device import Device
+from nnrt_device_service.host.threads import start_thread
 from nnrt_device_service.sessions.run_registry import Run
 from nnrt_device_service.sessions.session import Peer, Session
 from nnrt_device_service.settings import Settings
@@ -60,7 +61,7 @@ class LocalSocket:
     def start(self) -> None:
         self._reactor.start()
         self._listener.listen()
-        threading.Thread(target=self._accept, name="local-socket", daemon=True).start()
+        start_thread(self._accept, "local-socket")
 
     def stop(self) -> None:
         """Take no more connections. Those that there are end with their sessions."""
@@ -85,8 +86,8 @@ class LocalSocket:
                     connection.close()
                     continue
                 try:
-                    threading.Thread(target=self._attach, args=(connection,), name="local-socket", daemon=True).start()
-                except RuntimeError as error:  # The process has no thread left.
+                    self._device.threads.run(partial(self._attach, connection))
+                except OutOfMemory as error:
                     self._unattached.release()
                     connection.close()
                     _log.warning("the local socket takes no connection: %s", error)

@@ -12,6 +12,9 @@ from functools import partial
 from itertools import count
 from typing import Protocol
 
+from nnrt_device_service.host.threads import start_thread
+from nnrt_hdi.errors import OutOfMemory
+
 _log = logging.getLogger(__name__)
 
 # What the leader may spend on a connection while all others wait.
@@ -87,7 +90,7 @@ class Reactor:
         self._epoll.register(self._wake, select.EPOLLIN)
 
     def start(self) -> None:
-        """Raises RuntimeError where the process has no threads left."""
+        """Raises OutOfMemory where the process has no threads left."""
         self._start(self._work, self._leader)
         self._start(self._watch_over)
 
@@ -118,7 +121,7 @@ class Reactor:
             os.eventfd_write(self._wake, 1)
 
     def _start(self, work: Callable[..., None], *arguments: object) -> None:
-        threading.Thread(target=work, args=arguments, name=self._name, daemon=True).start()
+        start_thread(partial(work, *arguments), self._name)
 
     def _work(self, leader: _Leader | None) -> None:
         while leader is not None:
@@ -215,10 +218,10 @@ class Reactor:
             self._away.add(leader.serving)
             try:
                 self._appoint()
-            except RuntimeError as error:  # The process has no thread left. This one goes on leading.
+            except OutOfMemory as error:  # No thread is left. This one goes on leading.
                 self._away.discard(leader.serving)
                 if served is None:  # The watchdog asks again and again.
-                    _log.warning("%s: no thread can be started (%s); others wait", self._name, error)
+                    _log.warning("%s: %s; others wait", self._name, error)
             else:
                 leader.has_handed_over = True
 

@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
@@ -15,8 +14,12 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from nnrt_device_service.core.device import Device
+from nnrt_device_service.host.exit import ExitCode, exit_at_once
+from nnrt_device_service.host.limits import thread_limit
+from nnrt_device_service.host.threads import start_thread
 from nnrt_device_service.settings import Settings
 from nnrt_device_service.transport.admission import FOREIGN_CALLS, AdmissionInterceptor
+from nnrt_device_service.transport.call_threads import CallThreads
 from nnrt_device_service.transport.interceptor import CodecInterceptor, ErrorInterceptor
 from nnrt_device_service.transport.local_socket import LocalSocket
 from nnrt_device_service.transport.servicers import DeviceSessionServicer, NnrtDeviceServicer, PreparedModelServicer
@@ -38,7 +41,9 @@ _MAX_PORT = 65535
 _MAX_UNIX_PATH_BYTES = {"darwin": 103}.get(sys.platform, 107)
 # What calls get to end by themselves when the daemon stops.
 _STOP_GRACE_S = 0.5
-# Worker threads for calls that belong to no session: to other services, with their methods, or to be refused.
+# What gRPC gets to end them.
+_STOP_S = 5.0
+# Threads for calls that belong to no session: to other services, with their methods, or to be refused.
 _OTHER_THREADS = 6 * FOREIGN_CALLS
 _MIN_WATCH_INTERVAL_S = 0.02
 # A protobuf message is a little larger than the tensors in it.
@@ -53,16 +58,20 @@ class Daemon:
         self._settings = settings
         self._stopped = threading.Event()
         self._local_socket = None if settings.no_shared_memory else _local_socket(device, settings)
+        # The threads of gRPC's that serve.
+        self._serving: set[threading.Thread] = set()
         self._health = health.HealthServicer(experimental_non_blocking=False)
         # Sessions at all their limits still fit. A session's own stream has two threads: of the stream that resumes it
         # and of the one it takes over from. Another has three: open, waiting for one to end, and for AwaitRun.
         session_threads = 2 + 3 * settings.session_streams + settings.session_calls
-        workers = settings.max_sessions * session_threads + _OTHER_THREADS
+        self._most_threads = settings.max_sessions * session_threads + _OTHER_THREADS
+        self._calls = CallThreads(device.threads)
         message_bytes = settings.message_bytes + _MESSAGE_OVERHEAD_BYTES
         self._server = grpc.server(
-            ThreadPoolExecutor(workers, thread_name_prefix="rpc"),
-            interceptors=[ErrorInterceptor(), AdmissionInterceptor(device), CodecInterceptor()],
-            maximum_concurrent_rpcs=2 * workers,  # A burst of calls waits a moment here to be refused for what it is.
+            self._calls,
+            interceptors=[ErrorInterceptor(), AdmissionInterceptor(device, self._calls), CodecInterceptor()],
+            # A burst of calls has room to be refused for what it is.
+            maximum_concurrent_rpcs=2 * self._most_threads,
             options=[
                 ("grpc.max_receive_message_length", message_bytes),
                 ("grpc.max_send_message_length", message_bytes),
@@ -92,13 +101,19 @@ class Daemon:
         self._health_names = ["", *services]
 
     def start(self, addresses: Sequence[str]) -> list[str]:
-        """Listen; the addresses really bound. Raises InvalidParameter for one that can't be."""
+        """Listen; the addresses really bound.
+
+        Raises InvalidParameter for one that can't be, and OutOfMemory where the process has no threads left.
+        """
         bound = [self._listen(address) for address in addresses]
+        self._warn_of_few_threads()
         if self._local_socket is not None:
             self._local_socket.start()
+        before = set(threading.enumerate())
         self._server.start()
+        self._serving = set(threading.enumerate()) - before
         self._set_health(health_pb2.HealthCheckResponse.SERVING)
-        threading.Thread(target=self._watch_sessions, name="session-watch", daemon=True).start()
+        start_thread(self._watch, "session-watch")
         _log.info("serving %s on %s", self._device.info.device_name, ", ".join(bound))
         return bound
 
@@ -116,8 +131,23 @@ class Daemon:
         if self._local_socket is not None:
             self._local_socket.stop()
         self._device.sessions.hang_up_all()
-        self._server.stop(_STOP_GRACE_S).wait()
-        return self._device.close(_STOP_GRACE_S)
+        try:
+            has_stopped = self._server.stop(_STOP_GRACE_S).wait(_STOP_S)
+        except RuntimeError:  # gRPC ends calls from a thread, and can start none.
+            has_stopped = False
+        self._calls.shutdown()
+        return self._device.close(_STOP_GRACE_S) and has_stopped
+
+    def _warn_of_few_threads(self) -> None:
+        limit = thread_limit()
+        if limit is not None and limit.value < self._most_threads:
+            _log.warning(
+                "clients at their limits take %d threads, and %s allows %d: calls beyond are refused; raise it,"
+                " or lower --max-sessions, --session-streams or --session-calls",
+                self._most_threads,
+                limit.source,
+                limit.value,
+            )
 
     def _listen(self, address: str) -> str:
         path = address.removeprefix("unix:")
@@ -137,13 +167,15 @@ class Daemon:
         for name in self._health_names:
             self._health.set(name, status)
 
-    def _watch_sessions(self) -> None:
+    def _watch(self) -> None:
         sessions, timeout_s, lease_s = self._device.sessions, self._settings.heartbeat_timeout_s, self._settings.lease_s
         interval_s = max(min(timeout_s, lease_s or timeout_s) / 4, _MIN_WATCH_INTERVAL_S)
         looked_at = time.monotonic()
         while not self._stopped.wait(interval_s):
             stood_still = time.monotonic() - looked_at > interval_s + timeout_s / 4
             looked_at = time.monotonic()
+            if not all(thread.is_alive() for thread in self._serving):
+                exit_at_once(ExitCode.NOT_SERVING, "gRPC serves no more calls")
             try:
                 if stood_still:
                     sessions.forgive_silence()

@@ -3,7 +3,7 @@
 import queue
 import time
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait
 from functools import partial
 from typing import Any, TypeVar
 
@@ -284,12 +284,14 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
                     release()
             return outcome
 
-        # Leaving the block waits for the compilation, also where the client has gone: all that this call holds (its
+        # The end of the block waits for the compilation, also where the client has gone: all that this call holds (its
         # count in the session, memory, the gate) is in use until then.
-        with ThreadPoolExecutor(1, thread_name_prefix="prepare") as compiler:
-            compiled = compiler.submit(wanted)
-            compiled.add_done_callback(lambda _: replies.put(None))
+        compiled = self._device.threads.submit(wanted)
+        compiled.add_done_callback(lambda _: replies.put(None))
+        try:
             yield from iter(replies.get, None)
+        finally:
+            wait([compiled])
         outcome = compiled.result()
         is_sending = True
         if isinstance(outcome, Prepared):

@@ -245,6 +245,7 @@ def test_a_compilation_counts_until_it_has_ended() -> None:
     closing.require_blocked()
     may_end.set()
     assert closing.wait().error is None
+    assert device.close(DEADLINE_S)
 
 
 # ---- sessions

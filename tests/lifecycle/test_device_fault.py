@@ -1,6 +1,7 @@
 """An accelerator that fails while it runs a model."""
 
 import queue
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from conftest import StartDaemon
 from networks import identity_model
 
 from nnrt_client import Compilation, Executor, NnrtError, OperationFailed, Runtime, Settings, UnavailableDevice
+from nnrt_device_service.host.exit import ExitCode
 
 ONE = np.ones(1, np.float32)
 DEADLINE_S = 20.0
@@ -63,3 +65,15 @@ def test_a_compiler_that_exits(start_daemon: StartDaemon) -> None:
                 refused.build()
         with Compilation(identity_model(), runtime.device()) as compilation:
             compilation.build()
+
+
+def test_a_daemon_that_serves_no_more_ends(start_daemon: StartDaemon) -> None:
+    """With an exit code of its own, instead of staying as a port that answers nothing."""
+    daemon = start_daemon("--backend", "faulty", "--heartbeat-timeout-s", "0.4")
+    with Runtime([daemon.address]) as runtime, Compilation(identity_model(), runtime.device()) as compilation:
+        compilation.add_extension_config("fault", b"ends gRPC")
+        compilation.build()
+        with Executor(compilation) as executor, suppress(UnavailableDevice):
+            executor.run_sync([ONE])
+        assert daemon.wait() == ExitCode.NOT_SERVING
+        assert "gRPC serves no more calls" in daemon.log()

@@ -1,5 +1,6 @@
 """A backend that goes wrong as the extension config `fault` of a model says; else it computes identities."""
 
+import ctypes
 import logging
 import sys
 import threading
@@ -24,6 +25,14 @@ from nnrt_hdi.tensor import Array, TensorSpec
 _log = logging.getLogger(__name__)
 
 
+def _end_serving() -> None:
+    """Raise an exception in the thread in which gRPC serves."""
+    for thread in threading.enumerate():
+        if thread.name.endswith("(_serve)"):
+            assert thread.ident is not None
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(MemoryError))
+
+
 class _Model(PreparedModel):
     def __init__(self, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...], fault: bytes) -> None:
         self.inputs = inputs
@@ -38,6 +47,8 @@ class _Model(PreparedModel):
             self._fault = b""
         if fault in (b"run", b"first run"):
             raise RuntimeError("DMA fault")
+        if fault == b"ends gRPC":
+            _end_serving()
         if self._fault == b"exits":
             sys.exit("DMA fault")
         if self._fault == b"never ends":

@@ -43,6 +43,7 @@ def session_of(device: Device) -> Iterator[Session]:
         device.sessions.close(session)
         # When the store has written what the session compiled.
         until(lambda: session.budget.used_bytes == 0)
+        device.threads.close()
 
 
 def ask(

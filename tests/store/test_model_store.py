@@ -574,6 +574,7 @@ def test_no_more_models_are_kept_in_memory_than_are_stored(directory: Path) -> N
     for session in sessions:
         device.sessions.close(session)
     until(lambda: len(files(directory)) == 3)
+    assert device.close(30)
 
 
 def test_a_device_that_ends_finishes_its_store(directory: Path) -> None:

@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from nnrt_hdi.errors import OutOfMemory
+
 
 class Deadlines:
     """One thread for all runs that have a deadline, once there are any.
@@ -23,12 +25,15 @@ class Deadlines:
         self._is_closed = False
 
     def add(self, deadline: float, end: Callable[[], None]) -> int:
-        """Call `end` at that time of time.monotonic, unless the ticket that this returns is removed before."""
+        """Call `end` at that time of time.monotonic, unless the ticket that this returns is removed before.
+
+        Raises OutOfMemory where no thread can be started.
+        """
         ticket = next(self._numbers)
         with self._changed:
-            self._waiting[ticket] = deadline, end
             if deadline < self._wakes_at:
                 self._wake_at(deadline)
+            self._waiting[ticket] = deadline, end
         return ticket
 
     def remove(self, ticket: int) -> None:
@@ -46,12 +51,16 @@ class Deadlines:
             thread.join()
 
     def _wake_at(self, deadline: float) -> None:
-        self._wakes_at = deadline
         if self._thread is None:
-            self._thread = threading.Thread(target=self._watch, name="nnrt-onnxruntime-deadlines", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._watch, name="nnrt-onnxruntime-deadlines", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                raise OutOfMemory(f"the daemon has no thread left to watch the deadline of a run ({error})") from error
+            self._thread = thread
         else:
             self._changed.notify()
+        self._wakes_at = deadline
 
     def _watch(self) -> None:
         with self._changed:

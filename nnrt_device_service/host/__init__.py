@@ -1,0 +1,1 @@
+"""What the host gives the daemon: threads, memory, and the limits on them."""

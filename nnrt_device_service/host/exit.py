@@ -1,0 +1,22 @@
+"""How a daemon ends that can't go on. Whoever supervises it starts it again."""
+
+import logging
+import os
+from enum import IntEnum
+from typing import NoReturn
+
+_log = logging.getLogger(__name__)
+
+
+class ExitCode(IntEnum):
+    """Why a daemon ended itself, for its supervisor."""
+
+    NOT_SERVING = 70
+    """gRPC answers no calls any more (EX_SOFTWARE of sysexits.h)."""
+
+
+def exit_at_once(code: ExitCode, reason: str) -> NoReturn:
+    """End the process without waiting for any thread."""
+    _log.critical("the daemon ends itself with code %d: %s", code, reason)
+    logging.shutdown()
+    os._exit(code)

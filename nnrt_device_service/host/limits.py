@@ -1,0 +1,95 @@
+"""How much of the host the daemon may use, as its cgroups and its resource limits say.
+
+Both versions of cgroups are read as cgroups(7) describes them: the process's place in each hierarchy stands in
+/proc/self/cgroup, where the hierarchies are in /proc/self/mountinfo, and every group from there to the root has a say.
+"""
+
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+_PROC = Path("/proc/self")
+# Version 1 writes "no limit of memory" as the largest multiple of a page.
+_LEAST_UNLIMITED = 1 << 62
+
+
+class Limit(NamedTuple):
+    """A number, and what sets it."""
+
+    value: int
+    source: str
+
+
+def thread_limit(process: Path = _PROC) -> Limit | None:
+    """How many threads the process may have, those that it has included; None where nothing says."""
+    own = len(list((process / "task").iterdir()))
+    limits = []
+    for group in _groups("pids", process):
+        most, current = _number(group / "pids.max"), _number(group / "pids.current")
+        if most is not None and current is not None:
+            limits.append(Limit(max(most - current, 0) + own, str(group / "pids.max")))
+    soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    if soft != resource.RLIM_INFINITY and os.geteuid() != 0:
+        limits.append(Limit(soft, "ulimit -u"))
+    return min(limits, default=None)
+
+
+def memory_limit(process: Path = _PROC) -> Limit:
+    """How many bytes the process may take at most, whatever others take of them."""
+    machine = Limit(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), "the machine's memory")
+    limits = [machine]
+    for group in _groups("memory", process):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            most = _number(group / name)
+            if most is not None and most < _LEAST_UNLIMITED:
+                limits.append(Limit(most, str(group / name)))
+    return min(limits)
+
+
+def _groups(controller: str, process: Path) -> Iterator[Path]:
+    """The process's cgroups that may limit what a controller counts, up to the root of each hierarchy."""
+    mounts = list(_mounts(process))
+    for line in _lines(process / "cgroup"):
+        _, controllers, place = line.split(":", 2)
+        kind = "cgroup" if controllers else "cgroup2"
+        if controllers and controller not in controllers.split(","):
+            continue
+        for mount in mounts:
+            if mount.kind == kind and (not controllers or controller in mount.options):
+                inner = Path("/", place).relative_to("/")
+                if mount.root != "/":  # A container sees its own group as the root.
+                    with suppress(ValueError):
+                        inner = Path("/", place).relative_to(mount.root)
+                yield from (mount.path / part for part in (inner, *inner.parents))
+
+
+class _Mount(NamedTuple):
+    kind: str
+    root: str
+    path: Path
+    options: frozenset[str]
+
+
+def _mounts(process: Path) -> Iterator[_Mount]:
+    for line in _lines(process / "mountinfo"):
+        first, _, last = line.partition(" - ")
+        fields, (kind, _, options) = first.split(), last.split(maxsplit=2)
+        if kind in ("cgroup", "cgroup2"):
+            yield _Mount(kind, fields[3], Path(fields[4]), frozenset(options.split(",")))
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:  # Another system, or one that hides it.
+        return []
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):  # "max", or there is no such limit.
+        return None

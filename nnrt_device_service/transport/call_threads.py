@@ -1,0 +1,60 @@
+"""The threads that answer gRPC's calls."""
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from functools import partial
+from queue import SimpleQueue
+from typing import Any
+
+from nnrt_device_service.host.threads import Threads, run_for, start_thread
+from nnrt_hdi.errors import OutOfMemory
+
+_log = logging.getLogger(__name__)
+
+
+class CallThreads(Executor):
+    """A thread for each call under way.
+
+    gRPC submits the calls from the one thread that serves, and an exception there would end its serving for good. So
+    `submit` raises nothing: a call for which no thread can be started goes to one that stands ready for it, where
+    `require_thread` refuses it.
+    """
+
+    def __init__(self, threads: Threads) -> None:
+        """Raises OutOfMemory where no thread can be started."""
+        self._threads = threads
+        self._refused: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._is_refusing = False
+        self._refuser = start_thread(self._refuse, "rpc-refuser")
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
+        """Call a function at once."""
+        future: Future[Any] = Future()
+        call = partial(run_for, future, partial(fn, *args, **kwargs))
+        try:
+            self._threads.run(call)
+            self._is_refusing = False
+        except OutOfMemory as error:
+            self._refused.put(call)
+            if not self._is_refusing:  # Once, for clients may try again and again.
+                _log.warning("calls are refused: %s", error.message)
+            self._is_refusing = True
+        return future
+
+    def require_thread(self) -> None:
+        """Raises OutOfMemory in a call for which no thread could be started."""
+        if threading.current_thread() is self._refuser:
+            raise OutOfMemory(
+                "the daemon's host lets it start no more threads for calls; try again later, or raise what limits them"
+                " (the cgroup's pids.max, ulimit -u)"
+            )
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Refuse no more calls. Doesn't wait."""
+        self._refused.put(None)
+
+    def _refuse(self) -> None:
+        for call in iter(self._refused.get, None):
+            call()
