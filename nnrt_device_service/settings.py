@@ -53,6 +53,12 @@ class Settings:
     concurrent_runs: int = _setting(
         0, "Runs on the device at a time, others wait for a slot; 0: as many as the backend makes use of.", 0, _MANY
     )
+    concurrent_compilations: int = _setting(
+        0,
+        "Models compiled, checked or restored at a time, others wait; 0: one for two cores, but two at least.",
+        0,
+        _MANY,
+    )
     queued_runs: int = _setting(1024, "Runs that wait for the device; one more is refused.", 0, _MANY)
     priority_ageing_s: float = _setting(
         1.0, "Seconds without a slot after which a user's runs of one priority rise by one.", 0.001, _DAY_S

@@ -277,8 +277,8 @@ class Compilation(LockOwner, Closable):
     def build(self, progress: Progress | None = None) -> None:
         """Have the device compile the model, or restore it.
 
-        `progress` is called with a stage ("checking", "uploading", "compiling", "restoring", "storing") and a fraction
-        of it, from any thread; what it raises ends the build.
+        `progress` is called with a stage ("checking", "uploading", "waiting", "compiling", "restoring", "storing") and
+        a fraction of it, from any thread; what it raises ends the build.
 
         Raises InvalidParameter for an unfinished or malformed model, for none or several sources, a bad option, or a
         second build or one after `close`; OperationForbidden for an option the device doesn't offer; OperationFailed

@@ -1,4 +1,4 @@
-"""Compilations under way, which others want as well."""
+"""Compilations under way: how their clients learn of them and give them up, and which of them others want as well."""
 
 import threading
 import time
@@ -6,9 +6,27 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from nnrt_hdi.backend import Cancellation
+from nnrt_hdi.errors import OperationFailed
+
 # How long a session lets another compile the same model before it does so itself.
 COMPILATION_WAIT_S = 120.0
 _POLL_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Tells a client how far its compilation is: the stage, and the fraction of it. A call of it is also where a
+    compilation ends that nobody wants any more."""
+
+    report: Callable[[str, float], None] = lambda stage, fraction: None
+    cancellation: Cancellation = field(default_factory=Cancellation)
+
+    def __call__(self, stage: str, fraction: float) -> None:
+        """Raises OperationFailed where the client has given up."""
+        if self.cancellation.is_cancelled:
+            raise OperationFailed("the client gave up")
+        self.report(stage, fraction)
 
 
 @dataclass(eq=False, slots=True)

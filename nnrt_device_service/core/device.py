@@ -1,19 +1,21 @@
 """The device a daemon owns: a backend, the sessions that use it, and the rules between them. Knows no gRPC."""
 
 import logging
+import os
 import secrets
 import shlex
+import sys
 import threading
 import time
-from collections.abc import Callable, Sequence, Sized
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence, Sized
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
 
-from nnrt_device_service.core.compilations import Compilations
+from nnrt_device_service.core.compilations import Compilations, Progress
 from nnrt_device_service.host.threads import Threads
 from nnrt_device_service.scheduling.drain_gate import DrainGate
 from nnrt_device_service.scheduling.scheduler import Scheduler
@@ -44,8 +46,6 @@ from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import Array, TensorSpec
 
 _log = logging.getLogger(__name__)
-
-Progress = Callable[[str, float], None]
 
 # How many models are stored while their clients run them already. More would be kept in memory for a slow disk.
 _WRITERS = 2
@@ -114,6 +114,9 @@ class Device:
         self.sessions = SessionRegistry(settings)
         slots = settings.concurrent_runs or backend.concurrent_runs
         self.scheduler = Scheduler(slots, settings.queued_runs, settings.priority_ageing_s)
+        compilers = settings.concurrent_compilations or max((os.cpu_count() or 1) // 2, 2)
+        # There are no more compilations than calls.
+        self._compilers = Scheduler(compilers, sys.maxsize, settings.priority_ageing_s)
         self.gate = DrainGate()
         self._writers = threading.BoundedSemaphore(_WRITERS)
 
@@ -128,9 +131,14 @@ class Device:
             return DeviceStatus.OFFLINE
         return DeviceStatus.BUSY if self.scheduler.queued else DeviceStatus.AVAILABLE
 
-    def supported(self, graph: Graph) -> list[Support]:
+    def open_account(self, session: Session, user: str) -> None:
+        """Have what a session takes of the device's time count as this user's."""
+        session.account, session.compilations = self.scheduler.account(user), self._compilers.account(user)
+
+    def supported(self, session: Session, graph: Graph, progress: Progress) -> list[Support]:
         """Per node, whether `prepare` would take it."""
-        return self._supported(infer_graph(graph))
+        with self._compiler(session, Priority.NONE, progress):
+            return self._supported(infer_graph(graph))
 
     def prepare(
         self, session: Session, model: ModelRequest, config: ModelConfig, progress: Progress
@@ -145,7 +153,10 @@ class Device:
         recipe = self._recipe(model, config)
         if stored := self._stored(session, model, recipe, config, progress):
             return stored
-        known = session.take_checked(model.digest) or self._checked(model.graph())
+        known = session.take_checked(model.digest)
+        if known is None:
+            with self._compiler(session, config.priority, progress):
+                known = self._checked(model.graph())
         with ExitStack() as undo:
             held = session.constants.hold(known)
             if isinstance(held, MissingConstants):
@@ -192,7 +203,8 @@ class Device:
             parts = self._held(session, buffers, undo)
             if isinstance(parts, MissingConstants):
                 return parts
-            prepared = self._backend.restore(parts, config)
+            with self._compiler(session, config.priority, progress):
+                prepared = self._backend.restore(parts, config)
             return self._added(session, prepared, Origin.RESTORED, undo, config.priority)
 
     def run(
@@ -287,6 +299,23 @@ class Device:
                 raise Unsupported(support.reason, place=known.place(index))
         return known
 
+    @contextmanager
+    def _compiler(self, session: Session, priority: Priority, progress: Progress) -> Iterator[None]:
+        """Let the backend work on a model in this block, in the user's turn, unless its client gives up before."""
+        session.cancellations.add(progress.cancellation)
+        try:
+            if not session.is_open:
+                progress.cancellation.cancel()
+            if not self._compilers.has_free_slot:
+                progress("waiting", 0.0)
+            self._compilers.acquire(session.compilations.flows[priority.rank], progress.cancellation)
+            try:
+                yield
+            finally:
+                self._compilers.release(progress.cancellation)
+        finally:
+            session.cancellations.discard(progress.cancellation)
+
     def _recipe(self, model: Request, config: ModelConfig) -> Recipe | None:
         """Make the recipe by which the store knows a model; None where there is no store."""
         if self._store is None:
@@ -309,7 +338,9 @@ class Device:
                 compiling.enter_context(self._compilations.begin(recipe.key, lambda: progress("compiling", 0.0)))
                 if stored := self._stored(session, model, recipe, config, progress):
                     return stored
-            made = self._added(session, compile_it(), Origin.COMPILED, undo, config.priority)
+            with self._compiler(session, config.priority, progress):
+                prepared = compile_it()
+            made = self._added(session, prepared, Origin.COMPILED, undo, config.priority)
             self._keep(recipe, session, made, compiling.pop_all())
             return made
 
@@ -325,6 +356,7 @@ class Device:
             return None
         progress("restoring", 0.0)
         with ExitStack() as undo, ExitStack() as meanwhile:
+            meanwhile.enter_context(self._compiler(session, config.priority, progress))
             try:
                 # Making room for it must not drop what a compilation would need.
                 meanwhile.enter_context(session.constants.holding(model.named_constants()))

@@ -53,8 +53,9 @@ class Prepared:
 class Session:
     """Models, buffers, uploads and runs of one client."""
 
-    # Given when the client has said whose it is; no call can name the session before.
+    # Of runs, and of compilations. Given when the client has said whose it is; no call can name the session before.
     account: Account
+    compilations: Account
 
     def __init__(self, settings: Settings, client: str) -> None:
         self.id = secrets.token_bytes(16)
@@ -80,7 +81,8 @@ class Session:
         self._given_up: dict[bytes, None] = {}
         # The model that was last found sound and lacks constants, with the digest it was asked for by.
         self.checked: tuple[bytes, Graph] | None = None
-        # Of the runs under way, which end with the session: whoever adds one looks at `is_open` afterwards.
+        # Of the runs and compilations under way, which end with the session: whoever adds one looks at `is_open`
+        # afterwards.
         self.cancellations: set[Cancellation] = set()
         self._on_close: set[Callable[[], object]] = set()
         self._local_connections: set[tuple[Callable[[], object]]] = set()

@@ -7,7 +7,8 @@ from concurrent.futures import wait
 from functools import partial
 from typing import Any, TypeVar
 
-from nnrt_device_service.core.device import Device, Program, Progress
+from nnrt_device_service.core.compilations import Progress
+from nnrt_device_service.core.device import Device, Program
 from nnrt_device_service.sessions.constants import MissingConstants
 from nnrt_device_service.sessions.session import Prepared, Session
 from nnrt_device_service.settings import Settings
@@ -18,7 +19,7 @@ from nnrt_hdi import HDI_VERSION, PROTOCOL_MINOR, wire
 from nnrt_hdi.backend import Cancellation, ModelConfig
 from nnrt_hdi.chunks import cut
 from nnrt_hdi.compression import FEATURE, expanded
-from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
+from nnrt_hdi.errors import InvalidParameter, NnrtError
 from nnrt_hdi.files.compiled import MAX_PARTS
 from nnrt_hdi.files.model_store import FEATURE as STORE_FEATURE
 from nnrt_hdi.graph import Constant
@@ -67,7 +68,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
             session.client = f"{hello.hello.client_name[:_CLIENT_NAME_LENGTH]!r} at {context.peer()}"
             session.wants_compression = FEATURE in hello.hello.features
             if session_id is None:
-                session.account = self._device.scheduler.account(user_at(context.peer(), hello.hello.user))
+                self._device.open_account(session, user_at(context.peer(), hello.hello.user))
             ending = partial(sessions.detach, hang_up=hang_up)
             yield session_pb2.SessionReply(welcome=self._welcome(session))
             if (yield from self._beats(session, requests)):
@@ -153,8 +154,9 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
     def GetSupportedOperation(
         self, request: device_pb2.GetSupportedOperationRequest, context: Any
     ) -> device_pb2.GetSupportedOperationReply:
-        session_of(self._device, context)
-        answers = self._device.supported(wire.graph(request.model))
+        session, progress = session_of(self._device, context), Progress()
+        context.add_callback(progress.cancellation.cancel)
+        answers = self._device.supported(session, wire.graph(request.model), progress)
         return device_pb2.GetSupportedOperationReply(
             nodes=[
                 device_pb2.NodeSupport(
@@ -264,11 +266,12 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
         replies: queue.SimpleQueue[device_pb2.PrepareModelReply | None] = queue.SimpleQueue()
 
         def report(stage: str, fraction: float) -> None:
-            if not context.is_active():
-                raise OperationFailed("the client gave up")
-            progress = device_pb2.Progress(stage=stage, fraction=fraction)
-            replies.put(device_pb2.PrepareModelReply(progress=progress))
+            reached = device_pb2.Progress(stage=stage, fraction=fraction)
+            replies.put(device_pb2.PrepareModelReply(progress=reached))
 
+        progress = Progress(report)
+        if not context.add_callback(progress.cancellation.cancel):
+            progress.cancellation.cancel()
         is_sending = False
 
         def release_unsent(model_id: int) -> None:
@@ -277,7 +280,7 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
                 session.release_model(model_id)
 
         def wanted() -> Prepared | MissingConstants:
-            outcome = prepare(report)
+            outcome = prepare(progress)
             if isinstance(outcome, Prepared):
                 release = partial(release_unsent, outcome.model_id)
                 if not context.add_callback(release):  # The call is over already.

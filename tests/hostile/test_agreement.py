@@ -16,8 +16,8 @@ from model_draft import Draft
 from random_values import is_int_lists, random_array, random_attribute, random_quantization
 from raw_client import RawClient, attacked_daemon
 
+from nnrt_device_service.core.compilations import Progress
 from nnrt_device_service.core.device import Device
-from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings
 from nnrt_hdi import wire
 from nnrt_hdi.backend import (
@@ -254,8 +254,10 @@ def test_a_device_without_dynamic_inputs() -> None:
     draft.node(NodeType.SOFTMAX, [unknown], [draft.output([-1])])
     graph, limits = wire.graph(draft.message), Settings()
     device = Device(_FixedShapes(), limits)
-    assert [support.supported for support in device.supported(graph)] == [True, False]
+    session = device.sessions.open("test", lambda: None)
+    device.open_account(session, "somebody")
+    assert [support.supported for support in device.supported(session, graph, Progress())] == [True, False]
     with pytest.raises(Unsupported, match="needs every dimension of an input") as refusal:
-        device.prepare(Session(limits, "test"), wire.SentModel(draft.message), ModelConfig(), lambda *_: None)
+        device.prepare(session, wire.SentModel(draft.message), ModelConfig(), Progress())
     assert refusal.value.place == f"tensor {unknown}"
-    assert refusal.value.message == device.supported(graph)[1].reason
+    assert refusal.value.message == device.supported(session, graph, Progress())[1].reason

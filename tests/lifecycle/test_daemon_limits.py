@@ -225,7 +225,7 @@ def test_the_accelerator_is_let_go_when_all_work_has_ended() -> None:
 
 
 class StubContext:
-    def is_active(self) -> bool:
+    def add_callback(self, callback: Callable[[], object]) -> bool:
         return True
 
 

@@ -122,7 +122,7 @@ def test_nothing_begins_in_a_closed_session() -> None:
     """A model that was ready too late is closed; a run that came too late is cancelled."""
     device, prepared = Device(StoringBackend(), Settings()), Prepared()
     session = device.sessions.open("client", lambda: None)
-    session.account = device.scheduler.account("user")
+    device.open_account(session, "user")
     session.close()
     with pytest.raises(UnavailableDevice):
         session.add_model(prepared, lambda: None)

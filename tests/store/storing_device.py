@@ -11,6 +11,7 @@ from networks import weighted_model
 from storing_backend import StoringBackend
 from waiting import until
 
+from nnrt_device_service.core.compilations import Progress
 from nnrt_device_service.core.device import Device
 from nnrt_device_service.sessions.constants import MissingConstants
 from nnrt_device_service.sessions.session import Prepared, Session
@@ -36,7 +37,7 @@ def device_on(directory: Path, backend: Backend | None = None, **settings: Any) 
 @contextmanager
 def session_of(device: Device) -> Iterator[Session]:
     session = device.sessions.open("a test", lambda: None)
-    session.account = device.scheduler.account("a test")
+    device.open_account(session, "a test")
     try:
         yield session
     finally:
@@ -58,7 +59,7 @@ def ask(
     }
     reached = [] if stages is None else stages
     sent = wire.SentModel(wire.model_message(replace(graph, constants=constants)))
-    return device.prepare(session, sent, config or ModelConfig(), lambda stage, _: reached.append(stage))
+    return device.prepare(session, sent, config or ModelConfig(), Progress(lambda stage, _: reached.append(stage)))
 
 
 def prepared(

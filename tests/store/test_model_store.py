@@ -543,7 +543,7 @@ def test_a_model_is_run_while_it_is_stored(directory: Path, caplog: pytest.LogCa
         return list(dict.fromkeys(stages))
 
     session = device.sessions.open("a test", lambda: None)
-    session.account = device.scheduler.account("a test")
+    device.open_account(session, "a test")
     with ThreadPoolExecutor(1) as pool:
         assert prepared(device, session, graph()).origin is COMPILED, "which has run it"
         assert backend.began.wait(30)
@@ -564,7 +564,7 @@ def test_no_more_models_are_kept_in_memory_than_are_stored(directory: Path) -> N
     device = device_on(directory, backend := Exporting())
     sessions = [device.sessions.open("a test", lambda: None) for _ in range(3)]
     for session in sessions:
-        session.account = device.scheduler.account("a test")
+        device.open_account(session, "a test")
     with ThreadPoolExecutor(3) as pool:
         answers = [pool.submit(prepared, device, each, graph(seed)) for seed, each in enumerate(sessions)]
         until(lambda: backend.exports == 3 and sum(answer.done() for answer in answers) == 2)
@@ -580,7 +580,7 @@ def test_no_more_models_are_kept_in_memory_than_are_stored(directory: Path) -> N
 def test_a_device_that_ends_finishes_its_store(directory: Path) -> None:
     device = device_on(directory, backend := Exporting())
     session = device.sessions.open("a test", lambda: None)
-    session.account = device.scheduler.account("a test")
+    device.open_account(session, "a test")
     prepared(device, session, graph())
     assert backend.began.wait(30)
     device.sessions.close(session)
