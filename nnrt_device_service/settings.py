@@ -73,6 +73,18 @@ class Settings:
     session_bytes: int = _setting(
         8 * GIB, "Bytes of constants, buffers and large tensors of runs per client.", 0, _MOST_BYTES
     )
+    held_bytes: int = _setting(
+        0,
+        "Bytes that all clients together may hold so; 0: three eighths of what the machine and its cgroups have.",
+        0,
+        _MOST_BYTES,
+    )
+    run_bytes: int = _setting(
+        0,
+        "Bytes that runs may make at a time, all together; 0: as many as clients may hold by default.",
+        0,
+        _MOST_BYTES,
+    )
     no_shared_memory: bool = _setting(False, "Offer clients on this host no local socket, and so no shared memory.")
     message_bytes: int = _setting(64 * MIB, "Longest message in bytes.", 64 * 1024, 2 * GIB - MIB)
     tensor_bytes: int = _setting(GIB, "Largest tensor in bytes that a run may make.", 1, _MOST_BYTES)

@@ -21,10 +21,12 @@ from nnrt_hdi.enums import DeviceStatus, DeviceType, PerformanceMode, Priority
 from nnrt_hdi.errors import InvalidParameter, OperationFailed, TimedOut, Unsupported
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.part import Part
+from nnrt_hdi.sizes import Sizes
 from nnrt_hdi.tensor import Array, Shape, TensorSpec
 
 ENTRY_POINT_GROUP = "nnrt.backends"
 DEFAULT_MAX_TENSOR_BYTES = 1 << 30
+DEFAULT_MAX_RUN_BYTES = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +73,10 @@ class DeviceState:
 class ModelConfig:
     """The settings of a compilation. The daemon has already refused what the device's capabilities exclude.
 
-    The last two are the daemon's own. `max_tensor_bytes`: refuse a run that would make a larger tensor before taking
-    the memory. `accepts_programs`: what `restore` gets may be a program, see `Backend.load_program`.
+    The last three are the daemon's own. `max_tensor_bytes`: refuse a run that would make a larger tensor before taking
+    the memory. `max_run_bytes`: bound what runs make at a time, all models together, also where
+    `PreparedModel.sizes` can't tell. `accepts_programs`: what `restore` gets may be a program, see
+    `Backend.load_program`.
     """
 
     enable_float16: bool = False
@@ -80,6 +84,7 @@ class ModelConfig:
     priority: Priority = Priority.NONE
     extensions: Mapping[str, bytes] = field(default_factory=dict)
     max_tensor_bytes: int = DEFAULT_MAX_TENSOR_BYTES
+    max_run_bytes: int = DEFAULT_MAX_RUN_BYTES
     accepts_programs: bool = False
 
 
@@ -178,6 +183,14 @@ class PreparedModel(ABC):
         Raises what `cancellation.check` raises, an NnrtError where the client can mend it, and anything else for a
         fault of the device, which the client is told as UnavailableDevice.
         """
+
+    def sizes(self, inputs: Sequence[Array]) -> Sizes:
+        """What is known before a run of its outputs, and of the memory that it takes: so much is free when `run` is
+        called.
+
+        By default what is known of `self.outputs` for all runs. Raises an NnrtError for inputs that `run` refuses.
+        """
+        return Sizes(self.outputs, sum(spec.byte_size for spec in self.outputs if not spec.is_dynamic))
 
     def export(self) -> Sequence[Part]:
         """The compiled model as `Backend.restore` takes it: 1 to 100 parts.

@@ -73,5 +73,11 @@ class DaemonProcess:
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
 
+    def peak_memory_bytes(self) -> int:
+        """Resident memory at its highest so far."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
+
     def descriptor_count(self) -> int:
         return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))

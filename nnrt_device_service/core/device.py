@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Protocol
 
 from nnrt_device_service.core.compilations import Compilations, Progress
+from nnrt_device_service.host.limits import memory_limit
 from nnrt_device_service.host.threads import Threads
 from nnrt_device_service.scheduling.drain_gate import DrainGate
+from nnrt_device_service.scheduling.run_memory import RunMemory
 from nnrt_device_service.scheduling.scheduler import Scheduler
 from nnrt_device_service.sessions.constants import MissingConstants, uploaded_digests
 from nnrt_device_service.sessions.loaded_model import LoadedModel
@@ -49,6 +51,12 @@ _log = logging.getLogger(__name__)
 
 # How many models are stored while their clients run them already. More would be kept in memory for a slow disk.
 _WRITERS = 2
+
+# Of the host's memory, what clients may hold, and as much again what runs may make. The rest is for the daemon itself,
+# its messages, and what libraries take beside tensors.
+_MEMORY_SHARE = 3 / 8
+# Runs that make less are not counted: there are no more of them than slots.
+_UNCOUNTED_BYTES = 1 << 20
 
 _INPUT_UNKNOWN = "the device needs every dimension of an input; fix those that are unknown"
 
@@ -111,7 +119,9 @@ class Device:
         self._compilations = Compilations()
         self.threads = Threads("device")
         self.instance_id = secrets.token_bytes(16)
-        self.sessions = SessionRegistry(settings)
+        share_bytes = int(memory_limit().value * _MEMORY_SHARE)
+        self.sessions = SessionRegistry(settings, settings.held_bytes or share_bytes)
+        self.run_memory = RunMemory(settings.run_bytes or share_bytes)
         slots = settings.concurrent_runs or backend.concurrent_runs
         self.scheduler = Scheduler(slots, settings.queued_runs, settings.priority_ageing_s)
         compilers = settings.concurrent_compilations or max((os.cpu_count() or 1) // 2, 2)
@@ -235,7 +245,12 @@ class Device:
             self.scheduler.acquire(session.account.flows[model.rank], cancellation)
             try:
                 began = time.perf_counter_ns()
-                results = model.prepared.run(inputs, cancellation, outputs)
+                prepared, run_bytes = model.prepared, model.prepared.sizes(inputs).peak_bytes
+                if run_bytes < _UNCOUNTED_BYTES:
+                    results = prepared.run(inputs, cancellation, outputs)
+                else:
+                    with session.budget.reserved(run_bytes), self.run_memory.reserved(run_bytes, cancellation):
+                        results = prepared.run(inputs, cancellation, outputs)
                 computed_ns = time.perf_counter_ns() - began
             except (NnrtError, MemoryError):
                 raise

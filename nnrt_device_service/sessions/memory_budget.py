@@ -1,8 +1,10 @@
-"""The memory that a session may hold."""
+"""The memory that a session may hold, and all sessions together."""
 
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Optional
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +17,29 @@ _NOTHING: AbstractContextManager[None] = nullcontext()
 
 
 class MemoryBudget:
-    """A number of bytes that constants and buffers share. Reserved before memory is allocated."""
+    """A number of bytes that constants and buffers share. Reserved before memory is allocated.
 
-    def __init__(self, limit_bytes: int) -> None:
+    It may be a part of another one, which bounds what all its parts take together.
+    """
+
+    def __init__(
+        self,
+        limit_bytes: int,
+        whole: Optional["MemoryBudget"] = None,
+        whose: str = "this session's",
+        setting: str = "--session-bytes",
+    ) -> None:
         self._limit = limit_bytes
+        self._whole = whole
+        self._whose = whose
+        self._setting = setting
         self._lock = threading.Lock()
         self._reclaims: list[Callable[[], bool]] = []
+        self._parts: WeakSet[MemoryBudget] = WeakSet()
         self.used_bytes = 0
+        if whole is not None:
+            with whole._lock:
+                whole._parts.add(self)
 
     def on_shortage(self, reclaim: Callable[[], bool]) -> None:
         """Call this when bytes don't fit; it gives some back that nobody needs, or says that there are none."""
@@ -30,16 +48,18 @@ class MemoryBudget:
     def reserve(self, size_bytes: int) -> None:
         """Raises OutOfMemory if it doesn't fit."""
         cost = max(size_bytes, LEAST_BYTES)
-        while not self._try_reserve(cost):
-            if cost > self._limit or not any(reclaim() for reclaim in self._reclaims):
+        while short := self._short_of(cost):
+            if cost > short._limit or not (self._reclaim() or short._reclaim_of_parts()):
                 raise OutOfMemory(
-                    f"{cost} more bytes pass this session's limit of {self._limit} ({self.used_bytes} are used);"
-                    " release models or buffers, or raise the daemon's --session-bytes"
+                    f"{cost} more bytes pass {short._whose} limit of {short._limit} ({short.used_bytes} are used);"
+                    f" release models or buffers, or raise the daemon's {short._setting}"
                 )
 
     def release(self, size_bytes: int) -> None:
-        with self._lock:
-            self.used_bytes -= max(size_bytes, LEAST_BYTES)
+        cost = max(size_bytes, LEAST_BYTES)
+        self._give_back(cost)
+        if self._whole is not None:
+            self._whole._give_back(cost)
 
     def reserved(self, size_bytes: int) -> AbstractContextManager[None]:
         """Hold bytes while the block lasts; none cost nothing. Raises OutOfMemory if they don't fit."""
@@ -62,9 +82,30 @@ class MemoryBudget:
             self.release(size_bytes)
             raise OutOfMemory(f"the daemon's host has no {size_bytes} bytes left; ask for less") from error
 
-    def _try_reserve(self, cost: int) -> bool:
+    def _short_of(self, cost: int) -> Optional["MemoryBudget"]:
+        """Take bytes of this and of what it is a part of; or of neither, and give the one that has too few."""
+        if not self._take(cost):
+            return self
+        if self._whole is not None and not self._whole._take(cost):
+            self._give_back(cost)
+            return self._whole
+        return None
+
+    def _take(self, cost: int) -> bool:
         with self._lock:
             if self.used_bytes + cost > self._limit:
                 return False
             self.used_bytes += cost
             return True
+
+    def _give_back(self, cost: int) -> None:
+        with self._lock:
+            self.used_bytes -= cost
+
+    def _reclaim(self) -> bool:
+        return any(reclaim() for reclaim in self._reclaims)
+
+    def _reclaim_of_parts(self) -> bool:
+        with self._lock:
+            parts = list(self._parts)
+        return any(part._reclaim() for part in parts)

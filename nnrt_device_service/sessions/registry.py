@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from nnrt_device_service.sessions.memory_budget import MemoryBudget
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings
 from nnrt_hdi.errors import OutOfMemory, UnknownHandle
@@ -30,8 +31,9 @@ class SessionRegistry:
     A session is attached to one stream, or detached and kept for its client until the lease is over.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, held_bytes: int) -> None:
         self._settings = settings
+        self._held = MemoryBudget(held_bytes, whose="the daemon's", setting="--held-bytes")
         self._lock = threading.Lock()
         self._sessions: dict[bytes, _Entry] = {}
 
@@ -40,7 +42,7 @@ class SessionRegistry:
 
     @property
     def held_bytes(self) -> int:
-        return sum(entry.session.budget.used_bytes for entry in list(self._sessions.values()))
+        return self._held.used_bytes
 
     def open(self, client: str, hang_up: Callable[[], object]) -> Session:
         """A new session; `hang_up` ends its stream. The detached session that has waited longest makes room for it.
@@ -57,7 +59,7 @@ class SessionRegistry:
                         " or raise the daemon's --max-sessions"
                     )
                 del self._sessions[evicted.session.id]
-            session = Session(self._settings, client)
+            session = Session(self._settings, client, self._held)
             self._sessions[session.id] = _Entry(session, hang_up)
         if evicted is not None:
             _log.info("client %s has not come back; its session makes room for another", evicted.session.client)

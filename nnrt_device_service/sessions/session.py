@@ -57,7 +57,8 @@ class Session:
     account: Account
     compilations: Account
 
-    def __init__(self, settings: Settings, client: str) -> None:
+    def __init__(self, settings: Settings, client: str, held: MemoryBudget | None = None) -> None:
+        """`held` bounds what all sessions hold together."""
         self.id = secrets.token_bytes(16)
         self.client = client
         # Whether its client asks for that; what it sends compressed is taken in any case.
@@ -65,7 +66,7 @@ class Session:
         # The process at the other end of the local socket, once it has attached itself.
         self.local_peer: Peer | None = None
         self.last_heard = time.monotonic()
-        self.budget = MemoryBudget(settings.session_bytes)
+        self.budget = MemoryBudget(settings.session_bytes, held)
         self.constants = ConstantPool(self.budget)
         self.buffers = BufferPool(self.budget, settings.session_buffers)
         self.chunked_inputs = ChunkedInputs(self.budget)

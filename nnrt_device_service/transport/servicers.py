@@ -250,7 +250,8 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
             yield device_pb2.BufferChunk(offset=request.offset + start, data=bytes(piece))
 
     def _config(self, request: device_pb2.PrepareModelRequest | device_pb2.PrepareFromBuffersRequest) -> ModelConfig:
-        return wire.model_config(request.config, self._settings.tensor_bytes, self._settings.takes_programs)
+        settings, run_bytes = self._settings, self._device.run_memory.limit_bytes
+        return wire.model_config(request.config, settings.tensor_bytes, run_bytes, settings.takes_programs)
 
     def _prepared(
         self,

@@ -20,5 +20,15 @@ from nnrt_hdi.ops import (  # noqa: F401  (each module declares its operators)
 )
 from nnrt_hdi.ops.inference import Inference, infer_graph, infer_node, inferred_graph
 from nnrt_hdi.ops.operator import OPERATORS, Operator
+from nnrt_hdi.ops.run_sizes import RunSizes, require_fits
 
-__all__ = ["OPERATORS", "Inference", "Operator", "infer_graph", "infer_node", "inferred_graph"]
+__all__ = [
+    "OPERATORS",
+    "Inference",
+    "Operator",
+    "RunSizes",
+    "infer_graph",
+    "infer_node",
+    "inferred_graph",
+    "require_fits",
+]

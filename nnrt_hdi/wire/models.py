@@ -8,7 +8,7 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from nnrt_hdi.backend import DimRange, ModelConfig, Origin, Support
+from nnrt_hdi.backend import DEFAULT_MAX_RUN_BYTES, DimRange, ModelConfig, Origin, Support
 from nnrt_hdi.enums import NodeType, PerformanceMode, Priority, QuantType
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.graph import (
@@ -191,13 +191,19 @@ def _set_attr(message: Message, name: str, value: AttrValue) -> None:
         getattr(message, name).extend(value)
 
 
-def model_config(message: model_pb2.ModelConfig, max_tensor_bytes: int, accepts_programs: bool = False) -> ModelConfig:
+def model_config(
+    message: model_pb2.ModelConfig,
+    max_tensor_bytes: int,
+    max_run_bytes: int = DEFAULT_MAX_RUN_BYTES,
+    accepts_programs: bool = False,
+) -> ModelConfig:
     return ModelConfig(
         enable_float16=message.enable_float16,
         mode=known_enum(PerformanceMode, message.mode, "ModelConfig.mode"),
         priority=known_enum(Priority, message.priority, "ModelConfig.priority"),
         extensions=dict(message.extensions),
         max_tensor_bytes=max_tensor_bytes,
+        max_run_bytes=max_run_bytes,
         accepts_programs=accepts_programs,
     )
 

@@ -173,7 +173,7 @@ def test_stream_waits_for_one_that_is_ending() -> None:
 
 def test_closing_a_session_twice_at_once() -> None:
     """By its stream's end and by the watch, for example."""
-    sessions = SessionRegistry(Settings())
+    sessions = SessionRegistry(Settings(), 1 << 40)
     for _ in range(50):
         session, prepared = sessions.open("client", lambda: None), Prepared()
         session.add_model(prepared, lambda: None)

@@ -53,7 +53,7 @@ class ReferenceBackend(Backend):
     def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> Program:
         _refuse_extensions(config)
         self._require_supported(graph)
-        program = Program(inferred_graph(graph), config.max_tensor_bytes, enable_float16=config.enable_float16)
+        program = Program(inferred_graph(graph), config, enable_float16=config.enable_float16)
         progress(1.0)
         return program
 
@@ -66,7 +66,7 @@ class ReferenceBackend(Backend):
         try:
             graph, enable_float16 = read_exported(parts)
             self._require_supported(graph)
-            return Program(graph, config.max_tensor_bytes, enable_float16=enable_float16)
+            return Program(graph, config, enable_float16=enable_float16)
         except (InvalidFile, OutOfMemory):
             raise
         except NnrtError as error:

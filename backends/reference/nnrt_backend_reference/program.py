@@ -11,14 +11,15 @@ from nnrt_backend_reference.exported import exported
 from nnrt_backend_reference.kernels import KERNELS
 from nnrt_backend_reference.kernels.kernel import AnyArray, Call, Kernel, require_memory
 from nnrt_backend_reference.quantized import on_real_numbers
-from nnrt_hdi.backend import Cancellation, DimRange, PreparedModel
+from nnrt_hdi.backend import Cancellation, DimRange, ModelConfig, PreparedModel
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfMemory
 from nnrt_hdi.graph import Graph
-from nnrt_hdi.ops import OPERATORS, infer_node
+from nnrt_hdi.ops import OPERATORS, RunSizes, infer_node
 from nnrt_hdi.ops.in_place import in_place
 from nnrt_hdi.ops.inference import agreed
 from nnrt_hdi.part import Part
+from nnrt_hdi.sizes import Sizes
 from nnrt_hdi.tensor import MAX_DIM, UNKNOWN_DIM, Array, TensorSpec
 
 
@@ -35,6 +36,29 @@ class Step:
     last_uses: tuple[int, ...]
 
 
+class _Results:
+    """The results of nodes that a run holds, by their tensors, and the bytes of them."""
+
+    __slots__ = ("_live_bytes", "_most_bytes", "_sizes")
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._live_bytes = 0
+        self._sizes: dict[int, int] = {}
+
+    def add(self, index: int, spec: TensorSpec) -> None:
+        """Raises OutOfMemory for one that is too much, before it is computed."""
+        self._sizes[index] = size = spec.byte_size
+        self._live_bytes += size
+        if self._live_bytes > self._most_bytes:
+            raise OutOfMemory(
+                f"with {spec} the run holds {self._live_bytes} bytes at a time; at most {self._most_bytes} are allowed"
+            )
+
+    def remove(self, index: int) -> None:
+        self._live_bytes -= self._sizes.pop(index, 0)
+
+
 class Program(PreparedModel):
     """Runs a graph node by node. A run keeps all it knows to itself, so any number may be under way at once.
 
@@ -47,10 +71,12 @@ class Program(PreparedModel):
     other types stay as they are, and so does one that is read as a shape: sizes above 2048 would become others.
     """
 
-    def __init__(self, graph: Graph, max_tensor_bytes: int, *, enable_float16: bool = False) -> None:
+    def __init__(self, graph: Graph, config: ModelConfig, *, enable_float16: bool = False) -> None:
         """`graph` has been inferred. Raises InvalidParameter where its tensors are not what its nodes give."""
         self._graph = graph
-        self._max_tensor_bytes = max_tensor_bytes
+        self._max_tensor_bytes = config.max_tensor_bytes
+        self._max_run_bytes = config.max_run_bytes
+        self._sizes = RunSizes(graph, len(graph.inputs), config.max_tensor_bytes)
         self._enable_float16 = enable_float16
         self._shapes = {node.inputs[0] for node in graph.nodes if node.type is NodeType.CONSTANT_OF_SHAPE}
         self._constants: list[AnyArray | None] = [None] * len(graph.tensors)
@@ -72,12 +98,16 @@ class Program(PreparedModel):
             values[index] = _read_only(self._rounded(index, array))
             if specs[index].shape != array.shape:
                 specs[index] = specs[index].with_shape(array.shape)
+        results = _Results(self._max_run_bytes)
         # Overflow and invalid operations have results, infinities and not-a-numbers, and need no warnings.
         with np.errstate(all="ignore"):
             for step in self._steps:
                 cancellation.check()
-                self._run_step(step, values, specs)
+                self._run_step(step, values, specs, results)
         return self._own_outputs(values, outputs)
+
+    def sizes(self, inputs: Sequence[Array]) -> Sizes:
+        return self._sizes.of(inputs)
 
     def export(self) -> Sequence[Part]:
         return exported(self._graph, enable_float16=self._enable_float16)
@@ -91,20 +121,22 @@ class Program(PreparedModel):
             for spec in self.inputs
         ]
 
-    def _run_step(self, step: Step, values: list[AnyArray | None], specs: list[TensorSpec]) -> None:
+    def _run_step(self, step: Step, values: list[AnyArray | None], specs: list[TensorSpec], results: _Results) -> None:
         operands: list[Any] = [values[index] for index in step.inputs]
         try:
             call, kernel = step.call, step.kernel
             if call is None:
                 call = self._bind(step, operands, specs)
                 kernel = _kernel(self._graph.nodes[step.node].type, call)
+            for index, spec in zip(step.outputs, call.outputs, strict=True):
+                results.add(index, spec)
             computed = kernel(call, *operands)
         except NnrtError as error:
             raise error.at(self._graph.place(step.node)) from error
         except MemoryError as error:
             raise OutOfMemory(str(error), place=self._graph.place(step.node)) from error
-        results = computed if isinstance(computed, tuple) else (computed,)
-        for index, spec, result in zip(step.outputs, call.outputs, results, strict=True):
+        made = computed if isinstance(computed, tuple) else (computed,)
+        for index, spec, result in zip(step.outputs, call.outputs, made, strict=True):
             # A kernel may compute in a wider type than its result has: here it is rounded, once.
             array = np.asarray(result, spec.numpy_dtype)
             if array.shape != spec.shape:
@@ -113,6 +145,7 @@ class Program(PreparedModel):
             specs[index] = spec
         for index in step.last_uses:
             values[index] = None
+            results.remove(index)
 
     def _rounded(self, index: int, array: AnyArray) -> AnyArray:
         """The elements of a tensor as the model computes with them."""

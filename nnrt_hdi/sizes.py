@@ -1,0 +1,13 @@
+"""What is known of the size of a run before it starts."""
+
+from dataclasses import dataclass
+
+from nnrt_hdi.tensor import TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The outputs of a run, as far as they are known, and how many bytes it makes at most at a time, likewise."""
+
+    outputs: tuple[TensorSpec, ...]
+    peak_bytes: int
