@@ -1,7 +1,9 @@
 """The memory that a session may hold, and all sessions together."""
 
 import threading
-from collections.abc import Callable, Iterator
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Optional
 from weakref import WeakSet
@@ -36,10 +38,27 @@ class MemoryBudget:
         self._lock = threading.Lock()
         self._reclaims: list[Callable[[], bool]] = []
         self._parts: WeakSet[MemoryBudget] = WeakSet()
-        self.used_bytes = 0
+        # The bytes in use, in a list that outlives this budget.
+        self._used = [0]
+        # What parts still had in use when they ended.
+        self._left: deque[Sequence[int]] = deque()
         if whole is not None:
             with whole._lock:
                 whole._parts.add(self)
+            # From there whoever looks next takes it: here any lock may be held.
+            weakref.finalize(self, whole._left.append, self._used).atexit = False
+
+    @property
+    def used_bytes(self) -> int:
+        """The bytes that are reserved."""
+        with self._lock:
+            return self._count()
+
+    def close(self) -> None:
+        """Give back what nobody needs. What is in use counts until it is released, or nobody refers to this budget."""
+        while self._reclaim():
+            pass
+        self._reclaims = []
 
     def on_shortage(self, reclaim: Callable[[], bool]) -> None:
         """Call this when bytes don't fit; it gives some back that nobody needs, or says that there are none."""
@@ -93,14 +112,20 @@ class MemoryBudget:
 
     def _take(self, cost: int) -> bool:
         with self._lock:
-            if self.used_bytes + cost > self._limit:
+            if self._count() + cost > self._limit:
                 return False
-            self.used_bytes += cost
+            self._used[0] += cost
             return True
+
+    def _count(self) -> int:
+        while self._left:
+            (left,) = self._left.popleft()
+            self._used[0] -= left
+        return self._used[0]
 
     def _give_back(self, cost: int) -> None:
         with self._lock:
-            self.used_bytes -= cost
+            self._used[0] -= cost
 
     def _reclaim(self) -> bool:
         return any(reclaim() for reclaim in self._reclaims)

@@ -280,6 +280,7 @@ class Session:
         self.runs.close()
         self.buffers.close()
         self.constants.clear()
+        self.budget.close()
 
     def _require_open(self) -> None:
         if not self.is_open:

@@ -68,8 +68,8 @@ class Proxy:
         self._pairs: list[_Pair] = []
         self._new_flow = True
         self._cuts_at_reply = False
-        # How many bytes of the client still go through until the next cut.
-        self._until_cut: int | None = None
+        # How many bytes of the client still go through before all are held.
+        self._until_hold: int | None = None
         self.sent_bytes = self.received_bytes = 0
         self._port = 0
         self.accept()
@@ -105,7 +105,8 @@ class Proxy:
         self._accepting.join(_JOIN_S)
 
     def cut(self) -> None:
-        """Break every connection."""
+        """Break every connection; those that come are not held."""
+        self._until_hold = None
         for pair in list(self._pairs):
             pair.cut()
 
@@ -113,9 +114,9 @@ class Proxy:
         """Break every connection when the daemon says something next, which is lost."""
         self._cuts_at_reply = True
 
-    def cut_within(self, sent_bytes: int) -> None:
-        """Break every connection when the client has sent so many bytes more; the last of them are lost."""
-        self._until_cut = sent_bytes
+    def hold_after(self, sent_bytes: int) -> None:
+        """Let nothing through any more when the client has sent so many bytes, on the connections that stand then."""
+        self._until_hold = sent_bytes
 
     def swallow(self, *, new: bool) -> None:
         """Let nothing through any more on the connections that stand; with `new` on later ones neither."""
@@ -130,14 +131,16 @@ class Proxy:
             pair.flows.set()
 
     def takes_for_cut(self, size_bytes: int, is_reply: bool) -> bool:
-        """Break every connection, if it is time to, at these bytes of one side; true if it is."""
+        """Break every connection, or hold it, if it is time to, at these bytes of one side; true if it is broken."""
+        cuts = False
         with self._lock:
             if is_reply:
                 cuts, self._cuts_at_reply = self._cuts_at_reply, False
-            elif cuts := self._until_cut is not None and self._until_cut <= size_bytes:
-                self._until_cut = None
-            elif self._until_cut is not None:
-                self._until_cut -= size_bytes
+            elif self._until_hold is not None:
+                self._until_hold -= size_bytes
+                if self._until_hold <= 0:
+                    self._until_hold = None
+                    self.swallow(new=False)
         if cuts:
             self.cut()
         return cuts

@@ -207,8 +207,11 @@ def test_cut_while_inputs_come(start_daemon: StartDaemon) -> None:
         compilation.build()
         executor = closing.enter_context(Executor(compilation))
         for _ in range(3):
-            proxy.cut_within(x.nbytes // 4)
+            observer.wait_for(lambda state: state.held_bytes < x.nbytes)
+            proxy.hold_after(x.nbytes // 4)
             run = executor.submit([x])
+            observer.wait_for(lambda state: state.held_bytes >= x.nbytes)
+            proxy.cut()
             with pytest.raises(ConnectionFailed, match="run it again"):
                 run.result(DEADLINE_S)
         np.testing.assert_array_equal(executor.run_sync([x])[0], x)
