@@ -213,6 +213,29 @@ def test_float16_halves_the_weights_and_costs_precision() -> None:
     assert 1e-6 < np.abs(actual - wanted).max() < 0.05
 
 
+def test_float16_is_rounded_only_where_it_comes_out() -> None:
+    """The square of 300 is beyond what FLOAT16 holds."""
+    net = Net()
+    x = net.input(1, 2, data_type=DataType.FLOAT16)
+    y = net.op(N.SQRT, net.op(N.RESHAPE, net.op(N.SQUARE, x), net.constant(np.array([2, 1]))))
+    graph = net.graph(y, net.op(N.CONCAT, net.op(N.TRANSPOSE, x, net.constant(np.array([1, 0]))), y, axis=0))
+    assert op_types(lowered(graph).model).count("Cast") == 4
+    given = np.array([[300, 0.1]], np.float16)
+    root, both = run(graph, given)
+    assert root.dtype == both.dtype == np.float16
+    np.testing.assert_array_equal(root, given.T)
+    np.testing.assert_array_equal(both, np.concatenate([given.T, given.T]))
+
+
+def test_an_integer_is_made_of_float16_as_it_is_stored() -> None:
+    net = Net()
+    x = net.input(1, data_type=DataType.FLOAT16)
+    y = net.op(N.ADD_FUSION, x, net.constant(np.ones(1, np.float16)))
+    cast = net.op(N.CAST, y, net.constant(np.array(DataType.INT32.value, np.int32)))
+    (actual,) = run(net.graph(cast), np.array([2048], np.float16))
+    np.testing.assert_array_equal(actual, [2048])
+
+
 @pytest.mark.parametrize("size", [(1, 8, 8), (3, 5, 9), (0, 8, 8)], ids=str)
 def test_one_model_for_images_of_any_size(size: tuple[int, int, int]) -> None:
     graph = residual_network(Format.NHWC, batch=-1, size=-1)
