@@ -155,6 +155,20 @@ def test_quantized_networks_run_on_integer_kernels(data_type: DataType, weight_t
     assert np.abs(actual.astype(int) - wanted).max() <= 1
 
 
+@pytest.mark.parametrize("data_type", [DataType.INT8, DataType.UINT8], ids=lambda data_type: data_type.name)
+def test_products_with_a_scale_per_column_run_on_integer_kernels(data_type: DataType) -> None:
+    net = Net()
+    x = net.input(2, 3, 16, data_type=data_type, quant=(QuantParam(0.05, 3),))
+    weight = net.random.integers(-127, 128, (16, 8)).astype(np.int8)
+    columns = net.constant(weight, tuple(QuantParam(0.01 * (1 + column), 0) for column in range(8)))
+    spec = net.spec((2, 3, 8), data_type, (QuantParam(0.5, 1),))
+    graph = net.graph(net.op(N.MATMUL_FUSION, x, columns, outputs=[spec]))
+    assert op_types(optimized(graph)).count("QLinearMatMul") == 1
+    given = np.random.default_rng(2).integers(0, 100, (2, 3, 16)).astype(graph.input_specs[0].numpy_dtype)
+    (actual,), (wanted,) = run(graph, given), reference(graph, given)
+    assert np.abs(actual.astype(int) - wanted).max() <= 1
+
+
 @pytest.mark.parametrize("processor", PROCESSORS)
 def test_integer_kernels_are_those_that_a_processor_has(processor: str) -> None:
     flags, types, entries = PROCESSORS[processor]

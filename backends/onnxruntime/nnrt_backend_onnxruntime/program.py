@@ -218,12 +218,18 @@ class _Program:
         """The real numbers that an operand stands for. What is known of its elements is so of them."""
         rules = OPERATORS[call.node_type].operands
         accepts = rules[min(at, len(rules) - 1)].accepts
-        is_weight = accepts.channel_axis is not None or accepts.is_bias
+        is_weight = accepts.channel_axis is not None or accepts.is_bias or _is_weight_of_product(x, at, call)
         return replace(dequantize(self._op, x, scaling, is_weight=is_weight), rank=x.rank, shape=x.shape)
 
     def _call(self, rule: Lowering, call: Call, operands: Sequence[Value]) -> Sequence[Value]:
         result: Any = rule.function(self._op, call, *operands)
         return result if isinstance(result, tuple) else (result,)
+
+
+def _is_weight_of_product(x: Value, at: int, call: Call) -> bool:
+    """It is a constant matrix whose columns may each have a scale, as QLinearMatMul takes them."""
+    is_right = call.node_type is NodeType.MATMUL_FUSION and at == 1 and not call.attrs.transpose_b
+    return is_right and x.data is not None and x.rank == 2
 
 
 def _without_activation(attrs: SimpleNamespace) -> tuple[SimpleNamespace, ActivationType]:
