@@ -1,6 +1,5 @@
 """Quantized tensors: real numbers as integers with a scale and a zero point."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -289,13 +288,18 @@ def _exact_digits(weight: Value, zero_point: Value | None) -> tuple[list[tuple[i
     if weight.array is None or point is None:
         return [(1, None)], _FLOAT64
     taps = weight.array.astype(np.int32) - point.astype(np.int32)
-    count = math.prod(weight.shape[1:])
     for factor in (1, _HALF_OF_8_BITS):
         high, low = np.divmod(taps, factor)
         parts = [(factor, high)] if factor == 1 else [(factor, high), (1, low)]
-        if all(count * _FARTHEST * int(np.abs(part).max(initial=0)) < _LARGEST_EXACT for _, part in parts):
+        if all(_farthest_sum(part) < _LARGEST_EXACT for _, part in parts):
             return [(by, part.astype(np.float32)) for by, part in parts], _FLOAT32
     return [(1, None)], _FLOAT64
+
+
+def _farthest_sum(taps: Array) -> int:
+    """How far from 0 a sum of products may be on its way, in whatever order a device adds them."""
+    of_channels = np.abs(taps).reshape(len(taps), -1).sum(axis=1, dtype=np.int64)
+    return _FARTHEST * int(of_channels.max(initial=0))
 
 
 def _centered(op: NodeBuilder, x: Value, zero_point: Value | None, dtype: Dtype) -> Value:
