@@ -99,3 +99,37 @@ def test_products_of_integers_less_their_zero_points(rank: int) -> None:
     np.testing.assert_array_equal(
         result, np.matmul(given.astype(np.int32), np.arange(12).reshape(4, 3) - np.full((1,) * rank, 5))
     )
+
+
+def blocked_product(data_type: DataType, largest: int, points: AnyArray, block: int = 32) -> Graph:
+    """A product with the transpose of a matrix of 6 rows of 3 blocks, as the importer writes MatMulNBits."""
+    net = Net(Format.NONE)
+    dtype = data_type.name.lower()
+    steps = net.constant(net.random.integers(0, largest + 1, (6, 3, block)).astype(np.uint8))
+    wide = net.op(N.CAST, steps, net.constant(np.array(data_type.value)))
+    scale = net.constant(net.random.uniform(0.01, 0.1, (6, 3, 1)).astype(dtype))
+    real = net.op(N.MUL_FUSION, net.op(N.SUB_FUSION, wide, net.constant(points.astype(dtype))), scale)
+    matrix = net.op(N.RESHAPE, real, net.constant(np.array([6, 3 * block])))
+    return net.graph(net.op(N.MATMUL_FUSION, net.input(2, 5, 3 * block, data_type=data_type), matrix, transpose_b=True))
+
+
+@pytest.mark.parametrize("data_type", [DataType.FLOAT32, DataType.FLOAT16], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("points", [np.array(8), np.arange(18).reshape(6, 3, 1) % 16], ids=["one", "of blocks"])
+@pytest.mark.parametrize("largest", [15, 255])
+def test_a_weight_of_few_bits_is_kept_in_them(data_type: DataType, largest: int, points: AnyArray) -> None:
+    graph = blocked_product(data_type, largest, points)
+    assert [kind for kind in op_types(lowered(graph).model) if kind != "Cast"] == ["MatMulNBits"]
+    given = (image(graph) / 100).astype(data_type.name.lower())
+    (actual,), (wanted,) = run(graph, given), reference(graph, given)
+    tolerance = 1e-5 if given.dtype == np.float32 else 5e-3
+    assert np.abs(actual - wanted).max() <= tolerance * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize(
+    ("points", "block"), [(np.array(7.5), 32), (np.array(-1), 32), (np.array(300), 32), (np.array(8), 24)], ids=str
+)
+def test_other_blocks_are_multiplied_out(points: AnyArray, block: int) -> None:
+    graph = blocked_product(DataType.FLOAT32, 15, points, block)
+    assert "MatMulNBits" not in op_types(lowered(graph).model)
+    given = image(graph) / 100
+    require_close(run(graph, given.astype(np.float32)), reference(graph, given.astype(np.float32)))

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from nnrt_backend_onnxruntime.blocked_weight import BlockedWeight
 from nnrt_backend_onnxruntime.builder import FLOAT32, AnyArray, Onnx, Value
 from nnrt_backend_onnxruntime.lowering.lowering import as_given, channels_first
 from nnrt_backend_onnxruntime.resizing import Resizings
@@ -180,12 +181,14 @@ class _Finder:
         zero, subtracted, *_ = self._operands(height, N.SUB_FUSION)
         return self._is(zero, 0) and (subtracted, divisor) == (low, scale)
 
-    # ---- MatMul with a factor, and MatMulInteger
+    # ---- MatMul with a factor, MatMulInteger, and MatMulNBits
 
     def _product(self, node: Node) -> Composition | None:
         attrs, (y,) = self._attrs(node), node.outputs
-        if attrs.transpose_a or attrs.transpose_b or attrs.activation_type is not ActivationType.NO_ACTIVATION:
+        if attrs.transpose_a or attrs.activation_type is not ActivationType.NO_ACTIVATION:
             return None
+        if attrs.transpose_b:
+            return self._product_of_blocks(node)
         if self._have_type(DataType.INT32, y):
             return self._integer_product(node)
         return self._scaled_product(node) if self._have_type(DataType.FLOAT32, y) else None
@@ -260,6 +263,23 @@ class _Finder:
         narrow = self._operands(tensor, N.CAST)[0]
         data = self._data(tensor if narrow == MISSING else narrow)
         return data if data is not None and data.dtype in (np.int8, np.uint8, np.int32) else None
+
+    def _product_of_blocks(self, node: Node) -> Composition | None:
+        """The product with the transpose of a constant matrix of few bits, each block of whose rows has a scale and a
+        zero point."""
+        a, b = node.inputs
+        real = self._operands(b, N.RESHAPE)[0]
+        centered, scale, *_ = self._operands(real, N.MUL_FUSION)
+        wide, point, *_ = self._operands(centered, N.SUB_FUSION)
+        steps, scales, points = map(self._data, (self._operands(wide, N.CAST)[0], scale, point))
+        if steps is None or scales is None or points is None:
+            return None
+        if not any(self._have_type(kind, a, wide, *node.outputs) for kind in (DataType.FLOAT32, DataType.FLOAT16)):
+            return None
+        weight = BlockedWeight.of(steps, scales, points)
+        if weight is None or self._graph.tensors[b].shape != (weight.rows, weight.columns):
+            return None
+        return Composition(node.outputs, (a,), lambda op, given: [weight.product(op, given[0])])
 
     # ---- Resize
 

@@ -16,8 +16,8 @@ COMPUTE = names(
     """
     AveragePool BatchNormalization Conv ConvTranspose FusedConv FusedGemm FusedMatMul Gemm GlobalAveragePool
     GlobalMaxPool InstanceNormalization LRN LSTM LayerNormalization LogSoftmax LpNormalization MatMul MatMulInteger
-    MatMulIntegerToFloat MaxPool NhwcFusedConv NhwcMaxPool QGemm QLinearAveragePool QLinearConv QLinearGlobalAveragePool
-    QLinearMatMul QLinearSoftmax Shape Softmax TransposeMatMul
+    MatMulIntegerToFloat MatMulNBits MaxPool NhwcFusedConv NhwcMaxPool QGemm QLinearAveragePool QLinearConv
+    QLinearGlobalAveragePool QLinearMatMul QLinearSoftmax Shape Softmax TransposeMatMul
     """
 )
 PASS = names(
