@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnxruntime_graphs import AnyArray, Net, lowered, op_types, reference, require_close, run
+from nnrt_backend_onnxruntime.processor import integer_kernels
+from onnxruntime_graphs import AnyArray, Net, lowered, op_types, reference, require_close, run, run_lowered
 
 from nnrt_hdi.enums import DataType, Format, NodeType
 from nnrt_hdi.graph import Graph
@@ -133,3 +134,36 @@ def test_other_blocks_are_multiplied_out(points: AnyArray, block: int) -> None:
     assert "MatMulNBits" not in op_types(lowered(graph).model)
     given = image(graph) / 100
     require_close(run(graph, given.astype(np.float32)), reference(graph, given.astype(np.float32)))
+
+
+def integer_convolution(layout: Format, fraction: float = 0, is_less: bool = True) -> Graph:
+    """As the importer writes ConvInteger that is read as real numbers."""
+    net = Net(layout)
+    shape = (2, 5, 6, 4) if layout is Format.NHWC else (2, 4, 5, 6)
+    taps = (3, 2, 2, 4) if layout is Format.NHWC else (3, 4, 2, 2)
+    float32 = net.constant(np.array(DataType.FLOAT32.value))
+    x = net.op(N.CAST, net.input(*shape, data_type=DataType.UINT8), float32)
+    if is_less:
+        x = net.op(N.SUB_FUSION, x, net.op(N.CAST, net.input(data_type=DataType.UINT8), float32))
+    weight = net.constant(net.random.integers(-128, 128, taps).astype(np.float32) + np.float32(fraction))
+    bias = net.constant(np.zeros(3, np.float32))
+    return net.graph(net.op(N.CONV2D_FUSION, x, weight, bias, stride=(1, 2), pad_list=(1, 0, 2, 1)))
+
+
+@pytest.mark.parametrize("is_less", [False, True])
+@pytest.mark.parametrize("layout", [Format.NCHW, Format.NHWC], ids=lambda layout: layout.name)
+def test_convolutions_of_integers_are_computed_as_such(layout: Format, is_less: bool) -> None:
+    graph = integer_convolution(layout, is_less=is_less)
+    made = lowered(graph, integers=integer_kernels(frozenset({"sse2", "avx512_vnni"})))
+    assert "ConvInteger" in op_types(made.model)
+    given = image(integer_convolution(layout, is_less=False)) * 2
+    feeds = (given, np.array(7, np.uint8)) if is_less else (given,)
+    (actual,), (wanted,) = run_lowered(made, *feeds), reference(graph, *feeds)
+    np.testing.assert_array_equal(actual, wanted)
+
+
+def test_other_convolutions_are_of_real_numbers() -> None:
+    graph = integer_convolution(Format.NCHW, fraction=0.5)
+    x86 = integer_kernels(frozenset({"sse2", "avx512_vnni"}))
+    assert "ConvInteger" not in op_types(lowered(graph, integers=x86).model)
+    assert "ConvInteger" not in op_types(lowered(integer_convolution(Format.NCHW)).model)

@@ -316,7 +316,7 @@ def _result_type(op_type: str, number: int, lead: AnyDType, attrs: Mapping[str, 
         return np.dtype(helper.tensor_dtype_to_np_dtype(attrs["to"]))
     if op_type in _TRUTH:
         return BOOL
-    if op_type == "MatMulInteger":
+    if op_type in ("ConvInteger", "MatMulInteger"):
         return np.dtype(np.int32)
     if op_type == "DynamicQuantizeLinear" and number != 1:
         return np.dtype(np.uint8)

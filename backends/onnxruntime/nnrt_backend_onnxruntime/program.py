@@ -69,7 +69,7 @@ def lower(
     computes FLOAT16 as such; else it is computed in FLOAT32, and rounded only where it leaves the model. Raises
     Unsupported for a node that ONNX Runtime can't compute.
     """
-    return _Program(graph, in_types_of(integers, graph), Onnx(kernels), float16, half_kernels).lowered()
+    return _Program(graph, integers, Onnx(kernels), float16, half_kernels).lowered()
 
 
 def asserted(graph: Graph) -> list[int]:
@@ -78,11 +78,12 @@ def asserted(graph: Graph) -> list[int]:
 
 
 class _Program:
-    """The lowering of one graph, whose inputs and outputs are those of another one."""
+    """The lowering of a graph, its inputs and outputs as given, other quantized tensors in the types of kernels."""
 
-    def __init__(self, given: Graph, graph: Graph, op: Onnx, float16: bool, half_kernels: bool) -> None:
+    def __init__(self, given: Graph, integers: IntegerKernels, op: Onnx, float16: bool, half_kernels: bool) -> None:
         self._interface = given
-        self._graph = graph
+        self._graph = in_types_of(integers, given)
+        self._integers = integers
         self._op = op
         self._float16 = float16
         self._half_kernels = half_kernels
@@ -96,7 +97,7 @@ class _Program:
         for index, constant in graph.constants.items():
             self._values[index] = self._constant(index, constant.data, constant.shape_value)
         outputs = [*graph.outputs, *(at for index in asserted(graph) for at in graph.nodes[index].inputs)]
-        compositions = Compositions(graph, outputs)
+        compositions = Compositions(graph, outputs, self._integers)
         for index in graph.order:
             if index not in compositions.needed:
                 continue
