@@ -48,7 +48,7 @@ class Quantized:
 class Value:
     """A value of the graph. Its tensor is put into the model when somebody asks for it."""
 
-    __slots__ = ("_array", "_elements", "_make", "_tensor", "depth", "dims", "dtype", "quantized")
+    __slots__ = ("_array", "_elements", "_make", "_tensor", "depth", "dims", "dtype", "quantized", "real")
 
     def __init__(
         self,
@@ -65,6 +65,8 @@ class Value:
         # How many values that are not in the model yet this one is made from, one behind the other.
         self.depth = depth
         self.quantized: Quantized | None = None
+        # Of integers: the real numbers, equal to them, that they are made of.
+        self.real: Value | None = None
         self._make = make
         self._array = array
         self._elements = known

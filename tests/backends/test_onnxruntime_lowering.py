@@ -155,6 +155,20 @@ def test_quantized_networks_run_on_integer_kernels(data_type: DataType, weight_t
     assert np.abs(actual.astype(int) - wanted).max() <= 1
 
 
+@pytest.mark.parametrize("data_type", [DataType.INT8, DataType.UINT8], ids=lambda data_type: data_type.name)
+def test_products_with_a_scale_per_column_run_on_integer_kernels(data_type: DataType) -> None:
+    net = Net()
+    x = net.input(2, 3, 16, data_type=data_type, quant=(QuantParam(0.05, 3),))
+    weight = net.random.integers(-127, 128, (16, 8)).astype(np.int8)
+    columns = net.constant(weight, tuple(QuantParam(0.01 * (1 + column), 0) for column in range(8)))
+    spec = net.spec((2, 3, 8), data_type, (QuantParam(0.5, 1),))
+    graph = net.graph(net.op(N.MATMUL_FUSION, x, columns, outputs=[spec]))
+    assert op_types(optimized(graph)).count("QLinearMatMul") == 1
+    given = np.random.default_rng(2).integers(0, 100, (2, 3, 16)).astype(graph.input_specs[0].numpy_dtype)
+    (actual,), (wanted,) = run(graph, given), reference(graph, given)
+    assert np.abs(actual.astype(int) - wanted).max() <= 1
+
+
 @pytest.mark.parametrize("processor", PROCESSORS)
 def test_integer_kernels_are_those_that_a_processor_has(processor: str) -> None:
     flags, types, entries = PROCESSORS[processor]
@@ -211,6 +225,29 @@ def test_float16_halves_the_weights_and_costs_precision() -> None:
     (actual,), (wanted,) = run(graph, image(graph), enable_float16=True), run(graph, image(graph))
     assert actual.dtype == np.float32
     assert 1e-6 < np.abs(actual - wanted).max() < 0.05
+
+
+def test_float16_is_rounded_only_where_it_comes_out() -> None:
+    """The square of 300 is beyond what FLOAT16 holds."""
+    net = Net()
+    x = net.input(1, 2, data_type=DataType.FLOAT16)
+    y = net.op(N.SQRT, net.op(N.RESHAPE, net.op(N.SQUARE, x), net.constant(np.array([2, 1]))))
+    graph = net.graph(y, net.op(N.CONCAT, net.op(N.TRANSPOSE, x, net.constant(np.array([1, 0]))), y, axis=0))
+    assert op_types(lowered(graph).model).count("Cast") == 4
+    given = np.array([[300, 0.1]], np.float16)
+    root, both = run(graph, given)
+    assert root.dtype == both.dtype == np.float16
+    np.testing.assert_array_equal(root, given.T)
+    np.testing.assert_array_equal(both, np.concatenate([given.T, given.T]))
+
+
+def test_an_integer_is_made_of_float16_as_it_is_stored() -> None:
+    net = Net()
+    x = net.input(1, data_type=DataType.FLOAT16)
+    y = net.op(N.ADD_FUSION, x, net.constant(np.ones(1, np.float16)))
+    cast = net.op(N.CAST, y, net.constant(np.array(DataType.INT32.value, np.int32)))
+    (actual,) = run(net.graph(cast), np.array([2048], np.float16))
+    np.testing.assert_array_equal(actual, [2048])
 
 
 @pytest.mark.parametrize("size", [(1, 8, 8), (3, 5, 9), (0, 8, 8)], ids=str)

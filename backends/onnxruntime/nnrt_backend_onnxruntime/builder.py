@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from nnrt_backend_onnxruntime import layouts
-from nnrt_backend_onnxruntime.kernels import IR_VERSION, OPSET, AnyDType, Kernels, widened
+from nnrt_backend_onnxruntime.kernels import IR_VERSION, OPSETS, AnyDType, Kernels, widened
 from nnrt_hdi.tensor import UNKNOWN_DIM, Shape
 
 # Constants of up to this many bytes stand in the model itself, larger ones beside it. ONNX Runtime infers shapes before
@@ -260,7 +260,7 @@ class Onnx:
             dims = [None if dim == UNKNOWN_DIM else dim for dim in shape]
             infos.append(helper.make_tensor_value_info(name, element_type(value.dtype), dims))
         graph = helper.make_graph(self.nodes, "nnrt", self.inputs, infos, self._initializers)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+        return helper.make_model(graph, opset_imports=OPSETS, ir_version=IR_VERSION)
 
     def _values(self, op_type: str, inputs: Sequence[Given | None]) -> list[Value | None]:
         """Operands as values: arrays are constants, and so are numbers, of the data type of the first tensor."""
@@ -316,7 +316,7 @@ def _result_type(op_type: str, number: int, lead: AnyDType, attrs: Mapping[str, 
         return np.dtype(helper.tensor_dtype_to_np_dtype(attrs["to"]))
     if op_type in _TRUTH:
         return BOOL
-    if op_type == "MatMulInteger":
+    if op_type in ("ConvInteger", "MatMulInteger"):
         return np.dtype(np.int32)
     if op_type == "DynamicQuantizeLinear" and number != 1:
         return np.dtype(np.uint8)

@@ -49,17 +49,17 @@ from nnrt_hdi.tensor import NUMPY_DTYPES, TensorSpec
 KIND = "onnxruntime model"
 MODEL_FILE = "model.onnx"
 
-# ONNX's own operators, and those that ONNX Runtime's optimizations make of them. All others could do anything, such as
-# to load an engine from a file.
+# ONNX's own operators, and those of ONNX Runtime that lowering and its optimizations make. All others could do
+# anything, such as to load an engine from a file.
 _DOMAINS = frozenset({"", "ai.onnx", "com.microsoft", "com.microsoft.nchwc"})
 _FUSED = names(
     """
     BiasGelu BiasSoftmax BiasSplitGelu ConvTransposeWithDynamicPads DynamicQuantizeLSTM DynamicQuantizeMatMul
     FastGelu FusedConv FusedGemm FusedMatMul FusedMatMulActivation Gelu GroupNorm MatMulInteger16
-    MatMulIntegerToFloat MulInteger NhwcFusedConv NhwcMaxPool QGemm QLinearAdd QLinearAveragePool QLinearConcat
-    QLinearConv QLinearGlobalAveragePool QLinearLeakyRelu QLinearMul QLinearReduceMean QLinearSigmoid QLinearSoftmax
-    QLinearWhere QuickGelu DequantizeLinear QuantizeLinear SkipLayerNormalization SkipSimplifiedLayerNormalization
-    TransposeMatMul
+    MatMulIntegerToFloat MatMulNBits MulInteger NhwcFusedConv NhwcMaxPool QGemm QLinearAdd QLinearAveragePool
+    QLinearConcat QLinearConv QLinearGlobalAveragePool QLinearLeakyRelu QLinearMul QLinearReduceMean QLinearSigmoid
+    QLinearSoftmax QLinearWhere QuickGelu DequantizeLinear QuantizeLinear SkipLayerNormalization
+    SkipSimplifiedLayerNormalization TransposeMatMul
     """
 )
 

@@ -20,6 +20,7 @@ Providers = Sequence[tuple[str, Mapping[str, str]]]
 
 # The highest one in which ONNX Runtime's optimizations of quantized models don't break UINT8 ones.
 OPSET = 20
+OPSETS = [helper.make_opsetid("", OPSET), helper.make_opsetid("com.microsoft", 1)]
 IR_VERSION = 10
 QUIET = 4  # Severity of log messages: only fatal ones.
 
@@ -112,7 +113,7 @@ class Kernels:
         results = [f"y{number}" for number in range(outputs)]
         node = helper.make_node(op_type, names, results, **attrs)
         graph = helper.make_graph([node], "kernel", inputs, [*map(helper.make_empty_tensor_value_info, results)])
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+        model = helper.make_model(graph, opset_imports=OPSETS, ir_version=IR_VERSION)
         options = onnxruntime.SessionOptions()
         options.log_severity_level = QUIET
         options.intra_op_num_threads = options.inter_op_num_threads = 1

@@ -4,7 +4,7 @@ import numpy as np
 
 from nnrt_backend_onnxruntime.builder import Onnx, Value
 from nnrt_backend_onnxruntime.lowering.lowering import Call, Function, lowering
-from nnrt_hdi.enums import NodeType
+from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.ops.elementwise import integer_bounds
 
 # One ONNX operator each.
@@ -75,5 +75,6 @@ def clip(op: Onnx, call: Call, x: Value) -> Value:
 
 @lowering(NodeType.CAST, moves=True)
 def cast(_: Onnx, call: Call, x: Value, __: Value) -> Value:
-    """y = x in the type of the output."""
-    return x.cast(call.dtype)
+    """y = x in the type of the output. An integer is made of FLOAT16 as it would be stored."""
+    is_cut = call.inputs[0].data_type is DataType.FLOAT16 and call.dtype.kind != "f"
+    return (x.cast(call.inputs[0].numpy_dtype) if is_cut else x).cast(call.dtype)
