@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from nnrt_client.build.build_task import BuildReport
 from nnrt_client.build.way import Way
-from nnrt_client.model_session.partition.partitioned_executor import PartitionedExecutor
-from nnrt_client.run.executor import Executor
+from nnrt_client.run.base_executor import BaseExecutor
 from nnrt_client.run.result import RunResult, is_of_unsent
 from nnrt_client.run.run_tensors import NewArray
 from nnrt_client.run.signature import Inputs, listed
@@ -61,9 +60,7 @@ class ModelSession(Closable):
     once; one that had not been sent goes on, unless it has tensors, or is one of `submit`.
     """
 
-    def __init__(
-        self, executor: Executor | PartitionedExecutor, device: Device, report: BuildReport, resources: ExitStack
-    ) -> None:
+    def __init__(self, executor: BaseExecutor, device: Device, report: BuildReport, resources: ExitStack) -> None:
         """Takes over `resources`, all that is to be closed with the session."""
         self.device = device
         self.report = report
@@ -167,7 +164,7 @@ class ModelSession(Closable):
 
     # ---- the death of the daemon
 
-    def _living(self) -> Executor | PartitionedExecutor:
+    def _living(self) -> BaseExecutor:
         """What runs the model; loaded again where its daemon has died and the session was told to. Raises
         UnavailableDevice where that can't be done."""
         self._require_open()

@@ -43,8 +43,15 @@ class Signature:
     """The inputs and outputs of a compiled model, as runs are checked against them and travel."""
 
     def __init__(
-        self, session: Session, model_id: int, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]
+        self,
+        session: Session,
+        model_id: int,
+        inputs: tuple[TensorSpec, ...],
+        outputs: tuple[TensorSpec, ...],
+        *,
+        has_ranges: bool = True,
     ) -> None:
+        """Without ranges the device isn't asked which shapes it takes."""
         self.inputs = inputs
         self.outputs = outputs
         self.input_forms = [TensorForm(spec) for spec in inputs]
@@ -52,7 +59,7 @@ class Signature:
         self.session = session
         self.model_id = model_id
         self._ranges: list[DimRange] | None = None
-        self._has_ranges = True
+        self._has_ranges = has_ranges
         # Whether a run can be a packet: names may be long, and tensors many.
         self.fits_packet = sum(map(_described_bytes, (*inputs, *outputs))) <= _MOST_DESCRIBED_BYTES
         self._expected_bytes = [0 if spec.is_dynamic else spec.byte_size for spec in outputs]
