@@ -32,6 +32,7 @@ from nnrt_client import (
     UnavailableDevice,
     load,
 )
+from nnrt_client.tensors.run_tensor import _OWNER
 
 
 @pytest.fixture(autouse=True)
@@ -204,7 +205,7 @@ def test_arrays_of_others(make: Callable[[], Any], shared_daemon: DaemonProcess)
 
 
 def test_they_are_not_copied() -> None:
-    from nnrt_client.model_session.model_session import viewed_array
+    from nnrt_client.model_session.arrays import viewed_array
 
     memory = array.array("f", [0, 1, 2, 3])
     for given, own in ((Foreign(X), X), (memory, np.frombuffer(memory, np.float32))):
@@ -236,6 +237,50 @@ def test_numbers_for_integers(shared_daemon: DaemonProcess) -> None:
                 InvalidParameter, match=r"input 'x': (there are numbers that are not whole|numbers from)"
             ):
                 session.run({"x": given})
+
+
+class Odd:
+    """Its `__array__` raises."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        raise self._error
+
+
+class Own(Exception):
+    """What an application raises itself."""
+
+
+@pytest.mark.parametrize("own", [KeyError, Own, TypeError, UnavailableDevice])
+def test_errors_of_what_is_given(own: type[Exception], shared_daemon: DaemonProcess) -> None:
+    """Of a session and of an executor: InvalidParameter with the error as its cause, errors of ours as what they are;
+    and the tensors of the run are let go of."""
+    error, kind = own("why"), own if own is UnavailableDevice else InvalidParameter
+    model = Model()
+    inputs = [model.input((1, 4), name=name) for name in ("x", "y")]
+    model.specify_inputs_and_outputs(inputs, [model.apply(OperationType.ADD, *inputs)])
+    model.finish()
+    desc = TensorDesc(DataType.FLOAT32, X.shape)
+    with load(model, shared_daemon.address) as session, Tensor(session.device, desc) as tensor:
+        executor: Any = session._executor
+        executor.set_on_run_done(lambda *_: None)
+        for given in (Odd(error), [Odd(error)]):
+            runs: list[Callable[[Any], Any]] = [
+                session.run,
+                session.submit,
+                lambda feed: asyncio.run(session.run_async(feed)),
+                executor.run_sync,
+                executor.submit,
+                lambda feed: executor.run_async(feed, timeout_ms=10_000, user_data=1),
+            ]
+            for run in runs:
+                with pytest.raises(kind, match="'x'") as raised:
+                    run({"x": given, "y": tensor})
+                assert raised.value.__cause__ is error
+        assert not executor._runs
+        assert tensor._users == {_OWNER}
 
 
 # ---- the death of the daemon

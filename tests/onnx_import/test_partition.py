@@ -554,7 +554,7 @@ def test_named_by_a_way(shared_daemon: DaemonProcess) -> None:
         with load(data, shared_daemon.address, ways=ways, fallback="cpu", cache=False) as session:
             assert session.way is Way.PARTITION
             assert (Way.OPERATORS in session.report.passed_over) == ("operators" in ways)
-        with pytest.raises(InvalidParameter, match='some of its operators run on this host.* give fallback="cpu"'):
+        with pytest.raises(InvalidParameter, match=r'some of its operators run on this host.* give fallback="cpu"'):
             load(data, shared_daemon.address, ways=ways, cache=False)
 
 
