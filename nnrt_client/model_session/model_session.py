@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from nnrt_client.build.build_task import BuildReport
 from nnrt_client.build.way import Way
 from nnrt_client.model_session.arrays import input_array
+from nnrt_client.model_session.outage import Outage
 from nnrt_client.run.base_executor import BaseExecutor
 from nnrt_client.run.result import RunResult, is_of_unsent
 from nnrt_client.run.run_tensors import NewArray
@@ -26,7 +27,7 @@ from nnrt_client.session.device import Device
 from nnrt_client.session.fork import ModuleLock
 from nnrt_client.tensors.run_tensor import RunTensor
 from nnrt_client.tensors.tensor_desc import TensorDesc
-from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationForbidden, UnavailableDevice
+from nnrt_hdi.errors import InvalidParameter, OperationForbidden, UnavailableDevice
 from nnrt_hdi.run_times import RunTimes
 
 # Names of outputs, or the tensors by name that they go to.
@@ -70,6 +71,7 @@ class ModelSession(Closable):
         # What loads the model again; None where that is the application's to do.
         self._load_again: Callable[[], ModelSession] | None = None
         self._reloading = ModuleLock()
+        self._outage = Outage()
         self._inputs = _named("input", [executor.input_desc(index) for index in range(executor.input_count)])
         self._outputs = _named("output", [executor.output_desc(index) for index in range(executor.output_count)])
 
@@ -178,10 +180,7 @@ class ModelSession(Closable):
             return self._executor
 
     def _reload(self, load_again: "Callable[[], ModelSession]") -> None:
-        try:
-            fresh = load_again()
-        except NnrtError as error:
-            raise UnavailableDevice(f"its daemon died, and the model can't be loaded again: {error}") from error
+        fresh = self._outage.end(load_again)
         dead, self._resources = self._resources, fresh._resources
         self.device, self.report, self._executor = fresh.device, fresh.report, fresh._executor
         dead.close()
