@@ -26,7 +26,8 @@ def chosen_ways(ways: Iterable[Way | str], possible: Iterable[Way], fallback: Fa
 
     Raises InvalidParameter for one that isn't known, where none is possible, and for parts without a fallback.
     """
-    known, can = ", ".join(repr(way.value) for way in Way), list(possible)
+    known = ", ".join(repr(way.value) for way in Way)
+    can = [way for way in possible if fallback is not None or way is not Way.PARTITION]
     try:
         asked = [Way(way) for way in ([ways] if isinstance(ways, str) else ways)]
     except (ValueError, TypeError) as error:
