@@ -45,7 +45,7 @@ from nnrt_client.model_session.partition.fallback import Fallback
 from nnrt_client.settings import Settings
 from nnrt_hdi.files import container
 
-_RANGE = re.compile(r"(\d+)(?::(\d+)(?::(\d+))?)?")
+_RANGE = re.compile(r"([0-9]{1,9})(?::([0-9]{1,9})(?::([0-9]{1,9}))?)?")
 _MOST_IN_FLIGHT = 1024
 _PERCENTILES = (50.0, 90.0, 95.0, 99.0)
 # Of those the ones that a terminal has room for.

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from nnrt_client.session.runtime import Runtime
 from nnrt_client.settings import DEVICES_VARIABLE, Settings, addresses_to_ask_for
 from nnrt_hdi.enums import PerformanceMode
 
-_SHAPE = re.compile(r"\d+(,\d+)*")
+_SHAPE = re.compile(r"[0-9]{1,18}(,[0-9]{1,18})*")
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
@@ -109,6 +110,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 POSITIVE = Number(min=0, min_open=True)
+_SECONDS = Number(min=0, min_open=True, max=threading.TIMEOUT_MAX)
 
 model_argument = click.argument("model", type=click.Path(path_type=Path))
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -129,7 +131,7 @@ way_option = click.option(
 )
 FALLBACK_HELP = "Run on this host what the device doesn't run of an ONNX file that goes in no other way."
 build_timeout_option = click.option(
-    "--timeout", type=POSITIVE, default=600.0, show_default=True, help="Seconds that compiling may take."
+    "--timeout", type=_SECONDS, default=600.0, show_default=True, help="Seconds that compiling may take."
 )
 cache_option = click.option(
     "--cache/--no-cache", default=True, show_default=True, help="Keep the compiled model for the next time."
@@ -193,7 +195,7 @@ def run_timeout_option(seconds: float) -> Callable[[CommandT], CommandT]:
     return click.option(
         "--run-timeout",
         "run_timeout_ms",
-        type=POSITIVE,
+        type=_SECONDS,
         default=seconds,
         show_default=True,
         callback=lambda _, __, given: int(given * 1e3) or 1,
