@@ -50,9 +50,9 @@ class InferenceSession(Closable):
         session = InferenceSession("model.onnx", providers=[("NnrtExecutionProvider", {"device": "10.0.0.7:50051"})])
         (scores,) = session.run(["scores"], {"image": image})
 
-    Without a device it is the first of NNRT_DEVICES that answers. There is no fallback: what the device can't run is
-    refused. The session ends when nobody refers to it any more, or with `close`. docs/inference-session.md has what is
-    covered.
+    Without a device it is the first of NNRT_DEVICES that answers. There is no fallback, unless the provider's option
+    `fallback` asks for one: what the device can't run is refused. The session ends when nobody refers to it any more,
+    or with `close`. docs/inference-session.md has what is covered.
     """
 
     def __init__(
@@ -63,8 +63,8 @@ class InferenceSession(Closable):
         provider_options: Sequence[Mapping[Any, Any]] | None = None,
         **unused: object,
     ) -> None:
-        """Raises UnknownProvider, NoSuchFile, InvalidProtobuf, InvalidGraph for a model that the device can't run,
-        EngineError where no such device answers, and what `nnrt_client.load` raises, as `errors` names it."""
+        """Raises UnknownProvider, NoSuchFile, InvalidProtobuf, InvalidGraph for a model that the device can't run, Fail
+        where no such device answers, and what `nnrt_client.load` raises, as `errors` names it."""
         if not isinstance(path_or_bytes, str | os.PathLike | bytes | bytearray | memoryview):
             raise WrongType(f"Unable to load from type '{type(path_or_bytes)}'")
         if sess_options is not None and not isinstance(sess_options, SessionOptions):

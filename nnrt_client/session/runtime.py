@@ -87,7 +87,8 @@ class Runtime(fork.LockOwner, Closable):
             self._tell()
             return device
         if not self._addresses:
-            raise OperationFailed(f"no addresses are known; give them to Runtime or set {DEVICES_VARIABLE}")
+            what = "" if which == 0 else f"{which!r} is no HOST:PORT, and "
+            raise OperationFailed(f"{what}no addresses are known; give a device's address, or set {DEVICES_VARIABLE}")
         wanted = "no device" if which == 0 else f"no device {which!r}"
         there = ", ".join(device.name for device in self._usable()) or "none"
         with self._lock:
