@@ -528,7 +528,7 @@ def test_output_tensors_that_do_not_fit(each_daemon: DaemonProcess, closing: Exi
             session.run(given, outputs={name: other})
 
 
-@pytest.mark.parametrize("end", ["timeout", "cancel"])
+@pytest.mark.parametrize("end", ["timeout", "cancel", "close", "death"])
 def test_a_run_that_ends_early_writes_nothing_later(start_daemon: StartDaemon, closing: ExitStack, end: str) -> None:
     """It holds its tensors until the device has stopped, and no longer."""
     graph = Graph()
@@ -538,13 +538,21 @@ def test_a_run_that_ends_early_writes_nothing_later(start_daemon: StartDaemon, c
         _, name = (desc.name for desc in session.outputs)
         tensor = closing.enter_context(Tensor(session.device, TensorDesc(DataType.FLOAT32, (1, 4, 8, 8))))
         future = session.submit(feeds(model, 1), outputs={name: tensor}, timeout_ms=100 if end == "timeout" else None)
-        if end == "cancel":
+        if end != "timeout":
             observer.wait_for(lambda state: state.running == 1)
+        if end == "cancel":
             assert future.cancel()
+        elif end == "close":
+            session.close()
+            assert "closed" in str(future.exception(60))
+        elif end == "death":
+            slow.kill()
+            assert isinstance(future.exception(60), UnavailableDevice)
         else:
             assert isinstance(future.exception(60), TimedOut)
         until(lambda: tensor._users == {_OWNER})
-        observer.wait_for(lambda state: state.running == 0)
+        if end != "death":
+            observer.wait_for(lambda state: state.running == 0)
 
 
 def test_named_by_a_way(shared_daemon: DaemonProcess) -> None:
