@@ -12,7 +12,7 @@ from nnrt_client.tensors.device_buffer import DeviceBuffer, Elements, Stored, re
 from nnrt_client.tensors.run_tensor import RunTensor
 from nnrt_hdi import wire
 from nnrt_hdi.backend import DimRange
-from nnrt_hdi.errors import InvalidParameter, NnrtError, UnavailableDevice, Unsupported
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OutOfMemory, UnavailableDevice, Unsupported
 from nnrt_hdi.shared_memory import SharedMemory
 from nnrt_hdi.tensor import Array, Shape, TensorForm, TensorSpec, data_type_of, format_shape
 from nnrt_hdi.v2 import prepared_model_pb2
@@ -43,8 +43,15 @@ class Signature:
     """The inputs and outputs of a compiled model, as runs are checked against them and travel."""
 
     def __init__(
-        self, session: Session, model_id: int, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]
+        self,
+        session: Session,
+        model_id: int,
+        inputs: tuple[TensorSpec, ...],
+        outputs: tuple[TensorSpec, ...],
+        *,
+        has_ranges: bool = True,
     ) -> None:
+        """Without ranges the device isn't asked which shapes it takes."""
         self.inputs = inputs
         self.outputs = outputs
         self.input_forms = [TensorForm(spec) for spec in inputs]
@@ -52,7 +59,7 @@ class Signature:
         self.session = session
         self.model_id = model_id
         self._ranges: list[DimRange] | None = None
-        self._has_ranges = True
+        self._has_ranges = has_ranges
         # Whether a run can be a packet: names may be long, and tensors many.
         self.fits_packet = sum(map(_described_bytes, (*inputs, *outputs))) <= _MOST_DESCRIBED_BYTES
         self._expected_bytes = [0 if spec.is_dynamic else spec.byte_size for spec in outputs]
@@ -129,8 +136,8 @@ class Signature:
         try:
             array = np.asarray(given)
             data_type = data_type_of(array.dtype)
-        except (InvalidParameter, ValueError) as error:
-            raise InvalidParameter(str(error), place=self.input_place(index)) from error
+        except Exception as error:  # What is given may have code of its own.
+            raise no_array(given, error, self.input_place(index)) from error
         if data_type != spec.data_type or not spec.accepts(array.shape):
             raise InvalidParameter(
                 f"it is {array.dtype.name}{format_shape(array.shape)}; the model takes {spec}",
@@ -274,6 +281,15 @@ def item_at(items: Sequence[ItemT], index: int, what: str) -> ItemT:
     if not 0 <= position < len(items):
         raise InvalidParameter(f"{what} index is {index}; use 0..{len(items) - 1}")
     return items[position]
+
+
+def no_array(given: object, error: Exception, place: str) -> Exception:
+    """The error of an input of which no array can be made, for a reason of its own."""
+    if isinstance(error, NnrtError):
+        return error.at(place)
+    if isinstance(error, MemoryError):
+        return OutOfMemory("this host has no memory left", place=place)
+    return InvalidParameter(f"no array can be made of {type(given).__name__}: {error!r}", place=place)
 
 
 def _place(what: str, index: int, spec: TensorSpec) -> str:

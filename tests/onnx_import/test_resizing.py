@@ -189,6 +189,7 @@ def with_node(graph: HdiGraph, at: int, node: Any) -> HdiGraph:
     return replace(graph, nodes=(*graph.nodes[:at], node, *graph.nodes[at + 1 :]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "how",
     [
