@@ -70,7 +70,7 @@ class Kernels:
 
     def __init__(self, providers: Providers) -> None:
         self._providers = providers
-        self._known: dict[tuple[str, tuple[str, ...], tuple[str, ...]], bool] = {}
+        self._known: dict[tuple[str, tuple[str, ...], tuple[AnyDType | None, ...]], bool] = {}
         self._lock = threading.Lock()
 
     def type_for(
@@ -84,7 +84,9 @@ class Kernels:
         """The type to compute an operator in whose operands have these types: `dtype`, if there is a kernel for it,
         else one that holds its elements. Raises Unsupported where there is none.
         """
-        for candidate in (dtype.name, *_WIDER.get(dtype.name, ())):
+        if self._has(op_type, dtypes, attrs, outputs):
+            return dtype
+        for candidate in _WIDER.get(dtype.name, ()):
             if (dtype.name, candidate) == ("uint64", "int64") and op_type not in _OF_BITS:
                 continue
             if dtype.kind in "iub" and candidate.startswith("float") and op_type not in _SELECTS:
@@ -96,7 +98,7 @@ class Kernels:
 
     def _has(self, op_type: str, dtypes: Sequence[AnyDType | None], attrs: Mapping[str, Any], outputs: int) -> bool:
         variant = tuple(sorted(value for value in attrs.values() if isinstance(value, str)))
-        key = op_type, variant, tuple(dtype.name if dtype else "" for dtype in dtypes)
+        key = op_type, variant, tuple(dtypes)
         with self._lock:
             if key not in self._known:
                 self._known[key] = self._loads(op_type, dtypes, attrs, outputs)
