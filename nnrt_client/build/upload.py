@@ -8,9 +8,11 @@ from typing import Any
 from nnrt_client.build.build_task import BuildTask
 from nnrt_client.model.program import Program
 from nnrt_client.session.compression import Compressor
+from nnrt_client.session.session import Session
 from nnrt_hdi import wire
 from nnrt_hdi.backend import ModelConfig
-from nnrt_hdi.chunks import cut
+from nnrt_hdi.chunks import CHUNK_BYTES, cut
+from nnrt_hdi.chunks import FEATURE as CHUNKS_FEATURE
 from nnrt_hdi.errors import ConnectionFailed, OperationFailed
 from nnrt_hdi.files.graph_file import constant_parts
 from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, Graph
@@ -21,6 +23,8 @@ from nnrt_hdi.v2 import device_pb2, model_pb2, prepared_model_pb2
 _ATTEMPTS = 3
 # Connections that a build may lose; each costs no more than what was on the way.
 _LOSSES = 3
+# What is sent to a daemon that has nothing yet, whether it takes the model or not: less than the question costs.
+_UNASKED_BYTES = 8 << 20
 
 
 def compile_graph(build: BuildTask, graph: Graph, config: ModelConfig) -> Any:
@@ -66,21 +70,24 @@ def _ask_until_prepared(build: BuildTask, name: str, request: Any, parts: Mappin
 
 
 def _ask_and_upload(build: BuildTask, name: str, request: Any, parts: Mapping[bytes, Part]) -> Any:
-    """Ask, and upload what the daemon says it lacks, until it lacks nothing."""
+    """Ask, and upload what the daemon says it lacks, or must lack, until it lacks nothing."""
     session = build.session
     attempts = losses = 0
     # The first answer names what is missing. The second can name more only if the daemon had to drop something.
     while attempts < _ATTEMPTS:
         try:
             uploads = session.uploads
-            reply = _ask(build, name, request)
-            if reply.HasField("prepared"):
-                return reply.prepared
+            wanted = _surely_missing(session, parts)
+            if not wanted:
+                reply = _ask(build, name, request)
+                if reply.HasField("prepared"):
+                    return reply.prepared
+                wanted = _wanted(parts, reply.missing.constants, session.place)
             with build.holding(session.uploading):
                 try:
                     if session.uploads == uploads:  # Else another build has sent something since, perhaps the same.
                         attempts += 1
-                        _upload(build, _wanted(parts, reply.missing.constants, session.place))
+                        _upload(build, wanted)
                 finally:
                     session.uploads += 1  # Now, for who asked meanwhile was told of less than has arrived.
         except ConnectionFailed:  # The session lives on, with what has arrived: ask again what is missing.
@@ -88,6 +95,15 @@ def _ask_and_upload(build: BuildTask, name: str, request: Any, parts: Mapping[by
             if losses > _LOSSES:
                 raise
     raise OperationFailed("it asks for the same bytes again and again", place=session.place)
+
+
+def _surely_missing(session: Session, parts: Mapping[bytes, Part]) -> list[tuple[Part, int]]:
+    """The parts to send, as `_wanted` has them, where a daemon can't have any, and they are so few that it need not say
+    first if it takes the model."""
+    if session.uploads or session.keeps_models:
+        return []
+    large = [part for part in parts.values() if part.data.nbytes > INLINE_CONSTANT_BYTES]
+    return [(part, 0) for part in large] if sum(part.data.nbytes for part in large) <= _UNASKED_BYTES else []
 
 
 def _ask(build: BuildTask, name: str, request: Any) -> Any:
@@ -122,7 +138,8 @@ def _upload(build: BuildTask, wanted: Sequence[tuple[Part, int]]) -> None:
         except BaseException as error:  # In a thread of gRPC's, which would tell only that there was one.
             failures.append(error)
 
-    build.call("NnrtDevice.UploadConstants", chunks(), build.remaining_s())
+    messages = _together(chunks(), message_bytes) if CHUNKS_FEATURE in build.session.welcome.features else chunks()
+    build.call("NnrtDevice.UploadConstants", messages, build.remaining_s())
     if failures:
         raise failures[0]
 
@@ -147,6 +164,22 @@ def _chunks(
             yield chunk
             sent += len(piece)
             progress("uploading", sent / total if total else 1.0)
+
+
+def _together(chunks: Iterator[Any], message_bytes: int) -> Iterator[Any]:
+    """Put chunks that are short into messages together."""
+    most_bytes = min(CHUNK_BYTES, message_bytes // 2)
+    message, size_bytes = None, 0
+    for chunk in chunks:
+        size_bytes += chunk.ByteSize()
+        if message is None or size_bytes > most_bytes:
+            if message is not None:
+                yield message
+            message, size_bytes = chunk, chunk.ByteSize()
+        else:
+            message.more.append(chunk)
+    if message is not None:
+        yield message
 
 
 def _buffer(part: Part) -> Any:

@@ -81,6 +81,20 @@ def release(client: RawClient, model_id: int) -> None:
 # ---- constants
 
 
+def test_several_chunks_in_a_message(client: RawClient) -> None:
+    """Those in it count, in their order; those that one of them has don't."""
+    parts = [new_constant().tobytes() for _ in range(3)]
+    (first,), (second,), (third,) = (
+        [device_pb2.ConstantChunk(sha256=Draft.digest(part), size_bytes=len(part), data=part)] for part in parts
+    )
+    half = len(parts[1]) // 2
+    begin = device_pb2.ConstantChunk(sha256=second.sha256, size_bytes=len(parts[1]), data=parts[1][:half])
+    end = device_pb2.ConstantChunk(offset=half, data=parts[1][half:])  # Of the constant before, as it doesn't say.
+    end.more.append(third)
+    first.more.extend([begin, end])
+    assert client.ask("NnrtDevice.UploadConstants", first).completed == 2
+
+
 def test_a_second_prepare_needs_no_upload(client: RawClient) -> None:
     draft = adding(new_constant())
     (constant,) = draft.uploads

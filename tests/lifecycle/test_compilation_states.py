@@ -249,6 +249,36 @@ def test_a_model_that_is_taken_is_sent_once(device: Device) -> None:
         assert compilation.report.sent_bytes == sent.ByteSize()
 
 
+@pytest.mark.parametrize("takes_several", [True, False], ids=["together", "one by one"])
+def test_few_weights_are_sent_unasked(shared_daemon: DaemonProcess, takes_several: bool) -> None:
+    """To a daemon that can't have them, in one message; in messages of their own to one that reads only such."""
+    model = Model()
+    x = y = model.input((1024,), name="x")
+    for number in range(3):
+        y = model.apply(OperationType.ADD, y, np.full(1024, number, np.float32))
+    model.specify_inputs_and_outputs([x], [y])
+    model.finish()
+    with Runtime([shared_daemon.address]) as runtime:
+        device = runtime.device()
+        if not takes_several:
+            device._session().welcome.features.remove("chunks")
+        with Compilation(model, device) as compilation:
+            compilation.build()
+            assert compilation.report is not None
+            sent_bytes = compilation.report.sent_bytes
+    request = device_pb2.PrepareModelRequest(
+        model=wire.model_message(model._graph), config=wire.model_config_message(ModelConfig()), request_id=bytes(16)
+    )
+    chunks = [
+        device_pb2.ConstantChunk(sha256=constant.sha256, size_bytes=4096, data=bytes(4096))
+        for constant in model._graph.constants.values()
+    ]
+    together = device_pb2.ConstantChunk(more=chunks[1:])
+    together.MergeFrom(chunks[0])
+    messages = [together] if takes_several else chunks
+    assert sent_bytes == sum(message.ByteSize() for message in (request, *messages))
+
+
 def test_supported_operations_of_an_unfinished_model(device: Device) -> None:
     """It must be finished first."""
     with pytest.raises(OperationForbidden):
