@@ -48,6 +48,8 @@ _SELECTS = names(
     ReduceMin Resize ScatterND Slice Split Tile TopK Transpose Where
     """
 )
+# Kernels that load, and then say that they don't support it.
+_EMPTY = frozenset({("LSTM", "float64")})
 # What doesn't depend on which numbers the bits of an integer stand for: UINT64 may be INT64 on the way.
 _OF_BITS = names(
     """
@@ -60,7 +62,7 @@ _OF_BITS = names(
 def widened(op_type: str, dtypes: Sequence[AnyDType | None], dtype: AnyDType, wide: AnyDType) -> list[AnyDType | None]:
     """The types of operands where those of one type are cast to another; the condition of a choice stays BOOL."""
     return [
-        wide if known == dtype and not (op_type == "Where" and position == 0) else known
+        wide if known is not None and known == dtype and not (op_type == "Where" and position == 0) else known
         for position, known in enumerate(dtypes)
     ]
 
@@ -84,7 +86,7 @@ class Kernels:
         """The type to compute an operator in whose operands have these types: `dtype`, if there is a kernel for it,
         else one that holds its elements. Raises Unsupported where there is none.
         """
-        if self._has(op_type, dtypes, attrs, outputs):
+        if (op_type, dtype.name) not in _EMPTY and self._has(op_type, dtypes, attrs, outputs):
             return dtype
         for candidate in _WIDER.get(dtype.name, ()):
             if (dtype.name, candidate) == ("uint64", "int64") and op_type not in _OF_BITS:
