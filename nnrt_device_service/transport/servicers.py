@@ -214,12 +214,17 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
     ) -> device_pb2.UploadConstantsReply:
         session = session_of(self._device, context)
         completed, sha256, size_bytes = 0, b"", 0
+        data: bytes | memoryview
         unfinished: set[bytes] = set()
         try:
             for chunk in (chunk for message in requests for chunk in (message, *message.more)):
                 sha256, size_bytes = (chunk.sha256, chunk.size_bytes) if chunk.sha256 else (sha256, size_bytes)
                 unfinished.add(sha256)
-                data = expanded(chunk.data, chunk.expanded_bytes)
+                if chunk.HasField("region"):
+                    region = chunk.region
+                    data = session.buffers.region(region.buffer_id, region.offset, region.data_size)
+                else:
+                    data = expanded(chunk.data, chunk.expanded_bytes)
                 if session.constants.write(sha256, size_bytes, chunk.offset, data):
                     unfinished.discard(sha256)
                     completed += 1

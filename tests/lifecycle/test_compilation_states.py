@@ -25,6 +25,7 @@ from nnrt_client import (
     PerformanceMode,
     Priority,
     Runtime,
+    Settings,
     TensorDesc,
     UnavailableDevice,
 )
@@ -277,6 +278,30 @@ def test_few_weights_are_sent_unasked(shared_daemon: DaemonProcess, takes_severa
     together.MergeFrom(chunks[0])
     messages = [together] if takes_several else chunks
     assert sent_bytes == sum(message.ByteSize() for message in (request, *messages))
+
+
+@pytest.mark.parametrize("shares_memory", [True, False])
+@pytest.mark.parametrize("session_bytes", [256 << 20, 13 << 20], ids=["roomy", "narrow"])
+def test_many_weights(start_daemon: StartDaemon, shares_memory: bool, session_bytes: int) -> None:
+    """They arrive as they are, through memory that both have or over gRPC, which needs no room beside them."""
+    daemon = start_daemon("--session-bytes", str(session_bytes))
+    weights = np.random.default_rng(3).standard_normal((3, 750_000), np.float32)
+    model = Model()
+    x = y = model.input((1,), name="x")
+    for row in weights:
+        y = model.apply(OperationType.ADD, y, row)
+    model.specify_inputs_and_outputs([x], [model.apply(OperationType.REDUCE_MAX, y, [0])])
+    model.finish()
+    with (
+        Runtime([daemon.address], Settings(share_memory=shares_memory)) as runtime,
+        Compilation(model, runtime.device()) as compilation,
+    ):
+        compilation.build()
+        assert compilation.report is not None
+        assert compilation.report.sent_bytes > weights.nbytes
+        with Executor(compilation) as executor:
+            (largest,) = executor.run_sync([np.ones(1, np.float32)])
+    np.testing.assert_allclose(largest, 1 + weights.sum(axis=0).max(), rtol=1e-5)
 
 
 def test_supported_operations_of_an_unfinished_model(device: Device) -> None:
