@@ -49,7 +49,7 @@ _SELECTS = names(
     """
 )
 # Kernels that load, and then say that they don't support it.
-_EMPTY = frozenset({("LSTM", "float64")})
+_EMPTY = frozenset({("LSTM", np.dtype(np.float64))})
 # What doesn't depend on which numbers the bits of an integer stand for: UINT64 may be INT64 on the way.
 _OF_BITS = names(
     """
@@ -86,7 +86,7 @@ class Kernels:
         """The type to compute an operator in whose operands have these types: `dtype`, if there is a kernel for it,
         else one that holds its elements. Raises Unsupported where there is none.
         """
-        if (op_type, dtype.name) not in _EMPTY and self._has(op_type, dtypes, attrs, outputs):
+        if (op_type, dtype) not in _EMPTY and self._has(op_type, dtypes, attrs, outputs):
             return dtype
         for candidate in _WIDER.get(dtype.name, ()):
             if (dtype.name, candidate) == ("uint64", "int64") and op_type not in _OF_BITS:
