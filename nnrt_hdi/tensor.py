@@ -46,7 +46,7 @@ def flat_bytes(data: Buffer | Array) -> memoryview:
 def data_type_of(dtype: np.dtype[np.generic]) -> DataType:
     """The DataType of a numpy dtype. Raises InvalidParameter where NNRt has none."""
     try:
-        return _DATA_TYPES[dtype.newbyteorder("<")]
+        return _DATA_TYPES.get(dtype) or _DATA_TYPES[dtype.newbyteorder("<")]
     except KeyError:
         known = ", ".join(str(known) for known in _DATA_TYPES)
         raise InvalidParameter(f"numpy dtype {dtype} has no NNRt data type; use one of {known}") from None
@@ -87,13 +87,15 @@ class TensorSpec:
     def __post_init__(self) -> None:
         if len(self.shape) > MAX_RANK:
             raise InvalidParameter(f"rank is {len(self.shape)}; use at most {MAX_RANK} dimensions")
+        # Strides must not overflow either, so a dimension of 0 doesn't excuse the others; nor does a small data type,
+        # for a backend may compute in the widest.
+        fixed = 1
         for axis, dim in enumerate(self.shape):
             if not UNKNOWN_DIM <= dim <= MAX_DIM:
                 raise InvalidParameter(f"dimension {axis} is {dim}; use -1 (unknown) or 0..{MAX_DIM}")
-        # Strides must not overflow either, so a dimension of 0 doesn't excuse the others; nor does a small data type,
-        # for a backend may compute in the widest.
-        fixed = math.prod(dim for dim in self.shape if dim > 0)
-        if self.item_size and fixed * _WIDEST_BYTES > MAX_TENSOR_BYTES:
+            if dim > 0:
+                fixed *= dim
+        if fixed * _WIDEST_BYTES > MAX_TENSOR_BYTES and self.item_size:
             raise InvalidParameter(
                 f"shape {list(self.shape)} of {self.data_type.name} overflows 2^63 bytes,"
                 f" at {_WIDEST_BYTES} for each element"

@@ -118,11 +118,14 @@ def _session(taken: Taken[Compilation | PartitionedExecutor], device: Device, st
 
 
 def _executor(compilation: Compilation, stack: ExitStack) -> Executor:
-    """The executor of what was built; the stack closes it, when what it is to save is saved."""
-    stack.enter_context(compilation)
-    executor = stack.enter_context(Executor(compilation))
-    if unsaved := compilation._unsaved:
-        stack.callback(Saving(unsaved).close)
+    """The executor of what was built; the stack closes it, when what it is to save is saved.
+
+    The compilation is closed, for with it the weights would stay here.
+    """
+    with compilation:
+        executor = stack.enter_context(Executor(compilation))
+        if unsaved := compilation._unsaved:
+            stack.callback(Saving(unsaved).close)
     return executor
 
 

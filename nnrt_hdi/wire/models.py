@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 
 from nnrt_hdi.backend import DimRange, ModelConfig, Origin, Support
 from nnrt_hdi.enums import NodeType, PerformanceMode, Priority, QuantType
-from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.errors import InvalidParameter, NnrtError
 from nnrt_hdi.graph import (
     INLINE_CONSTANT_BYTES,
     MAX_ATTRIBUTE_VALUES,
@@ -26,7 +26,6 @@ from nnrt_hdi.part import SHA256_BYTES
 from nnrt_hdi.tensor import TensorSpec
 from nnrt_hdi.v2 import device_pb2, model_pb2, node_pb2, prepared_model_pb2
 from nnrt_hdi.wire.enums import known_enum, number
-from nnrt_hdi.wire.errors import at_place
 from nnrt_hdi.wire.tensors import array_from_bytes, tensor_message, tensor_spec
 
 _ATTR_FIELD_OFFSET = 1000
@@ -37,21 +36,24 @@ _ATTR_FIELD_OF_TYPE = {field.number - _ATTR_FIELD_OFFSET: name for name, field i
 def graph(message: model_pb2.Model) -> Graph:
     """The graph of a Model. Constants sent by digest come without their data."""
     _require_moderate(message)
-    tensors = tuple(
-        at_place(f"tensor {index}{quoted_name(tensor.name)}", partial(tensor_spec, tensor))
-        for index, tensor in enumerate(message.all_tensors)
-    )
-    constants = {
-        index: at_place(f"tensor {index}{quoted_name(tensor.name)}", partial(_constant, tensor, tensors[index]))
-        for index, tensor in enumerate(message.all_tensors)
-        if tensor.data.WhichOneof("place")
-    }
+    tensors: list[TensorSpec] = []
+    constants: dict[int, Constant] = {}
+    for index, tensor in enumerate(message.all_tensors):
+        try:
+            tensors.append(tensor_spec(tensor))
+            if tensor.HasField("data") and tensor.data.WhichOneof("place"):
+                constants[index] = _constant(tensor, tensors[index])
+        except NnrtError as error:
+            raise error.at(f"tensor {index}{quoted_name(tensor.name)}") from error
+    nodes: list[Node] = []
+    for index, node in enumerate(message.nodes):
+        try:
+            nodes.append(_node(node))
+        except NnrtError as error:
+            raise error.at(f"node {index}{quoted_name(node.name)}") from error
     return Graph(
-        tensors=tensors,
-        nodes=tuple(
-            at_place(f"node {index}{quoted_name(node.name)}", partial(_node, node))
-            for index, node in enumerate(message.nodes)
-        ),
+        tensors=tuple(tensors),
+        nodes=tuple(nodes),
         inputs=tuple(message.input_index),
         outputs=tuple(message.output_index),
         constants=constants,

@@ -13,13 +13,13 @@ Where ONNX Runtime has no kernel for a data type, operands are cast to one that 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from nnrt_backend_onnxruntime import layouts
 from nnrt_backend_onnxruntime.kernels import IR_VERSION, OPSETS, AnyDType, Kernels, widened
@@ -284,7 +284,7 @@ class Onnx:
         data = value.data
         if data is None:
             return value.name
-        key = (data.ctypes.data, data.shape, data.strides, data.dtype)
+        key = (data.__array_interface__["data"][0], data.shape, data.strides, data.dtype)
         if key not in self._constants:
             name = self._new_name("constant")
             self._constants[key] = name, data  # The array, too, for another one may not come to lie there.
@@ -295,7 +295,9 @@ class Onnx:
         # Copied only if it was transposed.
         array = np.ascontiguousarray(data).reshape(data.shape)
         if array.nbytes <= EMBEDDED_BYTES:
-            return numpy_helper.from_array(array, name)
+            return onnx.TensorProto(
+                name=name, data_type=element_type(array.dtype), dims=array.shape, raw_data=array.tobytes()
+            )
         self.weights[name] = array
         return external_tensor(name, array)
 
@@ -336,6 +338,7 @@ def external_tensor(name: str, array: AnyArray) -> onnx.TensorProto:
     return tensor
 
 
+@cache
 def element_type(dtype: AnyDType) -> int:
     """ONNX's number of a data type."""
     return int(helper.np_dtype_to_tensor_dtype(dtype))

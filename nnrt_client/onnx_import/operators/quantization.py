@@ -12,7 +12,7 @@ from nnrt_client.onnx_import.operators.convolution import conv
 from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
 from nnrt_client.onnx_import.operators.operator import onnx_operator
 from nnrt_client.onnx_import.signature import refuse
-from nnrt_client.onnx_import.value import Dtype, Quantized, Value, data_type_of, marked
+from nnrt_client.onnx_import.value import Dtype, Quantized, Value, constant_value, data_type_of, marked
 from nnrt_client.tensors.quant_param import QuantParam
 from nnrt_hdi.tensor import Array
 
@@ -94,9 +94,11 @@ def dequantize_linear(
         return _real(op, x, scale, zero_point, at, dtype)
     if x.is_constant:
         assert x.array is not None
+        if len(params[0]) not in (1, x.shape[at] if x.rank else 1):
+            refuse(f"it has {len(params[0])} scales, and {x} no such dimension {at}")
         param = None if x.dtype == _INT32 else QuantParam(*params)
         integers = op.constant(x.array, quant=param)
-        y = op.constant(_computed(x, *params, at))
+        y = constant_value(op.model, lambda: _computed(x, *params, at), (_FLOAT32, x.shape))
         y.quantized = integers.quantized = Quantized(integers, *params, at)
         return y
     if behind is not None and (behind.scales, behind.zero_points) == params:
@@ -330,10 +332,10 @@ def _params(scale: Value, zero_point: Value | None) -> tuple[tuple[float, ...], 
     """Scales and zero points that are known before a run."""
     if scale.array is None or scale.rank > 1 or (zero_point is not None and zero_point.array is None):
         return None
-    scales = tuple(float(one) for one in scale.array.reshape(-1))
+    scales = tuple(scale.array.reshape(-1).astype(float).tolist())
     points = (0,) * len(scales)
     if zero_point is not None and zero_point.array is not None:
-        points = tuple(int(one) for one in zero_point.array.reshape(-1))
+        points = tuple(zero_point.array.reshape(-1).astype(int).tolist())
     return (scales, points) if len(points) == len(scales) else None
 
 
