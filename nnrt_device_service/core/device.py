@@ -337,8 +337,11 @@ class Device:
             except (MemoryError, OutOfMemory) as error:
                 _log.warning("the stored model %s finds no room: %s", recipe.key[:SHOWN_KEY], error)
                 return None
-            except Exception as error:  # Whatever a backend says of a file: without the file it can compile.
+            except (InvalidFile, Unsupported) as error:
                 self._store.remove(recipe.key, f"the backend does not restore it: {error!r}")
+                return None
+            except Exception:  # Not the file's fault as far as anybody knows; without it the backend can compile.
+                _log.exception("the stored model %s is compiled again: it can't be restored", recipe.key[:SHOWN_KEY])
                 return None
             _log.info("restored model %s from the store for client %s", recipe.key[:SHOWN_KEY], session.client)
             return self._added(session, prepared, Origin.STORED, undo, config.priority)
