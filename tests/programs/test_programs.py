@@ -7,7 +7,7 @@ import onnx
 import pytest
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from program_models import CASES, Case, external, in_process, parsed, weights
 
 from nnrt_client import InvalidParameter, InvalidPath, Origin, Runtime, TimedOut, Unsupported, Way, load
@@ -174,3 +174,26 @@ def test_weights_that_nobody_reads_are_left_out(onnxruntime_daemon: DaemonProces
     file, feed = model.SerializeToString(), {"x": np.ones((2, 64), "f4")}
     with load(file, onnxruntime_daemon.address, ways=PROGRAM) as session:
         np.testing.assert_array_equal(session.run(feed)["y"], in_process(file, feed)[0])
+
+
+def test_a_shape_that_an_exporter_declares_inside_is_a_hint(onnxruntime_daemon: DaemonProcess) -> None:
+    """Exporters write down the lengths of their example where the model computes others."""
+    model = parsed(
+        """
+        flat (float[N, M] x) => (float[A, B] y) {
+            shape = Shape (x)
+            size = ReduceProd (shape)
+            r = Reshape (x, size)
+            column = Constant <value = int64[1] {1}> ()
+            y = Unsqueeze (r, column)
+        }
+        """
+    )
+    model.graph.value_info.append(helper.make_tensor_value_info("r", TensorProto.FLOAT, [6]))
+    said = onnxruntime_daemon.log().count("by what the file declares inside")
+    with load(model.SerializeToString(), onnxruntime_daemon.address, ways=PROGRAM) as session:
+        assert list(session.outputs[0].shape) == [-1, 1]
+        for shape in (2, 3), (4, 5):
+            x = np.ones(shape, "f4")
+            assert session.run({"x": x})["y"].shape == (x.size, 1)
+    assert onnxruntime_daemon.log().count("by what the file declares inside") == said + 1

@@ -5,6 +5,7 @@ What is kept of a program is the program: `export` gives its parts again, behind
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import onnx
 from onnxruntime import GraphOptimizationLevel
@@ -15,7 +16,14 @@ from nnrt_backend_onnxruntime.in_place import in_place_of_nodes
 from nnrt_backend_onnxruntime.model import translated
 from nnrt_backend_onnxruntime.programs.divisions import guard
 from nnrt_backend_onnxruntime.programs.foresight import foreseen
-from nnrt_backend_onnxruntime.programs.interface import input_specs, output_specs, take_output_ranks
+from nnrt_backend_onnxruntime.programs.interface import (
+    are_inferred,
+    declares_inner_shapes,
+    input_specs,
+    output_specs,
+    take_output_ranks,
+    without_inner_shapes,
+)
 from nnrt_backend_onnxruntime.programs.program_model import ProgramModel
 from nnrt_backend_onnxruntime.programs.sizes import Sizes
 from nnrt_backend_onnxruntime.programs.skeleton import inlined, parsed, quoted, require_sound
@@ -26,6 +34,7 @@ from nnrt_hdi.backend import ModelConfig
 from nnrt_hdi.errors import InvalidFile, NnrtError, OperationFailed, OutOfMemory, Unsupported
 from nnrt_hdi.files.container import is_packed, kind_of, packed, unpacked
 from nnrt_hdi.part import Part
+from nnrt_hdi.tensor import TensorSpec
 
 FORMAT = "onnx"
 
@@ -63,13 +72,21 @@ def load_program(
     guard(known.divisions, opset_of(model))
     if not known.folding_is_bounded:
         _log.info("a model computes too much from constants, or nobody knows how much: it does so in each run")
-    options = session_options(device, config, {} if known.folding_is_bounded else _NO_FOLDING)
-    try:
-        session = open_session(model.SerializeToString(), weights, options, device, config.extensions)
-    except OperationFailed as error:
-        raise _refusal(error) from error
-    progress(1.0)
+    entries = {} if known.folding_is_bounded else _NO_FOLDING
+
+    def opened(model: onnx.ModelProto) -> Any:
+        options = session_options(device, config, entries)
+        try:
+            return open_session(model.SerializeToString(), weights, options, device, config.extensions)
+        except OperationFailed as error:
+            raise _refusal(error) from error
+
+    session = opened(model)
     outputs = output_specs(session, ranks)
+    if declares_inner_shapes(model) and not are_inferred(outputs, known.outputs):
+        session = opened(without_inner_shapes(model))
+        outputs = _inferred(outputs, output_specs(session, ranks))
+    progress(1.0)
     shared = in_place_of_nodes(model.graph, [spec.name for spec in inputs], [spec.name for spec in outputs])
     kept = [Part.of(b"".join(packed(_KIND, {}, ()))), *parts]
     return ProgramModel(
@@ -106,6 +123,14 @@ def compute(model: onnx.ModelProto) -> Sequence[AnyArray]:
     options = session_options(here, ModelConfig())
     options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
     return list(open_session(model.SerializeToString(), {}, options, here, {}).run(None, {}))
+
+
+def _inferred(declared: Sequence[TensorSpec], outputs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
+    """The outputs as they follow from the nodes alone: exporters write down the lengths of their example."""
+    for said, found in zip(declared, outputs, strict=True):
+        if said != found:
+            _log.warning("output %r is %s by what the file declares inside, and %s without", said.name, said, found)
+    return outputs
 
 
 def _refusal(error: OperationFailed) -> NnrtError:
