@@ -98,7 +98,9 @@ class Device:
         self._backend = backend
         self._settings = settings
         described = backend.describe()
-        if not settings.takes_programs:
+        if settings.takes_programs and described.capabilities.program_formats:
+            backend.expect_programs()
+        else:
             described = replace(described, capabilities=without_programs(described.capabilities))
         self.info = replace(described, device_name=settings.name or described.device_name)
         # To the store a device is what the backend and its options make of it, whatever its name in the fleet.
@@ -330,7 +332,7 @@ class Device:
                 compiled = self._store.load(recipe.key)
                 if compiled is None:
                     return None
-                prepared = self._backend.restore(compiled.parts, config)
+                prepared = self._backend.restore(compiled.parts, replace(config, is_own=True))
                 if (prepared.inputs, prepared.outputs) != (compiled.inputs, compiled.outputs):
                     prepared.close()
                     raise InvalidFile("it holds another model than its manifest says")

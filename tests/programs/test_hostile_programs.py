@@ -38,6 +38,7 @@ Change = Callable[[onnx.ModelProto], Any]
 @pytest.fixture(scope="module")
 def backend() -> Iterator[Backend]:
     backend = load_backend("onnxruntime", {"threads": "1"})
+    backend.expect_programs()
     yield backend
     backend.close()
 

@@ -1,5 +1,6 @@
 """ONNX files that a daemon takes as they are: any operator, any shape, equal to ONNX Runtime in process."""
 
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -57,7 +58,8 @@ def test_a_restarted_daemon_has_it_in_its_store(start_daemon: StartDaemon, tmp_p
     with load(path, daemon.address) as session:
         assert session.report.origin is Origin.COMPILED
         wanted = session.run(feed)["y"].copy()
-    daemon.stop()  # Which finishes what is being written.
+    daemon.send(signal.SIGTERM)  # It finishes what is being written.
+    daemon.wait()
     with load(path, start_daemon(*arguments).address) as session:
         assert session.report.origin is Origin.STORED
         assert session.report.sent_bytes < 1024
@@ -192,7 +194,7 @@ def test_a_shape_that_an_exporter_declares_inside_is_a_hint(onnxruntime_daemon: 
     model.graph.value_info.append(helper.make_tensor_value_info("r", TensorProto.FLOAT, [6]))
     said = onnxruntime_daemon.log().count("by what the file declares inside")
     with load(model.SerializeToString(), onnxruntime_daemon.address, ways=PROGRAM) as session:
-        assert list(session.outputs[0].shape) == [-1, 1]
+        assert session.outputs[0].shape == (-1, 1)
         for shape in (2, 3), (4, 5):
             x = np.ones(shape, "f4")
             assert session.run({"x": x})["y"].shape == (x.size, 1)
