@@ -17,6 +17,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 # What a trial may take: of the processor, and of address space besides what it was given, and so many times that.
@@ -52,10 +53,10 @@ def serve(fd: int) -> None:
     """Serve requests until the other end of this socket is closed."""
     _leave_network()
     # Only now: a process with threads can't leave.
-    from nnrt_backend_onnxruntime import model, session
+    from nnrt_backend_onnxruntime.session import release_memory
 
-    assert model  # What children need, too.
-    session.require_memory_limit()
+    release_memory()  # Which opens a session: the first one of a process takes longer than others.
+    import_module("nnrt_backend_onnxruntime.model")  # What children need, too.
     for number in (signal.SIGINT, signal.SIGTERM):  # They may go to the whole group; this process ends with the daemon.
         signal.signal(number, signal.SIG_IGN)
     gc.freeze()

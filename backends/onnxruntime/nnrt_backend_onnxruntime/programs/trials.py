@@ -46,6 +46,8 @@ _START = (
     " from nnrt_backend_onnxruntime.programs.trial_process import serve; serve(int(sys.argv[1]))"
 )
 _KEPT = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PATH", "TMPDIR")
+# What forks has no other threads: numpy's, and those by which ONNX Runtime tells its makers how it is used.
+_SINGLE = {"OPENBLAS_NUM_THREADS": "1", "ORT_DISABLE_TELEMETRY": "1"}
 
 
 class Crashed(Unsupported, code=Unsupported.code, status=Unsupported.grpc_status):
@@ -152,7 +154,7 @@ class Trials:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
-                env={name: os.environ[name] for name in _KEPT if name in os.environ} | {"OPENBLAS_NUM_THREADS": "1"},
+                env={name: os.environ[name] for name in _KEPT if name in os.environ} | _SINGLE,
             )
         self._requests = ours
         return ours
@@ -185,7 +187,9 @@ class Trial:
                 raise Unsupported(f"ONNX Runtime has not opened it after {MOST_S} s")
         said, separator, status = self._answer().rpartition(SEPARATOR)
         if not separator:
-            raise OperationFailed("the process that tries files has been ended; load the file again")
+            raise OperationFailed(
+                "the process that tries files has ended, and the daemon's log may say why; load the file again"
+            )
         _require_success(int(status), said.decode(errors="replace"))
 
     def _answer(self) -> bytes:
