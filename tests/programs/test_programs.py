@@ -199,3 +199,11 @@ def test_a_shape_that_an_exporter_declares_inside_is_a_hint(onnxruntime_daemon: 
             x = np.ones(shape, "f4")
             assert session.run({"x": x})["y"].shape == (x.size, 1)
     assert onnxruntime_daemon.log().count("by what the file declares inside") == said + 1
+
+
+@pytest.mark.parametrize("way", [Way.OPERATORS, Way.PROGRAM])
+def test_a_declared_shape_of_an_output_is_a_hint(onnxruntime_daemon: DaemonProcess, way: Way) -> None:
+    model = parsed("f (float[2, 3] x) => (float[2, 5] y) { y = Relu (x) }")
+    with load(model.SerializeToString(), onnxruntime_daemon.address, ways=[way]) as session:
+        assert session.outputs[0].shape == (2, 3)
+        assert session.run({"x": np.ones((2, 3), "f4")})["y"].shape == (2, 3)

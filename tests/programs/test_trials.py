@@ -5,25 +5,28 @@ Another ONNX Runtime may be without the fault that CRASHING is an instance of, a
 
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
 from conftest import StartDaemon
+from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.programs import trials as trials_module
-from nnrt_backend_onnxruntime.programs.trials import Crashed, Refused, Trials
+from nnrt_backend_onnxruntime.programs.loading import load_program
+from nnrt_backend_onnxruntime.programs.trials import Crashed, Refused, Trial, Trials
 from nnrt_backend_onnxruntime.providers import ProviderDevice
 from onnx import ModelProto, TensorProto, numpy_helper
 from program_models import CASES, parsed
 from waiting import until
 
 from nnrt_client import Origin, Way, load
-from nnrt_hdi.backend import ModelConfig
+from nnrt_hdi.backend import ModelConfig, PreparedModel
 from nnrt_hdi.errors import OperationFailed, Unsupported
+from nnrt_hdi.part import Part
 
 CPU = ProviderDevice("cpu", 0, threads=1)
 VECTOR = numpy_helper.from_array(np.ones((16, 1), np.float16), "v")
@@ -61,8 +64,12 @@ def children(pid: int) -> set[int]:
     return {int(child) for task in tasks for child in task.read_text().split()}
 
 
+def begun(trials: Trials, model: ModelProto) -> Trial:
+    return trials.begin(model.SerializeToString(), {}, CPU, ModelConfig(), {}, is_optimized=True)
+
+
 def tried(trials: Trials, model: ModelProto, waiting: Callable[[], None] = lambda: None) -> None:
-    with trials.begin(model.SerializeToString(), {}, CPU, ModelConfig(), {}, is_optimized=True) as trial:
+    with begun(trials, model) as trial:
         trial.require_success(waiting)
 
 
@@ -87,6 +94,25 @@ def test_a_daemon_outlives_it(start_daemon: StartDaemon, tmp_path: Path) -> None
         with load(case.file, daemon.address, ways=[Way.PROGRAM]) as session:
             session.run(case.feeds[0])
     assert daemon.log().count("without optimizations, for with them ONNX Runtime") == 1
+
+
+class NeverPlain(Trials):
+    """Tries models with optimizations, whatever is asked for: a crash without them is not known of any."""
+
+    def begin(self, *arguments: Any, is_optimized: bool) -> Trial:
+        return super().begin(*arguments, is_optimized=True)
+
+
+@crashes
+def test_what_crashes_all_the_same_is_refused() -> None:
+    def loaded(model: ModelProto) -> PreparedModel:
+        parts = [Part.of(model.SerializeToString())]
+        return load_program(parts, ModelConfig(), CPU, deadlines, lambda fraction: None, trials)
+
+    with closing(NeverPlain()) as trials, closing(Deadlines()) as deadlines:
+        with pytest.raises(Unsupported, match=r"crashes on it \(SIGSEGV\); export it in another way"):
+            loaded(CRASHING)
+        loaded(CASES[0].model).close()
 
 
 def test_weights_get_there(trials: Trials) -> None:
@@ -124,23 +150,9 @@ def test_who_waits_may_give_up(trials: Trials) -> None:
 
 
 def test_others_do_not_wait(trials: Trials) -> None:
-    is_under_way, may_end = threading.Event(), threading.Event()
-
-    def wait() -> None:
-        is_under_way.set()
-        if may_end.is_set():
-            raise OperationFailed("enough")
-
-    def slow() -> None:
-        with pytest.raises(OperationFailed, match="enough"):
-            tried(trials, SLOW, wait)
-
-    thread = threading.Thread(target=slow)
-    thread.start()
-    assert is_under_way.wait(30)
-    tried(trials, CASES[0].model)
-    may_end.set()
-    thread.join()
+    with begun(trials, SLOW), begun(trials, CASES[0].model) as quick, begun(trials, SLOW):
+        quick.require_success(lambda: None)
+    require_idle(trials)
 
 
 def test_the_process_is_started_again() -> None:

@@ -43,7 +43,9 @@ class Opening:
         """Have a model tried that is likely the one to open, with these entries of the configuration."""
         self._end()
         if self.trials is not None:
-            trial = self.trials.begin(model, self.weights, self.device, self.config, entries, self.is_optimized)
+            trial = self.trials.begin(
+                model, self.weights, self.device, self.config, entries, is_optimized=self.is_optimized
+            )
             self._under_way = model, entries, trial
 
     def session(self, model: bytes, entries: Mapping[str, str]) -> Any:

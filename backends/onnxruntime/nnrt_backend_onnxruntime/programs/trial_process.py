@@ -65,6 +65,8 @@ def serve(fd: int) -> None:
 
 
 class _Server:
+    """Begins trials, ends those that nobody waits for, and says how the others ended."""
+
     def __init__(self, requests: socket.socket) -> None:
         self._requests = requests
         self._replies: dict[int, socket.socket] = {}
@@ -87,7 +89,7 @@ class _Server:
                     elif key.fileobj == self._woken:
                         os.read(self._woken, 4096)
                         self._reap()
-                    else:  # Nobody waits for this one any more.
+                    elif key.data in self._replies:  # Nobody waits for this one any more.
                         os.kill(key.data, signal.SIGKILL)
                         self._selector.unregister(key.fileobj)
         finally:
@@ -97,6 +99,8 @@ class _Server:
     def _begin(self, memory: int, reply: int) -> None:
         pid = os.fork()
         if pid == 0:
+            for other in (self._requests, *self._replies.values()):
+                other.close()
             os._exit(_tried(memory, reply))
         os.close(memory)
         self._replies[pid] = socket.socket(fileno=reply)
@@ -112,6 +116,7 @@ class _Server:
                     self._selector.unregister(reply)
                 with suppress(OSError):  # Nobody may wait for it any more.
                     reply.send(SEPARATOR + str(os.waitstatus_to_exitcode(status)).encode())
+                    reply.shutdown(socket.SHUT_RDWR)
 
 
 def _tried(memory: int, reply: int) -> int:

@@ -87,6 +87,7 @@ class Trials:
         device: ProviderDevice,
         config: ModelConfig,
         entries: Mapping[str, str],
+        *,
         is_optimized: bool,
     ) -> "Trial":
         """Begin to try a model with these weights, device, configuration and entries of it."""
@@ -181,20 +182,23 @@ class Trial:
 
         Raises Crashed or Refused, and Unsupported for what takes too much time.
         """
-        while not select.select([self._reply], [], [], _POLL_S)[0]:
-            waiting()
-            if time.monotonic() >= self._deadline:
-                raise Unsupported(f"ONNX Runtime has not opened it after {MOST_S} s")
-        said, separator, status = self._answer().rpartition(SEPARATOR)
+        said, separator, status = self._answer(waiting).rpartition(SEPARATOR)
         if not separator:
             raise OperationFailed(
                 "the process that tries files has ended, and the daemon's log may say why; load the file again"
             )
         _require_success(int(status), said.decode(errors="replace"))
 
-    def _answer(self) -> bytes:
-        pieces = list(iter(lambda: self._reply.recv(MOST_SAID), b""))
-        return b"".join(pieces)
+    def _answer(self, waiting: Callable[[], None]) -> bytes:
+        answer = b""
+        while time.monotonic() < self._deadline and len(answer) <= 2 * MOST_SAID:
+            if not select.select([self._reply], [], [], _POLL_S)[0]:
+                waiting()
+            elif piece := self._reply.recv(MOST_SAID):
+                answer += piece
+            else:
+                return answer
+        raise Unsupported(f"ONNX Runtime has not opened it after {MOST_S} s")
 
     def close(self) -> None:
         """End it. Idempotent."""
@@ -206,7 +210,9 @@ def _require_success(status: int, said: str) -> None:
         kind, _, message = said.partition(" ")
         raise Refused(kind, message)
     if -status in (signal.SIGXCPU, signal.SIGKILL):
-        raise Unsupported(f"opening it takes ONNX Runtime more than {MOST_CPU_S} s of the processor")
+        raise Unsupported(
+            f"opening it takes ONNX Runtime more than {MOST_CPU_S} s of the processor, or more memory than there is"
+        )
     if status:
         name = signal.Signals(-status).name if status < 0 else f"exit status {status}"
         raise Crashed(
