@@ -71,8 +71,10 @@ class DeviceState:
 class ModelConfig:
     """The settings of a compilation. The daemon has already refused what the device's capabilities exclude.
 
-    The last two are the daemon's own. `max_tensor_bytes`: refuse a run that would make a larger tensor before taking
-    the memory. `accepts_programs`: what `restore` gets may be a program, see `Backend.load_program`.
+    The last three are the daemon's own. `max_tensor_bytes`: refuse a run that would make a larger tensor before taking
+    the memory. `accepts_programs`: what `restore` gets may be a program, see `Backend.load_program`. `is_own`: what
+    `restore` gets is from the daemon's own store, where nothing is but what this backend compiled or loaded, and then
+    exported; all else may be made up.
     """
 
     enable_float16: bool = False
@@ -81,6 +83,7 @@ class ModelConfig:
     extensions: Mapping[str, bytes] = field(default_factory=dict)
     max_tensor_bytes: int = DEFAULT_MAX_TENSOR_BYTES
     accepts_programs: bool = False
+    is_own: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +234,9 @@ class Backend(ABC):
         run, InvalidFile for what is no such file, or holds what no client may ask for, OutOfMemory beyond a limit.
         """
         raise Unsupported("this device takes no model files as they are")
+
+    def expect_programs(self) -> None:
+        """Get ready for `load_program`: clients may send programs from now on. Called once, and returns soon."""
 
     def close(self) -> None:
         """Let go of the device."""

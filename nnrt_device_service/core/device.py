@@ -98,7 +98,9 @@ class Device:
         self._backend = backend
         self._settings = settings
         described = backend.describe()
-        if not settings.takes_programs:
+        if settings.takes_programs and described.capabilities.program_formats:
+            backend.expect_programs()
+        else:
             described = replace(described, capabilities=without_programs(described.capabilities))
         self.info = replace(described, device_name=settings.name or described.device_name)
         # To the store a device is what the backend and its options make of it, whatever its name in the fleet.
@@ -330,15 +332,18 @@ class Device:
                 compiled = self._store.load(recipe.key)
                 if compiled is None:
                     return None
-                prepared = self._backend.restore(compiled.parts, config)
+                prepared = self._backend.restore(compiled.parts, replace(config, is_own=True))
                 if (prepared.inputs, prepared.outputs) != (compiled.inputs, compiled.outputs):
                     prepared.close()
                     raise InvalidFile("it holds another model than its manifest says")
             except (MemoryError, OutOfMemory) as error:
                 _log.warning("the stored model %s finds no room: %s", recipe.key[:SHOWN_KEY], error)
                 return None
-            except Exception as error:  # Whatever a backend says of a file: without the file it can compile.
+            except (InvalidFile, Unsupported) as error:
                 self._store.remove(recipe.key, f"the backend does not restore it: {error!r}")
+                return None
+            except Exception:  # Not the file's fault as far as anybody knows; without it the backend can compile.
+                _log.exception("the stored model %s is compiled again: it can't be restored", recipe.key[:SHOWN_KEY])
                 return None
             _log.info("restored model %s from the store for client %s", recipe.key[:SHOWN_KEY], session.client)
             return self._added(session, prepared, Origin.STORED, undo, config.priority)

@@ -14,6 +14,7 @@ from nnrt_backend_onnxruntime.builder import AnyArray
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.kernels import QUIET
 from nnrt_backend_onnxruntime.program import asserted
+from nnrt_backend_onnxruntime.programs.sizes import Sizes
 from nnrt_backend_onnxruntime.session import release_memory
 from nnrt_hdi.backend import Cancellation, DimRange, PreparedModel
 from nnrt_hdi.enums import NodeType
@@ -52,9 +53,10 @@ class OnnxModel(PreparedModel):
         deadlines: Deadlines,
         export: Export,
         shared: InPlace,
+        sizes: Sizes | None = None,
     ) -> None:
         """Of `graph` the first inputs are those of a run; the others stand for constants. `shared` says which may be
-        where the client can write."""
+        where the client can write. A session of a model that doesn't come from the graph has `sizes`."""
         self.session = session
         self._graph = graph
         self._asserted = asserted(graph)
@@ -65,6 +67,7 @@ class OnnxModel(PreparedModel):
         self._names = [entry.name for entry in session.get_inputs()]
         self._output_names = [entry.name for entry in session.get_outputs()]
         self._deciding = _deciding(graph, input_count)
+        self._sizes = sizes
         self._depends = bool(self._deciding) or any(spec.is_dynamic for spec in graph.tensors)
         self._fitting: OrderedDict[Decided, tuple[TensorSpec, ...]] = OrderedDict()
         self.inputs = graph.input_specs[:input_count]
@@ -77,6 +80,8 @@ class OnnxModel(PreparedModel):
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
     ) -> list[Array]:
         cancellation.check()
+        if self._sizes is not None:
+            self._sizes.require_run_fits(inputs)
         if self._depends:
             specs = self._inferred(inputs)
             if not self._asserted and all(0 in spec.shape and not spec.is_dynamic for spec in specs):

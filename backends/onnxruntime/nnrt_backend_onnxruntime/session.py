@@ -75,13 +75,8 @@ def open_session(
 
     Raises OperationFailed where the provider can't be had: there is no fall-back to another.
     """
-    require_memory_limit()
-    values = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in weights.items()}
-    if values:
-        options.add_external_initializers(list(values), list(values.values()))
-    providers = list(device.providers(extensions))
     try:
-        session = onnxruntime.InferenceSession(model, options, providers=providers, enable_fallback=0)
+        session = created_session(model, weights, options, device, extensions)
     except Exception as error:
         if options.graph_optimization_level == GraphOptimizationLevel.ORT_DISABLE_ALL:
             raise OperationFailed(f"ONNX Runtime does not take the model: {error}") from error
@@ -93,6 +88,18 @@ def open_session(
     if wanted not in session.get_providers():
         raise OperationFailed(f"ONNX Runtime's {wanted} did not start; it would have run on {session.get_providers()}")
     return session
+
+
+def created_session(
+    model: bytes, weights: Mapping[str, AnyArray], options: Any, device: ProviderDevice, extensions: Mapping[str, bytes]
+) -> Any:
+    """The session that ONNX Runtime makes of a model, or its error. The options get the weights, as `open_session`."""
+    require_memory_limit()
+    values = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in weights.items()}
+    if values:
+        options.add_external_initializers(list(values), list(values.values()))
+    providers = list(device.providers(extensions))
+    return onnxruntime.InferenceSession(model, options, providers=providers, enable_fallback=0)
 
 
 _arena_lock = threading.Lock()
