@@ -1,6 +1,5 @@
 """ONNX models as models: `nnrt_client.from_onnx`. The only place that knows onnx, which is an extra."""
 
-import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike, fspath
@@ -34,7 +33,7 @@ def from_onnx(
     constants, and Unsupported for one that can't be imported: the error lists every node that is in the way, with the
     reason. Needs the extra `nnrt[onnx]`; Unsupported without.
     """
-    with reading(model), _no_collections():
+    with reading(model):
         from nnrt_client.onnx_import.file import OnnxFile
         from nnrt_client.onnx_import.importer import imported
 
@@ -53,24 +52,11 @@ def program_from_onnx(
     Raises InvalidPath, InvalidFile, InvalidParameter and OutOfMemory as `from_onnx` does. Needs the extra `nnrt[onnx]`;
     Unsupported without.
     """
-    with reading(model), _no_collections():
+    with reading(model):
         from nnrt_client.onnx_import.file import OnnxFile
         from nnrt_client.onnx_import.program import program_of
 
         return program_of(OnnxFile(model), shapes or {}, constants or {})
-
-
-@contextmanager
-def _no_collections() -> Iterator[None]:
-    """Have no garbage collected: an import makes many objects and keeps them, and would have the collector look at all
-    those of the application again and again."""
-    was_enabled = gc.isenabled()
-    try:
-        gc.disable()
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """Promises of `from_onnx` beside the numbers: names, dimensions, errors, fusion."""
 
-import gc
 import subprocess
 import sys
 
@@ -418,18 +417,3 @@ except nnrt_client.Unsupported as error:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "nnrt[onnx]" in done.stdout
-
-
-@pytest.mark.parametrize("collects", [True, False])
-def test_the_collector_is_left_as_it_was(collects: bool) -> None:
-    """It rests while objects are made that are all kept."""
-    g = Graph()
-    model = g.model(g.op("Relu", g.input("x", [3]))).SerializeToString()
-    try:
-        (gc.enable if collects else gc.disable)()
-        with pytest.raises(InvalidParameter):
-            from_onnx(model, shapes={"z": (3,)})
-        from_onnx(model)
-        assert gc.isenabled() is collects
-    finally:
-        gc.enable()
