@@ -4,7 +4,6 @@ ONNX counts negative indices from the end. To NNRt they are errors, so they are 
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -108,15 +107,18 @@ def top_k(op: Onnx, call: Call, x: Value, k: Value) -> tuple[Value, Value]:
 def arg_max(op: Onnx, call: Call, x: Value) -> Value:
     """The indices of the largest elements along axis, or the elements."""
     attrs, axis = call.attrs, call.attrs.axis % call.inputs[0].rank
-    if attrs.top_k == 1:
-        indices = _first_largest(op, x, call.inputs[0], axis)
-    else:
+    keeps_axis = attrs.keep_dims or attrs.top_k > 1
+    if attrs.top_k > 1:
         _, indices = op.several("TopK", 2, comparable(op, x), op.ints([attrs.top_k]), axis=axis)
-    y = op.GatherElements(x, indices, axis=axis) if attrs.out_max_value else indices.cast(call.outputs[0].numpy_dtype)
-    return y if attrs.keep_dims or attrs.top_k > 1 else op.Squeeze(y, op.ints([axis]))
+    else:
+        indices = _first_largest(op, x, call.inputs[0], axis, int(keeps_axis or attrs.out_max_value))
+    if not attrs.out_max_value:
+        return indices.cast(call.outputs[0].numpy_dtype)
+    y = op.GatherElements(x, indices, axis=axis)
+    return y if keeps_axis else op.Squeeze(y, op.ints([axis]))
 
 
-def _first_largest(op: Onnx, x: Value, spec: TensorSpec, axis: int) -> Value:
+def _first_largest(op: Onnx, x: Value, spec: TensorSpec, axis: int, keep_dims: int) -> Value:
     """The index of the largest element along axis, the first of several.
 
     Keys cost as much as the search. Where there are many floats, only the sum is looked at: it is not a number if any
@@ -124,14 +126,14 @@ def _first_largest(op: Onnx, x: Value, spec: TensorSpec, axis: int) -> Value:
     dimension are searched by keys.
     """
     if x.dtype.kind != "f" or axis == 0 or prod(map(_expected, spec.shape)) < _MANY:
-        return op.ArgMax(comparable(op, x), axis=axis, keepdims=1)
+        return op.ArgMax(comparable(op, x), axis=axis, keepdims=keep_dims)
     x = op.plain(x)
     is_doubtful = op.IsNaN(op.ReduceSum(x, keepdims=0))
     doubtful = op.Where(is_doubtful, op.ints([FAR]), op.ints([0]))
     first, behind, along = op.ints([0]), op.ints([FAR]), op.ints([0])
-    by_keys = op.ArgMax(comparable(op, op.Slice(x, first, doubtful, along)), axis=axis, keepdims=1)
-    as_they_are = op.Slice(op.ArgMax(x, axis=axis, keepdims=1), doubtful, behind, along)
-    return replace(op.Concat(by_keys, as_they_are, axis=0), rank=spec.rank)
+    by_keys = op.ArgMax(comparable(op, op.Slice(x, first, doubtful, along)), axis=axis, keepdims=keep_dims)
+    as_they_are = op.Slice(op.ArgMax(x, axis=axis, keepdims=keep_dims), doubtful, behind, along)
+    return op.Concat(by_keys, as_they_are, axis=0)
 
 
 def _expected(dim: int) -> int:
