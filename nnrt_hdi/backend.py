@@ -182,6 +182,11 @@ class PreparedModel(ABC):
         fault of the device, which the client is told as UnavailableDevice.
         """
 
+    def output_specs(self, inputs: Sequence[Array]) -> Sequence[TensorSpec]:
+        """The outputs of a run with these inputs, as far as they are known before it: as far as `outputs` says, unless
+        the device can tell more. Those that it tells all shapes of may be given memory. Raises as `run`."""
+        return self.outputs
+
     def export(self) -> Sequence[Part]:
         """The compiled model as `Backend.restore` takes it: 1 to 100 parts.
 

@@ -73,6 +73,21 @@ class ModelRequest(Request, Protocol):
         """The graph, without the data of those constants that are to be uploaded."""
 
 
+class Places(Protocol):
+    """Memory that the outputs of a run go to."""
+
+    @property
+    def are_known(self) -> bool:
+        """Whether all shapes are known of what goes there."""
+
+    @property
+    def arrays(self) -> Sequence[Array | None]:
+        """The memory as `PreparedModel.run` takes it; all None as long as shapes are not known."""
+
+    def learn(self, specs: Sequence[TensorSpec]) -> None:
+        """Learn what is known of the outputs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """A model file in a format of the device's own, as a client asks for it."""
@@ -201,10 +216,10 @@ class Device:
         model: LoadedModel,
         inputs: Sequence[Array],
         cancellation: Cancellation,
-        outputs: Sequence[Array | None] = (),
+        places: Places | None = None,
     ) -> tuple[list[Array], int, int]:
         """Run a model of the session as soon as a slot is free: its outputs, and the nanoseconds for which the run
-        waited and computed. `outputs` is as for `PreparedModel.run`.
+        waited and computed. `places` are for its outputs.
 
         Raises UnavailableDevice where the device fails. The way of every run: what it enters, it leaves by hand.
         """
@@ -223,7 +238,9 @@ class Device:
             self.scheduler.acquire(session.account.flows[model.rank], cancellation)
             try:
                 began = time.perf_counter_ns()
-                results = model.prepared.run(inputs, cancellation, outputs)
+                if places is not None and not places.are_known:
+                    places.learn(model.prepared.output_specs(inputs))
+                results = model.prepared.run(inputs, cancellation, places.arrays if places is not None else ())
                 computed_ns = time.perf_counter_ns() - began
             except (NnrtError, MemoryError):
                 raise

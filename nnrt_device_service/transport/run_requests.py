@@ -194,9 +194,7 @@ class RunRequests:
             for index in copied:
                 inputs[index] = _frozen_copy(inputs[index])
             ready = time.perf_counter_ns()
-            outputs, queued_ns, computed_ns = self._device.run(
-                session, model, inputs, cancellation, targets.arrays if targets is not None else ()
-            )
+            outputs, queued_ns, computed_ns = self._device.run(session, model, inputs, cancellation, targets)
         finally:
             if copied_bytes:
                 session.budget.release(copied_bytes)
@@ -248,7 +246,7 @@ def arrived_inline(request: Incoming) -> dict[int, Array]:
 
 class OutputRegions:
     """The regions of buffers that the outputs of a run go to: checked, and as arrays where it is known what will be
-    there."""
+    there. See `Places`."""
 
     def __init__(self, session: Session, specs: Sequence[TensorSpec], outputs: Sequence[model_pb2.IOTensor]) -> None:
         """Raises InvalidParameter or UnknownHandle for regions that there aren't, or that are too small."""
@@ -257,17 +255,13 @@ class OutputRegions:
         ]
         require_output_regions(specs, [None if region is None else region.data_size for region in self.regions])
         self._views: list[memoryview | None] = []
-        self.arrays: list[Array | None] = []
+        self.arrays: Sequence[Array | None] = [None] * len(specs)
         # From where to where outputs go, by buffer.
         self._spans: dict[int, tuple[int, int]] = {}
-        # Either all outputs go to their regions or none does, so that none is written there before all are known.
-        is_sure = not any(
-            region is not None and spec.is_dynamic for spec, region in zip(specs, self.regions, strict=True)
-        )
-        for index, (spec, region) in enumerate(zip(specs, self.regions, strict=True)):
-            view = None if region is None else self._view(session, index, region)
-            self._views.append(view)
-            self.arrays.append(_array_at(view, spec) if view is not None and is_sure else None)
+        for index, region in enumerate(self.regions):
+            self._views.append(None if region is None else self._view(session, index, region))
+        self.are_known = False
+        self.learn(specs)
 
     def _view(self, session: Session, index: int, region: model_pb2.BufferRegion) -> memoryview:
         buffer_id, start, size_bytes = region.buffer_id, region.offset, region.data_size
@@ -278,6 +272,16 @@ class OutputRegions:
         first, end = self._spans.get(buffer_id, (start, start))
         self._spans[buffer_id] = min(first, start), max(end, start + size_bytes)
         return view
+
+    def learn(self, specs: Sequence[TensorSpec]) -> None:
+        """Make arrays of the regions, if all outputs that go to any are known, and fit.
+
+        Either all go to their regions or none does, so none is written there before.
+        """
+        pairs = list(zip(self._views, specs, strict=True))
+        if all(view is None or (not spec.is_dynamic and spec.byte_size <= view.nbytes) for view, spec in pairs):
+            self.are_known = True
+            self.arrays = [None if view is None else _array_at(view, spec) for view, spec in pairs]
 
     def may_touch(self, region: model_pb2.BufferRegion) -> bool:
         """Tell whether outputs may be written to where an input is: in any case where it lies between two of them."""

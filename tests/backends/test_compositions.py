@@ -167,3 +167,40 @@ def test_other_convolutions_are_of_real_numbers() -> None:
     x86 = integer_kernels(frozenset({"sse2", "avx512_vnni"}))
     assert "ConvInteger" not in op_types(lowered(graph, integers=x86).model)
     assert "ConvInteger" not in op_types(lowered(integer_convolution(Format.NCHW)).model)
+
+
+def test_equal_numbers_are_counted_not_sorted() -> None:
+    """As the importer writes a Range whose end only a run knows."""
+    net = Net()
+    size = net.input(1, data_type=DataType.INT32)
+    equals = net.op(N.FILL, net.weights(1), size, outputs=[net.spec((-1,))])
+    values = net.spec((-1,)), net.spec((-1,), DataType.INT32)
+    net.op(
+        N.TOPK_FUSION, equals, net.op(N.CAST, size, net.constant(np.array(DataType.INT64, np.int32))), outputs=values
+    )
+    graph = net.graph(len(net.tensors) - 1)
+    assert [kind for kind in op_types(lowered(graph).model) if kind != "Cast"] == ["Squeeze", "Range"]
+    for count in (0, 1, 5):
+        (order,) = run(graph, np.array([count], np.int32))
+        assert (order.dtype.name, order.tolist()) == ("int32", list(range(count)))
+
+
+def test_of_the_sizes_that_a_network_picks_and_joins_only_the_unknown_are_made_in_a_run() -> None:
+    """The shape of one image with height and width of another, as networks ask to have it resized."""
+    net = Net(Format.NCHW)
+    x, like = net.input(-1, 3, -1, -1), net.input(-1, 5, -1, -1)
+    axis = net.constant(np.array(0, np.int32))
+
+    def part(of: int, *places: int) -> int:
+        sizes = net.op(N.SHAPE, of, outputs=[net.spec((4,), DataType.INT64)])
+        return net.op(N.GATHER, sizes, net.constant(np.array(places)), axis)
+
+    def size(of: int, place: int) -> int:
+        sizes = net.op(N.SHAPE, of, outputs=[net.spec((4,), DataType.INT64)])
+        return net.op(N.UNSQUEEZE, net.op(N.GATHER, sizes, net.constant(np.array(place)), axis), axis=(0,))
+
+    wanted = net.op(N.CONCAT, part(x, 0, 1), net.op(N.CONCAT, size(like, 2), size(like, 3), axis=0), axis=0)
+    graph = net.graph(wanted)
+    assert op_types(lowered(graph).model) == ["Shape", "Shape", "Shape", "Concat"]
+    images = np.ones((2, 3, 4, 5), np.float32), np.ones((1, 5, 6, 7), np.float32)
+    assert run(graph, *images)[0].tolist() == [2, 3, 6, 7]

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from nnrt_backend_onnxruntime.blocked_weight import BlockedWeight
-from nnrt_backend_onnxruntime.builder import FLOAT32, AnyArray, Onnx, Value
+from nnrt_backend_onnxruntime.builder import FLOAT32, INT64, AnyArray, Onnx, Value
 from nnrt_backend_onnxruntime.lowering.convolution import window_attributes
 from nnrt_backend_onnxruntime.lowering.lowering import Call, as_given, channels_first
 from nnrt_backend_onnxruntime.processor import IntegerKernels
@@ -93,6 +93,7 @@ class _Finder:
             N.ADD_FUSION: self._resized,
             N.TRANSPOSE: self._resized,
             N.SHAPE: self._shape,
+            N.TOPK_FUSION: self._count,
         }
         for node in self._graph.nodes:
             if (pattern := patterns.get(node.type)) and (composition := pattern(node)):
@@ -321,6 +322,28 @@ class _Finder:
             return narrow, MISSING
         is_scalar = self._have_type(DataType.UINT8, zero) and self._graph.tensors[zero].shape == ()
         return (narrow, zero) if is_scalar else (MISSING, MISSING)
+
+    # ---- Range
+
+    def _count(self, node: Node) -> Composition | None:
+        """0, 1, 2, ...: the order of as many equal numbers as are asked for."""
+        equals, wanted = node.inputs
+        number, shape, *_ = self._operands(equals, N.FILL)
+        count = self._uncast(shape)
+        if self._data(number) is None or count != self._uncast(wanted) or self._graph.tensors[equals].rank != 1:
+            return None
+
+        def make(op: Onnx, given: Sequence[Value]) -> list[Value]:
+            numbers, size = given
+            return [numbers, op.range(0, op.squeeze(op.reshape(size.cast(INT64), [1]), [0]), 1)]
+
+        return Composition(node.outputs, (equals, count), make)
+
+    def _uncast(self, x: int) -> int:
+        """The size that x is a cast of, or x."""
+        source = self._operands(x, N.CAST)[0]
+        is_size = any(self._have_type(data_type, source) for data_type in (DataType.INT32, DataType.INT64))
+        return source if is_size else x
 
     # ---- Resize
 

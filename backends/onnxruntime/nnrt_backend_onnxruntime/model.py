@@ -40,8 +40,8 @@ Export = Callable[[], list[Part]]
 
 
 class OnnxModel(PreparedModel):
-    """Runs a session. Inputs are read where they are; outputs are written where they go if they are large and it is
-    known how large, else they are the memory that ONNX Runtime made them in."""
+    """Runs a session. Inputs are read where they are; outputs are written where they go if they are large and their
+    shapes follow from those of the inputs, else they are the memory that ONNX Runtime made them in."""
 
     def __init__(
         self,
@@ -73,7 +73,8 @@ class OnnxModel(PreparedModel):
         self.inputs = graph.input_specs[:input_count]
         self.outputs = graph.output_specs
         self.reads_in_place = shared.inputs
-        self._writes_in_place = self._written_in_place(shared)
+        # None, where what ONNX Runtime gives is more than the outputs.
+        self._writes_in_place = frozenset[int]() if self._asserted else shared.outputs
         require_fits(graph, max_tensor_bytes)
 
     def run(
@@ -82,17 +83,19 @@ class OnnxModel(PreparedModel):
         cancellation.check()
         if self._sizes is not None:
             self._sizes.require_run_fits(inputs)
-        if self._depends:
-            specs = self._inferred(inputs)
-            if not self._asserted and all(0 in spec.shape and not spec.is_dynamic for spec in specs):
-                return [np.empty(spec.shape, spec.numpy_dtype) for spec in specs]
+        specs = self.output_specs(inputs)
+        if self._depends and not self._asserted and all(0 in spec.shape and not spec.is_dynamic for spec in specs):
+            return [np.empty(spec.shape, spec.numpy_dtype) for spec in specs]
         with stopping(cancellation, self._deadlines) as options:
-            if outputs and self._writes_in_place and any(outputs[at] is not None for at in self._writes_in_place):
-                return self._run_in_place(inputs, outputs, options)
+            if outputs and self._may_bind(specs, outputs):
+                return self._run_in_place(inputs, specs, outputs, options)
             results: list[AnyArray] = self.session.run(
                 self._output_names, dict(zip(self._names, inputs, strict=True)), options
             )
         return self._checked(results) if self._asserted else results
+
+    def output_specs(self, inputs: Sequence[Array]) -> tuple[TensorSpec, ...]:
+        return self._inferred(inputs) if self._depends else self.outputs
 
     def export(self) -> list[Part]:
         return self._export()
@@ -111,18 +114,20 @@ class OnnxModel(PreparedModel):
         self._weights = {}
         release_memory()
 
-    def _written_in_place(self, shared: InPlace) -> frozenset[int]:
-        """The outputs that are written where they go: none, unless ONNX Runtime can be told where each is to go."""
-        if self._asserted or any(spec.is_dynamic or 0 in spec.shape for spec in self.outputs):
-            return frozenset()
-        if sum(spec.byte_size for spec in self.outputs) < LEAST_IN_PLACE_BYTES:
-            return frozenset()
-        return shared.outputs
+    def _may_bind(self, specs: Sequence[TensorSpec], regions: Sequence[Array | None]) -> bool:
+        """ONNX Runtime can be told where each output is to go, and that is worth while."""
+        if not any(regions[at] is not None for at in self._writes_in_place):
+            return False
+        if any(spec.is_dynamic or 0 in spec.shape for spec in specs):
+            return False
+        return sum(spec.byte_size for spec in specs) >= LEAST_IN_PLACE_BYTES
 
-    def _run_in_place(self, inputs: Sequence[Array], regions: Sequence[Array | None], options: Any) -> list[Array]:
+    def _run_in_place(
+        self, inputs: Sequence[Array], specs: Sequence[TensorSpec], regions: Sequence[Array | None], options: Any
+    ) -> list[Array]:
         """Run with outputs in these regions, or in memory of their own."""
         outputs: list[Array] = []
-        for at, (spec, region) in enumerate(zip(self.outputs, regions, strict=True)):
+        for at, (spec, region) in enumerate(zip(specs, regions, strict=True)):
             is_given = region is not None and at in self._writes_in_place
             outputs.append(region if is_given else np.empty(spec.shape, spec.numpy_dtype))  # type: ignore[arg-type]
         # ONNX Runtime's IOBinding does the same for 30 microseconds more (1.31).

@@ -64,8 +64,10 @@ def exp(op: Onnx, call: Call, x: Value) -> Value:
 
 @lowering(NodeType.CLIP)
 def clip(op: Onnx, call: Call, x: Value) -> Value:
-    """y = min(max(x, min), max)."""
+    """y = min(max(x, min), max). With one bound ONNX's Clip takes infinite elements for the largest finite ones."""
     low, high = call.attrs.min, call.attrs.max
+    if x.dtype.kind == "f" and low is not None and high is not None:
+        return op.Clip(x, op.scalar(low, x.dtype), op.scalar(high, x.dtype))
     if x.dtype.kind != "f":
         low, high = integer_bounds(call.inputs[0].data_type, low, high)
     for op_type, bound in (("Max", low), ("Min", high)):
