@@ -18,7 +18,6 @@ from nnrt_client.session.broken_call import BrokenCall
 from nnrt_client.session.local_socket import LocalConnection, LocalSocket
 from nnrt_client.session.session import Session
 from nnrt_client.tensors.device_buffer import DeviceBuffer, Elements, Stored, received
-from nnrt_hdi import wire
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.shared_memory import SharedMemory
 from nnrt_hdi.tensor import Array
@@ -122,23 +121,22 @@ class Packet:
         signature.require_result_count(len(outputs))
         results: list[Elements] = []
         for at, (output, target) in enumerate(zip(outputs, targets, strict=True)):
-            spec = signature.result_spec(at, output)
+            form = signature.result_form(at, output)
             if target is None and at in self._unwanted:
-                results.append(received(spec, output))
+                results.append(received(form, output))
                 continue
-            if spec is not signature.outputs[at]:
-                signature.expect(at, spec.byte_size)
+            signature.expect(at, form.size_bytes)
             if not output.data.HasField("region"):
                 self._give_back(target)
-                results.append(wire.array_from_bytes(output.data.inline, spec))
-            elif target is None or spec.byte_size > target.room_bytes:
-                raise InvalidParameter(f"the reply says that {spec} is in memory that has no room for it")
+                results.append(received(form, output))
+            elif target is None or form.size_bytes > target.room_bytes:
+                raise InvalidParameter(f"the reply says that {form.spec} is in memory that has no room for it")
             elif isinstance(target, DeviceBuffer):
-                results.append(received(spec, output))
+                results.append(received(form, output))
             elif self._is_given(target):
-                results.append(target.array(spec.numpy_dtype, spec.shape))
+                results.append(target.array(form.spec.numpy_dtype, form.shape))
             else:
-                results.append(staging.leased(target, spec.numpy_dtype, spec.shape))
+                results.append(staging.leased(target, form.spec.numpy_dtype, form.shape))
         times = reply.times
         return results, (times.queued_ns, times.copied_in_ns, times.computed_ns, times.copied_out_ns)
 

@@ -101,7 +101,7 @@ class Signature:
         given: list[Any] = inputs if is_list else self.in_order(inputs)  # type: ignore[assignment]
         arrays: list[Elements] = []
         for one, form in zip(given, self.input_forms, strict=True):
-            if type(one) is np.ndarray and one.shape == form.shape and one.dtype == form.dtype:
+            if type(one) is np.ndarray and one.dtype == form.dtype and form.of_run(one.shape) is not None:
                 arrays.append(one)
             elif any(isinstance(each, RunTensor) for each in given):
                 return None
@@ -180,17 +180,15 @@ class Signature:
         for at, output in enumerate(outputs):
             given: Elements | None = arrived.get(at)
             if given is None:
-                given = wire.inline_array(output, self._output_forms[at])
-            results.append(received(self.result_spec(at, output), output) if given is None else given)
-            if self.outputs[at].is_dynamic:
-                self.expect(at, results[-1].nbytes)
+                given = received(self.result_form(at, output), output)
+            results.append(given)
+            self.expect(at, given.nbytes)
         times = reply.times  # All zero where the daemon doesn't say.
         return results, (times.queued_ns, times.copied_in_ns, times.computed_ns, times.copied_out_ns)
 
-    def result_spec(self, index: int, output: Any) -> TensorSpec:
-        """Read the spec that a reply gives of an output. Raises InvalidParameter where that makes no sense."""
-        declared = self.outputs[index]
-        return declared if wire.says(output, declared) else wire.io_spec(output)
+    def result_form(self, index: int, output: Any) -> TensorForm:
+        """Read the form that a reply gives of an output. Raises InvalidParameter where that makes no sense."""
+        return wire.form_of_run(output, self._output_forms[index]) or TensorForm(wire.io_spec(output))
 
     def require_result_count(self, count: int) -> None:
         """Raise unless a reply has as many outputs as the model gives: UnavailableDevice where it has none."""
@@ -203,13 +201,14 @@ class Signature:
         return self._expected_bytes[index]
 
     def expect(self, index: int, size_bytes: int) -> None:
-        """An output has that size now."""
-        self._expected_bytes[index] = size_bytes
+        """An output has that size now, if it varies."""
+        if self._output_forms[index].size_bytes < 0:
+            self._expected_bytes[index] = size_bytes
 
     def announced(self, outputs: Sequence[Any], index: int) -> TensorSpec:
         """Read the spec of an output whose bytes follow in chunks. Raises InvalidParameter where it makes no sense."""
         self.require_result_count(len(outputs))
-        spec, size_bytes = self.result_spec(index, outputs[index]), outputs[index].data.chunked
+        spec, size_bytes = self.result_form(index, outputs[index]).spec, outputs[index].data.chunked
         if spec.byte_size != size_bytes:
             raise InvalidParameter(
                 f"{size_bytes} bytes are announced; {spec} has {spec.byte_size}", place=self.output_place(index)
