@@ -23,6 +23,9 @@ _MOST_DESCRIBED_BYTES = 15 << 10
 # Tensors up to this size are part of a packet, as long as all of one direction together have no more than that.
 INLINE_BYTES = 16 << 10
 PACKET_INLINE_BYTES = 40 << 10
+# Runs whose outputs say what room the next ones get, and the size up to which they do.
+_LATE = 32
+_MOST_LATE_BYTES = 16 << 20
 
 ItemT = TypeVar("ItemT")
 
@@ -37,6 +40,25 @@ def listed(inputs: Iterable[ArrayLike | RunTensor[Any]]) -> list[Any]:
     if not isinstance(inputs, Iterable):
         raise InvalidParameter(f"inputs are {inputs!r}; give a sequence of arrays, or a mapping by name")
     return list(inputs)
+
+
+class _LateSizes:
+    """Sizes that an output had in the last 32 to 64 runs: one that has less room than it needs costs a call."""
+
+    __slots__ = ("_before", "_largest", "_left")
+
+    def __init__(self) -> None:
+        self._before = self._largest = self._left = 0
+
+    def largest_with(self, size_bytes: int) -> int:
+        """Add one, and give the largest. Those beyond 16 MiB, of which much room would be left over, are forgotten at
+        once."""
+        if not self._left:
+            self._before, self._largest, self._left = self._largest, 0, _LATE
+        self._left -= 1
+        if size_bytes <= _MOST_LATE_BYTES:
+            self._largest = max(self._largest, size_bytes)
+        return max(size_bytes, self._before, self._largest)
 
 
 class Signature:
@@ -62,7 +84,8 @@ class Signature:
         self._has_ranges = has_ranges
         # Whether a run can be a packet: names may be long, and tensors many.
         self.fits_packet = sum(map(_described_bytes, (*inputs, *outputs))) <= _MOST_DESCRIBED_BYTES
-        self._expected_bytes = [0 if spec.is_dynamic else spec.byte_size for spec in outputs]
+        self._expected_bytes = [max(form.size_bytes, 0) for form in self._output_forms]
+        self._late_sizes = [_LateSizes() for _ in outputs]
         # Whether all outputs are sure to come in a packet.
         self.gives_inline = (
             not any(spec.is_dynamic for spec in outputs)
@@ -197,13 +220,13 @@ class Signature:
             raise error(f"the reply has {count} outputs; the model has {len(self.outputs)}")
 
     def expected_bytes(self, index: int) -> int:
-        """Size of an output, of one that varies the latest that it had; 0 before the first."""
+        """Size of an output, of one that varies the largest that it had lately; 0 before the first."""
         return self._expected_bytes[index]
 
     def expect(self, index: int, size_bytes: int) -> None:
         """An output has that size now, if it varies."""
         if self._output_forms[index].size_bytes < 0:
-            self._expected_bytes[index] = size_bytes
+            self._expected_bytes[index] = self._late_sizes[index].largest_with(size_bytes)
 
     def announced(self, outputs: Sequence[Any], index: int) -> TensorSpec:
         """Read the spec of an output whose bytes follow in chunks. Raises InvalidParameter where it makes no sense."""
