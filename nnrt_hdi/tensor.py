@@ -165,7 +165,7 @@ class TensorSpec:
 class TensorForm:
     """A TensorSpec as runs compare and send it, worked out once: each property of the spec is a call."""
 
-    __slots__ = ("_latest", "data_type", "dtype", "format", "name", "shape", "size_bytes", "spec")
+    __slots__ = ("data_type", "dims", "dtype", "format", "latest", "name", "shape", "size_bytes", "spec")
 
     def __init__(self, spec: TensorSpec) -> None:
         self.spec = spec
@@ -174,30 +174,29 @@ class TensorForm:
         self.data_type = int(spec.data_type)
         self.format = None if spec.format is Format.NONE else int(spec.format)
         self.shape = spec.shape
+        self.dims = list(spec.shape)
         # None while the data type is UNKNOWN.
         self.dtype = NUMPY_DTYPES.get(spec.data_type)
         # -1 where a dimension is known only when the model runs.
         self.size_bytes = -1 if spec.is_dynamic else spec.byte_size
-        # That of the latest run, where dimensions vary.
-        self._latest: TensorForm | None = None
+        # That of the latest run, where dimensions vary: None before the first.
+        self.latest: TensorForm | None = None if spec.is_dynamic else self
 
     def of_run(self, shape: Shape) -> "TensorForm | None":
         """Give the form that the tensor has in a run, with this shape; None for a shape that it can't have.
 
         Most runs have the shapes of the one before them, whose form is given again.
         """
-        if self.size_bytes >= 0:
-            return self if shape == self.shape else None
-        latest = self._latest
+        latest = self.latest
         if latest is not None and latest.shape == shape:
             return latest
-        if not self.spec.accepts(shape):
+        if latest is self or not self.spec.accepts(shape):
             return None
         try:
             latest = TensorForm(self.spec.with_shape(shape))
         except InvalidParameter:  # It has more bytes than there can be.
             return None
-        self._latest = latest
+        self.latest = latest
         return latest
 
 

@@ -3,7 +3,6 @@
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -80,12 +79,15 @@ class StagingPool:
     def take_rooms(self, sizes: Sequence[int]) -> list[Room]:
         """Rooms of at least these sizes, for one run: in one memory where they are small together. Raises
         OutOfMemory."""
-        offsets = list(accumulate((-(-size // _PART_BYTES) * _PART_BYTES for size in sizes), initial=0))
-        if offsets[-1] > _SHARED_BYTES:
+        whole_bytes = sum(sizes) + _PART_BYTES * (len(sizes) - 1)
+        if whole_bytes > _SHARED_BYTES:
             taken = [self.take(size) for size in sizes]
             return [Room(memory, 0, memory.size_bytes) for memory in taken]
-        memory = self.take(offsets[-1])
-        return [Room(memory, offset, size) for offset, size in zip(offsets, sizes, strict=False)]
+        memory, offset, rooms = self.take(whole_bytes), 0, []
+        for size in sizes:
+            rooms.append(Room(memory, offset, size))
+            offset += -(-size // _PART_BYTES) * _PART_BYTES
+        return rooms
 
     def give_back(self, memory: SharedMemory) -> None:
         """Take back memory that has no user any more, here or in the daemon."""

@@ -36,8 +36,10 @@ def form_of_run(message: model_pb2.IOTensor, form: TensorForm) -> TensorForm | N
     """
     if message.data_type != form.data_type or (message.HasField("format") and message.format != form.format):
         return None
-    dims = message.dimensions
-    return form.of_run(tuple(dims)) if len(dims) == len(form.shape) else None
+    dims, latest = message.dimensions, form.latest
+    if latest is not None and dims == latest.dims:
+        return latest
+    return form.of_run(tuple(dims)) if len(dims) == len(form.dims) else None
 
 
 def inline_array(message: model_pb2.IOTensor, form: TensorForm) -> Array | None:

@@ -42,8 +42,9 @@ def array_from_bytes(data: bytes | memoryview, form: TensorForm) -> Array:
     dtype = form.dtype if form.dtype is not None else form.spec.numpy_dtype
     if len(data) != form.size_bytes:
         raise InvalidParameter(f"there are {len(data)} bytes of data; {form.spec} has {form.spec.byte_size}")
-    view: Array = np.ndarray(form.shape, dtype, data) if len(data) else np.empty(form.shape, dtype)
-    view.flags.writeable = False
+    if not data:
+        data = bytes(dtype.itemsize)  # Of none numpy makes no array, not even an empty one.
+    view: Array = np.ndarray(form.shape, dtype, data.toreadonly() if isinstance(data, memoryview) else data)
     return view
 
 
