@@ -118,9 +118,11 @@ class Packet:
         """Take the outputs out of the reply and out of shared memory. Raises the error that the reply carries instead,
         InvalidParameter for a reply that makes no sense."""
         signature, targets = self._signature, self._targets
-        self._give_back(self._staged)
+        if self._staged:
+            self._give_back(self._staged)
         if not targets or reply.HasField("error"):
-            self._give_back(targets)
+            if targets:
+                self._give_back(targets)
             return signature.results(reply, {})
         outputs = reply.outputs
         signature.require_result_count(len(outputs))

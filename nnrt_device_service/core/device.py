@@ -217,7 +217,9 @@ class Device:
             if len(inputs) != len(model.inputs):
                 require_input_count(model.inputs, len(inputs))
             for index, (form, array) in enumerate(zip(model.inputs, inputs, strict=True)):
-                if array.dtype != form.dtype or form.of_run(array.shape) is None:
+                latest = form.latest
+                is_known = latest is not None and array.shape == latest.shape
+                if array.dtype != form.dtype or not (is_known or form.of_run(array.shape)):
                     raise _misfit(index, form.spec, array)
             asked = time.perf_counter_ns()
             self.scheduler.acquire(session.account.flows[model.rank], cancellation)
