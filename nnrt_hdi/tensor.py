@@ -165,7 +165,7 @@ class TensorSpec:
 class TensorForm:
     """A TensorSpec as runs compare and send it, worked out once: each property of the spec is a call."""
 
-    __slots__ = ("data_type", "dims", "dtype", "format", "name", "shape", "size_bytes", "spec")
+    __slots__ = ("data_type", "dims", "dtype", "format", "latest", "name", "shape", "size_bytes", "spec")
 
     def __init__(self, spec: TensorSpec) -> None:
         self.spec = spec
@@ -179,6 +179,25 @@ class TensorForm:
         self.dtype = NUMPY_DTYPES.get(spec.data_type)
         # -1 where a dimension is known only when the model runs.
         self.size_bytes = -1 if spec.is_dynamic else spec.byte_size
+        # That of the latest run, where dimensions vary: None before the first.
+        self.latest: TensorForm | None = None if spec.is_dynamic else self
+
+    def of_run(self, shape: Shape) -> "TensorForm | None":
+        """Give the form that the tensor has in a run, with this shape; None for a shape that it can't have.
+
+        Most runs have the shapes of the one before them, whose form is given again.
+        """
+        latest = self.latest
+        if latest is not None and latest.shape == shape:
+            return latest
+        if latest is self or not self.spec.accepts(shape):
+            return None
+        try:
+            latest = TensorForm(self.spec.with_shape(shape))
+        except InvalidParameter:  # It has more bytes than there can be.
+            return None
+        self.latest = latest
+        return latest
 
 
 def format_shape(shape: Sequence[int]) -> str:

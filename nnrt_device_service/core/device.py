@@ -82,7 +82,7 @@ class Places(Protocol):
 
     @property
     def arrays(self) -> Sequence[Array | None]:
-        """The memory as `PreparedModel.run` takes it; all None as long as shapes are not known."""
+        """The memory as `PreparedModel.run` takes it; empty as long as shapes are not known."""
 
     def learn(self, specs: Sequence[TensorSpec]) -> None:
         """Learn what is known of the outputs."""
@@ -232,8 +232,10 @@ class Device:
             if len(inputs) != len(model.inputs):
                 require_input_count(model.inputs, len(inputs))
             for index, (form, array) in enumerate(zip(model.inputs, inputs, strict=True)):
-                if array.dtype != form.dtype or array.shape != form.shape:
-                    _check_input(index, form.spec, array)
+                latest = form.latest
+                is_known = latest is not None and array.shape == latest.shape
+                if array.dtype != form.dtype or not (is_known or form.of_run(array.shape)):
+                    raise _misfit(index, form.spec, array)
             asked = time.perf_counter_ns()
             self.scheduler.acquire(session.account.flows[model.rank], cancellation)
             try:
@@ -485,23 +487,8 @@ def require_input_count(inputs: Sized, count: int) -> None:
         raise InvalidParameter(f"{count} inputs were given; the model takes {len(inputs)}")
 
 
-def require_output_regions(specs: Sequence[TensorSpec], room_bytes: Sequence[int | None]) -> None:
-    """Refuse regions for another number of outputs, or regions too small for those whose size is known before the run.
-
-    `room_bytes` has None for an output that may have any size.
-    """
-    if len(specs) != len(room_bytes):
-        raise InvalidParameter(f"{len(room_bytes)} regions for outputs were given; the model has {len(specs)}")
-    for index, (spec, room) in enumerate(zip(specs, room_bytes, strict=True)):
-        if room is not None and not spec.is_dynamic and spec.byte_size > room:
-            raise InvalidParameter(
-                f"it has {spec.byte_size} bytes, its region {room}; give it more", place=f"output {index}"
-            )
-
-
-def _check_input(index: int, spec: TensorSpec, array: Array) -> None:
-    if array.dtype != spec.numpy_dtype or not spec.accepts(array.shape):
-        raise InvalidParameter(
-            f"it is {array.dtype.name}{list(array.shape)}; the model takes {spec}",
-            place=f"input {index}" + (f" {spec.name!r}" if spec.name else ""),
-        )
+def _misfit(index: int, spec: TensorSpec, array: Array) -> InvalidParameter:
+    return InvalidParameter(
+        f"it is {array.dtype.name}{list(array.shape)}; the model takes {spec}",
+        place=f"input {index}" + (f" {spec.name!r}" if spec.name else ""),
+    )

@@ -23,7 +23,7 @@ from nnrt_hdi.graph import (
     require_moderate,
 )
 from nnrt_hdi.part import SHA256_BYTES
-from nnrt_hdi.tensor import TensorSpec
+from nnrt_hdi.tensor import TensorForm, TensorSpec
 from nnrt_hdi.v2 import device_pb2, model_pb2, node_pb2, prepared_model_pb2
 from nnrt_hdi.wire.enums import known_enum, number
 from nnrt_hdi.wire.tensors import array_from_bytes, tensor_message, tensor_spec
@@ -119,7 +119,7 @@ def _constant(message: model_pb2.Tensor, spec: TensorSpec) -> Constant:
         raise InvalidParameter(f"it has data, but is {spec}; give it every dimension")
     place = message.data.WhichOneof("place")
     if place == "inline":
-        return Constant.of(array_from_bytes(message.data.inline, spec))
+        return Constant.of(array_from_bytes(message.data.inline, TensorForm(spec)))
     if place == "constant":
         constant = named_constant(message.data.constant)
         if constant.size_bytes <= INLINE_CONSTANT_BYTES:

@@ -19,7 +19,7 @@ from nnrt_backend_onnxruntime.kernels import QUIET, Kernels
 from nnrt_backend_onnxruntime.providers import PROVIDERS, ProviderDevice
 from nnrt_hdi.backend import ModelConfig
 from nnrt_hdi.enums import PerformanceMode
-from nnrt_hdi.errors import OperationFailed
+from nnrt_hdi.errors import NnrtError, OperationFailed
 
 _log = logging.getLogger(__name__)
 
@@ -77,6 +77,8 @@ def open_session(
     """
     try:
         session = created_session(model, weights, options, device, extensions)
+    except NnrtError:
+        raise
     except Exception as error:
         if options.graph_optimization_level == GraphOptimizationLevel.ORT_DISABLE_ALL:
             raise OperationFailed(f"ONNX Runtime does not take the model: {error}") from error
