@@ -14,8 +14,12 @@ PROTOS := $(wildcard protos/nnrt_hdi/v2/*.proto)
 SERVICES := $(shell grep -l '^service ' $(PROTOS))
 SOURCES := nnrt_hdi nnrt_client nnrt_device_service backends tests benchmarks examples docs noxfile.py
 
+# Tests start many processes: none compiles again what another one has.
+export PYTHONDONTWRITEBYTECODE :=
+export PYTHONPYCACHEPREFIX := $(CURDIR)/build/bytecode
+
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test check format lint types imports proto proto-check docs docs-check tests matrix bench networks clean
+.PHONY: help demo quick quick-tests test check format lint types imports proto proto-check docs docs-check tests matrix bench networks clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,7 +27,10 @@ help: ## Print this list
 demo: $(VENV)/installed ## Run the digits demo: two daemons, remote inference, the death of one
 	@$(VENV)/bin/python examples/digits/demo.py
 
-quick: lint types imports $(CHECK)/installed ## Run the checks and the tests that catch most, in under a minute
+quick: $(CHECK)/installed ## Run the checks and the tests that catch most, in under a minute
+	@$(MAKE) --no-print-directory -j 4 --output-sync=target lint types imports quick-tests
+
+quick-tests: $(CHECK)/installed
 	$(CHECK)/bin/pytest -q -n 2 --dist loadfile --quick
 
 test: check ## Run every check and test, as CI does

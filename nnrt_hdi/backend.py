@@ -26,7 +26,6 @@ from nnrt_hdi.tensor import Array, Shape, TensorSpec
 
 ENTRY_POINT_GROUP = "nnrt.backends"
 DEFAULT_MAX_TENSOR_BYTES = 1 << 30
-DEFAULT_MAX_RUN_BYTES = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +73,9 @@ class ModelConfig:
     """The settings of a compilation. The daemon has already refused what the device's capabilities exclude.
 
     The last three are the daemon's own. `max_tensor_bytes`: refuse a run that would make a larger tensor before taking
-    the memory. `max_run_bytes`: bound what runs make at a time, all models together, also where
-    `PreparedModel.sizes` can't tell. `accepts_programs`: what `restore` gets may be a program, see
-    `Backend.load_program`.
+    the memory. `accepts_programs`: what `restore` gets may be a program, see `Backend.load_program`. `is_own`: what
+    `restore` gets is from the daemon's own store, where nothing is but what this backend compiled or loaded, and then
+    exported; all else may be made up.
     """
 
     enable_float16: bool = False
@@ -84,8 +83,8 @@ class ModelConfig:
     priority: Priority = Priority.NONE
     extensions: Mapping[str, bytes] = field(default_factory=dict)
     max_tensor_bytes: int = DEFAULT_MAX_TENSOR_BYTES
-    max_run_bytes: int = DEFAULT_MAX_RUN_BYTES
     accepts_programs: bool = False
+    is_own: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,10 +184,10 @@ class PreparedModel(ABC):
         """
 
     def sizes(self, inputs: Sequence[Array]) -> Sizes:
-        """What is known before a run of its outputs, and of the memory that it takes: so much is free when `run` is
-        called.
+        """What is known before a run with these inputs of its outputs, and of the memory that it takes: so much is free
+        when `run` is called, and outputs whose shapes are all known may be given memory.
 
-        By default what is known of `self.outputs` for all runs. Raises an NnrtError for inputs that `run` refuses.
+        By default what `self.outputs` says of all runs. Raises as `run`.
         """
         return Sizes(self.outputs, sum(spec.byte_size for spec in self.outputs if not spec.is_dynamic))
 
@@ -244,6 +243,14 @@ class Backend(ABC):
         run, InvalidFile for what is no such file, or holds what no client may ask for, OutOfMemory beyond a limit.
         """
         raise Unsupported("this device takes no model files as they are")
+
+    def start(self, run_bytes: int, *, accepts_programs: bool) -> None:
+        """Get ready for clients. A daemon calls it once, before anything that takes a model; it returns soon.
+
+        What all runs make at a time is to stay within `run_bytes`, also where `PreparedModel.sizes` can't tell it;
+        a run that would pass it ends with OutOfMemory. With `accepts_programs` clients may send what `load_program`
+        takes.
+        """
 
     def close(self) -> None:
         """Let go of the device."""

@@ -9,6 +9,8 @@ from nnrt_hdi.tensor import Array, TensorSpec, flat_bytes
 
 # Measured: docs/performance.md, "Large tensors over TCP".
 CHUNK_BYTES = 1 << 20
+# In Welcome.features: a message may hold several chunks of constants, and say where in shared memory they are.
+FEATURE = "chunks"
 # What travels inside a message, of all its tensors together; what is beyond that follows in chunks.
 INLINE_BYTES = 1 << 20
 

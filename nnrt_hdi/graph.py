@@ -159,30 +159,38 @@ class Graph:
                 f"tensor index {twice} comes twice; name each tensor once", place="the graph's outputs"
             )
         count = len(self.tensors)
-        used = set()
+        used = {*self.inputs, *self.outputs, *self.constants}
+        for node in self.nodes:
+            used.update(node.inputs, node.outputs)
+        missing = used.symmetric_difference(range(count))
+        if not missing:
+            return
         for place, index in self._references():
             if not 0 <= index < count:
                 raise InvalidParameter(
                     f"there is no tensor {index}; the graph has {count}, counted from 0", place=place
                 )
-            used.add(index)
-        for index in range(count):
-            if index not in used:
-                raise InvalidParameter("no node reads or writes it; leave it out", place=self.tensor_place(index))
+        raise InvalidParameter("no node reads or writes it; leave it out", place=self.tensor_place(min(missing)))
 
     def _check_constants(self) -> None:
         for index, constant in self.constants.items():
             spec = self.tensors[index]
-            place = self.tensor_place(index)
             if spec.is_dynamic:
-                raise InvalidParameter(f"it has data, but is {spec}; give it every dimension", place=place)
+                raise InvalidParameter(
+                    f"it has data, but is {spec}; give it every dimension", place=self.tensor_place(index)
+                )
             if constant.size_bytes != spec.byte_size:
                 raise InvalidParameter(
-                    f"its data has {constant.size_bytes} bytes; {spec} has {spec.byte_size}", place=place
+                    f"its data has {constant.size_bytes} bytes; {spec} has {spec.byte_size}",
+                    place=self.tensor_place(index),
                 )
 
     def _check_sources(self) -> None:
         """Each tensor has exactly one source: the caller, its data, or one node."""
+        sources = [*self.constants, *self.inputs, *(index for node in self.nodes for index in node.outputs)]
+        # Each tensor is referred to, as is known by now.
+        if len(sources) == len(set(sources)) == len(self.tensors) and all(node.outputs for node in self.nodes):
+            return
         source = dict.fromkeys(self.constants, "the model's data")
         for index in self.inputs:
             self._claim(source, index, "the graph's inputs")

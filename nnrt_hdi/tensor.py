@@ -46,7 +46,7 @@ def flat_bytes(data: Buffer | Array) -> memoryview:
 def data_type_of(dtype: np.dtype[np.generic]) -> DataType:
     """The DataType of a numpy dtype. Raises InvalidParameter where NNRt has none."""
     try:
-        return _DATA_TYPES[dtype.newbyteorder("<")]
+        return _DATA_TYPES.get(dtype) or _DATA_TYPES[dtype.newbyteorder("<")]
     except KeyError:
         known = ", ".join(str(known) for known in _DATA_TYPES)
         raise InvalidParameter(f"numpy dtype {dtype} has no NNRt data type; use one of {known}") from None
@@ -87,13 +87,15 @@ class TensorSpec:
     def __post_init__(self) -> None:
         if len(self.shape) > MAX_RANK:
             raise InvalidParameter(f"rank is {len(self.shape)}; use at most {MAX_RANK} dimensions")
+        # Strides must not overflow either, so a dimension of 0 doesn't excuse the others; nor does a small data type,
+        # for a backend may compute in the widest.
+        fixed = 1
         for axis, dim in enumerate(self.shape):
             if not UNKNOWN_DIM <= dim <= MAX_DIM:
                 raise InvalidParameter(f"dimension {axis} is {dim}; use -1 (unknown) or 0..{MAX_DIM}")
-        # Strides must not overflow either, so a dimension of 0 doesn't excuse the others; nor does a small data type,
-        # for a backend may compute in the widest.
-        fixed = math.prod(dim for dim in self.shape if dim > 0)
-        if self.item_size and fixed * _WIDEST_BYTES > MAX_TENSOR_BYTES:
+            if dim > 0:
+                fixed *= dim
+        if fixed * _WIDEST_BYTES > MAX_TENSOR_BYTES and self.item_size:
             raise InvalidParameter(
                 f"shape {list(self.shape)} of {self.data_type.name} overflows 2^63 bytes,"
                 f" at {_WIDEST_BYTES} for each element"
@@ -163,7 +165,7 @@ class TensorSpec:
 class TensorForm:
     """A TensorSpec as runs compare and send it, worked out once: each property of the spec is a call."""
 
-    __slots__ = ("data_type", "dims", "dtype", "format", "name", "shape", "size_bytes", "spec")
+    __slots__ = ("data_type", "dims", "dtype", "format", "latest", "name", "shape", "size_bytes", "spec")
 
     def __init__(self, spec: TensorSpec) -> None:
         self.spec = spec
@@ -177,6 +179,25 @@ class TensorForm:
         self.dtype = NUMPY_DTYPES.get(spec.data_type)
         # -1 where a dimension is known only when the model runs.
         self.size_bytes = -1 if spec.is_dynamic else spec.byte_size
+        # That of the latest run, where dimensions vary: None before the first.
+        self.latest: TensorForm | None = None if spec.is_dynamic else self
+
+    def of_run(self, shape: Shape) -> "TensorForm | None":
+        """Give the form that the tensor has in a run, with this shape; None for a shape that it can't have.
+
+        Most runs have the shapes of the one before them, whose form is given again.
+        """
+        latest = self.latest
+        if latest is not None and latest.shape == shape:
+            return latest
+        if latest is self or not self.spec.accepts(shape):
+            return None
+        try:
+            latest = TensorForm(self.spec.with_shape(shape))
+        except InvalidParameter:  # It has more bytes than there can be.
+            return None
+        self.latest = latest
+        return latest
 
 
 def format_shape(shape: Sequence[int]) -> str:

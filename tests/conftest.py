@@ -35,6 +35,11 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_finish() -> None:
+    """Have collections of garbage in tests look at what tests make, not at the tests themselves."""
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def leaves_nothing_behind() -> Iterator[None]:
     """Fails a test that leaves a thread, a child process or the memory of a tensor behind."""

@@ -2,43 +2,53 @@
 
 Of each test function it runs one case, or one per operator and per C function where a case stands for one. It leaves
 out those that start daemons of their own, which is what tests of deaths, limits and lost connections do, and those
-that say that they take their time: `@pytest.mark.slow`.
+that say that they take their time: `@pytest.mark.slow`. Of random examples it takes fewer.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# Of those that a test of properties tries; 100 otherwise.
+_EXAMPLES = 20
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="run the tests that catch most, in well under a minute")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--quick"):
+        settings.register_profile("quick", settings.default, max_examples=_EXAMPLES)
+        settings.load_profile("quick")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
+    """Leave out cases before they become items, of which there are ten times as many."""
+    yield
+    if metafunc.config.getoption("--quick"):
+        first: dict[object, Any] = {}
+        for call in metafunc._calls:
+            if not any(mark.name == "slow" for mark in call.marks):
+                first.setdefault(tuple(filter(None, map(_subject, call.params.values()))), call)
+        metafunc._calls[:] = list(first.values()) or metafunc._calls[:1]
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.getoption("--quick"):
-        return
-    first: dict[object, pytest.Item] = {}
-    for item in items:
-        if not _takes_its_time(item):
-            first.setdefault(_what_it_is_about(item), item)
-    kept = list(first.values())
-    config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
-    items[:] = kept
+    if config.getoption("--quick"):
+        config.hook.pytest_deselected(items=[item for item in items if _takes_its_time(item)])
+        items[:] = [item for item in items if not _takes_its_time(item)]
 
 
 def _takes_its_time(item: pytest.Item) -> bool:
     return "start_daemon" in getattr(item, "fixturenames", ()) or item.get_closest_marker("slow") is not None
 
 
-def _what_it_is_about(item: pytest.Item) -> object:
-    """Cases of which this is equal are alike."""
-    callspec = getattr(item, "callspec", None)
-    subjects = [_subject(value) for value in callspec.params.values()] if callspec else []
-    return item.path, getattr(item, "originalname", item.name), *filter(None, subjects)
-
-
 def _subject(value: Any) -> str:
-    """The operator or the C function that a parameter stands for."""
+    """The operator or the C function that a parameter stands for. Cases of the same ones are alike."""
     for name in ("node_type", "op_type", "function"):
         if hasattr(value, name):
             return str(getattr(value, name))

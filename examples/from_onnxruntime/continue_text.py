@@ -20,6 +20,8 @@ def main(text: str, count: int, device: str, models: Path) -> None:
     providers = [("NnrtExecutionProvider", {"device": device})]
     session = onnxruntime.InferenceSession(models / "decoder.onnx", providers=providers)
     letters = session.get_modelmeta().custom_metadata_map["letters"]
+    if not text or not set(text) <= set(letters):
+        raise click.BadParameter(f"{text!r} is no text of the letters {letters!r}", param_hint="TEXT")
     # Nothing is remembered at first: the dimension that has a name is 0.
     memory = {
         given.name.removeprefix("past_"): onnxruntime.OrtValue.ortvalue_from_numpy(

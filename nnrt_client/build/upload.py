@@ -1,5 +1,6 @@
 """The way of a model to a daemon: the client asks for it, sends the bytes that the daemon lacks, and asks again."""
 
+import logging
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -8,19 +9,28 @@ from typing import Any
 from nnrt_client.build.build_task import BuildTask
 from nnrt_client.model.program import Program
 from nnrt_client.session.compression import Compressor
+from nnrt_client.session.session import Session
 from nnrt_hdi import wire
 from nnrt_hdi.backend import ModelConfig
-from nnrt_hdi.chunks import cut
-from nnrt_hdi.errors import ConnectionFailed, OperationFailed
+from nnrt_hdi.chunks import CHUNK_BYTES, cut
+from nnrt_hdi.chunks import FEATURE as CHUNKS_FEATURE
+from nnrt_hdi.errors import ConnectionFailed, OperationFailed, OutOfMemory
 from nnrt_hdi.files.graph_file import constant_parts
 from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, Graph
 from nnrt_hdi.limits import REQUEST_ID_BYTES
 from nnrt_hdi.part import Part
+from nnrt_hdi.shared_memory import SharedMemory
 from nnrt_hdi.v2 import device_pb2, model_pb2, prepared_model_pb2
+
+_log = logging.getLogger(__name__)
 
 _ATTEMPTS = 3
 # Connections that a build may lose; each costs no more than what was on the way.
 _LOSSES = 3
+# What is sent to a daemon that has nothing yet, whether it takes the model or not: less than the question costs.
+_UNASKED_BYTES = 8 << 20
+# Of the shared memory through which constants go to a daemon on this host; fewer bytes fit into a message or a few.
+_WINDOW_BYTES = 4 << 20
 
 
 def compile_graph(build: BuildTask, graph: Graph, config: ModelConfig) -> Any:
@@ -66,21 +76,24 @@ def _ask_until_prepared(build: BuildTask, name: str, request: Any, parts: Mappin
 
 
 def _ask_and_upload(build: BuildTask, name: str, request: Any, parts: Mapping[bytes, Part]) -> Any:
-    """Ask, and upload what the daemon says it lacks, until it lacks nothing."""
+    """Ask, and upload what the daemon says it lacks, or must lack, until it lacks nothing."""
     session = build.session
     attempts = losses = 0
     # The first answer names what is missing. The second can name more only if the daemon had to drop something.
     while attempts < _ATTEMPTS:
         try:
             uploads = session.uploads
-            reply = _ask(build, name, request)
-            if reply.HasField("prepared"):
-                return reply.prepared
+            wanted = _surely_missing(session, parts)
+            if not wanted:
+                reply = _ask(build, name, request)
+                if reply.HasField("prepared"):
+                    return reply.prepared
+                wanted = _wanted(parts, reply.missing.constants, session.place)
             with build.holding(session.uploading):
                 try:
                     if session.uploads == uploads:  # Else another build has sent something since, perhaps the same.
                         attempts += 1
-                        _upload(build, _wanted(parts, reply.missing.constants, session.place))
+                        _upload(build, wanted)
                 finally:
                     session.uploads += 1  # Now, for who asked meanwhile was told of less than has arrived.
         except ConnectionFailed:  # The session lives on, with what has arrived: ask again what is missing.
@@ -88,6 +101,15 @@ def _ask_and_upload(build: BuildTask, name: str, request: Any, parts: Mapping[by
             if losses > _LOSSES:
                 raise
     raise OperationFailed("it asks for the same bytes again and again", place=session.place)
+
+
+def _surely_missing(session: Session, parts: Mapping[bytes, Part]) -> list[tuple[Part, int]]:
+    """The parts to send, as `_wanted` has them, where a daemon can't have any, and they are so few that it need not say
+    first if it takes the model."""
+    if session.uploads or session.keeps_models:
+        return []
+    large = [part for part in parts.values() if part.data.nbytes > INLINE_CONSTANT_BYTES]
+    return [(part, 0) for part in large] if sum(part.data.nbytes for part in large) <= _UNASKED_BYTES else []
 
 
 def _ask(build: BuildTask, name: str, request: Any) -> Any:
@@ -112,7 +134,53 @@ def _wanted(parts: Mapping[bytes, Part], missing: Iterable[Any], place: str) -> 
 
 
 def _upload(build: BuildTask, wanted: Sequence[tuple[Part, int]]) -> None:
-    """Send parts from where the daemon says, in chunks."""
+    """Send parts from where the daemon says: through shared memory where it is here and they are many bytes."""
+    session = build.session
+    total = sum(part.data.nbytes - received for part, received in wanted)
+    if CHUNKS_FEATURE in session.welcome.features and session.local_socket is not None and total >= _WINDOW_BYTES:
+        try:
+            memory = session.local_socket.staging.take(_WINDOW_BYTES)
+            buffer_id = session.local_socket.buffer_of(memory)
+        except (OutOfMemory, ConnectionFailed) as error:  # Such as no room for a buffer in the session.
+            _log.info("constants travel over gRPC: %s", error)
+        else:
+            _upload_here(build, wanted, memory, buffer_id, total)
+            return
+    _upload_over_grpc(build, wanted)
+
+
+def _upload_here(
+    build: BuildTask, wanted: Sequence[tuple[Part, int]], memory: SharedMemory, buffer_id: int, total: int
+) -> None:
+    """Send parts through memory that the daemon has as well, again and again as much as it holds."""
+    message, filled, sent = None, 0, 0
+
+    def send() -> None:
+        build.call("NnrtDevice.UploadConstants", iter((message,)), build.remaining_s())
+        build.sent_bytes += filled
+        build.progress("uploading", sent / total)
+
+    for part, received in wanted:
+        for offset, piece in _pieces(part, 0, received):
+            if filled + piece.nbytes > _WINDOW_BYTES:
+                send()
+                message, filled = None, 0
+            memory.view[filled : filled + piece.nbytes] = piece
+            region = model_pb2.BufferRegion(buffer_id=buffer_id, offset=filled, data_size=piece.nbytes)
+            chunk = device_pb2.ConstantChunk(
+                sha256=part.sha256, size_bytes=part.data.nbytes, offset=offset, region=region
+            )
+            if message is None:
+                message = chunk
+            else:
+                message.more.append(chunk)
+            filled += piece.nbytes
+            sent += piece.nbytes
+    send()
+
+
+def _upload_over_grpc(build: BuildTask, wanted: Sequence[tuple[Part, int]]) -> None:
+    """Send parts in chunks."""
     failures: list[BaseException] = []
     message_bytes = build.session.welcome.limits.message_bytes
 
@@ -122,7 +190,8 @@ def _upload(build: BuildTask, wanted: Sequence[tuple[Part, int]]) -> None:
         except BaseException as error:  # In a thread of gRPC's, which would tell only that there was one.
             failures.append(error)
 
-    build.call("NnrtDevice.UploadConstants", chunks(), build.remaining_s())
+    messages = _together(chunks(), message_bytes) if CHUNKS_FEATURE in build.session.welcome.features else chunks()
+    build.call("NnrtDevice.UploadConstants", messages, build.remaining_s())
     if failures:
         raise failures[0]
 
@@ -136,10 +205,8 @@ def _chunks(
     total = sum(part.data.nbytes - received for part, received in wanted)
     sent = 0
     for part, received in wanted:
-        size = part.data.nbytes
-        # An empty part is one empty chunk.
-        for offset, piece in cut(part.data, message_bytes, received) if size else ((0, part.data),):
-            chunk = device_pb2.ConstantChunk(sha256=part.sha256, size_bytes=size, offset=offset)
+        for offset, piece in _pieces(part, message_bytes, received):
+            chunk = device_pb2.ConstantChunk(sha256=part.sha256, size_bytes=part.data.nbytes, offset=offset)
             if compressor is not None and (packed := compressor.packed(piece)) is not None:
                 chunk.data, chunk.expanded_bytes = packed, len(piece)
             else:
@@ -147,6 +214,27 @@ def _chunks(
             yield chunk
             sent += len(piece)
             progress("uploading", sent / total if total else 1.0)
+
+
+def _pieces(part: Part, message_bytes: int, received: int) -> Iterable[tuple[int, memoryview]]:
+    """What is left of a part, each piece with its offset. An empty part is one empty piece."""
+    return cut(part.data, message_bytes, received) if part.data.nbytes else ((0, part.data),)
+
+
+def _together(chunks: Iterator[Any], message_bytes: int) -> Iterator[Any]:
+    """Put chunks that are short into messages together."""
+    most_bytes = min(CHUNK_BYTES, message_bytes // 2)
+    message, size_bytes = None, 0
+    for chunk in chunks:
+        size_bytes += chunk.ByteSize()
+        if message is None or size_bytes > most_bytes:
+            if message is not None:
+                yield message
+            message, size_bytes = chunk, chunk.ByteSize()
+        else:
+            message.more.append(chunk)
+    if message is not None:
+        yield message
 
 
 def _buffer(part: Part) -> Any:

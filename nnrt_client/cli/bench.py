@@ -20,6 +20,7 @@ from nnrt_client.cli.inputs import gathered
 from nnrt_client.cli.measuring import WINDOWS, Loop, Measurement, Rule, Runs
 from nnrt_client.cli.open_loop import OpenLoop
 from nnrt_client.cli.options import (
+    FALLBACK_HELP,
     POSITIVE,
     Number,
     Settled,
@@ -27,6 +28,7 @@ from nnrt_client.cli.options import (
     building_options,
     cache_option,
     device_option,
+    fallback_options,
     input_option,
     json_option,
     model_argument,
@@ -39,10 +41,11 @@ from nnrt_client.cli.options import (
 from nnrt_client.cli.printing import print_json, print_line, print_table, step_bar
 from nnrt_client.cli.sessions import described_way, print_way, ready_session
 from nnrt_client.model_session.opened_model import is_onnx
+from nnrt_client.model_session.partition.fallback import Fallback
 from nnrt_client.settings import Settings
 from nnrt_hdi.files import container
 
-_RANGE = re.compile(r"(\d+)(?::(\d+)(?::(\d+))?)?")
+_RANGE = re.compile(r"([0-9]{1,9})(?::([0-9]{1,9})(?::([0-9]{1,9}))?)?")
 _MOST_IN_FLIGHT = 1024
 _PERCENTILES = (50.0, 90.0, 95.0, 99.0)
 # Of those the ones that a terminal has room for.
@@ -72,6 +75,7 @@ class _Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # Generi
 @input_option
 @settling_options
 @way_option
+@fallback_options(FALLBACK_HELP)
 @seed_option
 @click.option(
     "--concurrency", type=_Sweep(), default="1", show_default=True, help="Numbers of runs in flight to measure with."
@@ -112,6 +116,7 @@ def bench(
     given: tuple[str, ...],
     settled: Settled,
     ways: Sequence[Way],
+    fallback: Fallback | None,
     seed: int,
     concurrency: range,
     rate: float | None,
@@ -146,7 +151,7 @@ def bench(
             raise click.UsageError(f"--baseline takes ONNX files, which {model} is not")
         in_process = Baseline(model, threads, settled.constants) if baseline else None
         gather = partial(gathered, given=given, shapes=settled.shapes, seed=seed)
-        session, inputs = ready_session(model, device, runtime, settled, ways, options, gather, cache=cache)
+        session, inputs = ready_session(model, device, runtime, settled, ways, fallback, options, gather, cache=cache)
         with session:
             runs = Runs(session, inputs, run_timeout_ms)
             loads: list[tuple[str, Loop]] = [(f"{count} in flight", ClosedLoop(runs, count)) for count in concurrency]

@@ -27,8 +27,8 @@ from nnrt_client.cli.options import (
     settling_options,
 )
 from nnrt_client.cli.printing import build_bar, print_json, print_line, print_table
+from nnrt_client.cli.sessions import loaded
 from nnrt_client.model.model import Model
-from nnrt_client.model_session.load import open_session
 from nnrt_client.model_session.opened_model import OpenedModel
 from nnrt_client.session.device import Device
 from nnrt_client.settings import Settings
@@ -97,13 +97,13 @@ def _outputs(
 ) -> Mapping[str, Array]:
     """Run the model on a device with these inputs."""
     with build_bar(f"{device.name}:") as progress:
-        session = open_session(found, device, options, cache=False, progress=progress)
+        session = loaded(found.source, device, options, cache=False, progress=progress)
     with session:
         return session.run(arrays, timeout_ms=timeout_ms)
 
 
 def _run(device: Device, options: Options, timeout_ms: int, model: Model, arrays: list[Array]) -> list[Array]:
-    with open_session(model, device, options, cache=False) as session:
+    with loaded(model, device, options, cache=False) as session:
         return list(session.run(arrays, timeout_ms=timeout_ms).values())
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from nnrt_client.cli.onnx_files import (
     contents_of,
@@ -17,6 +16,7 @@ from nnrt_client.cli.onnx_files import (
 from nnrt_client.cli.options import (
     Settled,
     device_option,
+    fallback_options,
     json_option,
     model_argument,
     opened,
@@ -27,7 +27,7 @@ from nnrt_client.cli.parts import explain_parts
 from nnrt_client.cli.printing import print_json, print_line, print_table
 from nnrt_client.model.program import ONNX
 from nnrt_client.model_session.opened_model import Kind, OpenedModel
-from nnrt_client.model_session.partition.fallback import CPU, SMALLEST_PART, Fallback
+from nnrt_client.model_session.partition.fallback import CPU, Fallback
 from nnrt_client.session.device import Device
 from nnrt_client.settings import Settings, addresses_to_ask_for
 from nnrt_hdi.errors import NnrtError, OperationFailed, Unsupported
@@ -37,18 +37,7 @@ from nnrt_hdi.errors import NnrtError, OperationFailed, Unsupported
 @model_argument
 @device_option()
 @settling_options
-@click.option(
-    "--fallback",
-    type=click.Choice([CPU]),
-    help="Say instead which parts of an ONNX model the device would run, and which this host.",
-)
-@click.option(
-    "--smallest-part",
-    type=click.IntRange(min=1),
-    default=SMALLEST_PART,
-    show_default=True,
-    help="Light operators that a part has at least, to go to the device.",
-)
+@fallback_options("Say instead which parts of an ONNX model the device would run, and which this host.")
 @click.option(
     "--html", "html_file", type=click.Path(path_type=Path), help="Write a page that draws the parts, with --fallback."
 )
@@ -57,8 +46,7 @@ def explain(
     model: Path,
     device: str | None,
     settled: Settled,
-    fallback: str | None,
-    smallest_part: int,
+    fallback: Fallback | None,
     html_file: Path | None,
     as_json: bool,
 ) -> None:
@@ -67,15 +55,11 @@ def explain(
     Of an ONNX file that can't be imported it says which nodes are in the way, and what to type against it; this needs
     no device. Exit code 1 if not all of MODEL runs; with --fallback it is 0.
     """
-    given = click.get_current_context().get_parameter_source("smallest_part")
-    if given is not ParameterSource.DEFAULT and not fallback:
-        raise click.UsageError(f"--smallest-part is about parts; give --fallback {CPU} with it")
     if html_file and not fallback:
         raise click.UsageError(f"--html draws the parts; give --fallback {CPU}, or use `nnrt inspect --html`")
     if fallback:
         with runtime_for(device, Settings()) as runtime:
-            instead = Fallback(fallback, smallest_part)
-            explain_parts(model, runtime.device(device or 0), settled, instead, html_file, as_json)
+            explain_parts(model, runtime.device(device or 0), settled, fallback, html_file, as_json)
         return
     try:
         found = opened(model, settled)

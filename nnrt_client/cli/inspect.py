@@ -89,7 +89,7 @@ def _inspect_unimported(
     size_bytes = model.stat().st_size
     if as_json:
         ends = {
-            what: [{"name": one.name, "data_type": one.type, "dimensions": declared_dims(one)} for one in tensors]
+            what: [{"name": one.name, "data_type": one.data_type, "dimensions": declared_dims(one)} for one in tensors]
             for what, tensors in (("inputs", contents.inputs), ("outputs", contents.outputs))
         }
         about = {"file": str(model), "kind": Kind.ONNX.value, "size_bytes": size_bytes, **ends}
@@ -99,7 +99,7 @@ def _inspect_unimported(
     print_line(f"{model}: {Kind.ONNX.value}, {format_bytes(size_bytes)}")
     print_contents(contents)
     rows = [
-        (what, one.name, one.type, _shape_text(declared_dims(one)) or "any")
+        (what, one.name, one.data_type, _shape_text(declared_dims(one)) or "any")
         for what, tensors in (("input", contents.inputs), ("output", contents.outputs))
         for one in tensors
     ]

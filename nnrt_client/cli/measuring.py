@@ -120,7 +120,7 @@ class Runs:
     """Runs of a session with the same inputs, any number of them in flight."""
 
     def __init__(self, session: ModelSession, inputs: Mapping[str, Array], timeout_ms: int) -> None:
-        self._submit = partial(session._executor.submit, session._in_order(inputs), timeout_ms=timeout_ms)
+        self._submit = partial(session._executor._submit, session._in_order(inputs), None, timeout_ms, None)
         self._ended: queue.SimpleQueue[tuple[float, float, Future[Any]]] = queue.SimpleQueue()
         self._in_flight: set[Future[Any]] = set()
 

@@ -15,7 +15,8 @@ from nnrt_client.onnx_import.problems import NotImported, Problem, grouped
 from nnrt_hdi.errors import NnrtError, Unsupported
 
 if TYPE_CHECKING:
-    from nnrt_client.onnx_import.contents import Contents, DeclaredTensor
+    from nnrt_client.onnx_import.contents import Contents
+    from nnrt_client.onnx_import.header import DeclaredTensor
 
 # Sizes to try an import with, of dimensions that a file leaves open: of the first, and of all others.
 _BATCH, _SIZE = 1, 128
@@ -70,13 +71,13 @@ def obstacles(model: Path, settled: Settled, contents: Contents, error: Unsuppor
 def definite_shapes(inputs: Sequence[DeclaredTensor], settled: Settled) -> dict[str, Shape]:
     """A shape for each input that leaves dimensions open: as large for the same name everywhere."""
     known = {*settled.shapes, *settled.constants}
-    open_inputs = [one for one in inputs if one.dims is not None and not one.is_fixed and one.name not in known]
-    sizes = {dim: _SIZE for one in open_inputs for dim in one.dims or () if isinstance(dim, str)}
-    sizes |= {one.dims[0]: _BATCH for one in open_inputs if one.dims and isinstance(one.dims[0], str)}
+    open_inputs = [one for one in inputs if one.shape is not None and not one.is_fixed and one.name not in known]
+    sizes = {dim: _SIZE for one in open_inputs for dim in one.shape or () if isinstance(dim, str)}
+    sizes |= {one.shape[0]: _BATCH for one in open_inputs if one.shape and isinstance(one.shape[0], str)}
     return {
         one.name: tuple(
             dim if isinstance(dim, int) else sizes[dim] if dim else _SIZE if axis else _BATCH
-            for axis, dim in enumerate(one.dims or ())
+            for axis, dim in enumerate(one.shape or ())
         )
         for one in open_inputs
     }
@@ -109,7 +110,7 @@ def _tried(
 
 def named_dims(found: OpenedModel, contents: Contents) -> dict[str, list[int | str]]:
     """The dimensions of each input and output: a number, the file's name, or a question mark."""
-    declared = {one.name: one.dims for one in (*contents.inputs, *contents.outputs)}
+    declared = {one.name: one.shape for one in (*contents.inputs, *contents.outputs)}
     return {
         spec.name: [
             size if size >= 0 else name if isinstance(name, str) else "?"
@@ -122,7 +123,7 @@ def named_dims(found: OpenedModel, contents: Contents) -> dict[str, list[int | s
 
 def declared_dims(tensor: DeclaredTensor) -> list[int | str] | None:
     """The dimensions as the file has them."""
-    return None if tensor.dims is None else ["?" if dim is None else dim for dim in tensor.dims]
+    return None if tensor.shape is None else ["?" if dim is None else dim for dim in tensor.shape]
 
 
 def described_contents(contents: Contents) -> dict[str, Any]:

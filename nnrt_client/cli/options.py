@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -11,15 +12,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from nnrt_client.build.options import Options
 from nnrt_client.build.way import Way
 from nnrt_client.model_session.opened_model import OpenedModel, open_model
+from nnrt_client.model_session.partition.fallback import CPU, SMALLEST_PART, Fallback
 from nnrt_client.session.runtime import Runtime
 from nnrt_client.settings import DEVICES_VARIABLE, Settings, addresses_to_ask_for
 from nnrt_hdi.enums import PerformanceMode
 
-_SHAPE = re.compile(r"\d+(,\d+)*")
+_SHAPE = re.compile(r"[0-9]{1,18}(,[0-9]{1,18})*")
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
@@ -107,6 +110,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 POSITIVE = Number(min=0, min_open=True)
+_SECONDS = Number(min=0, min_open=True, max=threading.TIMEOUT_MAX)
 
 model_argument = click.argument("model", type=click.Path(path_type=Path))
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -120,13 +124,14 @@ input_option = click.option(
 way_option = click.option(
     "--way",
     "ways",
-    type=click.Choice([way.value for way in Way if way is not Way.PARTITION]),  # That is for --fallback.
+    type=click.Choice([way.value for way in Way]),
     multiple=True,
     callback=lambda _, __, given: [Way(way) for way in given],
     help="How an ONNX file goes to the device: the first that works, in the given order. May be repeated.",
 )
+FALLBACK_HELP = "Run on this host what the device doesn't run of an ONNX file that goes in no other way."
 build_timeout_option = click.option(
-    "--timeout", type=POSITIVE, default=600.0, show_default=True, help="Seconds that compiling may take."
+    "--timeout", type=_SECONDS, default=600.0, show_default=True, help="Seconds that compiling may take."
 )
 cache_option = click.option(
     "--cache/--no-cache", default=True, show_default=True, help="Keep the compiled model for the next time."
@@ -161,12 +166,36 @@ def settling_options(command: Callable[..., None]) -> Callable[..., None]:
     return bundled
 
 
+def fallback_options(text: str) -> Callable[[CommandT], Callable[..., None]]:
+    """Give a command the options that say what runs on this host; it gets them as `fallback`."""
+
+    def bundling(command: CommandT) -> Callable[..., None]:
+        @click.option("--fallback", "host", type=click.Choice([CPU]), help=text)
+        @click.option(
+            "--smallest-part",
+            type=click.IntRange(min=1),
+            default=SMALLEST_PART,
+            show_default=True,
+            help="Light operators that a part has at least, to go to the device.",
+        )
+        @wraps(command)
+        def bundled(*, host: str | None, smallest_part: int, **others: Any) -> None:
+            given = click.get_current_context().get_parameter_source("smallest_part")
+            if given is not ParameterSource.DEFAULT and not host:
+                raise click.UsageError(f"--smallest-part is about parts; give --fallback {CPU} with it")
+            command(fallback=Fallback(host, smallest_part) if host else None, **others)
+
+        return bundled
+
+    return bundling
+
+
 def run_timeout_option(seconds: float) -> Callable[[CommandT], CommandT]:
     """Give a command the option that says how long a run may take; it gets that as `run_timeout_ms`."""
     return click.option(
         "--run-timeout",
         "run_timeout_ms",
-        type=POSITIVE,
+        type=_SECONDS,
         default=seconds,
         show_default=True,
         callback=lambda _, __, given: int(given * 1e3) or 1,

@@ -16,11 +16,13 @@ from nnrt_client.build.options import Options
 from nnrt_client.build.way import Way
 from nnrt_client.cli.inputs import gathered
 from nnrt_client.cli.options import (
+    FALLBACK_HELP,
     Settled,
     build_timeout_option,
     building_options,
     cache_option,
     device_option,
+    fallback_options,
     input_option,
     json_option,
     model_argument,
@@ -31,6 +33,7 @@ from nnrt_client.cli.options import (
 )
 from nnrt_client.cli.printing import print_json, print_line, print_table
 from nnrt_client.cli.sessions import described_way, print_way, ready_session
+from nnrt_client.model_session.partition.fallback import Fallback
 from nnrt_client.settings import Settings
 from nnrt_hdi.files import container
 from nnrt_hdi.tensor import Array
@@ -46,6 +49,7 @@ _LONGEST_FILE_NAME = 100
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Directory for one .npy file per output.")
 @settling_options
 @way_option
+@fallback_options(FALLBACK_HELP)
 @building_options
 @cache_option
 @build_timeout_option
@@ -58,6 +62,7 @@ def run(
     output: Path | None,
     settled: Settled,
     ways: Sequence[Way],
+    fallback: Fallback | None,
     options: Options,
     cache: bool,
     timeout: float,
@@ -72,7 +77,7 @@ def run(
         if output:
             container.require_place(output / "array.npy" if output.exists() else output)
         gather = partial(gathered, given=given)
-        session, arrays = ready_session(model, device, runtime, settled, ways, options, gather, cache=cache)
+        session, arrays = ready_session(model, device, runtime, settled, ways, fallback, options, gather, cache=cache)
         with session:
             started = time.monotonic()
             outputs = session.run(arrays, timeout_ms=run_timeout_ms)

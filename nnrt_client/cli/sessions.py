@@ -2,18 +2,21 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
+
+import click
 
 from nnrt_client.build.options import Options
 from nnrt_client.build.way import Way
 from nnrt_client.cli.options import Settled, opened
 from nnrt_client.cli.printing import build_bar, one_line, print_line
-from nnrt_client.model_session.load import load, open_session
+from nnrt_client.model.model import Model
+from nnrt_client.model_session.load import DEFAULT_WAYS, load
 from nnrt_client.model_session.model_session import ModelSession
-from nnrt_client.model_session.opened_model import is_onnx
-from nnrt_client.model_session.ways import chosen_ways
+from nnrt_client.model_session.opened_model import Source, is_onnx
+from nnrt_client.model_session.partition.fallback import CPU, Fallback
+from nnrt_client.session.device import Device
 from nnrt_client.session.runtime import Runtime
 from nnrt_hdi.enums import PerformanceMode
 from nnrt_hdi.tensor import Array, TensorSpec
@@ -27,6 +30,7 @@ def ready_session(
     runtime: Runtime,
     settled: Settled,
     ways: Sequence[Way],
+    fallback: Fallback | None,
     options: Options,
     gather: Callable[[Sequence[TensorSpec]], Arrays],
     *,
@@ -36,30 +40,34 @@ def ready_session(
 
     `gather` gives the inputs of its runs: before anything is built, if they are known before.
     """
+    if fallback is None and Way.PARTITION in ways:
+        raise click.UsageError(f"--way partition has this host run some operators; give --fallback {CPU} as well")
+    source: Source | Model = model
+    arrays: Arrays | None = None
+    more: dict[str, Any] = {"shapes": settled.shapes, "constants": settled.constants}
     if not is_onnx(model):
-        chosen_ways(ways or [Way.OPERATORS], [Way.OPERATORS])
         found = opened(model, settled)
-        arrays = gather(found.inputs)
-        with build_bar() as progress:
-            return open_session(found, device, options, runtime=runtime, cache=cache, progress=progress), arrays
+        source, arrays, more = found.source, gather(found.inputs), {}
     with ExitStack() as stack:
         with build_bar() as progress:
-            session = (partial(load, ways=ways) if ways else load)(
-                model,
-                device,
-                shapes=settled.shapes,
-                constants=settled.constants,
-                cache=cache,
-                progress=progress,
-                runtime=runtime,
-                float16=bool(options.float16),
-                performance_mode=PerformanceMode(options.mode or PerformanceMode.NONE),
-                extensions=options.extensions,
-            )
-        stack.enter_context(session)
-        arrays = gather([desc._to_spec() for desc in session.inputs])
+            more |= {"ways": ways or DEFAULT_WAYS, "fallback": fallback, "cache": cache, "progress": progress}
+            session = stack.enter_context(loaded(source, device, options, runtime=runtime, **more))
+        if arrays is None:
+            arrays = gather([desc._to_spec() for desc in session.inputs])
         stack.pop_all()
     return session, arrays
+
+
+def loaded(source: Source | Model, device: str | Device | None, options: Options, **more: Any) -> ModelSession:
+    """`load`, with the options of a command."""
+    return load(
+        source,
+        device,
+        float16=bool(options.float16),
+        performance_mode=PerformanceMode(options.mode or PerformanceMode.NONE),
+        extensions=options.extensions,
+        **more,
+    )
 
 
 def described_way(session: ModelSession) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from nnrt_client.session.device import Device
 from nnrt_client.session.support import ask_supported
 from nnrt_client.tensors.legacy_tensor import LegacyTensor
 from nnrt_client.tensors.quant_param import QuantParam
-from nnrt_client.tensors.tensor_desc import TensorDesc
+from nnrt_client.tensors.tensor_desc import TensorDesc, api_data_type
 from nnrt_hdi.backend import Support
 from nnrt_hdi.enums import DataType as HdiDataType
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationForbidden
@@ -182,9 +182,9 @@ class Model:
             raise InvalidParameter(f"the parameters are {quant_param!r}; give a QuantParam")
         self._require_open()
         index = self._index(tensor)
-        self._tensors[index].quant = ()
+        self._tensors[index].quantize(())
         try:
-            self._tensors[index].quant = quant_param._to_spec()
+            self._tensors[index].quantize(quant_param._to_spec())
         except NnrtError as error:
             raise error.at(self._place(index)) from error
 
@@ -295,7 +295,7 @@ class Model:
     def _rename(self, tensor: TensorRef, name: str) -> None:
         """Give a tensor another name, even after an operation has written it."""
         self._require_open()
-        self._tensors[self._index(tensor)].desc.name = name
+        self._tensors[self._index(tensor)].rename(name)
 
     def _drop_unused_operations(self) -> None:
         """Leave out the operations that no output of the model needs."""
@@ -337,7 +337,7 @@ class Model:
     ) -> ModelTensor:
         """Append a tensor to be named as an input, quantized by `quant`; an empty shape is that of a scalar."""
         desc = TensorDesc(data_type, shape if len(shape) else None, format, name)
-        return self._add_quantized(desc, quant)
+        return self._append(TensorRecord(desc, quant=quant._to_spec() if quant else ()))
 
     def constant(
         self, array: ArrayLike, *, format: Format = Format.NONE, name: str = "", quant: QuantParam | None = None
@@ -432,14 +432,16 @@ class Model:
         ]
         if params and not all(isinstance(tensor, TensorDesc) for tensor in wanted):
             raise InvalidParameter("quant is given for a tensor that is there already; use set_tensor_quant_params")
-        specs = inferred(declared, self._records(inputs), self._records(given), declared_specs, params, name)
+        operand_records = self._records(inputs)
+        attrs = declared.attributes(operand_records, len(wanted) or None, self._records(given))
+        specs = inferred(declared, attrs, operand_records, declared_specs, params, name)
         outputs = [
             self._add_output(spec, tensor, name if len(specs) == 1 or not name else f"{name}:{at}")
             if tensor is None or isinstance(tensor, TensorDesc)
             else self._handles([self._index(tensor)])[0]
             for at, (spec, tensor) in enumerate(zip_longest(specs, wanted))
         ]
-        self.add_operation(declared.type, given, inputs, outputs, name=name)
+        self._operations.append(OperationRecord(declared, *self._ends(inputs, outputs), attrs, name))
         return outputs[0] if declared.outputs == (1, 1) else tuple(outputs)
 
     def _add_operands(self, declared: Operation, operands: Sequence[ModelTensor | ArrayLike]) -> list[int]:
@@ -461,33 +463,29 @@ class Model:
     def _add_parameter(self, declared: Operation, keyword: str, value: object) -> int:
         parameter = declared.parameter(keyword)
         try:
-            tensor = self._add_array(parameter.encode(value))
+            return self._add_array(parameter.encode(value), type=parameter.tensor_types[0]).index
         except NnrtError as error:
             raise error.at(f"{declared.type.name} {parameter.place}") from error
-        self.set_tensor_type(tensor, parameter.tensor_types[0])
-        return tensor.index
 
     def _add_array(
-        self, array: Array, format: Format = Format.NONE, name: str = "", quant: QuantParam | None = None
+        self,
+        array: Array,
+        format: Format = Format.NONE,
+        name: str = "",
+        quant: QuantParam | None = None,
+        type: TensorType = TensorType.TENSOR,
     ) -> ModelTensor:
-        desc = TensorDesc(DataType[data_type_of(array.dtype).name], array.shape or None, format, name)
-        tensor = self._add_quantized(desc, quant)
-        self.set_tensor_data(tensor, array)
-        return tensor
-
-    def _add_quantized(self, desc: TensorDesc, quant: QuantParam | None) -> ModelTensor:
-        params = quant._to_spec() if quant else ()
-        tensor = self.add_tensor(desc)
-        self._tensors[tensor.index].quant = params
+        desc = TensorDesc(api_data_type(data_type_of(array.dtype)), array.shape or None, format, name)
+        tensor = self._append(TensorRecord(desc, type, quant=quant._to_spec() if quant else ()))
+        record = tensor._record
+        record.data = held_elements(array, array, record.spec)
         return tensor
 
     def _add_output(self, spec: TensorSpec, declared: TensorDesc | None, name: str) -> ModelTensor:
         """Add an output as it was inferred; its name is its own, not that of an input it resembles."""
         desc = TensorDesc._from_spec(spec)
         desc.name = (declared.name if declared else "") or name
-        tensor = self.add_tensor(desc)
-        self._tensors[tensor.index].quant = spec.quant
-        return tensor
+        return self._append(TensorRecord(desc, quant=spec.quant))
 
     def _records(self, indices: Sequence[int]) -> list[TensorRecord]:
         return [self._tensors[index] for index in indices]

@@ -37,6 +37,8 @@ from nnrt_client.settings import Settings, addresses_to_ask_for
 from nnrt_client.tensors.frozen import Constants
 from nnrt_hdi.enums import PerformanceMode, Priority
 
+DEFAULT_WAYS = (Way.OPERATORS, Way.PROGRAM)
+
 
 def load(
     model: Source | Model,
@@ -44,7 +46,7 @@ def load(
     *,
     shapes: Shapes | None = None,
     constants: Constants | None = None,
-    ways: Iterable[Way | str] = (Way.OPERATORS, Way.PROGRAM),
+    ways: Iterable[Way | str] = DEFAULT_WAYS,
     cache: bool | str | os.PathLike[str] = True,
     progress: Progress | None = None,
     runtime: Runtime | None = None,
@@ -66,10 +68,11 @@ def load(
     `cache`, or in the user's (see `cache_directory`), and found there the next time; it is written while the session is
     used, and `close` waits for that. (A file that goes as it is needs no cache.) With `fallback="cpu"`, or a Fallback,
     a file that goes in none of these ways is cut: the parts that the device runs go there, the others run here, in ONNX
-    Runtime. `progress` is called as by `Compilation.build`. The session makes a runtime with these `settings`, unless
-    it is given one, or a Device. Raises InvalidPath and InvalidFile for files, InvalidParameter for `shapes` and
-    `constants` that don't fit, OperationFailed where there is no such device, and what `Compilation.build` raises;
-    Unsupported for an ONNX model that can't be imported. Where there are several ways the error has the reasons of all.
+    Runtime. `ways` may name "partition" then, to have that come earlier. `progress` is called as by
+    `Compilation.build`. The session makes a runtime with these `settings`, unless it is given one, or a Device. Raises
+    InvalidPath and InvalidFile for files, InvalidParameter for `shapes` and `constants` that don't fit, OperationFailed
+    where there is no such device, and what `Compilation.build` raises; Unsupported for an ONNX model that can't be
+    imported. Where there are several ways the error has the reasons of all.
     With `on_death="reload"` the session loads the model again when its daemon has died, by the same call; see
     ModelSession.
     """
@@ -77,11 +80,8 @@ def load(
         ways = tuple(ways) if isinstance(ways, Iterator) else ways  # It would be empty the next time.
         return reloading(on_death, partial(load, **{**locals(), "on_death": "raise"}))
     options = Options(float16 or None, performance_mode or None, priority or None, dict(extensions or {}))
-    possible = _possible_ways(model)
     instead = chosen_fallback(fallback)
-    chosen = chosen_ways(ways, possible)
-    if instead is not None and Way.PROGRAM in possible:
-        chosen.append(Way.PARTITION)
+    chosen = chosen_ways(ways, _possible_ways(model), instead)
     with ExitStack() as stack:
         found = cached(partial(_device, device, runtime, settings, stack))
 
@@ -95,23 +95,6 @@ def load(
         }
         taken = first_way(chosen, attempts)
         return _session(taken, found(), stack)
-
-
-def open_session(
-    opened: Model | OpenedModel,
-    device: str | int | Device | None,
-    options: Options,
-    *,
-    cache: bool | str | os.PathLike[str] = True,
-    progress: Progress | None = None,
-    runtime: Runtime | None = None,
-    settings: Settings | None = None,
-) -> "ModelSession":
-    """Have a device ready to run a model that is in memory already; see `load`."""
-    with ExitStack() as stack:
-        found = _device(device, runtime, settings, stack)
-        compilation = _built(opened, found, options, cache, progress)
-        return _session(Taken(Way.OPERATORS, compilation, {}), found, stack)
 
 
 def _device(
@@ -135,18 +118,21 @@ def _session(taken: Taken[Compilation | PartitionedExecutor], device: Device, st
 
 
 def _executor(compilation: Compilation, stack: ExitStack) -> Executor:
-    """The executor of what was built; the stack closes it, when what it is to save is saved."""
-    stack.enter_context(compilation)
-    executor = stack.enter_context(Executor(compilation))
-    if unsaved := compilation._unsaved:
-        stack.callback(Saving(unsaved).close)
+    """The executor of what was built; the stack closes it, when what it is to save is saved.
+
+    The compilation is closed, for with it the weights would stay here.
+    """
+    with compilation:
+        executor = stack.enter_context(Executor(compilation))
+        if unsaved := compilation._unsaved:
+            stack.callback(Saving(unsaved).close)
     return executor
 
 
 def _possible_ways(model: Source | Model) -> Sequence[Way]:
     if isinstance(model, Model) or not is_onnx(model):
         return (Way.OPERATORS,)
-    return (Way.OPERATORS, Way.PROGRAM)
+    return tuple(Way)
 
 
 def _built_program(

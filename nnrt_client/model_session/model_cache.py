@@ -125,4 +125,5 @@ class Saving:
             _log.exception("the compiled model was not kept")
         finally:
             self._result.prepared.release()
+            del self._result  # It knows the model, with its weights.
             self._ended.set()

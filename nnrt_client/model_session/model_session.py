@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from nnrt_client.build.build_task import BuildReport
 from nnrt_client.build.way import Way
-from nnrt_client.model_session.partition.partitioned_executor import PartitionedExecutor
-from nnrt_client.run.executor import Executor
+from nnrt_client.model_session.arrays import input_array
+from nnrt_client.model_session.outage import Outage
+from nnrt_client.run.base_executor import BaseExecutor
 from nnrt_client.run.result import RunResult, is_of_unsent
 from nnrt_client.run.run_tensors import NewArray
 from nnrt_client.run.signature import Inputs, listed
@@ -26,9 +27,8 @@ from nnrt_client.session.device import Device
 from nnrt_client.session.fork import ModuleLock
 from nnrt_client.tensors.run_tensor import RunTensor
 from nnrt_client.tensors.tensor_desc import TensorDesc
-from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationForbidden, UnavailableDevice
+from nnrt_hdi.errors import InvalidParameter, OperationForbidden, UnavailableDevice
 from nnrt_hdi.run_times import RunTimes
-from nnrt_hdi.tensor import NUMPY_DTYPES
 
 # Names of outputs, or the tensors by name that they go to.
 Wanted = Collection[str] | Mapping[str, RunTensor[Any] | None]
@@ -61,9 +61,7 @@ class ModelSession(Closable):
     once; one that had not been sent goes on, unless it has tensors, or is one of `submit`.
     """
 
-    def __init__(
-        self, executor: Executor | PartitionedExecutor, device: Device, report: BuildReport, resources: ExitStack
-    ) -> None:
+    def __init__(self, executor: BaseExecutor, device: Device, report: BuildReport, resources: ExitStack) -> None:
         """Takes over `resources`, all that is to be closed with the session."""
         self.device = device
         self.report = report
@@ -73,6 +71,7 @@ class ModelSession(Closable):
         # What loads the model again; None where that is the application's to do.
         self._load_again: Callable[[], ModelSession] | None = None
         self._reloading = ModuleLock()
+        self._outage = Outage()
         self._inputs = _named("input", [executor.input_desc(index) for index in range(executor.input_count)])
         self._outputs = _named("output", [executor.output_desc(index) for index in range(executor.output_count)])
 
@@ -167,7 +166,7 @@ class ModelSession(Closable):
 
     # ---- the death of the daemon
 
-    def _living(self) -> Executor | PartitionedExecutor:
+    def _living(self) -> BaseExecutor:
         """What runs the model; loaded again where its daemon has died and the session was told to. Raises
         UnavailableDevice where that can't be done."""
         self._require_open()
@@ -181,10 +180,7 @@ class ModelSession(Closable):
             return self._executor
 
     def _reload(self, load_again: "Callable[[], ModelSession]") -> None:
-        try:
-            fresh = load_again()
-        except NnrtError as error:
-            raise UnavailableDevice(f"its daemon died, and the model can't be loaded again: {error}") from error
+        fresh = self._outage.end(load_again)
         dead, self._resources = self._resources, fresh._resources
         self.device, self.report, self._executor = fresh.device, fresh.report, fresh._executor
         dead.close()
@@ -203,8 +199,8 @@ class ModelSession(Closable):
         else:
             raise InvalidParameter(f"inputs are named {sorted(inputs)}; the model's are {sorted(self._inputs)}")
         # How many there must be is for the executor to say.
-        descs = (*self._inputs.values(), *[None] * len(given))
-        return [_array(desc, one) for desc, one in zip(descs, given, strict=False)]
+        known = [input_array(desc, one) for desc, one in zip(self._inputs.values(), given, strict=False)]
+        return known + given[len(known) :]
 
     def _targets(self, wanted: Wanted | None) -> list[Any] | None:
         """The tensors that the outputs go to; None where there are none."""
@@ -280,45 +276,3 @@ def _writable(array: NDArray[Any]) -> NDArray[Any]:
     except ValueError:
         array = array.copy()
     return array
-
-
-# ---- inputs
-
-
-def _array(desc: TensorDesc | None, given: Any) -> Any:
-    if desc is None or given is None or isinstance(given, RunTensor | np.ndarray | np.generic):
-        return given
-    try:
-        if (viewed := viewed_array(given)) is not None:
-            return viewed
-        dtype = np.dtype(NUMPY_DTYPES[desc._to_spec().data_type])
-        plain = np.asarray(given)
-        if dtype.kind in "iu" and plain.dtype.kind in "iuf" and plain.size:
-            if not np.array_equal(plain, np.trunc(plain)):  # numpy cuts off what is behind the point.
-                raise ValueError(f"there are numbers that are not whole; the model takes {dtype}")
-            bounds = np.iinfo(dtype.name)
-            if plain.min() < bounds.min or plain.max() > bounds.max:  # numpy 1 wraps such numbers round.
-                raise OverflowError(f"numbers from {plain.min()} to {plain.max()} are out of bounds for {dtype}")
-        return np.asarray(given, dtype)
-    except (ValueError, TypeError, RuntimeError, BufferError, OverflowError) as error:
-        raise InvalidParameter(str(error), place=f"input {desc.name!r}") from error
-    except KeyError:
-        return given
-
-
-def viewed_array(given: Any) -> NDArray[Any] | None:
-    """An array over the memory of what has one: by `__array__`, DLPack or the buffer protocol; None for all else.
-
-    Raises what it raises itself where it can't be had.
-    """
-    viewed: NDArray[Any]
-    if hasattr(given, "__array__"):
-        viewed = np.asarray(given)
-    elif hasattr(given, "__dlpack__"):
-        viewed = np.from_dlpack(given)
-    else:
-        try:
-            viewed = np.asarray(memoryview(given))
-        except TypeError:
-            return None
-    return viewed

@@ -49,6 +49,11 @@ class OpenedModel:
     data: Buffer = b""
 
     @property
+    def source(self) -> Model | Buffer:
+        """What `load` takes of it."""
+        return self.data if self.model is None else self.model
+
+    @property
     def graph(self) -> Graph | None:
         """The operators; of an offline model they are not known."""
         return self.model._graph if self.model else None

@@ -6,6 +6,7 @@ from typing import Generic, TypeVar
 
 from nnrt_client.build.sources import Refused
 from nnrt_client.build.way import Way
+from nnrt_client.model_session.partition.fallback import Fallback
 from nnrt_hdi.errors import InvalidParameter, NnrtError, Unsupported
 
 T = TypeVar("T")
@@ -20,19 +21,25 @@ class Taken(Generic[T]):
     passed_over: Mapping[Way, str]
 
 
-def chosen_ways(ways: Iterable[Way | str], possible: Iterable[Way]) -> list[Way]:
-    """The ways to try, in their order. Raises InvalidParameter for one that isn't known, and where none is possible."""
-    known, can = ", ".join(repr(way.value) for way in Way if way is not Way.PARTITION), list(possible)
+def chosen_ways(ways: Iterable[Way | str], possible: Iterable[Way], fallback: Fallback | None) -> list[Way]:
+    """The ways to try, in their order; in parts comes last, where `fallback` asks for it and `ways` doesn't say.
+
+    Raises InvalidParameter for one that isn't known, where none is possible, and for parts without a fallback.
+    """
+    known = ", ".join(repr(way.value) for way in Way)
+    can = [way for way in possible if fallback is not None or way is not Way.PARTITION]
     try:
         asked = [Way(way) for way in ([ways] if isinstance(ways, str) else ways)]
     except (ValueError, TypeError) as error:
         raise InvalidParameter(f"the ways are {ways!r}; use some of {known}") from error
+    named = f"the ways are {[way.value for way in asked]}"
+    if fallback is None and Way.PARTITION in asked:
+        raise InvalidParameter(f'{named}; in parts some of its operators run on this host: give fallback="cpu" as well')
+    if fallback is not None:
+        asked.append(Way.PARTITION)
     chosen = [way for way in dict.fromkeys(asked) if way in can]
     if not chosen:
-        cut = '; to have it cut into parts, give fallback="cpu"' if Way.PARTITION in asked else ""
-        raise InvalidParameter(
-            f"the ways are {[way.value for way in asked]}; this model can go as {' or '.join(map(str, can))} only{cut}"
-        )
+        raise InvalidParameter(f"{named}; this model can go as {' or '.join(map(str, can))} only")
     return chosen
 
 

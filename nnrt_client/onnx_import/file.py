@@ -107,13 +107,13 @@ class OnnxFile:
         return _elements(tensor, dtype, 0, place).tobytes()
 
     def _dtype(self, tensor: TensorProto) -> np.dtype[Any]:
+        if known := _DTYPES.get(tensor.data_type):
+            return known
         try:
-            dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
+            helper.tensor_dtype_to_np_dtype(tensor.data_type)
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidFile(f"it has the data type {tensor.data_type}", place=f"tensor {tensor.name!r}") from error
-        if dtype not in NUMPY_DTYPES.values():
-            refuse(f"tensor {tensor.name!r} is {type_name(tensor.data_type)}, which is no data type of NNRt")
-        return dtype
+        return refuse(f"tensor {tensor.name!r} is {type_name(tensor.data_type)}, which is no data type of NNRt")
 
     def _external(self, tensor: TensorProto, dtype: np.dtype[Any], size_bytes: int) -> Array:
         return _viewed(self._external_bytes(tensor, size_bytes), dtype).reshape(tuple(tensor.dims))

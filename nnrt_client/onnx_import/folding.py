@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from onnx import ModelProto, NodeProto, helper
-from onnx.reference import ReferenceEvaluator
 
 from nnrt_client.onnx_import.functions import type_proto
 from nnrt_client.onnx_import.value import Value
@@ -38,6 +37,9 @@ def folded(node: NodeProto, opset: int, inputs: Sequence[Value | None]) -> list[
     given = {name: value for name, value in zip(node.input, inputs, strict=False) if value is not None}
     if node.op_type not in FOLDABLE or not given or not all(value.is_constant for value in given.values()):
         return None
+    # Not at the top: it takes long, and few models have such nodes.
+    from onnx.reference import ReferenceEvaluator
+
     arrays = {name: value.array for name, value in given.items() if value.array is not None}
     total = sum(array.size for array in arrays.values())
     try:

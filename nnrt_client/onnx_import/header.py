@@ -9,9 +9,10 @@ from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorProto, TypeProto, ValueInfoProto
 from typing_extensions import Buffer
 
-from nnrt_client.onnx_import.file import Dimension, declared_dimension
+from nnrt_client.onnx_import.file import Dimension, declared_dimension, known_dtype, type_name
 from nnrt_client.onnx_import.messages import Malformed, fields
 from nnrt_hdi.errors import InvalidFile, InvalidPath
+from nnrt_hdi.tensor import data_type_of
 
 # Numbers of fields: ModelProto.graph; GraphProto.initializer, and what is read of the rest; TensorProto.name.
 _GRAPH = 7
@@ -21,19 +22,26 @@ _TENSOR_NAME = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
+class DeclaredTensor:
     """An input or output as the file declares it."""
 
     name: str
     # As ONNX Runtime writes it: tensor(float), seq(tensor(int64)).
     type: str
+    # As NNRt names it: FLOAT32; where NNRt has no such type, as ONNX does.
+    data_type: str
     # A dimension is a number, has a name, or neither is known; of what is no tensor, or of any rank, the shape is None.
     shape: tuple[Dimension, ...] | None
     # What dimensions stand for, such as DATA_BATCH; empty texts where the file doesn't say.
     denotations: tuple[str, ...] = ()
 
-    def with_dims(self, by_name: Mapping[str, int], by_denotation: Mapping[str, int]) -> "Argument":
-        """The argument with numbers for dimensions of these names and denotations."""
+    @property
+    def is_fixed(self) -> bool:
+        """All dimensions are numbers."""
+        return self.shape is not None and all(isinstance(dim, int) for dim in self.shape)
+
+    def with_dims(self, by_name: Mapping[str, int], by_denotation: Mapping[str, int]) -> "DeclaredTensor":
+        """The tensor with numbers for dimensions of these names and denotations."""
         if self.shape is None:
             return self
         named = (by_name.get(dim, dim) if isinstance(dim, str) else dim for dim in self.shape)
@@ -47,10 +55,10 @@ class Argument:
 class Header:
     """What an ONNX file says besides its nodes and weights."""
 
-    inputs: tuple[Argument, ...]
-    outputs: tuple[Argument, ...]
+    inputs: tuple[DeclaredTensor, ...]
+    outputs: tuple[DeclaredTensor, ...]
     # Inputs that have a value where none is given.
-    optional_inputs: tuple[Argument, ...]
+    optional_inputs: tuple[DeclaredTensor, ...]
     producer: str
     domain: str
     description: str
@@ -100,9 +108,9 @@ def _header(data: memoryview) -> Header:
         raise InvalidFile("it holds no graph; give an ONNX model")
     graph = model.graph
     return Header(
-        inputs=tuple(_argument(info) for info in graph.input if info.name not in initializers),
-        outputs=tuple(map(_argument, graph.output)),
-        optional_inputs=tuple(_argument(info) for info in graph.input if info.name in initializers),
+        inputs=tuple(declared_tensor(info) for info in graph.input if info.name not in initializers),
+        outputs=tuple(map(declared_tensor, graph.output)),
+        optional_inputs=tuple(declared_tensor(info) for info in graph.input if info.name in initializers),
         producer=model.producer_name,
         domain=model.domain,
         description=model.doc_string,
@@ -113,12 +121,19 @@ def _header(data: memoryview) -> Header:
     )
 
 
-def _argument(info: ValueInfoProto) -> Argument:
-    if info.type.WhichOneof("value") != "tensor_type" or not info.type.tensor_type.HasField("shape"):
-        return Argument(info.name, _type_text(info.type), None)
-    dims = info.type.tensor_type.shape.dim
+def declared_tensor(info: ValueInfoProto) -> DeclaredTensor:
+    """An input or output as the file declares it."""
+    name, type_text, tensor = info.name, _type_text(info.type), info.type.tensor_type
+    kind = info.type.WhichOneof("value")
+    if kind != "tensor_type":
+        return DeclaredTensor(name, type_text, (kind or "unknown").removesuffix("_type").upper(), None)
+    dtype = known_dtype(tensor.elem_type)
+    data_type = type_name(tensor.elem_type) if dtype is None else data_type_of(dtype).name
+    if not tensor.HasField("shape"):
+        return DeclaredTensor(name, type_text, data_type, None)
+    dims = tensor.shape.dim
     shape = tuple(map(declared_dimension, dims))
-    return Argument(info.name, _type_text(info.type), shape, tuple(dim.denotation for dim in dims))
+    return DeclaredTensor(name, type_text, data_type, shape, tuple(dim.denotation for dim in dims))
 
 
 def _type_text(type_: TypeProto) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from nnrt_hdi.errors import Unsupported
-from nnrt_hdi.ops.signature import DeclaredAttribute, Signature, has_type
+from nnrt_hdi.ops.signature import DeclaredAttribute, Signature, type_check
 
 
 def refuse(message: str) -> NoReturn:
@@ -37,6 +37,6 @@ def _absent(attribute: DeclaredAttribute) -> Any:
 
 def _typed(attribute: DeclaredAttribute, value: Any) -> Any:
     """The value, if it has the declared type."""
-    if not has_type(value, attribute.type):
+    if not type_check(attribute.type)(value):
         refuse(f"its attribute {attribute.name} is {value!r:.80}, which has another type than ONNX says")
     return value

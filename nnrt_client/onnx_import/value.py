@@ -13,10 +13,12 @@ from nnrt_client.model.model import Model, ModelTensor
 from nnrt_client.onnx_import.shapes.dims import MAX_ELEMENTS, Dims, Elements, are_known, elements, shape_of
 from nnrt_client.onnx_import.signature import refuse
 from nnrt_client.tensors.quant_param import QuantParam
-from nnrt_hdi.enums import DataType as HdiDataType
+from nnrt_client.tensors.tensor_desc import api_data_type
 from nnrt_hdi.tensor import NUMPY_DTYPES, Array
 
 Dtype = np.dtype[np.generic]
+
+_DATA_TYPES = {dtype: api_data_type(data_type) for data_type, dtype in NUMPY_DTYPES.items()}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +50,7 @@ class Quantized:
 class Value:
     """A value of the graph. Its tensor is put into the model when somebody asks for it."""
 
-    __slots__ = ("_array", "_elements", "_make", "_tensor", "depth", "dims", "dtype", "quantized")
+    __slots__ = ("_array", "_elements", "_make", "_tensor", "depth", "dims", "dtype", "quantized", "real")
 
     def __init__(
         self,
@@ -65,6 +67,8 @@ class Value:
         # How many values that are not in the model yet this one is made from, one behind the other.
         self.depth = depth
         self.quantized: Quantized | None = None
+        # Of integers: the real numbers, equal to them, that they are made of.
+        self.real: Value | None = None
         self._make = make
         self._array = array
         self._elements = known
@@ -127,19 +131,15 @@ class Value:
 
 def data_type_of(dtype: Dtype) -> DataType:
     """The data type of the application interface. Refuses one that NNRt doesn't have."""
-    known = next((known for known, numpy_dtype in NUMPY_DTYPES.items() if numpy_dtype == dtype), None)
+    known = _DATA_TYPES.get(dtype)
     if known is None:
         refuse(f"{dtype} is no data type of NNRt")
-    return DataType[known.name]
-
-
-def dtype_of(data_type: DataType) -> Dtype:
-    return NUMPY_DTYPES[HdiDataType[data_type.name]]
+    return known
 
 
 def value_of(tensor: ModelTensor, dims: Dims) -> Value:
     """A tensor of the model as a value."""
-    return Value(dtype_of(tensor.desc.data_type), dims, lambda: tensor)
+    return Value(tensor._record.spec.numpy_dtype, dims, lambda: tensor)
 
 
 def constant_value(

@@ -26,9 +26,19 @@ _NUMPY_NAMES = {"float": "float32", "double": "float64"}
 _TEXTS = {np.dtype(_NUMPY_NAMES.get(text, text)): text for text in _NUMBERS}
 
 
+# Kinds of dtypes that ONNX Runtime takes for texts.
+_TEXT_KINDS = "OSUV"
+
+
+def has_type(dtype: np.dtype[Any]) -> bool:
+    """Tell if ONNX Runtime has tensors of such elements."""
+    return dtype.newbyteorder("=") in _TEXTS or dtype.kind in _TEXT_KINDS
+
+
 def type_text(dtype: np.dtype[Any]) -> str:
     """The type of a tensor as ONNX Runtime writes it: tensor(float)."""
-    return f"tensor({_TEXTS.get(dtype, 'string' if dtype.kind in 'OSU' else dtype.name)})"
+    native = dtype.newbyteorder("=")
+    return f"tensor({_TEXTS.get(native, 'string' if dtype.kind in _TEXT_KINDS else dtype.name)})"
 
 
 def onnx_number(dtype: np.dtype[Any]) -> int:

@@ -132,9 +132,13 @@ _COUNTERPARTS: tuple[tuple[type[NnrtError], type[OnnxRuntimeError]], ...] = (
 )
 
 
+def _is_theirs(error: NnrtError) -> bool:
+    return isinstance(error, OnnxRuntimeError | MissingInputs | WrongType | BadBinding)
+
+
 def translated(error: NnrtError, unsupported: type[OnnxRuntimeError] = NotSupported) -> NnrtError:
     """The error as ONNX Runtime has it; one that is so already, itself."""
-    if isinstance(error, OnnxRuntimeError | MissingInputs | WrongType | BadBinding):
+    if _is_theirs(error):
         return error
     kind = next((theirs for ours, theirs in _COUNTERPARTS if isinstance(error, ours)), Fail)
     if kind is NotSupported:
@@ -144,6 +148,6 @@ def translated(error: NnrtError, unsupported: type[OnnxRuntimeError] = NotSuppor
 
 def of_run(error: NnrtError) -> NnrtError:
     """The error of a run whose inputs have been checked: what is wrong with it came out only when it ran."""
-    if isinstance(error, InvalidParameter | NullPointer) and not isinstance(error, OnnxRuntimeError):
+    if isinstance(error, InvalidParameter | NullPointer) and not _is_theirs(error):
         return Fail(error.message, place=error.place)
     return translated(error)

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
+from nnrt_client.model_session.arrays import NotWhole, converted, viewed_array
 from nnrt_client.model_session.load import load
-from nnrt_client.model_session.model_session import viewed_array
 from nnrt_client.onnxruntime.connections import use
-from nnrt_client.onnxruntime.element_types import type_text
+from nnrt_client.onnxruntime.element_types import has_type, type_text
 from nnrt_client.onnxruntime.errors import (
     BadBinding,
     Fail,
@@ -50,9 +50,9 @@ class InferenceSession(Closable):
         session = InferenceSession("model.onnx", providers=[("NnrtExecutionProvider", {"device": "10.0.0.7:50051"})])
         (scores,) = session.run(["scores"], {"image": image})
 
-    Without a device it is the first of NNRT_DEVICES that answers. There is no fallback: what the device can't run is
-    refused. The session ends when nobody refers to it any more, or with `close`. docs/inference-session.md has what is
-    covered.
+    Without a device it is the first of NNRT_DEVICES that answers. There is no fallback, unless the provider's option
+    `fallback` asks for one: what the device can't run is refused. The session ends when nobody refers to it any more,
+    or with `close`. docs/inference-session.md has what is covered.
     """
 
     def __init__(
@@ -63,8 +63,8 @@ class InferenceSession(Closable):
         provider_options: Sequence[Mapping[Any, Any]] | None = None,
         **unused: object,
     ) -> None:
-        """Raises UnknownProvider, NoSuchFile, InvalidProtobuf, InvalidGraph for a model that the device can't run,
-        EngineError where no such device answers, and what `nnrt_client.load` raises, as `errors` names it."""
+        """Raises UnknownProvider, NoSuchFile, InvalidProtobuf, InvalidGraph for a model that the device can't run, Fail
+        where no such device answers, and what `nnrt_client.load` raises, as `errors` names it."""
         if not isinstance(path_or_bytes, str | os.PathLike | bytes | bytearray | memoryview):
             raise WrongType(f"Unable to load from type '{type(path_or_bytes)}'")
         if sess_options is not None and not isinstance(sess_options, SessionOptions):
@@ -295,6 +295,8 @@ class InferenceSession(Closable):
             raise WrongType(f"output_names is {output_names!r}; give a list of names")
         names = list(output_names or self._output_specs)
         for name in names:
+            if not isinstance(name, str):
+                raise WrongType(f"output_names has {name!r}; give names")
             if name not in self._output_specs:
                 raise InvalidArgument(f"Invalid output name:{name}; the model's are {list(self._output_specs)}")
         return names
@@ -312,9 +314,11 @@ class InferenceSession(Closable):
         specs = self._input_specs
         if self._constants:
             given = {name: one for name, one in given.items() if not self._is_frozen(name, one)}
-        if len(given) != len(specs):
-            name = next(name for name in given if name not in specs)
-            raise InvalidArgument(f"Invalid input name: {name}; the model's are {list(specs)}")
+        for name in given if len(given) != len(specs) else ():
+            if not isinstance(name, str):
+                raise WrongType(f"the input feed names {name!r}; give names of inputs")
+            if name not in specs and given[name] is not None:
+                raise InvalidArgument(f"Invalid input name: {name}; the model's are {list(specs)}")
         return {name: self._fitting(name, spec, given[name]) for name, spec in specs.items()}
 
     def _is_frozen(self, name: str, given: Any) -> bool:
@@ -322,7 +326,11 @@ class InferenceSession(Closable):
         value."""
         if name not in self._constants:
             return False
-        if not np.array_equal(np.asarray(given), np.asarray(self._constants[name])):
+        try:
+            array = np.asarray(given)
+        except Exception as error:  # What is given may have code of its own.
+            raise _no_array(name, given, error) from error
+        if not np.array_equal(array, np.asarray(self._constants[name])):
             raise InvalidArgument(f"input {name!r} is {given!r:.80}; this session has it frozen to another value")
         return True
 
@@ -333,28 +341,31 @@ class InferenceSession(Closable):
         own = given.desc._to_spec() if is_tensor else given
         dtype = own.numpy_dtype if is_tensor else own.dtype
         if dtype != spec.numpy_dtype and dtype.newbyteorder("=") != spec.numpy_dtype:
-            raise InvalidArgument(
-                f"Unexpected input data type. Actual: ({type_text(dtype)}) , expected: ({type_text(spec.numpy_dtype)});"
-                f" give input {name!r} as {spec.numpy_dtype}"
-            )
+            raise _other_type(name, dtype, spec)
         if not spec.accepts(own.shape):
             raise InvalidArgument(_misfit(name, own.shape, spec.shape))
         return given
 
     def _readable(self, name: str, spec: TensorSpec, given: Any) -> Any:
+        """What is given for an input as an array or a tensor. Raises what ONNX Runtime does where it is none."""
         if isinstance(given, OrtValue):
             return given._readable(self._device)
         if isinstance(given, RunTensor):
             return given
+        if given is None:
+            raise Fail(f"input {name!r} is None; give an array")
         try:
-            if isinstance(given, list | tuple):
-                return np.asarray(given, spec.numpy_dtype)
-            viewed = viewed_array(given)
-        except (ValueError, TypeError, RuntimeError, BufferError) as error:
-            raise InvalidArgument(f"input {name!r} is {type(given).__name__} and no array: {error}") from error
-        if viewed is None:
+            array = converted(given, spec.numpy_dtype) if isinstance(given, list | tuple) else viewed_array(given)
+        except NotWhole as error:
+            raise InvalidArgument(
+                f"Unexpected input data type. Actual: (tensor(double)) , expected: ({type_text(spec.numpy_dtype)});"
+                f" in input {name!r} {error}"
+            ) from error
+        except Exception as error:  # What is given may have code of its own.
+            raise _no_array(name, given, error) from error
+        if array is None:
             raise BadBinding(f"Unable to handle object of type {type(given)}; give input {name!r} as an array")
-        return viewed
+        return array
 
     # ---- what there isn't
 
@@ -377,6 +388,23 @@ class InferenceSession(Closable):
     def run_with_ortvaluevector(self, *arguments: object) -> NoReturn:
         """Refuse: it is for training."""
         raise NotSupported("run_with_ortvaluevector: use run_with_iobinding or run_with_ort_values")
+
+
+def _no_array(name: str, given: object, error: Exception) -> NnrtError:
+    """The error of an input of which no array can be made, for a reason of its own."""
+    if isinstance(error, NnrtError):
+        return translated(error)
+    what = "given input list" if isinstance(given, list | tuple) else type(given).__name__
+    return BadBinding(f"Could not create tensor from {what}: input {name!r}: {error!r}")
+
+
+def _other_type(name: str, dtype: np.dtype[Any], spec: TensorSpec) -> NnrtError:
+    """The error of an array of another data type than the model's."""
+    advice = f"; give input {name!r} as {spec.numpy_dtype}"
+    if not has_type(dtype):
+        return BadBinding(f"Numpy_type {dtype.num} can't be converted to MLDataType.{advice}")
+    actual, expected = type_text(dtype), type_text(spec.numpy_dtype)
+    return InvalidArgument(f"Unexpected input data type. Actual: ({actual}) , expected: ({expected}){advice}")
 
 
 def _misfit(name: str, shape: Sequence[int], declared: Sequence[int]) -> str:

@@ -8,7 +8,7 @@ from nnrt_client.onnxruntime.element_types import type_text
 from nnrt_hdi.tensor import TensorSpec
 
 if TYPE_CHECKING:
-    from nnrt_client.onnx_import.header import Argument, Header
+    from nnrt_client.onnx_import.header import DeclaredTensor, Header
 
 
 # What ONNX Runtime says of a model that has none.
@@ -38,15 +38,14 @@ class ModelMetadata:
 
 
 def node_args(
-    arguments: "tuple[Argument, ...]",
+    declared: "tuple[DeclaredTensor, ...]",
     specs: Mapping[str, TensorSpec],
     dims_by_name: Mapping[str, int],
     dims_by_denotation: Mapping[str, int],
 ) -> list[NodeArg]:
     """Inputs or outputs as the file declares them, and what the compiled model knows besides."""
     return [
-        _node_arg(argument.with_dims(dims_by_name, dims_by_denotation), specs.get(argument.name))
-        for argument in arguments
+        _node_arg(tensor.with_dims(dims_by_name, dims_by_denotation), specs.get(tensor.name)) for tensor in declared
     ]
 
 
@@ -63,12 +62,11 @@ def model_metadata(header: "Header") -> ModelMetadata:
     )
 
 
-def _node_arg(argument: "Argument", spec: TensorSpec | None) -> NodeArg:
+def _node_arg(tensor: "DeclaredTensor", spec: TensorSpec | None) -> NodeArg:
     known = [None if dim < 0 else dim for dim in spec.shape] if spec is not None else []
-    declared: list[int | str | None] = [None] * len(known) if argument.shape is None else list(argument.shape)
-    if len(known) == len(declared):
-        declared = [
-            dim if isinstance(dim, int) or number is None else number
-            for dim, number in zip(declared, known, strict=True)
+    dims: list[int | str | None] = [None] * len(known) if tensor.shape is None else list(tensor.shape)
+    if len(known) == len(dims):
+        dims = [
+            dim if isinstance(dim, int) or number is None else number for dim, number in zip(dims, known, strict=True)
         ]
-    return NodeArg(argument.name, argument.type or (type_text(spec.numpy_dtype) if spec else ""), declared)
+    return NodeArg(tensor.name, tensor.type or (type_text(spec.numpy_dtype) if spec else ""), dims)

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar, overload
 from nnrt_client.onnxruntime.errors import BadBinding, NotSupported, WrongType
 
 TIMEOUT_KEY = "nnrt.timeout_ms"
+_MOST_DIGITS = 18
 
 ValueT = TypeVar("ValueT")
 
@@ -211,7 +212,7 @@ class RunOptions(_Options):
         text = self._entries.get(TIMEOUT_KEY)
         if text is None:
             return None
-        if not text.isdigit() or not int(text):
+        if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and int(text)):
             raise BadBinding(f"{TIMEOUT_KEY} is {text!r}; give a whole number of 1 or more")
         return int(text)
 

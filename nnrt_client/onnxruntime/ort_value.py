@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnrt_client.enums import DataType
-from nnrt_client.model_session.model_session import viewed_array
+from nnrt_client.model_session.arrays import viewed_array
 from nnrt_client.onnxruntime.connections import Connection, use
 from nnrt_client.onnxruntime.element_types import element_dtype, onnx_number, type_text
 from nnrt_client.onnxruntime.errors import BadBinding, NotSupported, WrongType, translated

@@ -113,5 +113,6 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "priority": _named(Priority),
     "on_death": _text,
     "ways": _listed,
+    "fallback": _text,
     "constants": _mapped,
 }

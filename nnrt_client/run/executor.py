@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, overload
 
-import numpy as np
 from numpy.typing import NDArray
 
 from nnrt_client.build.compilation import Compilation
+from nnrt_client.run.base_executor import WRITE_S, BaseExecutor, Convert, Targets, require_timeout
 from nnrt_client.run.bindings import Bindings
 from nnrt_client.run.callbacks import Callbacks
 from nnrt_client.run.queue import RunQueue
@@ -16,16 +16,11 @@ from nnrt_client.run.result import RunResult
 from nnrt_client.run.run import Run, RunFuture
 from nnrt_client.run.run_tensors import RunTensors
 from nnrt_client.run.signature import Inputs, Signature, item_at
-from nnrt_client.session.closable import Closable
 from nnrt_client.tensors.run_tensor import RunTensor
-from nnrt_client.tensors.tensor_desc import TensorDesc
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OperationForbidden, UnavailableDevice
 from nnrt_hdi.tensor import Shape
 
 _log = logging.getLogger(__name__)
-
-# Whoever is interrupted in a run waits so long for its end: its outputs may be being written.
-_WRITE_S = 10.0
 
 Output = NDArray[Any]
 OutputTensors = Sequence[RunTensor[Any]]
@@ -33,7 +28,7 @@ OnRunDone = Callable[[Any, Any, NnrtError | None], object]
 OnServiceDied = Callable[[Any], object]
 
 
-class Executor(Closable):
+class Executor(BaseExecutor):
     """Runs a built compilation, from any number of threads.
 
     Inputs are arrays or Tensors in the model's order, or by the names of its inputs; they must have exactly the model's
@@ -64,24 +59,6 @@ class Executor(Closable):
         self._callbacks = Callbacks(self._queue)
         self._bindings = Bindings(self._signature, self.run_sync)
 
-    @property
-    def input_count(self) -> int:
-        """Number of inputs that a run takes."""
-        return len(self._signature.inputs)
-
-    @property
-    def output_count(self) -> int:
-        """Number of outputs that a run gives."""
-        return len(self._signature.outputs)
-
-    def input_desc(self, index: int) -> TensorDesc:
-        """Description of an input, -1 where a dimension varies; the caller's own. Raises InvalidParameter."""
-        return TensorDesc._from_spec(item_at(self._signature.inputs, index, "input"))
-
-    def output_desc(self, index: int) -> TensorDesc:
-        """Description of an output as the model declares it; the caller's own. Raises InvalidParameter."""
-        return TensorDesc._from_spec(item_at(self._signature.outputs, index, "output"))
-
     def input_dim_range(self, index: int) -> tuple[Shape, Shape]:
         """Smallest and largest shape the device takes for an input. Raises InvalidParameter, OperationForbidden where
         the device doesn't say, or UnavailableDevice."""
@@ -90,11 +67,6 @@ class Executor(Closable):
         if ranges is None:
             raise OperationForbidden("the device does not say which shapes it takes", place=self._session.place)
         return ranges[index].min_dims, ranges[index].max_dims
-
-    @property
-    def _is_living(self) -> bool:
-        """True while its daemon lives, as far as the session knows."""
-        return self._session.is_alive
 
     @property
     def bindings(self) -> Bindings:
@@ -120,12 +92,12 @@ class Executor(Closable):
         long as it likes; a dead daemon ends it all the same. An exception from a signal handler gives the run up: the
         daemon stops it, and no output is written after this has returned.
         """
-        return self._run(inputs, outputs, timeout_ms, ())
+        return self._run(inputs, outputs, timeout_ms)
 
     def _run(
-        self, inputs: Inputs, outputs: OutputTensors | None, timeout_ms: int | None, unwanted: Sequence[int]
+        self, inputs: Inputs, outputs: Targets | None, timeout_ms: int | None, unwanted: Sequence[int] = ()
     ) -> RunResult[Any]:
-        """See `run_sync`; in place of an unwanted output comes anything."""
+        """See `run_sync`."""
         result: RunResult[Any] | None
         error: BaseException | None
         run: Run | None = Run(self._signature, self._prepared.priority, self._runs)
@@ -167,12 +139,12 @@ class Executor(Closable):
     def _submit(
         self,
         inputs: Inputs,
-        outputs: OutputTensors | None,
+        outputs: Targets | None,
         timeout_ms: int | None,
-        convert: Callable[[RunResult[Any]], Any] | None,
+        convert: Convert | None,
         unwanted: Sequence[int] = (),
     ) -> "RunFuture[Any]":
-        """See `submit`; the future's result is what `convert` makes of the run's."""
+        """See `submit`."""
         run = Run(self._signature, self._prepared.priority, self._runs)
         run.unwanted = unwanted
         try:
@@ -210,7 +182,7 @@ class Executor(Closable):
             self._accept(run, inputs, outputs, None)
             if user_data is None:
                 raise InvalidParameter("user_data is None; give what the callback needs to tell runs apart")
-            _require_timeout(timeout_ms)
+            require_timeout(timeout_ms)
             done, died = self._on_run_done, self._on_service_died
             if done is None:
                 raise OperationForbidden(
@@ -243,11 +215,11 @@ class Executor(Closable):
             self._bindings._close()
             self._prepared.release()
 
-    def _accept(self, run: Run, inputs: Inputs, outputs: OutputTensors | None, timeout_ms: int | None) -> None:
+    def _accept(self, run: Run, inputs: Inputs, outputs: Targets | None, timeout_ms: int | None) -> None:
         """Give a run its inputs and outputs. Raises what `run_sync` raises before anything is sent."""
         signature = self._signature
         if timeout_ms is not None:
-            _require_timeout(timeout_ms, "; without one there is no limit")
+            require_timeout(timeout_ms, "; without one there is no limit")
         if outputs is not None or self._session.death is not None:
             signature.in_order(inputs)
             if outputs is not None:
@@ -279,7 +251,7 @@ class Executor(Closable):
         elif not run.ended.is_set:
             run.give_up(reason)
             self._queue.give_up(run)
-            run.ended.wait(_WRITE_S)
+            run.ended.wait(WRITE_S)
 
     def _require_open(self) -> None:
         if not self._is_open:
@@ -302,8 +274,3 @@ class Executor(Closable):
                 done(user_data, result if error is None else outputs, error)
         except Exception:
             _log.exception("a callback of run %r failed", user_data)
-
-
-def _require_timeout(timeout_ms: int, otherwise: str = "") -> None:
-    if isinstance(timeout_ms, bool) or not (isinstance(timeout_ms, int | np.integer) and timeout_ms >= 1):
-        raise InvalidParameter(f"timeout_ms is {timeout_ms!r}; use a whole number of 1 or more{otherwise}")

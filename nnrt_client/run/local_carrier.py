@@ -2,7 +2,7 @@
 
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import zip_longest
@@ -13,12 +13,13 @@ from google.protobuf.message import DecodeError
 from nnrt_client.run.carrier import Lane
 from nnrt_client.run.reply_reader import ReplyReader
 from nnrt_client.run.run import Run
+from nnrt_client.run.run_tensors import RunTensors
 from nnrt_client.run.signature import INLINE_BYTES, PACKET_INLINE_BYTES
 from nnrt_client.session.broken_call import BrokenCall
 from nnrt_client.session.local_socket import LocalConnection, LocalSocket
 from nnrt_client.session.session import Session
+from nnrt_client.session.staging_pool import Form, Room, pooled_bytes
 from nnrt_client.tensors.device_buffer import DeviceBuffer, Elements, Stored, received
-from nnrt_hdi import wire
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.shared_memory import SharedMemory
 from nnrt_hdi.tensor import Array
@@ -74,11 +75,11 @@ class Packet:
         signature = run.signature
         self._local_socket = local_socket
         self._signature = signature
-        # Memory that inputs lie in, to be given back.
-        self._staged: list[SharedMemory] = []
+        # Memory of the pool that inputs lie in, to be given back.
+        self._staged: Sequence[Room] = ()
         # Where the daemon writes outputs: memory of the tensors given for them, or of the pool; None for those that
         # come in the reply. Empty where all do.
-        self._targets: list[SharedMemory | DeviceBuffer | None] = []
+        self._targets: list[SharedMemory | DeviceBuffer | Room | None] = []
         self._given: Sequence[SharedMemory | DeviceBuffer | None] | None = None
         self.message = local_socket_pb2.LocalRequest()
         request = self.message.run
@@ -90,6 +91,7 @@ class Packet:
         if run.timeout_ms:
             request.timeout_ms = run.remaining_ms
         tensors, room = run.tensors, PACKET_INLINE_BYTES
+        to_copy: list[tuple[model_pb2.BufferRegion, Array]] = []
         for index, (message, given) in enumerate(zip(request.inputs, run.inputs, strict=True)):
             if signature.input_forms[index].size_bytes < 0:
                 message.dimensions.extend(given.shape)
@@ -100,8 +102,12 @@ class Packet:
             elif size_bytes <= INLINE_BYTES and size_bytes <= room:
                 room -= size_bytes
                 message.data.inline = given.tobytes()
+            elif (source := _sealed(tensors, index)) is not None:
+                self._put(message.data.region, source, source.offset, size_bytes)
             else:
-                self._share(message.data.region, given, None if tensors is None else tensors.sources[index])
+                to_copy.append((message.data.region, given))
+        if to_copy:
+            self._copy(to_copy)
         if tensors is not None:
             self._given = tensors.targets
             tensors.begin()
@@ -111,70 +117,75 @@ class Packet:
     def unpacked(self, reply: "prepared_model_pb2.RunReply") -> tuple[list[Elements], Sequence[int] | None]:
         """Take the outputs out of the reply and out of shared memory. Raises the error that the reply carries instead,
         InvalidParameter for a reply that makes no sense."""
-        staging, signature, targets = self._local_socket.staging, self._signature, self._targets
-        for memory in self._staged:
-            staging.give_back(memory)
+        signature, targets = self._signature, self._targets
+        if self._staged:
+            self._give_back(self._staged)
         if not targets or reply.HasField("error"):
-            for target in targets:
-                self._give_back(target)
+            if targets:
+                self._give_back(targets)
             return signature.results(reply, {})
         outputs = reply.outputs
         signature.require_result_count(len(outputs))
-        results: list[Elements] = []
+        results: list[Elements | None] = []
+        staged: dict[int, tuple[Room, Form]] = {}
         for at, (output, target) in enumerate(zip(outputs, targets, strict=True)):
-            spec = signature.result_spec(at, output)
+            form = signature.result_form(at, output)
             if target is None and at in self._unwanted:
-                results.append(received(spec, output))
+                results.append(received(form, output))
                 continue
-            if spec is not signature.outputs[at]:
-                signature.expect(at, spec.byte_size)
+            signature.expect(at, form.size_bytes)
             if not output.data.HasField("region"):
-                self._give_back(target)
-                results.append(wire.array_from_bytes(output.data.inline, spec))
-            elif target is None or spec.byte_size > target.room_bytes:
-                raise InvalidParameter(f"the reply says that {spec} is in memory that has no room for it")
+                results.append(received(form, output))
+            elif target is None or form.size_bytes > target.room_bytes:
+                raise InvalidParameter(f"the reply says that {form.spec} is in memory that has no room for it")
             elif isinstance(target, DeviceBuffer):
-                results.append(received(spec, output))
-            elif self._is_given(target):
-                results.append(target.array(spec.numpy_dtype, spec.shape))
+                results.append(received(form, output))
+            elif isinstance(target, Room):
+                staged[at] = target, (form.spec.numpy_dtype, form.shape)
+                results.append(None)
             else:
-                results.append(staging.leased(target, spec.numpy_dtype, spec.shape))
+                results.append(target.array(form.spec.numpy_dtype, form.shape))
         times = reply.times
-        return results, (times.queued_ns, times.copied_in_ns, times.computed_ns, times.copied_out_ns)
+        return self._with_staged(results, staged), (
+            times.queued_ns,
+            times.copied_in_ns,
+            times.computed_ns,
+            times.copied_out_ns,
+        )
 
     def located(self, results: Sequence[Elements]) -> list[Elements]:
         """The outputs of a reply that came in another way, as arrays where they lie in memory of this process. Raises
         InvalidParameter for a reply that makes no sense."""
-        located: list[Elements] = []
-        for result, target in zip_longest(results, self._targets):
-            if not isinstance(target, SharedMemory):
-                located.append(result)
-            elif not isinstance(result, Stored):
-                self._give_back(target)
+        located: list[Elements | None] = []
+        staged: dict[int, tuple[Room, Form]] = {}
+        for at, (result, target) in enumerate(zip_longest(results, self._targets)):
+            if not isinstance(target, SharedMemory | Room) or not isinstance(result, Stored):
                 located.append(result)
             elif result.nbytes > target.room_bytes:
                 raise InvalidParameter("the reply says that an output is in memory that has no room for it")
-            elif self._is_given(target):
-                located.append(target.array(result.dtype, result.shape))
+            elif isinstance(target, Room):
+                staged[at] = target, (result.dtype, result.shape)
+                located.append(None)
             else:
-                located.append(self._local_socket.staging.leased(target, result.dtype, result.shape))
-        return located
+                located.append(target.array(result.dtype, result.shape))
+        return self._with_staged(located, staged)
 
-    def _share(self, place: "model_pb2.BufferRegion", array: Array, source: SharedMemory | DeviceBuffer | None) -> None:
-        """Have the daemon read an input in shared memory: where it lies, or in memory of the pool, to which it is
-        copied."""
-        if isinstance(source, SharedMemory) and source.is_sealed:
-            memory, offset = source, source.offset
-        else:
-            memory, offset = self._local_socket.staging.take(array.nbytes), 0
-            self._staged.append(memory)
-            memory.array(array.dtype, array.shape)[...] = array
+    def _put(self, place: "model_pb2.BufferRegion", memory: SharedMemory, offset: int, size_bytes: int) -> None:
+        """Have the daemon read or write there."""
         place.buffer_id, place.offset = self._local_socket.buffer_of(memory), offset
-        place.data_size = array.nbytes
+        place.data_size = size_bytes
+
+    def _copy(self, inputs: "Sequence[tuple[model_pb2.BufferRegion, Array]]") -> None:
+        """Have the daemon read inputs in memory of the pool, to which they are copied."""
+        self._staged = self._local_socket.staging.take_rooms([array.nbytes for _, array in inputs])
+        for room, (place, array) in zip(self._staged, inputs, strict=True):
+            room.array(array.dtype, array.shape)[...] = array
+            self._put(place, room.memory, room.offset, array.nbytes)
 
     def _place_outputs(self, messages: Any) -> None:
         """Tell the daemon where to write outputs that don't come in the reply."""
         room, signature = PACKET_INLINE_BYTES, self._signature
+        to_stage: list[int] = []
         for at, spec in enumerate(signature.outputs):
             given = None if self._given is None else self._given[at]
             size_bytes = signature.expected_bytes(at)
@@ -182,30 +193,52 @@ class Packet:
                 self._targets.append(given)
             elif given is None and at in self._unwanted:
                 self._targets.append(None)
-            elif not spec.is_dynamic and size_bytes <= INLINE_BYTES and size_bytes <= room:
-                room -= size_bytes
+            elif not (given and spec.is_dynamic) and size_bytes <= INLINE_BYTES and size_bytes <= room:
+                room -= size_bytes  # Nothing is known of the size of one that varies before the first run.
                 self._targets.append(None)
             elif given is not None and given.is_sealed:
                 self._targets.append(given)
-            else:  # Nothing is known of its size before the first run.
-                self._targets.append(self._local_socket.staging.take(size_bytes) if size_bytes else None)
+            else:
+                self._targets.append(None)
+                if size_bytes:
+                    to_stage.append(at)
+        if to_stage:
+            sizes = [pooled_bytes(signature.expected_bytes(at)) for at in to_stage]
+            for at, staged in zip(to_stage, self._local_socket.staging.take_rooms(sizes), strict=True):
+                self._targets[at] = staged
         if not any(self._targets):
             self._targets.clear()
         for target in self._targets:
             place = messages.add()
             if isinstance(target, DeviceBuffer):
                 place.data.region.CopyFrom(target.place)
+            elif isinstance(target, Room):
+                self._put(place.data.region, target.memory, target.offset, target.room_bytes)
             elif target is not None:
-                region = place.data.region
-                region.buffer_id = self._local_socket.buffer_of(target)
-                region.offset, region.data_size = target.offset, target.room_bytes
+                self._put(place.data.region, target, target.offset, target.room_bytes)
 
-    def _is_given(self, target: SharedMemory | DeviceBuffer | None) -> bool:
-        return self._given is not None and any(target is given for given in self._given)
+    def _with_staged(self, results: list[Any], staged: dict[int, tuple[Room, Form]]) -> list[Elements]:
+        """Put the outputs that are in memory of the pool in their places among the others. What has none goes back."""
+        by_memory: dict[SharedMemory, list[int]] = {}
+        for at, (room, _) in staged.items():
+            by_memory.setdefault(room.memory, []).append(at)
+        self._give_back([one for one in self._targets if isinstance(one, Room) and one.memory not in by_memory])
+        for places in by_memory.values():
+            rooms, forms = zip(*[staged[at] for at in places], strict=True)
+            for at, array in zip(places, self._local_socket.staging.leased(rooms, forms), strict=True):
+                results[at] = array
+        return results
 
-    def _give_back(self, target: SharedMemory | DeviceBuffer | None) -> None:
-        if isinstance(target, SharedMemory) and not self._is_given(target):
-            self._local_socket.staging.give_back(target)
+    def _give_back(self, rooms: Iterable[object]) -> None:
+        """Give back the memory of the pool among these, once each."""
+        for memory in {room.memory for room in rooms if isinstance(room, Room)}:
+            self._local_socket.staging.give_back(memory)
+
+
+def _sealed(tensors: RunTensors | None, index: int) -> SharedMemory | None:
+    """The memory of an input that the daemon can have as it is."""
+    source = None if tensors is None else tensors.sources[index]
+    return source if isinstance(source, SharedMemory) and source.is_sealed else None
 
 
 class LocalStream:

@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from nnrt_client.enums import Format
 from nnrt_client.run.result import OutputTooSmall, RunResult
 from nnrt_client.run.signature import Signature
@@ -14,7 +16,7 @@ from nnrt_client.tensors.tensor_desc import TensorDesc, hdi_data_type
 from nnrt_hdi.enums import Format as HdiFormat
 from nnrt_hdi.errors import InvalidParameter, NnrtError, NullPointer, OperationFailed
 from nnrt_hdi.shared_memory import SharedMemory
-from nnrt_hdi.tensor import UNKNOWN_DIM, Shape, TensorSpec, data_type_of, format_shape
+from nnrt_hdi.tensor import UNKNOWN_DIM, Shape, TensorSpec, data_type_of, flat_bytes, format_shape
 
 
 class NewArray:
@@ -105,6 +107,23 @@ class RunTensors:
         pairs = zip(self.outputs, outputs, strict=True)
         given = (array if isinstance(tensor, NewArray) else tensor for tensor, array in pairs)
         return RunResult(given, [output.shape for output in outputs], times)
+
+    def collected(self, results: Sequence[Any]) -> RunResult[Any]:
+        """As `result`, of tensors that runs of parts have written already, and of arrays, which are brought to them.
+
+        Raises what `result` raises, and UnavailableDevice, ConnectionFailed or TimedOut where they can't be brought.
+        """
+        elements: list[Elements] = []
+        for spec, given in zip(self._signature.outputs, results, strict=True):
+            is_tensor = isinstance(given, RunTensor)
+            elements.append(_elements(given._memory, spec.with_shape(given.desc.shape or ())) if is_tensor else given)
+        shapes = [array.shape for array in elements]
+        for at, (target, array) in enumerate(zip(self.targets or (), elements, strict=True)):
+            if isinstance(target, DeviceBuffer) and not isinstance(array, Stored):
+                _require_room(target, array.nbytes, array.shape, self._signature.output_place(at), shapes)
+                target.write(flat_bytes(np.ascontiguousarray(array)))
+                elements[at] = Stored(array.dtype, array.shape, array.nbytes, target.place)
+        return self.result(elements, None)
 
     def _require_types(self, results: Sequence[Elements]) -> None:
         """Raise OperationFailed for results that are not of the data types of the model."""

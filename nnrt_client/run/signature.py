@@ -12,7 +12,7 @@ from nnrt_client.tensors.device_buffer import DeviceBuffer, Elements, Stored, re
 from nnrt_client.tensors.run_tensor import RunTensor
 from nnrt_hdi import wire
 from nnrt_hdi.backend import DimRange
-from nnrt_hdi.errors import InvalidParameter, NnrtError, UnavailableDevice, Unsupported
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OutOfMemory, UnavailableDevice, Unsupported
 from nnrt_hdi.shared_memory import SharedMemory
 from nnrt_hdi.tensor import Array, Shape, TensorForm, TensorSpec, data_type_of, format_shape
 from nnrt_hdi.v2 import prepared_model_pb2
@@ -23,6 +23,9 @@ _MOST_DESCRIBED_BYTES = 15 << 10
 # Tensors up to this size are part of a packet, as long as all of one direction together have no more than that.
 INLINE_BYTES = 16 << 10
 PACKET_INLINE_BYTES = 40 << 10
+# Runs whose outputs say what room the next ones get, and the size up to which they do.
+_LATE = 32
+_MOST_LATE_BYTES = 16 << 20
 
 ItemT = TypeVar("ItemT")
 
@@ -39,12 +42,38 @@ def listed(inputs: Iterable[ArrayLike | RunTensor[Any]]) -> list[Any]:
     return list(inputs)
 
 
+class _LateSizes:
+    """Sizes that an output had in the last 32 to 64 runs: one that has less room than it needs costs a call."""
+
+    __slots__ = ("_before", "_largest", "_left")
+
+    def __init__(self) -> None:
+        self._before = self._largest = self._left = 0
+
+    def largest_with(self, size_bytes: int) -> int:
+        """Add one, and give the largest. Those beyond 16 MiB, of which much room would be left over, are forgotten at
+        once."""
+        if not self._left:
+            self._before, self._largest, self._left = self._largest, 0, _LATE
+        self._left -= 1
+        if size_bytes <= _MOST_LATE_BYTES:
+            self._largest = max(self._largest, size_bytes)
+        return max(size_bytes, self._before, self._largest)
+
+
 class Signature:
     """The inputs and outputs of a compiled model, as runs are checked against them and travel."""
 
     def __init__(
-        self, session: Session, model_id: int, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]
+        self,
+        session: Session,
+        model_id: int,
+        inputs: tuple[TensorSpec, ...],
+        outputs: tuple[TensorSpec, ...],
+        *,
+        has_ranges: bool = True,
     ) -> None:
+        """Without ranges the device isn't asked which shapes it takes."""
         self.inputs = inputs
         self.outputs = outputs
         self.input_forms = [TensorForm(spec) for spec in inputs]
@@ -52,10 +81,11 @@ class Signature:
         self.session = session
         self.model_id = model_id
         self._ranges: list[DimRange] | None = None
-        self._has_ranges = True
+        self._has_ranges = has_ranges
         # Whether a run can be a packet: names may be long, and tensors many.
         self.fits_packet = sum(map(_described_bytes, (*inputs, *outputs))) <= _MOST_DESCRIBED_BYTES
-        self._expected_bytes = [0 if spec.is_dynamic else spec.byte_size for spec in outputs]
+        self._expected_bytes = [max(form.size_bytes, 0) for form in self._output_forms]
+        self._late_sizes = [_LateSizes() for _ in outputs]
         # Whether all outputs are sure to come in a packet.
         self.gives_inline = (
             not any(spec.is_dynamic for spec in outputs)
@@ -94,7 +124,8 @@ class Signature:
         given: list[Any] = inputs if is_list else self.in_order(inputs)  # type: ignore[assignment]
         arrays: list[Elements] = []
         for one, form in zip(given, self.input_forms, strict=True):
-            if type(one) is np.ndarray and one.shape == form.shape and one.dtype == form.dtype:
+            latest = form.latest
+            if type(one) is np.ndarray and latest is not None and one.shape == latest.shape and one.dtype == form.dtype:
                 arrays.append(one)
             elif any(isinstance(each, RunTensor) for each in given):
                 return None
@@ -129,9 +160,9 @@ class Signature:
         try:
             array = np.asarray(given)
             data_type = data_type_of(array.dtype)
-        except (InvalidParameter, ValueError) as error:
-            raise InvalidParameter(str(error), place=self.input_place(index)) from error
-        if data_type != spec.data_type or not spec.accepts(array.shape):
+        except Exception as error:  # What is given may have code of its own.
+            raise no_array(given, error, self.input_place(index)) from error
+        if data_type != spec.data_type or self.input_forms[index].of_run(array.shape) is None:
             raise InvalidParameter(
                 f"it is {array.dtype.name}{format_shape(array.shape)}; the model takes {spec}",
                 place=self.input_place(index),
@@ -171,19 +202,21 @@ class Signature:
             self.require_result_count(len(outputs))
         results: list[Elements] = []
         for at, output in enumerate(outputs):
+            declared = self._output_forms[at]
             given: Elements | None = arrived.get(at)
+            if given is None and (form := wire.form_of_run(output, declared)) is not None:
+                given = wire.inline_array(output, form)
             if given is None:
-                given = wire.inline_array(output, self._output_forms[at])
-            results.append(received(self.result_spec(at, output), output) if given is None else given)
-            if self.outputs[at].is_dynamic:
-                self.expect(at, results[-1].nbytes)
+                given = received(self.result_form(at, output), output)
+            results.append(given)
+            if declared.size_bytes < 0:
+                self.expect(at, given.nbytes)
         times = reply.times  # All zero where the daemon doesn't say.
         return results, (times.queued_ns, times.copied_in_ns, times.computed_ns, times.copied_out_ns)
 
-    def result_spec(self, index: int, output: Any) -> TensorSpec:
-        """Read the spec that a reply gives of an output. Raises InvalidParameter where that makes no sense."""
-        declared = self.outputs[index]
-        return declared if wire.says(output, declared) else wire.io_spec(output)
+    def result_form(self, index: int, output: Any) -> TensorForm:
+        """Read the form that a reply gives of an output. Raises InvalidParameter where that makes no sense."""
+        return wire.form_of_run(output, self._output_forms[index]) or TensorForm(wire.io_spec(output))
 
     def require_result_count(self, count: int) -> None:
         """Raise unless a reply has as many outputs as the model gives: UnavailableDevice where it has none."""
@@ -192,17 +225,18 @@ class Signature:
             raise error(f"the reply has {count} outputs; the model has {len(self.outputs)}")
 
     def expected_bytes(self, index: int) -> int:
-        """Size of an output, of one that varies the latest that it had; 0 before the first."""
+        """Size of an output, of one that varies the largest that it had lately; 0 before the first."""
         return self._expected_bytes[index]
 
     def expect(self, index: int, size_bytes: int) -> None:
-        """An output has that size now."""
-        self._expected_bytes[index] = size_bytes
+        """An output has that size now, if it varies."""
+        if self._output_forms[index].size_bytes < 0:
+            self._expected_bytes[index] = self._late_sizes[index].largest_with(size_bytes)
 
     def announced(self, outputs: Sequence[Any], index: int) -> TensorSpec:
         """Read the spec of an output whose bytes follow in chunks. Raises InvalidParameter where it makes no sense."""
         self.require_result_count(len(outputs))
-        spec, size_bytes = self.result_spec(index, outputs[index]), outputs[index].data.chunked
+        spec, size_bytes = self.result_form(index, outputs[index]).spec, outputs[index].data.chunked
         if spec.byte_size != size_bytes:
             raise InvalidParameter(
                 f"{size_bytes} bytes are announced; {spec} has {spec.byte_size}", place=self.output_place(index)
@@ -274,6 +308,15 @@ def item_at(items: Sequence[ItemT], index: int, what: str) -> ItemT:
     if not 0 <= position < len(items):
         raise InvalidParameter(f"{what} index is {index}; use 0..{len(items) - 1}")
     return items[position]
+
+
+def no_array(given: object, error: Exception, place: str) -> Exception:
+    """The error of an input of which no array can be made, for a reason of its own."""
+    if isinstance(error, NnrtError):
+        return error.at(place)
+    if isinstance(error, MemoryError):
+        return OutOfMemory("this host has no memory left", place=place)
+    return InvalidParameter(f"no array can be made of {type(given).__name__}: {error!r}", place=place)
 
 
 def _place(what: str, index: int, spec: TensorSpec) -> str:

@@ -4,6 +4,9 @@ import ipaddress
 import socket
 from typing import Any
 
+# Of a port.
+_MOST_DIGITS = 5
+
 
 class Address:
     """The sockets behind an address that has been reached before."""
@@ -15,10 +18,10 @@ class Address:
         host, _, port = address.rpartition(":")
         if path != address:
             self._targets = [(socket.AF_UNIX, path)]
-        elif port.isdecimal():
+        elif port.isascii() and port.isdecimal() and len(port) <= _MOST_DIGITS:
             try:
                 found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-            except OSError:
+            except (OSError, ValueError):
                 return  # An address that only gRPC understands.
             self._targets = [(family, target) for family, _, _, _, target in found]
 
@@ -41,6 +44,6 @@ def _refuses(family: int, target: Any, timeout_s: float) -> bool:
             probe.connect(target)
     except (ConnectionRefusedError, FileNotFoundError):
         return True
-    except OSError:
+    except (OSError, ValueError):  # A path may be none that could be.
         return False
     return False

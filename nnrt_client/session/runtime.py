@@ -1,11 +1,11 @@
 """The beginning of an application: the daemons it knows, and their devices."""
 
 import logging
-import math
 import threading
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from numbers import Integral
 
 from nnrt_client.session import fork
@@ -20,6 +20,17 @@ _log = logging.getLogger(__name__)
 
 _CALLBACK_THREADS = 4
 _USABLE = (DeviceStatus.AVAILABLE, DeviceStatus.BUSY)
+
+
+@dataclass(slots=True)
+class _LeftOut:
+    """Why an address has no device to use, and since when."""
+
+    since: float
+    looked_at: float = 0.0
+    why: str = ""
+    # Whether the log says so.
+    is_told: bool = False
 
 
 class Runtime(fork.LockOwner, Closable):
@@ -38,8 +49,10 @@ class Runtime(fork.LockOwner, Closable):
         if not isinstance(self._settings, Settings):
             raise InvalidParameter(f"the settings are {settings!r}; give Settings", place="Runtime")
         self._devices: dict[str, Device] = {}
-        # Per address where the last look found no device to use: when that was, and why.
-        self._left_out: dict[str, tuple[float, str]] = {}
+        # Per address where the last look found no device to use.
+        self._left_out: dict[str, _LeftOut] = {}
+        # Per address of a device with the name of another one, which one that is.
+        self._doubles: dict[str, str] = {}
         self._is_open = True
         super().__init__()
 
@@ -50,6 +63,54 @@ class Runtime(fork.LockOwner, Closable):
 
     def answers(self) -> dict[str, Device | None]:
         """Ask all daemons: per address, the device that answers there now and takes work; None where none does."""
+        answers = self._asked()
+        self._tell()
+        return answers
+
+    def devices(self) -> list[Device]:
+        """The devices that answer now and take work, in the order of their addresses.
+
+        One that doesn't answer is left out, with a warning in the log, and another one when it is back; so is a second
+        device of the same name.
+        """
+        devices = self._answering()
+        self._tell()
+        return devices
+
+    def device(self, which: str | int = 0) -> Device:
+        """A device by name, address or id; 0 is the first. Raises OperationFailed if no such device answers.
+
+        It costs nothing where the device is known, connected, and took work as of its last heartbeat.
+        """
+        device = self._found(which)
+        if device is not None:
+            self._tell()
+            return device
+        if not self._addresses:
+            what = "" if which == 0 else f"{which!r} is no HOST:PORT, and "
+            raise OperationFailed(f"{what}no addresses are known; give a device's address, or set {DEVICES_VARIABLE}")
+        wanted = "no device" if which == 0 else f"no device {which!r}"
+        there = ", ".join(device.name for device in self._usable()) or "none"
+        with self._lock:
+            reasons = {address: left.why for address, left in self._left_out.items()} | self._doubles
+        left_out = ", ".join(f"{address} ({why})" for address, why in reasons.items()) or "none"
+        raise OperationFailed(
+            f"{wanted} answers at {', '.join(self._addresses)}; devices there: {there}; left out: {left_out}"
+        )
+
+    def find(self, which: str | int = 0) -> Device | None:
+        """Find a device as `device` does; None if no such one answers. Raises InvalidParameter for what names none."""
+        device = self._found(which)
+        self._tell()
+        return device
+
+    def _found(self, which: str | int) -> Device | None:
+        if not isinstance(which, str | int | Integral):
+            raise InvalidParameter(f"the device is {which!r}; give a name, an address or an id", place="Runtime")
+        known = self._known_first() if which == 0 else _chosen(which, self._usable())
+        return known or _chosen(which, self._answering())
+
+    def _asked(self) -> dict[str, Device | None]:
         fork.require_original_process()
         if not self._is_open:
             raise OperationForbidden("the runtime is closed; make a new one")
@@ -58,41 +119,18 @@ class Runtime(fork.LockOwner, Closable):
         with ThreadPoolExecutor(len(self._addresses), thread_name_prefix="nnrt-probe") as pool:
             return dict(zip(self._addresses, pool.map(self._probe, self._addresses), strict=True))
 
-    def devices(self) -> list[Device]:
-        """The devices that answer now and take work, in the order of their addresses.
-
-        One that doesn't answer is left out, with a warning in the log; so is a second device of the same name.
-        """
+    def _answering(self) -> list[Device]:
+        """The devices that answer now, each name once."""
         devices: dict[str, Device] = {}
-        for device in self.answers().values():
-            if device is not None and devices.setdefault(device.name, device) is not device:
-                self._leave_out(device.address, f"the device at {devices[device.name].address} has the same name")
-        return list(devices.values())
-
-    def device(self, which: str | int = 0) -> Device:
-        """A device by name, address or id; 0 is the first. Raises OperationFailed if no such device answers.
-
-        It costs nothing where the device is known, connected, and took work as of its last heartbeat.
-        """
-        device = self.find(which)
-        if device is not None:
-            return device
-        if not self._addresses:
-            raise OperationFailed(f"no addresses are known; give them to Runtime or set {DEVICES_VARIABLE}")
-        wanted = "no device" if which == 0 else f"no device {which!r}"
-        there = ", ".join(device.name for device in self._usable()) or "none"
+        doubles: dict[str, str] = {}
+        for device in self._asked().values():
+            if device is not None and (first := devices.setdefault(device.name, device)) is not device:
+                doubles[device.address] = f"the device at {first.address} has the same name"
         with self._lock:
-            left_out = ", ".join(f"{address} ({why})" for address, (_, why) in self._left_out.items()) or "none"
-        raise OperationFailed(
-            f"{wanted} answers at {', '.join(self._addresses)}; devices there: {there}; left out: {left_out}"
-        )
-
-    def find(self, which: str | int = 0) -> Device | None:
-        """Find a device as `device` does; None if no such one answers. Raises InvalidParameter for what names none."""
-        if not isinstance(which, str | int | Integral):
-            raise InvalidParameter(f"the device is {which!r}; give a name, an address or an id", place="Runtime")
-        known = self._known_first() if which == 0 else _chosen(which, self._usable())
-        return known or _chosen(which, self.devices())
+            known, self._doubles = self._doubles, doubles
+        for address in doubles.keys() - known.keys():
+            _log.warning("no device at %s: %s", address, doubles[address])
+        return list(devices.values())
 
     def _knows(self, which: str | int) -> bool:
         """Tell if such a device has answered before, though it may be gone."""
@@ -107,9 +145,9 @@ class Runtime(fork.LockOwner, Closable):
             for address in self._addresses:
                 if address in usable:
                     return usable[address]
-                looked_at, _ = self._left_out.get(address, (-math.inf, ""))
+                left = self._left_out.get(address)
                 device = self._devices.get(address)
-                if looked_at < looked_since and not (device is not None and device.is_connected):
+                if (left is None or left.looked_at < looked_since) and not (device is not None and device.is_connected):
                     return None
         return None
 
@@ -143,13 +181,25 @@ class Runtime(fork.LockOwner, Closable):
             self._leave_out(address, f"{device.name} is {'shutting down' if is_draining else status.name}")
             return None
         with self._lock:
-            self._left_out.pop(address, None)
+            left = self._left_out.pop(address, None)
+        if left is not None and left.is_told:
+            _log.warning("%s is back at %s, after %.1f s", device.name, address, time.monotonic() - left.since)
         return device
 
     def _leave_out(self, address: str, why: str) -> None:
-        _log.warning("no device at %s: %s", address, why)
+        now = time.monotonic()
         with self._lock:
-            self._left_out[address] = time.monotonic(), why
+            left = self._left_out.setdefault(address, _LeftOut(now))
+            left.looked_at, left.why = now, why
+
+    def _tell(self) -> None:
+        """Log which addresses have been left out since it was last told; an error that is raised says so itself."""
+        with self._lock:
+            untold = {address: left for address, left in self._left_out.items() if not left.is_told}
+            for left in untold.values():
+                left.is_told = True
+        for address, left in untold.items():
+            _log.warning("no device at %s: %s", address, left.why)
 
     def _connected(self, address: str) -> Device:
         device = Device(Session(address, self._settings, self._callbacks))

@@ -2,6 +2,8 @@
 
 import weakref
 from collections import defaultdict, deque
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +16,9 @@ from nnrt_hdi.tensor import Array, Shape
 # again, and what counts in the session is at most a sixteenth more than what is asked for.
 _LEAST_BYTES = 1 << 16
 _SIZES_PER_DOUBLING = 16
+# What a run needs together up to this size is parts of one memory, which begin at multiples of so many bytes.
+_SHARED_BYTES = 1 << 20
+_PART_BYTES = 64
 # What of it may lie idle.
 _MOST_IDLE_BYTES = 256 << 20
 _MOST_IDLE = 32
@@ -21,8 +26,25 @@ _MOST_IDLE = 32
 _MOST_LEASES = 32
 
 
+# Data type and shape of an array.
+Form = tuple[np.dtype[np.generic], Shape]
+
+
+class Room(NamedTuple):
+    """Part of a memory of the pool."""
+
+    memory: SharedMemory
+    offset: int
+    room_bytes: int
+
+    def array(self, dtype: np.dtype[np.generic], shape: Shape) -> Array:
+        """Its first bytes as an array."""
+        array: Array = np.ndarray(shape, dtype, self.memory.view, self.offset)
+        return array
+
+
 class _Leased(np.ndarray[tuple[int, ...], np.dtype[np.generic]]):
-    """Elements in memory of the pool. It goes back when the last array over it is gone."""
+    """Bytes of a memory of the pool. It goes back when the last array over it is gone."""
 
 
 class _Lease(weakref.ref[_Leased]):
@@ -45,14 +67,27 @@ class StagingPool:
         """Memory of at least that size. Raises OutOfMemory."""
         if size_bytes > MAX_BUFFER_BYTES:
             raise OutOfMemory(f"{size_bytes} bytes are more than a buffer can have")
-        pooled_bytes = _pooled_bytes(size_bytes)
+        whole_bytes = pooled_bytes(size_bytes)
         try:
-            memory = self._idle[pooled_bytes].pop()
+            memory = self._idle[whole_bytes].pop()
         except IndexError:
-            return SharedMemory.allocate(pooled_bytes, "nnrt-staged")
+            return SharedMemory.allocate(whole_bytes, "nnrt-staged")
         self._idle_count -= 1
-        self._idle_bytes -= pooled_bytes
+        self._idle_bytes -= whole_bytes
         return memory
+
+    def take_rooms(self, sizes: Sequence[int]) -> list[Room]:
+        """Rooms of at least these sizes, for one run: in one memory where they are small together. Raises
+        OutOfMemory."""
+        whole_bytes = sum(sizes) + _PART_BYTES * (len(sizes) - 1)
+        if whole_bytes > _SHARED_BYTES:
+            taken = [self.take(size) for size in sizes]
+            return [Room(memory, 0, memory.size_bytes) for memory in taken]
+        memory, offset, rooms = self.take(whole_bytes), 0, []
+        for size in sizes:
+            rooms.append(Room(memory, offset, size))
+            offset += -(-size // _PART_BYTES) * _PART_BYTES
+        return rooms
 
     def give_back(self, memory: SharedMemory) -> None:
         """Take back memory that has no user any more, here or in the daemon."""
@@ -70,27 +105,30 @@ class StagingPool:
         self._keeps_idle = False
         self._idle.clear()
 
-    def leased(self, memory: SharedMemory, dtype: np.dtype[np.generic], shape: Shape) -> Array:
-        """Make a read-only array of the memory's first elements; the memory comes back when nobody has that any
-        more."""
+    def leased(self, rooms: Sequence[Room], forms: Sequence[Form]) -> list[Array]:
+        """Make read-only arrays of these data types and shapes in these rooms, which are all those of a memory that are
+        in use; the memory comes back when nobody has one of them any more."""
+        memory = rooms[0].memory
         if len(self._leases) >= _MOST_LEASES:
-            copy: Array = memory.array(dtype, shape).copy()
+            copies = [room.array(*form).copy() for room, form in zip(rooms, forms, strict=True)]
             self.give_back(memory)
-            copy.flags.writeable = False
-            return copy
-        leased = _Leased(shape, dtype, memory.view)
+            for copy in copies:
+                copy.flags.writeable = False
+            return copies
+        leased = _Leased(memory.size_bytes, np.uint8, memory.view)
         leased.flags.writeable = False
         lease = _Lease(leased, self._returned)
         lease.memory = memory
         self._leases[id(lease)] = lease
-        plain: Array = leased.view(np.ndarray)
-        return plain
+        return [
+            np.ndarray(shape, dtype, leased, room.offset) for room, (dtype, shape) in zip(rooms, forms, strict=True)
+        ]
 
     def _returned(self, lease: "weakref.ref[_Leased]") -> None:
         self.give_back(self._leases.pop(id(lease)).memory)
 
 
-def _pooled_bytes(size_bytes: int) -> int:
+def pooled_bytes(size_bytes: int) -> int:
     """The size of the memory that serves this one."""
     if size_bytes <= _LEAST_BYTES:
         return _LEAST_BYTES

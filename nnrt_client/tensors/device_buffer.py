@@ -13,7 +13,7 @@ from nnrt_hdi import wire
 from nnrt_hdi.chunks import cut
 from nnrt_hdi.errors import OperationFailed
 from nnrt_hdi.shared_memory import SharedMemory
-from nnrt_hdi.tensor import Array, Shape, TensorSpec
+from nnrt_hdi.tensor import Array, Shape, TensorForm, TensorSpec
 from nnrt_hdi.v2 import device_pb2, model_pb2
 
 
@@ -113,8 +113,11 @@ def sent_fields(spec: TensorSpec, given: Elements) -> dict[str, Any]:
     return wire.io_tensor_fields(spec, given)
 
 
-def received(spec: TensorSpec, output: Any) -> Elements:
+def received(form: TensorForm, output: Any) -> Elements:
     """An output as a RunReply gives it."""
+    array = wire.inline_array(output, form)
+    if array is not None:
+        return array
     if output.data.HasField("region"):
-        return Stored(spec.numpy_dtype, spec.shape, spec.byte_size, output.data.region)
-    return wire.array_from_bytes(output.data.inline, spec)
+        return Stored(form.spec.numpy_dtype, form.shape, form.size_bytes, output.data.region)
+    return wire.array_from_bytes(output.data.inline, form)

@@ -19,11 +19,19 @@ MIN_DIM, MAX_DIM = -(2**31), 2**31 - 1
 MAX_SIZE = 2**64 - 1
 
 _HDI_FORMATS = {Format.NCHW: HdiFormat.NCHW, Format.NHWC: HdiFormat.NHWC}
+_FORMATS = {HdiFormat.NONE: Format.NONE, **{hdi: api for api, hdi in _HDI_FORMATS.items()}}
+_HDI_DATA_TYPES = {data_type: HdiDataType[data_type.name] for data_type in DataType}
+_DATA_TYPES = {hdi: api for api, hdi in _HDI_DATA_TYPES.items()}
 
 
 def hdi_data_type(data_type: DataType) -> HdiDataType:
     """Give a data type its number of the device interface."""
-    return HdiDataType[data_type.name]
+    return _HDI_DATA_TYPES[data_type]
+
+
+def api_data_type(data_type: HdiDataType) -> DataType:
+    """Give a data type of the device interface its number of the application interface."""
+    return _DATA_TYPES[data_type]
 
 
 class TensorDesc:
@@ -137,8 +145,8 @@ class TensorDesc:
 
     def copy(self) -> Self:
         """Copy the description."""
-        copy = type(self)(self._data_type, None, self._format, self._name)
-        copy._shape = self._shape
+        copy = type(self).__new__(type(self))
+        copy._data_type, copy._shape, copy._format, copy._name = self._values()
         return copy
 
     def _take_shape(self, shape: Shape) -> None:
@@ -161,7 +169,8 @@ class TensorDesc:
     @classmethod
     def _from_spec(cls, spec: TensorSpec) -> Self:
         """Make the desc of a tensor of the device interface."""
-        desc = cls(DataType[spec.data_type.name], None, Format[spec.format.name], spec.name)
+        desc = cls.__new__(cls)
+        desc._data_type, desc._format, desc._name = _DATA_TYPES[spec.data_type], _FORMATS[spec.format], spec.name
         desc._take_shape(spec.shape)
         return desc
 

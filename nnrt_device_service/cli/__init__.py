@@ -1,5 +1,6 @@
 """The command `nnrt-device`: serve a device, list the backends, look after the model store."""
 
+import gc
 import logging
 import os
 import signal
@@ -48,6 +49,8 @@ def serve(**values: Any) -> None:
     try:
         device = Device(load_backend(settings.backend, settings.backend_options()), settings)
         daemon = Daemon(device, settings)
+        # No collection of garbage looks again at what stays as long as the daemon.
+        gc.freeze()
         addresses = daemon.start(settings.listen)
     except BackendSkipped as reason:
         raise click.ClickException(f"backend {settings.backend!r} can't work here: {reason}") from reason

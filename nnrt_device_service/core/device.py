@@ -82,6 +82,21 @@ class ModelRequest(Request, Protocol):
         """The graph, without the data of those constants that are to be uploaded."""
 
 
+class Places(Protocol):
+    """Memory that the outputs of a run go to."""
+
+    @property
+    def are_known(self) -> bool:
+        """Whether all shapes are known of what goes there."""
+
+    @property
+    def arrays(self) -> Sequence[Array | None]:
+        """The memory as `PreparedModel.run` takes it; empty as long as shapes are not known."""
+
+    def learn(self, specs: Sequence[TensorSpec]) -> None:
+        """Learn what is known of the outputs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """A model file in a format of the device's own, as a client asks for it."""
@@ -121,7 +136,9 @@ class Device:
         self.instance_id = secrets.token_bytes(16)
         share_bytes = int(memory_limit().value * _MEMORY_SHARE)
         self.sessions = SessionRegistry(settings, settings.held_bytes or share_bytes)
-        self.run_memory = RunMemory(settings.run_bytes or share_bytes)
+        run_bytes = settings.run_bytes or share_bytes
+        self._run_memory = RunMemory(run_bytes)
+        backend.start(run_bytes, accepts_programs=bool(described.capabilities.program_formats))
         slots = settings.concurrent_runs or backend.concurrent_runs
         self.scheduler = Scheduler(slots, settings.queued_runs, settings.priority_ageing_s)
         compilers = settings.concurrent_compilations or max((os.cpu_count() or 1) // 2, 2)
@@ -223,10 +240,10 @@ class Device:
         model: LoadedModel,
         inputs: Sequence[Array],
         cancellation: Cancellation,
-        outputs: Sequence[Array | None] = (),
+        places: Places | None = None,
     ) -> tuple[list[Array], int, int]:
         """Run a model of the session as soon as a slot is free: its outputs, and the nanoseconds for which the run
-        waited and computed. `outputs` is as for `PreparedModel.run`.
+        waited and computed. `places` are for its outputs.
 
         Raises UnavailableDevice where the device fails. The way of every run: what it enters, it leaves by hand.
         """
@@ -239,18 +256,25 @@ class Device:
             if len(inputs) != len(model.inputs):
                 require_input_count(model.inputs, len(inputs))
             for index, (form, array) in enumerate(zip(model.inputs, inputs, strict=True)):
-                if array.dtype != form.dtype or array.shape != form.shape:
-                    _check_input(index, form.spec, array)
+                latest = form.latest
+                is_known = latest is not None and array.shape == latest.shape
+                if array.dtype != form.dtype or not (is_known or form.of_run(array.shape)):
+                    raise _misfit(index, form.spec, array)
             asked = time.perf_counter_ns()
             self.scheduler.acquire(session.account.flows[model.rank], cancellation)
             try:
                 began = time.perf_counter_ns()
-                prepared, run_bytes = model.prepared, model.prepared.sizes(inputs).peak_bytes
-                if run_bytes < _UNCOUNTED_BYTES:
-                    results = prepared.run(inputs, cancellation, outputs)
+                prepared = model.prepared
+                sizes = prepared.sizes(inputs)
+                if places is not None and not places.are_known:
+                    places.learn(sizes.outputs)
+                arrays = places.arrays if places is not None else ()
+                if sizes.peak_bytes < _UNCOUNTED_BYTES:
+                    results = prepared.run(inputs, cancellation, arrays)
                 else:
-                    with session.budget.reserved(run_bytes), self.run_memory.reserved(run_bytes, cancellation):
-                        results = prepared.run(inputs, cancellation, outputs)
+                    peak_bytes = sizes.peak_bytes
+                    with session.budget.reserved(peak_bytes), self._run_memory.reserved(peak_bytes, cancellation):
+                        results = prepared.run(inputs, cancellation, arrays)
                 computed_ns = time.perf_counter_ns() - began
             except (NnrtError, MemoryError):
                 raise
@@ -380,15 +404,18 @@ class Device:
                 compiled = self._store.load(recipe.key)
                 if compiled is None:
                     return None
-                prepared = self._backend.restore(compiled.parts, config)
+                prepared = self._backend.restore(compiled.parts, replace(config, is_own=True))
                 if (prepared.inputs, prepared.outputs) != (compiled.inputs, compiled.outputs):
                     prepared.close()
                     raise InvalidFile("it holds another model than its manifest says")
             except (MemoryError, OutOfMemory) as error:
                 _log.warning("the stored model %s finds no room: %s", recipe.key[:SHOWN_KEY], error)
                 return None
-            except Exception as error:  # Whatever a backend says of a file: without the file it can compile.
+            except (InvalidFile, Unsupported) as error:
                 self._store.remove(recipe.key, f"the backend does not restore it: {error!r}")
+                return None
+            except Exception:  # Not the file's fault as far as anybody knows; without it the backend can compile.
+                _log.exception("the stored model %s is compiled again: it can't be restored", recipe.key[:SHOWN_KEY])
                 return None
             _log.info("restored model %s from the store for client %s", recipe.key[:SHOWN_KEY], session.client)
             return self._added(session, prepared, Origin.STORED, undo, config.priority)
@@ -514,23 +541,8 @@ def require_input_count(inputs: Sized, count: int) -> None:
         raise InvalidParameter(f"{count} inputs were given; the model takes {len(inputs)}")
 
 
-def require_output_regions(specs: Sequence[TensorSpec], room_bytes: Sequence[int | None]) -> None:
-    """Refuse regions for another number of outputs, or regions too small for those whose size is known before the run.
-
-    `room_bytes` has None for an output that may have any size.
-    """
-    if len(specs) != len(room_bytes):
-        raise InvalidParameter(f"{len(room_bytes)} regions for outputs were given; the model has {len(specs)}")
-    for index, (spec, room) in enumerate(zip(specs, room_bytes, strict=True)):
-        if room is not None and not spec.is_dynamic and spec.byte_size > room:
-            raise InvalidParameter(
-                f"it has {spec.byte_size} bytes, its region {room}; give it more", place=f"output {index}"
-            )
-
-
-def _check_input(index: int, spec: TensorSpec, array: Array) -> None:
-    if array.dtype != spec.numpy_dtype or not spec.accepts(array.shape):
-        raise InvalidParameter(
-            f"it is {array.dtype.name}{list(array.shape)}; the model takes {spec}",
-            place=f"input {index}" + (f" {spec.name!r}" if spec.name else ""),
-        )
+def _misfit(index: int, spec: TensorSpec, array: Array) -> InvalidParameter:
+    return InvalidParameter(
+        f"it is {array.dtype.name}{list(array.shape)}; the model takes {spec}",
+        place=f"input {index}" + (f" {spec.name!r}" if spec.name else ""),
+    )

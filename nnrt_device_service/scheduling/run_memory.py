@@ -13,7 +13,7 @@ class RunMemory:
     waits for others to end, which it may, for those that run need no more."""
 
     def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
+        self._limit_bytes = limit_bytes
         self._freed = threading.Condition()
         self._used = 0
 
@@ -23,9 +23,9 @@ class RunMemory:
 
         Raises OutOfMemory for more than there are, and TimedOut or OperationFailed (cancelled) while it waits.
         """
-        if size_bytes > self.limit_bytes:
+        if size_bytes > self._limit_bytes:
             raise OutOfMemory(
-                f"the run makes {size_bytes} bytes at a time; the daemon's limit (--run-bytes) is {self.limit_bytes}"
+                f"the run makes {size_bytes} bytes at a time; the daemon's limit (--run-bytes) is {self._limit_bytes}"
             )
         if not self._take(size_bytes):
             self._wait(size_bytes, cancellation)
@@ -38,18 +38,19 @@ class RunMemory:
 
     def _take(self, size_bytes: int) -> bool:
         with self._freed:
-            fits = self._used + size_bytes <= self.limit_bytes
+            fits = self._fits(size_bytes)
             self._used += size_bytes if fits else 0
             return fits
+
+    def _fits(self, size_bytes: int) -> bool:
+        return self._used + size_bytes <= self._limit_bytes
 
     def _wait(self, size_bytes: int, cancellation: Cancellation) -> None:
         cancellation.on_cancel(self._look_again)
         with self._freed:
-            self._freed.wait_for(
-                lambda: cancellation.is_cancelled or self._used + size_bytes <= self.limit_bytes, cancellation.remaining
-            )
+            self._freed.wait_for(lambda: cancellation.is_cancelled or self._fits(size_bytes), cancellation.remaining)
             cancellation.check()
-            if self._used + size_bytes > self.limit_bytes:
+            if not self._fits(size_bytes):
                 raise TimedOut("the run's time was over before others had left memory for it")
             self._used += size_bytes
 

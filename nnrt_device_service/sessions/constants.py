@@ -76,8 +76,9 @@ class ConstantPool:
                     f"{len(data)} bytes at {offset} do not follow the {upload.received} of {size_bytes} received",
                     place=place,
                 )
-            upload.data[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
-            upload.digest.update(data)
+            arrived = upload.data[offset : offset + len(data)]
+            arrived[:] = np.frombuffer(data, np.uint8)
+            upload.digest.update(arrived)  # And not what the client could change meanwhile.
             upload.received += len(data)
             if not upload.is_complete:
                 return False

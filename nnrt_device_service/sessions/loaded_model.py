@@ -14,9 +14,6 @@ from nnrt_hdi.tensor import TensorForm
 
 _log = logging.getLogger(__name__)
 
-# A run that takes less on the device is over before another thread would have begun with something else.
-_QUICK_NS = 200_000
-
 
 class LoadedModel:
     """A prepared model of a session. Closed when it has been released and its last run has ended.
@@ -24,7 +21,7 @@ class LoadedModel:
     A context manager that keeps it open for a block, any number of them at a time.
     """
 
-    __slots__ = ("_lock", "_on_closed", "_users", "_usual_ns", "inputs", "is_quick", "outputs", "prepared", "rank")
+    __slots__ = ("_lock", "_on_closed", "_users", "inputs", "outputs", "prepared", "rank", "usual_ns")
 
     def __init__(
         self, prepared: PreparedModel, on_closed: Callable[[], None], priority: Priority = Priority.NONE
@@ -33,9 +30,8 @@ class LoadedModel:
         self.inputs = tuple(map(TensorForm, prepared.inputs))
         self.outputs = tuple(map(TensorForm, prepared.outputs))
         self.rank = priority.rank
-        # Whether its runs are known to be over soon.
-        self.is_quick = False
-        self._usual_ns = 0
+        # Time that its runs take on the device; None before the first has ended.
+        self.usual_ns: int | None = None
         self._on_closed = on_closed
         self._lock = threading.Lock()
         self._users = 1
@@ -55,8 +51,8 @@ class LoadedModel:
         with self._lock:
             if computed_ns:
                 # The longest time counts, and half of it is forgotten with every ten or so runs that are shorter.
-                self._usual_ns = max(computed_ns, self._usual_ns - (self._usual_ns >> 4))
-                self.is_quick = self._usual_ns < _QUICK_NS
+                usual_ns = self.usual_ns or 0
+                self.usual_ns = max(computed_ns, usual_ns - (usual_ns >> 4))
             self._users -= 1
             if self._users:
                 return

@@ -7,7 +7,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from contextlib import ExitStack, suppress
 from functools import partial
 
@@ -19,7 +19,7 @@ from nnrt_device_service.sessions.run_registry import Run
 from nnrt_device_service.sessions.session import Peer, Session
 from nnrt_device_service.settings import Settings
 from nnrt_device_service.transport.interceptor import as_nnrt_error
-from nnrt_device_service.transport.reactor import Reactor
+from nnrt_device_service.transport.reactor import HandOver, Reactor
 from nnrt_device_service.transport.run_requests import RunRequests, RunResult, error_reply, keep_reply
 from nnrt_hdi import wire
 from nnrt_hdi.backend import Cancellation
@@ -159,7 +159,7 @@ class LocalConnection:
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def serve(self, hand_over: Callable[[], None]) -> bool:
+    def serve(self, hand_over: HandOver) -> bool:
         """Answer one request. See `Served`."""
         fd = None
         try:
@@ -191,7 +191,7 @@ class LocalConnection:
             if self._latest is not None:
                 keep_reply(self.session, self._latest)
 
-    def _answer(self, request: local_socket_pb2.LocalRequest, fd: int | None, hand_over: Callable[[], None]) -> None:
+    def _answer(self, request: local_socket_pb2.LocalRequest, fd: int | None, hand_over: HandOver) -> None:
         """Answer any request."""
         for buffer_id in request.released_buffers:
             self.session.buffers.release(buffer_id)
@@ -229,11 +229,10 @@ class LocalConnection:
             for descriptor in descriptors:
                 os.close(descriptor)
 
-    def _answer_run(self, request: prepared_model_pb2.RunRequest, hand_over: Callable[[], None]) -> None:
+    def _answer_run(self, request: prepared_model_pb2.RunRequest, hand_over: HandOver) -> None:
         session, gate, run_id, timeout_ms = self.session, self._device.gate, request.run_id, request.timeout_ms
         model = session.models.get(request.model_id)
-        if model is None or not (model.is_quick and self._device.scheduler.has_free_slot):
-            hand_over()
+        hand_over(model.usual_ns if model is not None and self._device.scheduler.has_free_slot else None)
         cancellation = Cancellation(time.monotonic() + timeout_ms / 1000 if timeout_ms else None)
         former, self._latest, is_inside = self._latest, None, False
         local_reply = local_socket_pb2.LocalReply()

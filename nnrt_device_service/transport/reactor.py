@@ -17,10 +17,20 @@ from nnrt_hdi.errors import OutOfMemory
 
 _log = logging.getLogger(__name__)
 
+# What takes less is over before another thread would have begun with something else.
+_QUICK_NS = 200_000
+# What takes less wakes nobody where one connection has been served so many times, and no other: there would probably be
+# nothing to do.
+_SHORT_NS = 2_000_000
+_ALONE = 16
 # What the leader may spend on a connection while all others wait.
 PATIENCE_S = 0.005
 # Threads that wait to lead. More of them end.
 _MOST_FOLLOWERS = 4
+
+
+# Called before anything that may take long: with the nanoseconds that it usually takes, None where nobody knows.
+HandOver = Callable[[int | None], None]
 
 
 class Served(Protocol):
@@ -36,9 +46,9 @@ class Served(Protocol):
 
     def fileno(self) -> int: ...
 
-    def serve(self, hand_over: Callable[[], None]) -> bool:
-        """Answer what has come, without waiting for more; whether the connection goes on. Calls `hand_over` before
-        anything that may take long. What it raises ends the connection, and is logged."""
+    def serve(self, hand_over: HandOver) -> bool:
+        """Answer what has come, without waiting for more; whether the connection goes on. What it raises ends the
+        connection, and is logged."""
 
     def close(self) -> None:
         """It is served no more."""
@@ -60,9 +70,10 @@ class Reactor:
     """Threads that serve connections, each one by at most one thread at a time.
 
     One thread leads: it waits for all connections, and does itself what is quick, so that small requests of any number
-    of clients wake nobody. Before it does what may take long it lets another one lead, which is woken or started. Where
-    something took long that seemed quick, the watchdog does so for it, after `PATIENCE_S`. (The pattern is
-    Leader/Followers: Schmidt, Stal, Rohnert and Buschmann, Pattern-Oriented Software Architecture 2, 2000.)
+    of clients wake nobody; and what is short, where no other connection has sent anything lately. Before it does what
+    may take long it lets another one lead, which is woken or started. Where something took long that seemed quick, the
+    watchdog does so for it, after `PATIENCE_S`. (The pattern is Leader/Followers: Schmidt, Stal, Rohnert and Buschmann,
+    Pattern-Oriented Software Architecture 2, 2000.)
     """
 
     def __init__(self, name: str) -> None:
@@ -77,6 +88,8 @@ class Reactor:
         self._away: set[Served] = set()
         self._parked: set[Served] = set()
         self._leader = _Leader()
+        # The descriptor that was served last, and how many times it was before without another one.
+        self._latest_fd, self._streak = -1, 0
         self._promotions = threading.Semaphore(0)
         self._followers = 0
         # Set where the watchdog sleeps and there is something to watch over.
@@ -139,7 +152,7 @@ class Reactor:
 
     def _lead(self, leader: _Leader) -> None:
         """Serve all connections until another thread leads. One frame for all requests, and two for each of them."""
-        hand_over = partial(self._hand_over, leader)
+        hand_over = partial(self._expect, leader)
         while not (leader.has_handed_over or self._is_over):
             connection = None  # What has been served must not live until the next request.
             ready: Sequence[tuple[int, int]] = self._epoll.poll()
@@ -156,6 +169,8 @@ class Reactor:
                 if self._watchdog_sleeps:
                     self._watchdog_sleeps = False
                     self._watchdog_wakes.set()
+                self._streak = self._streak + 1 if fd == self._latest_fd else 0
+                self._latest_fd = fd
                 try:
                     goes_on = connection.serve(hand_over)
                 except BaseException:  # SystemExit, too, is the connection's affair: others are served all the same.
@@ -209,6 +224,11 @@ class Reactor:
             connection.close()
         except Exception:
             _log.exception("%s: a connection could not be closed", self._name)
+
+    def _expect(self, leader: _Leader, usual_ns: int | None) -> None:
+        """Let another thread lead before something that usually takes so long, if it is worth it."""
+        if usual_ns is None or usual_ns >= (_SHORT_NS if self._streak >= _ALONE else _QUICK_NS):
+            self._hand_over(leader)
 
     def _hand_over(self, leader: _Leader, served: int | None = None) -> None:
         """Let another thread lead; `served` as the watchdog saw it, if it still is so."""

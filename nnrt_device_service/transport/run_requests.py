@@ -5,7 +5,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from nnrt_device_service.core.device import Device, require_input_count, require_output_regions
+from nnrt_device_service.core.device import Device, require_input_count
 from nnrt_device_service.sessions.chunked_inputs import announced
 from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.run_registry import Run
@@ -17,7 +17,7 @@ from nnrt_hdi.chunks import beyond_inline, pieces
 from nnrt_hdi.compression import INLINE_BYTES
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfMemory
 from nnrt_hdi.run_times import RunTimes
-from nnrt_hdi.tensor import Array, TensorSpec, flat_bytes
+from nnrt_hdi.tensor import Array, TensorForm, TensorSpec, flat_bytes
 from nnrt_hdi.v2 import model_pb2, prepared_model_pb2
 from nnrt_hdi.wire.run_codec import VIEWED_BYTES, Incoming, compressed_reply_chunk, reply_chunk, with_tensors
 
@@ -98,20 +98,12 @@ class RunResult:
         if not self._chunked and self.inline_bytes < VIEWED_BYTES:
             self.fill(reply)
             return reply
-        wire.fill_inline_reply(reply, self._run_id, self._times, (), ())
+        wire.fill_reply(reply, self._run_id, self._times)
         return with_tensors(reply, [self._tensor(*output) for output in enumerate(self._outputs)])
 
     def fill(self, reply: prepared_model_pb2.RunReply) -> None:
         """Make an empty message the RunReply, with all outputs inline that are in no region."""
-        if not self._regions:
-            wire.fill_inline_reply(reply, self._run_id, self._times, self._model.outputs, self._outputs)
-            return
-        wire.fill_inline_reply(reply, self._run_id, self._times, (), ())
-        for form, array, region in zip(self._model.outputs, self._outputs, self._regions, strict=True):
-            if region is None:
-                reply.outputs.add(**wire.io_tensor_fields(form.spec, array))
-            else:
-                reply.outputs.add(**wire.io_region_fields(form.spec, array.shape, array.nbytes, region))
+        wire.fill_reply(reply, self._run_id, self._times, self._model.outputs, self._outputs, self._regions)
 
     def _tensor(self, index: int, array: Array) -> tuple[model_pb2.IOTensor, Array | None]:
         spec = self._model.outputs[index].spec
@@ -171,16 +163,17 @@ class RunRequests:
         sent, forms = request.inputs, model.inputs
         if len(sent) != len(forms):  # Counted before they are made: a message holds millions of empty ones.
             require_input_count(forms, len(sent))
-        targets = OutputRegions(session, model.prepared.outputs, request.outputs) if request.outputs else None
+        targets = OutputRegions(session, model.outputs, request.outputs) if request.outputs else None
         inputs: list[Array] = []
         copied: list[int] = []
         left: list[Array] = []
         for index, tensor in enumerate(sent):
             array = arrived.get(index) if arrived else None
             if array is None:
-                array = wire.inline_array(tensor, forms[index])
+                form = wire.form_of_run(tensor, forms[index])
+                array = wire.inline_array(tensor, form) if form is not None else None
             if array is None:
-                array = _input(session, index, tensor, forms[index].spec)
+                array = _input(session, index, tensor, form)
                 if tensor.data.HasField("region"):
                     if _is_left(model.prepared, targets, index, array, tensor.data.region):
                         left.append(array)
@@ -194,9 +187,7 @@ class RunRequests:
             for index in copied:
                 inputs[index] = _frozen_copy(inputs[index])
             ready = time.perf_counter_ns()
-            outputs, queued_ns, computed_ns = self._device.run(
-                session, model, inputs, cancellation, targets.arrays if targets is not None else ()
-            )
+            outputs, queued_ns, computed_ns = self._device.run(session, model, inputs, cancellation, targets)
         finally:
             if copied_bytes:
                 session.budget.release(copied_bytes)
@@ -248,36 +239,49 @@ def arrived_inline(request: Incoming) -> dict[int, Array]:
 
 class OutputRegions:
     """The regions of buffers that the outputs of a run go to: checked, and as arrays where it is known what will be
-    there."""
+    there. See `Places`."""
 
-    def __init__(self, session: Session, specs: Sequence[TensorSpec], outputs: Sequence[model_pb2.IOTensor]) -> None:
+    def __init__(self, session: Session, forms: Sequence[TensorForm], outputs: Sequence[model_pb2.IOTensor]) -> None:
         """Raises InvalidParameter or UnknownHandle for regions that there aren't, or that are too small."""
-        self.regions: list[model_pb2.BufferRegion | None] = [
-            output.data.region if output.data.HasField("region") else None for output in outputs
-        ]
-        require_output_regions(specs, [None if region is None else region.data_size for region in self.regions])
+        if len(outputs) != len(forms):
+            raise InvalidParameter(f"{len(outputs)} regions for outputs were given; the model has {len(forms)}")
+        self.regions: list[model_pb2.BufferRegion | None] = []
         self._views: list[memoryview | None] = []
-        self.arrays: list[Array | None] = []
         # From where to where outputs go, by buffer.
         self._spans: dict[int, tuple[int, int]] = {}
+        self._forms = forms
+        self.are_known = True
+        for index, (form, output) in enumerate(zip(forms, outputs, strict=True)):
+            region = output.data.region if output.data.HasField("region") else None
+            self.regions.append(region)
+            self._views.append(None if region is None else self._view(session, index, form, region))
+            self.are_known = self.are_known and (region is None or form.size_bytes >= 0)
         # Either all outputs go to their regions or none does, so that none is written there before all are known.
-        is_sure = not any(
-            region is not None and spec.is_dynamic for spec, region in zip(specs, self.regions, strict=True)
+        self.arrays: Sequence[Array | None] = (
+            [_array_at(view, form) for view, form in zip(self._views, forms, strict=True)] if self.are_known else ()
         )
-        for index, (spec, region) in enumerate(zip(specs, self.regions, strict=True)):
-            view = None if region is None else self._view(session, index, region)
-            self._views.append(view)
-            self.arrays.append(_array_at(view, spec) if view is not None and is_sure else None)
 
-    def _view(self, session: Session, index: int, region: model_pb2.BufferRegion) -> memoryview:
+    def _view(self, session: Session, index: int, form: TensorForm, region: model_pb2.BufferRegion) -> memoryview:
         buffer_id, start, size_bytes = region.buffer_id, region.offset, region.data_size
         try:
+            if form.size_bytes > size_bytes:
+                raise InvalidParameter(f"it has {form.size_bytes} bytes, its region {size_bytes}; give it more")
             view = session.buffers.writable_region(buffer_id, start, size_bytes)
         except NnrtError as error:
             raise error.at(f"output {index}") from error
         first, end = self._spans.get(buffer_id, (start, start))
         self._spans[buffer_id] = min(first, start), max(end, start + size_bytes)
         return view
+
+    def learn(self, specs: Sequence[TensorSpec]) -> None:
+        """Make arrays of the regions, if all outputs that go to any are known, and fit."""
+        forms = [
+            None if spec.is_dynamic else form.of_run(spec.shape) for form, spec in zip(self._forms, specs, strict=True)
+        ]
+        pairs = list(zip(self._views, forms, strict=True))
+        if all(view is None or (form is not None and form.size_bytes <= view.nbytes) for view, form in pairs):
+            self.are_known = True
+            self.arrays = [_array_at(view, form) for view, form in pairs]
 
     def may_touch(self, region: model_pb2.BufferRegion) -> bool:
         """Tell whether outputs may be written to where an input is: in any case where it lies between two of them."""
@@ -286,9 +290,10 @@ class OutputRegions:
 
     def take(self, outputs: Sequence[Array]) -> None:
         """Put the outputs there that aren't yet; if one is larger than its region, all stay where they are."""
+        arrays = self.arrays or (None,) * len(outputs)
         to_copy = [
             (view, output)
-            for view, output, array in zip(self._views, outputs, self.arrays, strict=True)
+            for view, output, array in zip(self._views, outputs, arrays, strict=True)
             if view is not None and output is not array
         ]
         if any(output.nbytes > view.nbytes for view, output in to_copy):
@@ -308,11 +313,11 @@ def _without(
     ]
 
 
-def _array_at(view: memoryview, spec: TensorSpec) -> Array | None:
+def _array_at(view: memoryview | None, form: TensorForm | None) -> Array | None:
     """The memory of an output that is known before the run, if a processor may be told to write it there."""
-    if 0 in spec.shape:
+    if view is None or form is None or not form.size_bytes:
         return None
-    array: Array = np.ndarray(spec.shape, spec.numpy_dtype, view)
+    array: Array = np.ndarray(form.shape, form.dtype, view)
     return array if array.flags.aligned else None
 
 
@@ -341,11 +346,11 @@ def _apart(
     ]
 
 
-def _input(session: Session, index: int, tensor: model_pb2.IOTensor, spec: TensorSpec) -> Array:
+def _input(session: Session, index: int, tensor: model_pb2.IOTensor, form: TensorForm | None) -> Array:
     try:
-        if not wire.says(tensor, spec):
-            spec = wire.io_spec(tensor)
-        return wire.array_from_bytes(sent_bytes(session, tensor.data), spec)
+        if form is None:
+            form = TensorForm(wire.io_spec(tensor))
+        return wire.array_from_bytes(sent_bytes(session, tensor.data), form)
     except NnrtError as error:
         raise error.at(f"input {index}") from error
 

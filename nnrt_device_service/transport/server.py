@@ -37,6 +37,7 @@ from nnrt_hdi.wire.packets import IS_POSSIBLE
 _log = logging.getLogger(__name__)
 
 _MAX_PORT = 65535
+_MOST_DIGITS = 5
 # sockaddr_un holds that and a zero at the end.
 _MAX_UNIX_PATH_BYTES = {"darwin": 103}.get(sys.platform, 107)
 # What calls get to end by themselves when the daemon stops.
@@ -221,12 +222,13 @@ def _require_free_port(address: str) -> None:
     place = f"address {address!r}"
     if not host:
         raise InvalidParameter("its host is empty; name one, for example 0.0.0.0 for every IPv4 address", place=place)
-    if not port.isdecimal() or int(port) > _MAX_PORT:
+    if not (port.isascii() and port.isdecimal() and len(port) <= _MOST_DIGITS and int(port) <= _MAX_PORT):
         raise InvalidParameter(f"port is {port!r}; use 0..{_MAX_PORT}, 0 for any free one", place=place)
     try:
         family, kind, protocol, _, target = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(target)
-    except OSError as error:
-        raise InvalidParameter(f"can't listen there: {error.strerror}", place=place) from error
+    except (OSError, ValueError) as error:  # A name may be none that could be looked up.
+        why = error.strerror if isinstance(error, OSError) else error
+        raise InvalidParameter(f"can't listen there: {why}", place=place) from error

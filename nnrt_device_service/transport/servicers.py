@@ -17,6 +17,7 @@ from nnrt_device_service.transport.run_requests import RunRequests, arrived_inli
 from nnrt_device_service.transport.run_stream import RunStream
 from nnrt_hdi import HDI_VERSION, PROTOCOL_MINOR, wire
 from nnrt_hdi.backend import Cancellation, ModelConfig
+from nnrt_hdi.chunks import FEATURE as CHUNKS_FEATURE
 from nnrt_hdi.chunks import cut
 from nnrt_hdi.compression import FEATURE, expanded
 from nnrt_hdi.errors import InvalidParameter, NnrtError
@@ -105,7 +106,11 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
             session_id=session.id,
             instance_id=device.instance_id,
             protocol_minor=PROTOCOL_MINOR,
-            features=[FEATURE] * session.wants_compression + [STORE_FEATURE] * device.keeps_models,
+            features=[
+                CHUNKS_FEATURE,
+                *[FEATURE] * session.wants_compression,
+                *[STORE_FEATURE] * device.keeps_models,
+            ],
             hdi_major=HDI_VERSION[0],
             hdi_minor=HDI_VERSION[1],
             device=wire.device_info_message(device.info),
@@ -211,12 +216,17 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
     ) -> device_pb2.UploadConstantsReply:
         session = session_of(self._device, context)
         completed, sha256, size_bytes = 0, b"", 0
+        data: bytes | memoryview
         unfinished: set[bytes] = set()
         try:
-            for chunk in requests:
+            for chunk in (chunk for message in requests for chunk in (message, *message.more)):
                 sha256, size_bytes = (chunk.sha256, chunk.size_bytes) if chunk.sha256 else (sha256, size_bytes)
                 unfinished.add(sha256)
-                data = expanded(chunk.data, chunk.expanded_bytes)
+                if chunk.HasField("region"):
+                    region = chunk.region
+                    data = session.buffers.region(region.buffer_id, region.offset, region.data_size)
+                else:
+                    data = expanded(chunk.data, chunk.expanded_bytes)
                 if session.constants.write(sha256, size_bytes, chunk.offset, data):
                     unfinished.discard(sha256)
                     completed += 1
@@ -250,8 +260,7 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
             yield device_pb2.BufferChunk(offset=request.offset + start, data=bytes(piece))
 
     def _config(self, request: device_pb2.PrepareModelRequest | device_pb2.PrepareFromBuffersRequest) -> ModelConfig:
-        settings, run_bytes = self._settings, self._device.run_memory.limit_bytes
-        return wire.model_config(request.config, settings.tensor_bytes, run_bytes, settings.takes_programs)
+        return wire.model_config(request.config, self._settings.tensor_bytes, self._settings.takes_programs)
 
     def _prepared(
         self,

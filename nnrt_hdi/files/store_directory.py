@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from nnrt_hdi.backend import DEFAULT_MAX_RUN_BYTES, DEFAULT_MAX_TENSOR_BYTES, ModelConfig
+from nnrt_hdi.backend import DEFAULT_MAX_TENSOR_BYTES, ModelConfig
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import InvalidFile, InvalidPath
 from nnrt_hdi.files.compiled import CompiledModel, Target
@@ -59,11 +59,7 @@ class Recipe:
     def __post_init__(self) -> None:
         # What has its effect when a model runs, and is given to Backend.restore.
         neutral = replace(
-            self.config,
-            priority=Priority.NONE,
-            max_tensor_bytes=DEFAULT_MAX_TENSOR_BYTES,
-            max_run_bytes=DEFAULT_MAX_RUN_BYTES,
-            accepts_programs=False,
+            self.config, priority=Priority.NONE, max_tensor_bytes=DEFAULT_MAX_TENSOR_BYTES, accepts_programs=False
         )
         object.__setattr__(self, "config", neutral)
 

@@ -49,7 +49,7 @@ from nnrt_hdi.ops.quantized import (
     real_spec,
     scaling_of,
 )
-from nnrt_hdi.ops.signature import DeclaredAttribute, Signature, has_type
+from nnrt_hdi.ops.signature import DeclaredAttribute, Signature, type_check
 from nnrt_hdi.tensor import Array, QuantParam, Shape, TensorSpec, format_shape
 
 Ints = tuple[int, ...]
@@ -346,7 +346,7 @@ def _bound(attribute: DeclaredAttribute, value: AttrValue) -> Any:
         except ValueError:
             known = ", ".join(f"{member.value} ({member.name})" for member in declared)
             refuse(f"{attribute.name} is {value!r}; use one of {known}")
-    if not has_type(value, declared):
+    if not type_check(declared)(value):
         refuse(f"{attribute.name} is {value!r}; use {_type_name(declared)}")
     return value
 

@@ -60,6 +60,8 @@ def scaling_of(name: str, spec: TensorSpec, axis: int | None = None) -> Scaling:
                 f" {spec.shape[axis]} channels in dimension {axis}"
             )
     for position, param in enumerate(spec.quant):
+        if param.num_bits == NUM_BITS and 0 <= param.scale < math.inf and param.zero_point in limits:
+            continue
         place = name if count == 1 else f"channel {position} of {name}"
         if param.num_bits != NUM_BITS:
             _refuse(f"{place} is quantized to {param.num_bits} bits; use {NUM_BITS}")

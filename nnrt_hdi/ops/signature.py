@@ -7,6 +7,7 @@ the end of a name keeps it apart from Python's own words and is not part of it.
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -66,15 +67,23 @@ class Signature:
         return any(operand.is_variadic for operand in self.operands)
 
 
-def has_type(value: object, declared: Any) -> bool:
-    """A value has the type that an attribute declares; an integer may stand for a float, a truth value for neither."""
+@cache
+def type_check(declared: Any) -> Callable[[object], bool]:
+    """The function that says whether a value has the type that an attribute declares.
+
+    An integer may stand for a float, a truth value for neither.
+    """
     if declared is Any:
-        return True
+        return lambda value: True
     origin, parts = get_origin(declared), get_args(declared)
     if origin is tuple:
-        return isinstance(value, tuple) and all(has_type(entry, parts[0]) for entry in value)
+        fits = type_check(parts[0])
+        return lambda value: isinstance(value, tuple) and all(map(fits, value))
     if origin in (Union, UnionType):
-        return any(has_type(value, part) for part in parts)
+        fit = [type_check(part) for part in parts]
+        return lambda value: any(fits(value) for fits in fit)
     if declared in (int, float):
-        return isinstance(value, int if declared is int else (int, float)) and not isinstance(value, bool)
-    return isinstance(value, origin or declared)
+        numbers = (int,) if declared is int else (int, float)
+        return lambda value: isinstance(value, numbers) and not isinstance(value, bool)
+    kind = origin or declared
+    return lambda value: isinstance(value, kind)

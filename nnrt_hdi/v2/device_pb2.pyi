@@ -114,18 +114,22 @@ class PreparedModelInfo(_message.Message):
     def __init__(self, model_id: _Optional[int] = ..., inputs: _Optional[_Iterable[_Union[_model_pb2.Tensor, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[_model_pb2.Tensor, _Mapping]]] = ..., origin: _Optional[_Union[PreparedModelInfo.Origin, str]] = ...) -> None: ...
 
 class ConstantChunk(_message.Message):
-    __slots__ = ("sha256", "size_bytes", "offset", "data", "expanded_bytes")
+    __slots__ = ("sha256", "size_bytes", "offset", "data", "expanded_bytes", "more", "region")
     SHA256_FIELD_NUMBER: _ClassVar[int]
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     EXPANDED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    REGION_FIELD_NUMBER: _ClassVar[int]
     sha256: bytes
     size_bytes: int
     offset: int
     data: bytes
     expanded_bytes: int
-    def __init__(self, sha256: _Optional[bytes] = ..., size_bytes: _Optional[int] = ..., offset: _Optional[int] = ..., data: _Optional[bytes] = ..., expanded_bytes: _Optional[int] = ...) -> None: ...
+    more: _containers.RepeatedCompositeFieldContainer[ConstantChunk]
+    region: _model_pb2.BufferRegion
+    def __init__(self, sha256: _Optional[bytes] = ..., size_bytes: _Optional[int] = ..., offset: _Optional[int] = ..., data: _Optional[bytes] = ..., expanded_bytes: _Optional[int] = ..., more: _Optional[_Iterable[_Union[ConstantChunk, _Mapping]]] = ..., region: _Optional[_Union[_model_pb2.BufferRegion, _Mapping]] = ...) -> None: ...
 
 class UploadConstantsReply(_message.Message):
     __slots__ = ("completed",)

@@ -29,8 +29,8 @@ from nnrt_hdi.wire.models import (
     supports,
 )
 from nnrt_hdi.wire.runs import (
-    fill_inline_reply,
-    fill_run_times,
+    fill_reply,
+    form_of_run,
     inline_array,
     io_array,
     io_bare_message,
@@ -42,7 +42,6 @@ from nnrt_hdi.wire.runs import (
     io_tensor_fields,
     io_tensor_message,
     run_times,
-    says,
 )
 from nnrt_hdi.wire.session import SESSION_METADATA, device_info, device_info_message, device_state, device_status
 from nnrt_hdi.wire.tensors import array_from_bytes, tensor_message, tensor_spec
@@ -62,8 +61,8 @@ __all__ = [
     "error_detail_of",
     "error_from_detail",
     "error_of_status",
-    "fill_inline_reply",
-    "fill_run_times",
+    "fill_reply",
+    "form_of_run",
     "graph",
     "inline_array",
     "io_array",
@@ -85,7 +84,6 @@ __all__ = [
     "origin_number",
     "rich_status",
     "run_times",
-    "says",
     "shortened",
     "supports",
     "tensor_message",

@@ -2,15 +2,15 @@
 
 import hashlib
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from nnrt_hdi.backend import DEFAULT_MAX_RUN_BYTES, DimRange, ModelConfig, Origin, Support
+from nnrt_hdi.backend import DimRange, ModelConfig, Origin, Support
 from nnrt_hdi.enums import NodeType, PerformanceMode, Priority, QuantType
-from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.errors import InvalidParameter, NnrtError
 from nnrt_hdi.graph import (
     INLINE_CONSTANT_BYTES,
     MAX_ATTRIBUTE_VALUES,
@@ -23,10 +23,9 @@ from nnrt_hdi.graph import (
     require_moderate,
 )
 from nnrt_hdi.part import SHA256_BYTES
-from nnrt_hdi.tensor import TensorSpec
+from nnrt_hdi.tensor import TensorForm, TensorSpec
 from nnrt_hdi.v2 import device_pb2, model_pb2, node_pb2, prepared_model_pb2
 from nnrt_hdi.wire.enums import known_enum, number
-from nnrt_hdi.wire.errors import at_place
 from nnrt_hdi.wire.tensors import array_from_bytes, tensor_message, tensor_spec
 
 _ATTR_FIELD_OFFSET = 1000
@@ -37,21 +36,24 @@ _ATTR_FIELD_OF_TYPE = {field.number - _ATTR_FIELD_OFFSET: name for name, field i
 def graph(message: model_pb2.Model) -> Graph:
     """The graph of a Model. Constants sent by digest come without their data."""
     _require_moderate(message)
-    tensors = tuple(
-        at_place(f"tensor {index}{quoted_name(tensor.name)}", partial(tensor_spec, tensor))
-        for index, tensor in enumerate(message.all_tensors)
-    )
-    constants = {
-        index: at_place(f"tensor {index}{quoted_name(tensor.name)}", partial(_constant, tensor, tensors[index]))
-        for index, tensor in enumerate(message.all_tensors)
-        if tensor.data.WhichOneof("place")
-    }
+    tensors: list[TensorSpec] = []
+    constants: dict[int, Constant] = {}
+    for index, tensor in enumerate(message.all_tensors):
+        try:
+            tensors.append(tensor_spec(tensor))
+            if tensor.HasField("data") and tensor.data.WhichOneof("place"):
+                constants[index] = _constant(tensor, tensors[index])
+        except NnrtError as error:
+            raise error.at(f"tensor {index}{quoted_name(tensor.name)}") from error
+    nodes: list[Node] = []
+    for index, node in enumerate(message.nodes):
+        try:
+            nodes.append(_node(node))
+        except NnrtError as error:
+            raise error.at(f"node {index}{quoted_name(node.name)}") from error
     return Graph(
-        tensors=tensors,
-        nodes=tuple(
-            at_place(f"node {index}{quoted_name(node.name)}", partial(_node, node))
-            for index, node in enumerate(message.nodes)
-        ),
+        tensors=tuple(tensors),
+        nodes=tuple(nodes),
         inputs=tuple(message.input_index),
         outputs=tuple(message.output_index),
         constants=constants,
@@ -117,7 +119,7 @@ def _constant(message: model_pb2.Tensor, spec: TensorSpec) -> Constant:
         raise InvalidParameter(f"it has data, but is {spec}; give it every dimension")
     place = message.data.WhichOneof("place")
     if place == "inline":
-        return Constant.of(array_from_bytes(message.data.inline, spec))
+        return Constant.of(array_from_bytes(message.data.inline, TensorForm(spec)))
     if place == "constant":
         constant = named_constant(message.data.constant)
         if constant.size_bytes <= INLINE_CONSTANT_BYTES:
@@ -191,19 +193,13 @@ def _set_attr(message: Message, name: str, value: AttrValue) -> None:
         getattr(message, name).extend(value)
 
 
-def model_config(
-    message: model_pb2.ModelConfig,
-    max_tensor_bytes: int,
-    max_run_bytes: int = DEFAULT_MAX_RUN_BYTES,
-    accepts_programs: bool = False,
-) -> ModelConfig:
+def model_config(message: model_pb2.ModelConfig, max_tensor_bytes: int, accepts_programs: bool = False) -> ModelConfig:
     return ModelConfig(
         enable_float16=message.enable_float16,
         mode=known_enum(PerformanceMode, message.mode, "ModelConfig.mode"),
         priority=known_enum(Priority, message.priority, "ModelConfig.priority"),
         extensions=dict(message.extensions),
         max_tensor_bytes=max_tensor_bytes,
-        max_run_bytes=max_run_bytes,
         accepts_programs=accepts_programs,
     )
 

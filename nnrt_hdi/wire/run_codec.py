@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from typing_extensions import TypeVar
 
 from nnrt_hdi.compression import compressed, expanded
-from nnrt_hdi.tensor import Array, TensorSpec, flat_bytes
+from nnrt_hdi.tensor import Array, TensorForm, TensorSpec, flat_bytes
 from nnrt_hdi.v2 import model_pb2
 from nnrt_hdi.v2.prepared_model_pb2 import AwaitRunRequest, RunReply, RunRequest
 from nnrt_hdi.wire.errors import at_place
@@ -76,7 +76,7 @@ class Incoming(Generic[MessageT]):
 
 
 def _array(view: memoryview, spec: TensorSpec) -> Array:
-    array = array_from_bytes(view, spec)
+    array = array_from_bytes(view, TensorForm(spec))
     if not array.flags.aligned:
         array = array.copy()
         array.flags.writeable = False

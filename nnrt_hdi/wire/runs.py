@@ -1,6 +1,7 @@
 """IOTensor messages of runs, and the times of a run."""
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -28,28 +29,23 @@ def io_spec(message: model_pb2.IOTensor) -> TensorSpec:
     return spec
 
 
-def says(message: model_pb2.IOTensor, spec: TensorSpec) -> bool:
-    """The message describes a tensor just as the spec does, so that it needs no further look."""
-    return (
-        int(message.data_type) == spec.data_type
-        and message.dimensions == list(spec.shape)
-        and not spec.is_dynamic
-        and (not message.HasField("format") or int(message.format) == spec.format)
-    )
+def form_of_run(message: model_pb2.IOTensor, form: TensorForm) -> TensorForm | None:
+    """The form that a tensor has in a run, as its message describes it.
+
+    None for a message that describes another one than is expected, which may still be right, but needs a closer look.
+    """
+    if message.data_type != form.data_type or (message.HasField("format") and message.format != form.format):
+        return None
+    dims, latest = message.dimensions, form.latest
+    if latest is not None and dims == latest.dims:
+        return latest
+    return form.of_run(tuple(dims)) if len(dims) == len(form.dims) else None
 
 
 def inline_array(message: model_pb2.IOTensor, form: TensorForm) -> Array | None:
-    """The read-only tensor of a message that has it inline and describes it just as expected.
-
-    None for any other, which may still be right, but needs a closer look. One frame: every small run comes here.
-    """
+    """The read-only tensor of a message that has it inline, and describes it as of this form of a run; else None."""
     data = message.data
-    if (
-        data.WhichOneof("place") != "inline"
-        or message.data_type != form.data_type
-        or message.dimensions != form.dims
-        or (message.HasField("format") and message.format != form.format)
-    ):
+    if data.WhichOneof("place") != "inline":
         return None
     content = data.inline
     if len(content) != form.size_bytes or not content:
@@ -106,7 +102,7 @@ def io_bare_message(spec: TensorSpec, array: Array) -> model_pb2.IOTensor:
 
 def io_array(message: model_pb2.IOTensor) -> Array:
     """The tensor whose bytes are inline."""
-    return array_from_bytes(message.data.inline, io_spec(message))
+    return array_from_bytes(message.data.inline, TensorForm(io_spec(message)))
 
 
 def _io_fields(spec: TensorSpec, shape: Sequence[int]) -> dict[str, Any]:
@@ -126,26 +122,28 @@ def run_times(reply: prepared_model_pb2.RunReply) -> RunTimes | None:
     return RunTimes(times.queued_ns, times.copied_in_ns, times.computed_ns, times.copied_out_ns)
 
 
-def fill_inline_reply(
+def fill_reply(
     reply: prepared_model_pb2.RunReply,
     run_id: int,
     times: RunTimes,
-    forms: Sequence[TensorForm],
-    outputs: Sequence[Array],
+    forms: Sequence[TensorForm] = (),
+    outputs: Sequence[Array] = (),
+    regions: Sequence[model_pb2.BufferRegion | None] = (),
 ) -> None:
-    """Make an empty message the reply of a run whose outputs are all inline. One frame: every small run comes here."""
+    """Make an empty message the reply of a run, with these outputs: each at the start of its region, if it is in one,
+    else inline. One frame: every small run comes here."""
     reply.run_id = run_id
     message = reply.times
     message.queued_ns, message.copied_in_ns, message.computed_ns, message.copied_out_ns = times
-    for form, array in zip(forms, outputs, strict=True):
+    for form, array, region in zip(forms, outputs, regions or repeat(None, len(outputs)), strict=True):
         tensor = reply.outputs.add()  # Field by field: keywords and messages to copy take half as long again.
         tensor.name = form.name
         tensor.data_type = form.data_type  # type: ignore[assignment]  # The member's number.
         tensor.dimensions.extend(array.shape)
         if form.format is not None:
             tensor.format = form.format  # type: ignore[assignment]
-        tensor.data.inline = array.tobytes()
-
-
-def fill_run_times(message: prepared_model_pb2.RunTimes, times: RunTimes) -> None:
-    message.queued_ns, message.copied_in_ns, message.computed_ns, message.copied_out_ns = times
+        if region is None:
+            tensor.data.inline = array.tobytes()
+        else:
+            place = tensor.data.region
+            place.buffer_id, place.offset, place.data_size = region.buffer_id, region.offset, array.nbytes

@@ -8,7 +8,7 @@ import numpy as np
 from nnrt_hdi.enums import DataType, Format
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.graph import require_at_most
-from nnrt_hdi.tensor import MAX_RANK, Array, QuantParam, Shape, TensorSpec
+from nnrt_hdi.tensor import MAX_RANK, Array, QuantParam, Shape, TensorForm, TensorSpec
 from nnrt_hdi.v2 import model_pb2
 from nnrt_hdi.wire.enums import known_enum, number
 
@@ -37,13 +37,14 @@ def tensor_message(spec: TensorSpec) -> model_pb2.Tensor:
     )
 
 
-def array_from_bytes(data: bytes | memoryview, spec: TensorSpec) -> Array:
+def array_from_bytes(data: bytes | memoryview, form: TensorForm) -> Array:
     """A read-only view of the bytes as the tensor they hold."""
-    dtype = spec.numpy_dtype
-    if len(data) != spec.byte_size:
-        raise InvalidParameter(f"there are {len(data)} bytes of data; {spec} has {spec.byte_size}")
-    view: Array = np.ndarray(spec.shape, dtype, data) if len(data) else np.empty(spec.shape, dtype)
-    view.flags.writeable = False
+    dtype = form.dtype if form.dtype is not None else form.spec.numpy_dtype
+    if len(data) != form.size_bytes:
+        raise InvalidParameter(f"there are {len(data)} bytes of data; {form.spec} has {form.spec.byte_size}")
+    if not data:
+        data = bytes(dtype.itemsize)  # Of none numpy makes no array, not even an empty one.
+    view: Array = np.ndarray(form.shape, dtype, data.toreadonly() if isinstance(data, memoryview) else data)
     return view
 
 

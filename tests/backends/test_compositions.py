@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnxruntime_graphs import AnyArray, Net, lowered, op_types, reference, require_close, run
+from nnrt_backend_onnxruntime.processor import integer_kernels
+from onnxruntime_graphs import AnyArray, Net, lowered, op_types, reference, require_close, run, run_lowered
 
 from nnrt_hdi.enums import DataType, Format, NodeType
 from nnrt_hdi.graph import Graph
@@ -99,3 +100,107 @@ def test_products_of_integers_less_their_zero_points(rank: int) -> None:
     np.testing.assert_array_equal(
         result, np.matmul(given.astype(np.int32), np.arange(12).reshape(4, 3) - np.full((1,) * rank, 5))
     )
+
+
+def blocked_product(data_type: DataType, largest: int, points: AnyArray, block: int = 32) -> Graph:
+    """A product with the transpose of a matrix of 6 rows of 3 blocks, as the importer writes MatMulNBits."""
+    net = Net(Format.NONE)
+    dtype = data_type.name.lower()
+    steps = net.constant(net.random.integers(0, largest + 1, (6, 3, block)).astype(np.uint8))
+    wide = net.op(N.CAST, steps, net.constant(np.array(data_type.value)))
+    scale = net.constant(net.random.uniform(0.01, 0.1, (6, 3, 1)).astype(dtype))
+    real = net.op(N.MUL_FUSION, net.op(N.SUB_FUSION, wide, net.constant(points.astype(dtype))), scale)
+    matrix = net.op(N.RESHAPE, real, net.constant(np.array([6, 3 * block])))
+    return net.graph(net.op(N.MATMUL_FUSION, net.input(2, 5, 3 * block, data_type=data_type), matrix, transpose_b=True))
+
+
+@pytest.mark.parametrize("data_type", [DataType.FLOAT32, DataType.FLOAT16], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("points", [np.array(8), np.arange(18).reshape(6, 3, 1) % 16], ids=["one", "of blocks"])
+@pytest.mark.parametrize("largest", [15, 255])
+def test_a_weight_of_few_bits_is_kept_in_them(data_type: DataType, largest: int, points: AnyArray) -> None:
+    graph = blocked_product(data_type, largest, points)
+    assert [kind for kind in op_types(lowered(graph).model) if kind != "Cast"] == ["MatMulNBits"]
+    given = (image(graph) / 100).astype(data_type.name.lower())
+    (actual,), (wanted,) = run(graph, given), reference(graph, given)
+    tolerance = 1e-5 if given.dtype == np.float32 else 5e-3
+    assert np.abs(actual - wanted).max() <= tolerance * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize(
+    ("points", "block"), [(np.array(7.5), 32), (np.array(-1), 32), (np.array(300), 32), (np.array(8), 24)], ids=str
+)
+def test_other_blocks_are_multiplied_out(points: AnyArray, block: int) -> None:
+    graph = blocked_product(DataType.FLOAT32, 15, points, block)
+    assert "MatMulNBits" not in op_types(lowered(graph).model)
+    given = image(graph) / 100
+    require_close(run(graph, given.astype(np.float32)), reference(graph, given.astype(np.float32)))
+
+
+def integer_convolution(layout: Format, fraction: float = 0, is_less: bool = True) -> Graph:
+    """As the importer writes ConvInteger that is read as real numbers."""
+    net = Net(layout)
+    shape = (2, 5, 6, 4) if layout is Format.NHWC else (2, 4, 5, 6)
+    taps = (3, 2, 2, 4) if layout is Format.NHWC else (3, 4, 2, 2)
+    float32 = net.constant(np.array(DataType.FLOAT32.value))
+    x = net.op(N.CAST, net.input(*shape, data_type=DataType.UINT8), float32)
+    if is_less:
+        x = net.op(N.SUB_FUSION, x, net.op(N.CAST, net.input(data_type=DataType.UINT8), float32))
+    weight = net.constant(net.random.integers(-128, 128, taps).astype(np.float32) + np.float32(fraction))
+    bias = net.constant(np.zeros(3, np.float32))
+    return net.graph(net.op(N.CONV2D_FUSION, x, weight, bias, stride=(1, 2), pad_list=(1, 0, 2, 1)))
+
+
+@pytest.mark.parametrize("is_less", [False, True])
+@pytest.mark.parametrize("layout", [Format.NCHW, Format.NHWC], ids=lambda layout: layout.name)
+def test_convolutions_of_integers_are_computed_as_such(layout: Format, is_less: bool) -> None:
+    graph = integer_convolution(layout, is_less=is_less)
+    made = lowered(graph, integers=integer_kernels(frozenset({"sse2", "avx512_vnni"})))
+    assert "ConvInteger" in op_types(made.model)
+    given = image(integer_convolution(layout, is_less=False)) * 2
+    feeds = (given, np.array(7, np.uint8)) if is_less else (given,)
+    (actual,), (wanted,) = run_lowered(made, *feeds), reference(graph, *feeds)
+    np.testing.assert_array_equal(actual, wanted)
+
+
+def test_other_convolutions_are_of_real_numbers() -> None:
+    graph = integer_convolution(Format.NCHW, fraction=0.5)
+    x86 = integer_kernels(frozenset({"sse2", "avx512_vnni"}))
+    assert "ConvInteger" not in op_types(lowered(graph, integers=x86).model)
+    assert "ConvInteger" not in op_types(lowered(integer_convolution(Format.NCHW)).model)
+
+
+def test_equal_numbers_are_counted_not_sorted() -> None:
+    """As the importer writes a Range whose end only a run knows."""
+    net = Net()
+    size = net.input(1, data_type=DataType.INT32)
+    equals = net.op(N.FILL, net.weights(1), size, outputs=[net.spec((-1,))])
+    values = net.spec((-1,)), net.spec((-1,), DataType.INT32)
+    net.op(
+        N.TOPK_FUSION, equals, net.op(N.CAST, size, net.constant(np.array(DataType.INT64, np.int32))), outputs=values
+    )
+    graph = net.graph(len(net.tensors) - 1)
+    assert [kind for kind in op_types(lowered(graph).model) if kind != "Cast"] == ["Squeeze", "Range"]
+    for count in (0, 1, 5):
+        (order,) = run(graph, np.array([count], np.int32))
+        assert (order.dtype.name, order.tolist()) == ("int32", list(range(count)))
+
+
+def test_of_the_sizes_that_a_network_picks_and_joins_only_the_unknown_are_made_in_a_run() -> None:
+    """The shape of one image with height and width of another, as networks ask to have it resized."""
+    net = Net(Format.NCHW)
+    x, like = net.input(-1, 3, -1, -1), net.input(-1, 5, -1, -1)
+    axis = net.constant(np.array(0, np.int32))
+
+    def part(of: int, *places: int) -> int:
+        sizes = net.op(N.SHAPE, of, outputs=[net.spec((4,), DataType.INT64)])
+        return net.op(N.GATHER, sizes, net.constant(np.array(places)), axis)
+
+    def size(of: int, place: int) -> int:
+        sizes = net.op(N.SHAPE, of, outputs=[net.spec((4,), DataType.INT64)])
+        return net.op(N.UNSQUEEZE, net.op(N.GATHER, sizes, net.constant(np.array(place)), axis), axis=(0,))
+
+    wanted = net.op(N.CONCAT, part(x, 0, 1), net.op(N.CONCAT, size(like, 2), size(like, 3), axis=0), axis=0)
+    graph = net.graph(wanted)
+    assert op_types(lowered(graph).model) == ["Shape", "Shape", "Shape", "Concat"]
+    images = np.ones((2, 3, 4, 5), np.float32), np.ones((1, 5, 6, 7), np.float32)
+    assert run(graph, *images)[0].tolist() == [2, 3, 6, 7]

@@ -53,6 +53,19 @@ def test_results_are_where_they_are_to_go_or_new(backend: Backend, elements: int
         assert absolute is places[0]
 
 
+@pytest.mark.parametrize("elements", [ELEMENTS, 3 * ELEMENTS])
+def test_results_whose_shapes_follow_from_the_inputs_are_where_they_are_to_go(elements: int) -> None:
+    backend = load_backend("onnxruntime")
+    spec = TensorSpec(DataType.FLOAT32, (-1,))
+    model = prepare(backend, Graph((spec, spec), (Node(NodeType.ABS, (0,), (1,)),), (0,), (1,), {}))
+    for restored in (model, backend.restore(model.export(), ModelConfig())):
+        x, place = -np.ones(elements, np.float32), np.zeros(elements, np.float32)
+        assert [spec.shape for spec in restored.sizes([x]).outputs] == [(elements,)]
+        (y,) = restored.run([x], Cancellation(), [place])
+        assert y is place
+        np.testing.assert_array_equal(y, -x)
+
+
 def test_a_result_that_is_an_input(backend: Backend) -> None:
     """It is copied once, to where it is to go."""
     spec, row = TensorSpec(DataType.FLOAT32, (ELEMENTS,)), TensorSpec(DataType.FLOAT32, (1, ELEMENTS))

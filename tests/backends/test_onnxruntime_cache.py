@@ -278,3 +278,50 @@ def test_nothing_is_left_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert prepare(network()).export()
     assert list(tmp_path.iterdir()) == []
+
+
+def _with_more(*nodes: onnx.NodeProto, **constants: list[int]) -> list[bytes]:
+    """Parts of a model that computes with shapes as well, and adds nothing that anybody sees."""
+
+    def change(model: onnx.ModelProto) -> None:
+        for name, value in constants.items():
+            model.graph.initializer.append(numpy_helper.from_array(np.array(value, np.int64), name))
+        model.graph.node.extend(nodes)
+
+    return with_model(change)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "constants"),
+    [
+        ([helper.make_node("ConstantOfShape", ["long"], ["big"])], {"long": [1 << 29]}),
+        ([helper.make_node("Expand", ["one", "long"], ["big"])], {"one": [1], "long": [1 << 29]}),
+        ([helper.make_node("Tile", ["one", "long"], ["big"])], {"one": [1], "long": [1 << 29]}),
+        (
+            [
+                helper.make_node("Mul", ["half", "half"], ["long"]),
+                helper.make_node("ConstantOfShape", ["long"], ["big"]),
+            ],
+            {"half": [1 << 15]},
+        ),
+    ],
+    ids=["ConstantOfShape", "Expand", "Tile", "elements"],
+)
+def test_what_is_restored_computes_nothing_larger(nodes: list[onnx.NodeProto], constants: dict[str, list[int]]) -> None:
+    with pytest.raises(OutOfMemory, match="tensor 'big': it needs"):
+        restore(_with_more(*nodes, **constants), max_tensor_bytes=1 << 30)
+
+
+def test_runs_of_what_is_restored_compute_nothing_larger() -> None:
+    """Of lengths that only the model has, not its graph."""
+    first = onnx.load_from_string(PARTS[2]).graph.input[0].name
+    parts = _with_more(
+        helper.make_node("Unsqueeze", [first, "axis"], ["wide"]),
+        helper.make_node("Transpose", ["wide"], ["tall"], perm=[1, 0, 2, 3, 4]),
+        helper.make_node("Mul", ["wide", "tall"], ["square"]),
+        axis=[0],
+    )
+    model = restore(parts, max_tensor_bytes=1 << 22)
+    model.run([X], Cancellation())
+    with pytest.raises(OutOfMemory, match="tensor 'square': it needs"):
+        model.run([np.ones((100, 8, 8, 3), np.float32)], Cancellation())

@@ -155,6 +155,20 @@ def test_quantized_networks_run_on_integer_kernels(data_type: DataType, weight_t
     assert np.abs(actual.astype(int) - wanted).max() <= 1
 
 
+@pytest.mark.parametrize("data_type", [DataType.INT8, DataType.UINT8], ids=lambda data_type: data_type.name)
+def test_products_with_a_scale_per_column_run_on_integer_kernels(data_type: DataType) -> None:
+    net = Net()
+    x = net.input(2, 3, 16, data_type=data_type, quant=(QuantParam(0.05, 3),))
+    weight = net.random.integers(-127, 128, (16, 8)).astype(np.int8)
+    columns = net.constant(weight, tuple(QuantParam(0.01 * (1 + column), 0) for column in range(8)))
+    spec = net.spec((2, 3, 8), data_type, (QuantParam(0.5, 1),))
+    graph = net.graph(net.op(N.MATMUL_FUSION, x, columns, outputs=[spec]))
+    assert op_types(optimized(graph)).count("QLinearMatMul") == 1
+    given = np.random.default_rng(2).integers(0, 100, (2, 3, 16)).astype(graph.input_specs[0].numpy_dtype)
+    (actual,), (wanted,) = run(graph, given), reference(graph, given)
+    assert np.abs(actual.astype(int) - wanted).max() <= 1
+
+
 @pytest.mark.parametrize("processor", PROCESSORS)
 def test_integer_kernels_are_those_that_a_processor_has(processor: str) -> None:
     flags, types, entries = PROCESSORS[processor]
@@ -211,6 +225,29 @@ def test_float16_halves_the_weights_and_costs_precision() -> None:
     (actual,), (wanted,) = run(graph, image(graph), enable_float16=True), run(graph, image(graph))
     assert actual.dtype == np.float32
     assert 1e-6 < np.abs(actual - wanted).max() < 0.05
+
+
+def test_float16_is_rounded_only_where_it_comes_out() -> None:
+    """The square of 300 is beyond what FLOAT16 holds."""
+    net = Net()
+    x = net.input(1, 2, data_type=DataType.FLOAT16)
+    y = net.op(N.SQRT, net.op(N.RESHAPE, net.op(N.SQUARE, x), net.constant(np.array([2, 1]))))
+    graph = net.graph(y, net.op(N.CONCAT, net.op(N.TRANSPOSE, x, net.constant(np.array([1, 0]))), y, axis=0))
+    assert op_types(lowered(graph).model).count("Cast") == 4
+    given = np.array([[300, 0.1]], np.float16)
+    root, both = run(graph, given)
+    assert root.dtype == both.dtype == np.float16
+    np.testing.assert_array_equal(root, given.T)
+    np.testing.assert_array_equal(both, np.concatenate([given.T, given.T]))
+
+
+def test_an_integer_is_made_of_float16_as_it_is_stored() -> None:
+    net = Net()
+    x = net.input(1, data_type=DataType.FLOAT16)
+    y = net.op(N.ADD_FUSION, x, net.constant(np.ones(1, np.float16)))
+    cast = net.op(N.CAST, y, net.constant(np.array(DataType.INT32.value, np.int32)))
+    (actual,) = run(net.graph(cast), np.array([2048], np.float16))
+    np.testing.assert_array_equal(actual, [2048])
 
 
 @pytest.mark.parametrize("size", [(1, 8, 8), (3, 5, 9), (0, 8, 8)], ids=str)
@@ -350,3 +387,43 @@ def test_answers_are_kept_under_short_names() -> None:
         graphs.append(net.graph(net.op(N.SQUEEZE, x, outputs=[spec], axis=(axis,) * 1000)))
     keys = {key_of(graph, 0) for graph in (*graphs, *graphs)}
     assert [len(key) for key in keys] == [32, 32]
+
+
+def test_blocks_of_pixels_are_onnxs_own_where_channels_come_first() -> None:
+    """A Transpose takes half as long again as its kernel; of images with channels last it would take two more."""
+    for node_type, channels in ((N.DEPTH_TO_SPACE, 12), (N.SPACE_TO_DEPTH, 3)):
+        net = Net(Format.NCHW)
+        graph = net.graph(net.op(node_type, net.input(-1, channels, 4, -1), block_size=2))
+        (made,) = op_types(lowered(graph).model)
+        assert made == {N.DEPTH_TO_SPACE: "DepthToSpace", N.SPACE_TO_DEPTH: "SpaceToDepth"}[node_type]
+        x = np.random.default_rng(0).standard_normal((2, channels, 4, 6)).astype(np.float32)
+        require_close(run(graph, x), reference(graph, x))
+    net = Net(Format.NHWC)
+    assert op_types(lowered(net.graph(net.op(N.DEPTH_TO_SPACE, net.input(1, 4, 4, 12), block_size=2))).model) == [
+        "Reshape",
+        "Transpose",
+        "Reshape",
+    ]
+
+
+def test_two_bounds_are_one_clip() -> None:
+    net = Net()
+    graph = net.graph(net.op(N.CLIP, net.input(40), min=-1.0, max=2.0))
+    assert op_types(lowered(graph).model) == ["Clip"]
+    x = np.array([np.nan, np.inf, -np.inf, 0.5] * 10, np.float32)
+    require_close(run(graph, x), reference(graph, x))
+
+
+@pytest.mark.parametrize("shape", [(2, 8, 100, 100), (-1, 8, -1, -1)])
+def test_the_largest_of_many_numbers_is_found_without_keys(shape: tuple[int, ...]) -> None:
+    """Keys are made of none of them, unless one is not a number."""
+    net = Net()
+    graph = net.graph(net.op(N.ARGMAX_FUSION, net.input(*shape), axis=1))
+    x = image(graph) if -1 not in shape else np.random.default_rng(0).standard_normal((2, 8, 9, 7)).astype(np.float32)
+    x.reshape(-1)[::7] = np.inf
+    require_close(run(graph, x), [np.argmax(x, 1)])
+    searched = [node.input[0] for node in lowered(graph).model.graph.node if node.op_type == "ArgMax"]
+    assert "input_1" in searched
+    x.reshape(-1)[5::11] = np.nan
+    require_close(run(graph, x), [np.argmax(x, 1)])
+    assert np.array_equal(reference(graph, x)[0], run(graph, x)[0])

@@ -320,6 +320,7 @@ print(state.skipped)
     assert "install nnrt[onnxruntime]" in said
 
 
+@pytest.mark.slow
 def test_a_daemon_serves_it() -> None:
     daemon = DaemonProcess("--backend", "onnxruntime", "--option", "threads=1")
     try:

@@ -57,6 +57,7 @@ def test_what_is_not_there_is_an_error(arguments: list[str], message: str) -> No
     assert line.startswith(f"Error: {message}")
 
 
+@pytest.mark.slow
 def test_the_environment_says_it_too() -> None:
     ended = nnrt_device("serve", NNRT_DEVICE_BACKEND="onnxruntime", NNRT_DEVICE_PROVIDER="qnn")
     assert (ended.returncode, ended.stdout) == (1, "")
@@ -69,6 +70,7 @@ def test_a_flag_and_an_option_that_disagree() -> None:
     assert "Invalid value for --provider: it is 'qnn' and option provider 'cpu'; give one of them" in ended.stderr
 
 
+@pytest.mark.slow
 def test_backends_shows_the_providers() -> None:
     listed = nnrt_device("backends")
     assert listed.returncode == 0

@@ -89,6 +89,7 @@ def test_every_sample_gives_the_same_on_both(devices: tuple[Device, Device]) -> 
         assert [said for said in found if said] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("node_type", [NodeType.QUANT_DTYPE_CAST, NodeType.QUANT_DTYPE_CAST_V2])
 def test_conversions(devices: tuple[Device, Device], node_type: NodeType) -> None:
     """The two that have no samples: in steps of 0.1 from 3 on."""

@@ -1,4 +1,4 @@
-"""`nnrt explain --fallback`: what of an ONNX model runs where."""
+"""`--fallback`: what of an ONNX model runs where, and runs of it."""
 
 from pathlib import Path
 
@@ -72,3 +72,18 @@ def test_wrong_uses(shared_daemon: DaemonProcess, path: Path, tmp_path: Path) ->
     assert "only ONNX models" in refused(1, "explain", other, *device, "--fallback", "cpu")
     path.write_bytes(b"\x08nothing")
     assert "no ONNX file" in refused(1, "explain", path, *device, "--fallback", "cpu")
+
+
+@pytest.mark.parametrize("command", ["run", "bench"])
+def test_runs_in_parts(shared_daemon: DaemonProcess, path: Path, tmp_path: Path, command: str) -> None:
+    np.save(tmp_path / "x.npy", np.full((4, 3), 0.5, np.float32))
+    fast = ("--window", "0.05", "--max-windows", "3") if command == "bench" else ()
+    arguments = (command, path, "--device", shared_daemon.address, "--input", tmp_path / "x.npy", *fast)
+    assert "Acos" in refused(1, *arguments)
+    shown = told(*arguments, "--fallback", "cpu")
+    assert shown["way"] == "partition"
+    assert set(shown["passed_over"]) == {"operators", "program"}
+    shown = told(*arguments, "--fallback", "cpu", "--smallest-part", 1, "--way", "partition")
+    assert (shown["way"], shown["passed_over"]) == ("partition", {})
+    assert "give --fallback cpu as well" in refused(2, *arguments, "--way", "partition")
+    assert "give --fallback cpu with it" in refused(2, *arguments, "--smallest-part", 1)

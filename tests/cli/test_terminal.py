@@ -56,6 +56,7 @@ def test_interrupted(start_daemon: StartDaemon, tmp_path: Path, name: str) -> No
         assert time.monotonic() < deadline
 
 
+@pytest.mark.slow
 def test_a_bar_on_a_terminal(restoring_daemon: DaemonProcess, tmp_path: Path) -> None:
     """While the JSON stays alone on the standard output."""
     path = saved(weighted_model(100_000), tmp_path / "model")

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import weakref
 from concurrent.futures import CancelledError
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from networks import convolution_model, identity_model, weighted_model
+from waiting import until
 
 from nnrt_client import (
     Compilation,
@@ -47,6 +49,16 @@ def computed(model: Model, address: str) -> list[np.ndarray]:
         compilation.build()
         with Executor(compilation) as executor:
             return executor.run_sync([IMAGES])
+
+
+@pytest.mark.parametrize("cache", [False, True], ids=["without a cache", "with one"])
+def test_the_weights_are_not_kept_here(onnxruntime_daemon: DaemonProcess, cache: bool) -> None:
+    """A session that the device has the model for needs them no more, once its cache is written."""
+    model = weighted_model(4096)
+    kept = weakref.ref(model)
+    with load(model, onnxruntime_daemon.address, cache=cache):
+        del model
+        until(lambda: kept() is None)
 
 
 def caches(tmp_path: Path) -> list[Path]:

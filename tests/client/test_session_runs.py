@@ -3,9 +3,12 @@
 import array
 import asyncio
 import ctypes
+import logging
 import math
+import re
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,7 @@ from nnrt_client import (
     OperationFailed,
     OperationType,
     ResidentTensor,
+    Runtime,
     RunTimes,
     Settings,
     Tensor,
@@ -32,6 +36,8 @@ from nnrt_client import (
     UnavailableDevice,
     load,
 )
+from nnrt_client.model_session.outage import Outage
+from nnrt_client.tensors.run_tensor import _OWNER
 
 
 @pytest.fixture(autouse=True)
@@ -204,7 +210,7 @@ def test_arrays_of_others(make: Callable[[], Any], shared_daemon: DaemonProcess)
 
 
 def test_they_are_not_copied() -> None:
-    from nnrt_client.model_session.model_session import viewed_array
+    from nnrt_client.model_session.arrays import viewed_array
 
     memory = array.array("f", [0, 1, 2, 3])
     for given, own in ((Foreign(X), X), (memory, np.frombuffer(memory, np.float32))):
@@ -236,6 +242,50 @@ def test_numbers_for_integers(shared_daemon: DaemonProcess) -> None:
                 InvalidParameter, match=r"input 'x': (there are numbers that are not whole|numbers from)"
             ):
                 session.run({"x": given})
+
+
+class Odd:
+    """Its `__array__` raises."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        raise self._error
+
+
+class Own(Exception):
+    """What an application raises itself."""
+
+
+@pytest.mark.parametrize("own", [KeyError, Own, TypeError, UnavailableDevice])
+def test_errors_of_what_is_given(own: type[Exception], shared_daemon: DaemonProcess) -> None:
+    """Of a session and of an executor: InvalidParameter with the error as its cause, errors of ours as what they are;
+    and the tensors of the run are let go of."""
+    error, kind = own("why"), own if own is UnavailableDevice else InvalidParameter
+    model = Model()
+    inputs = [model.input((1, 4), name=name) for name in ("x", "y")]
+    model.specify_inputs_and_outputs(inputs, [model.apply(OperationType.ADD, *inputs)])
+    model.finish()
+    desc = TensorDesc(DataType.FLOAT32, X.shape)
+    with load(model, shared_daemon.address) as session, Tensor(session.device, desc) as tensor:
+        executor: Any = session._executor
+        executor.set_on_run_done(lambda *_: None)
+        for given in (Odd(error), [Odd(error)]):
+            runs: list[Callable[[Any], Any]] = [
+                session.run,
+                session.submit,
+                lambda feed: asyncio.run(session.run_async(feed)),
+                executor.run_sync,
+                executor.submit,
+                lambda feed: executor.run_async(feed, timeout_ms=10_000, user_data=1),
+            ]
+            for run in runs:
+                with pytest.raises(kind, match="'x'") as raised:
+                    run({"x": given, "y": tensor})
+                assert raised.value.__cause__ is error
+        assert not executor._runs
+        assert tensor._users == {_OWNER}
 
 
 # ---- the death of the daemon
@@ -274,6 +324,81 @@ def test_on_the_restarted_daemon(start_daemon: StartDaemon, tmp_path: Path) -> N
             until(lambda: not session._executor._is_living)
             (outputs,) = asyncio.run(gathered(session, 1))
             np.testing.assert_array_equal(outputs[name], np.ones((1, 4), "f4"))
+
+
+@pytest.mark.parametrize("by_device", [False, True], ids=["address", "Device"])
+def test_the_log_of_a_death(
+    start_daemon: StartDaemon, tmp_path: Path, caplog: pytest.LogCaptureFixture, by_device: bool
+) -> None:
+    """However many runs come while the daemon is away: a warning when that begins, and one when it is over."""
+    listen = f"unix:{tmp_path / 'd'}"
+    daemon = start_daemon(listen=listen)
+    with Runtime([daemon.address]) as runtime:
+        device = runtime.device() if by_device else daemon.address
+        with load(sums_model(), device, on_death="reload", cache=False) as session:
+            daemon.kill()
+            until(lambda: not session._executor._is_living)
+            for _ in range(300):
+                with pytest.raises(UnavailableDevice, match=r"can't be loaded again: .*; a run tries it again in"):
+                    session.run({"x": X})
+            start_daemon(listen=listen)
+
+            def runs() -> bool:
+                with suppress(UnavailableDevice):
+                    return bool(session.run({"x": X}))
+                return False
+
+            until(runs)
+            session.run({"x": X})
+    first, second = (record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING)
+    assert "the daemon died, and the model can't be loaded again" in first
+    assert re.fullmatch(r"the model is loaded again, after \d+\.\d s", second)
+
+
+def test_attempts_to_load_a_model_again() -> None:
+    """The first at once, the next ones ever more rarely, and never more than some seconds apart."""
+    now, attempts = 0.0, list[float]()
+
+    def load_again() -> str:
+        attempts.append(now)
+        if now < 60:
+            raise OperationFailed("nobody is there")
+        return "loaded"
+
+    outage, came = Outage(lambda: now), ""
+    while not came:
+        try:
+            came = outage.end(load_again)
+        except UnavailableDevice as error:
+            assert "nobody is there" in str(error)
+            now += 1 / 128
+    waits = np.diff(attempts)
+    assert attempts[0] == 0
+    assert 0.04 <= waits[0] <= 0.07
+    assert 1.6 <= waits[10:].min() < waits[10:].max() <= 2.41  # Not all the same.
+
+
+def test_the_log_of_a_runtime(start_daemon: StartDaemon, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Each absence is told once, and its end; nothing where an error says it."""
+    listen = f"unix:{tmp_path / 'd'}"
+    first, other = start_daemon(listen=listen), start_daemon("--name", "other")
+    with Runtime([first.address, other.address]) as runtime:
+        name = runtime.device().name
+        first.kill()
+        until(lambda: len(runtime.devices()) == 1)
+        for _ in range(3):
+            runtime.devices()
+        start_daemon(listen=listen)
+        until(lambda: len(runtime.devices()) == 2)
+    away, back = (record.getMessage() for record in caplog.records)
+    assert away.startswith(f"no device at {first.address}: ")
+    assert re.fullmatch(rf"{name} is back at {first.address}, after \d+\.\d s", back)
+    caplog.clear()
+    with Runtime(["127.0.0.1:1"]) as runtime:
+        for _ in range(3):
+            with pytest.raises(OperationFailed, match="no device answers"):
+                runtime.device()
+    assert not caplog.records
 
 
 def test_runs_that_are_lost_and_runs_that_go_on(start_daemon: StartDaemon, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -279,8 +279,10 @@ def test_providers(onnxruntime_daemon: DaemonProcess, monkeypatch: pytest.Monkey
             assert session.get_providers() == [NNRT, "CPUExecutionProvider"]
             assert session.get_provider_options()[NNRT]["device"] == address
             require_equal(session.run(["s"], FEED), [X + Y])
-    with pytest.raises(states.Fail, match="no addresses are known"):
+    with pytest.raises(states.Fail, match="no addresses are known; give a device's address, or set NNRT_DEVICES"):
         ours.InferenceSession(source)
+    with pytest.raises(states.Fail, match="'nonsense' is no HOST:PORT, and no addresses are known"):
+        ours.InferenceSession(source, providers=[(NNRT, {"device": "nonsense"})])
 
 
 @pytest.mark.parametrize(
@@ -332,6 +334,40 @@ def test_ways_and_constants() -> None:
                     session.run(["s"], {"x": X, "y": X})
     with pytest.raises(InvalidArgument, match="give them by the names of inputs"):
         ours.InferenceSession(sums().SerializeToString(), providers=[(NNRT, {"constants": "y"})])
+
+
+CUT = """
+<ir_version: 9, opset_import: ["": 17]>
+cut (float[n, 3] x) => (float[n, 3] first, float[n, 3] last)
+<float[3, 3] w = {0.1, 0.2, 0.3, 0.1, 0.2, 0.3, 0.1, 0.2, 0.3}>
+{
+    first = MatMul(x, w)
+    t = Tanh(first)
+    odd = Acos(t)
+    last = MatMul(odd, w)
+}
+"""
+
+
+def test_fallback(shared_daemon: DaemonProcess) -> None:
+    """What the device doesn't run runs here, and outputs stay on the device, however large they turn out to be."""
+    source = parser.parse_model(CUT).SerializeToString()
+    theirs = onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"])
+    given: dict[str, Any] = {"device": shared_daemon.address, "ways": "operators", "cache": "0"}
+    with pytest.raises(InvalidGraph, match="Acos"):
+        ours.InferenceSession(source, providers=[(NNRT, given)])
+    with ours.InferenceSession(source, providers=[(NNRT, {**given, "fallback": "cpu"})]) as mine:
+        require_equal(theirs.run(None, {"x": X}), mine.run(None, {"x": X}))
+        for rows in (2, 3, 40):
+            x = np.linspace(-1, 1, rows * 3, dtype=np.float32).reshape(rows, 3)
+            binding = mine.io_binding()
+            binding.bind_cpu_input("x", x)
+            for name in ("first", "last"):
+                binding.bind_output(name, "nnrt")
+            mine.run_with_iobinding(binding)
+            assert {value.device_name() for value in binding.get_outputs()} == {"nnrt"}
+            require_equal(theirs.run(None, {"x": x}), [one.copy() for one in binding.copy_outputs_to_cpu()])
+            del binding
 
 
 def test_another_device(shared_daemon: DaemonProcess) -> None:

@@ -56,6 +56,7 @@ def test_what_there_is(call: str) -> None:
             setattr(holder, name, True if getattr(holder, name) is False else "it")
 
 
+@pytest.mark.slow
 def test_without_onnx() -> None:
     """An extra: the module can be imported, and says what to install."""
     program = """

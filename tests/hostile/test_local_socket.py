@@ -392,6 +392,7 @@ def test_memory_is_cut_short_and_punched_while_runs_read_it(client: RawClient) -
             assert side.ask(request).run.outputs
 
 
+@pytest.mark.slow
 def test_more_buffers_than_allowed() -> None:
     with (
         attacked_daemon("--session-buffers", "3") as daemon,
@@ -406,6 +407,7 @@ def test_more_buffers_than_allowed() -> None:
         side.share(fd, PAGE)
 
 
+@pytest.mark.slow
 def test_numbers_that_the_client_chooses() -> None:
     """Sharing again under one, as after a lost reply, changes nothing; the daemon's own are not the client's."""
     with (
@@ -428,6 +430,7 @@ def test_numbers_that_the_client_chooses() -> None:
         assert side.share(fd, PAGE, (1 << 64) - 1) == (1 << 64) - 1
 
 
+@pytest.mark.slow
 def test_shared_memory_counts() -> None:
     with (
         attacked_daemon("--session-bytes", str(10 << 20)) as daemon,
@@ -535,6 +538,7 @@ def test_few_descriptors_are_left() -> None:
             assert other.run(prepared(other), ELEMENTS)[0].tolist() == list(SUM)
 
 
+@pytest.mark.slow
 def test_runs_while_the_daemon_drains() -> None:
     """They are refused, and nothing of them is left."""
     with RawClient((daemon := DaemonProcess("--drain-timeout-s", "0.5")).address) as client, side_of(client) as side:

@@ -53,7 +53,7 @@ def built(daemon: DaemonProcess, model: Model) -> Iterator[Executor]:
             yield executor
 
 
-@pytest.mark.parametrize("backend", ["reference"])
+@pytest.mark.parametrize("backend", ["reference", "onnxruntime"])
 @pytest.mark.parametrize("elements", [ELEMENTS, -1], ids=["known", "dynamic"])
 @pytest.mark.parametrize("setting", ["--run-bytes", "--session-bytes", "--held-bytes"])
 def test_what_a_run_makes_is_bounded(start_daemon: StartDaemon, backend: str, elements: int, setting: str) -> None:

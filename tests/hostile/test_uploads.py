@@ -17,7 +17,13 @@ from nnrt_device_service.sessions.constants import ConstantPool
 from nnrt_device_service.sessions.memory_budget import LEAST_BYTES, MemoryBudget
 from nnrt_hdi import wire
 from nnrt_hdi.enums import DataType, NodeType
-from nnrt_hdi.errors import InvalidFile, InvalidParameter, OutOfMemory, UnavailableDevice, Unsupported
+from nnrt_hdi.errors import (
+    InvalidFile,
+    InvalidParameter,
+    OutOfMemory,
+    UnavailableDevice,
+    Unsupported,
+)
 from nnrt_hdi.graph import Constant
 from nnrt_hdi.tensor import Array
 from nnrt_hdi.v2 import device_pb2, model_pb2, prepared_model_pb2
@@ -79,6 +85,41 @@ def release(client: RawClient, model_id: int) -> None:
 
 
 # ---- constants
+
+
+def test_chunks_in_a_buffer(client: RawClient) -> None:
+    """The daemon takes the bytes out of it, and none that it doesn't have."""
+    data = new_constant(1000).tobytes()
+    buffer_id = client.allocate(3 * len(data))
+    client.ask("NnrtDevice.WriteBuffer", device_pb2.BufferChunk(buffer_id=buffer_id, offset=5, data=data))
+
+    def sent(offset: int) -> int:
+        region = model_pb2.BufferRegion(buffer_id=buffer_id, offset=offset, data_size=len(data))
+        chunk = device_pb2.ConstantChunk(sha256=Draft.digest(data), size_bytes=len(data), region=region)
+        return int(client.ask("NnrtDevice.UploadConstants", chunk).completed)
+
+    with pytest.raises(InvalidParameter, match="pass the end"):
+        sent(2 * len(data) + 1)
+    with pytest.raises(InvalidFile, match="another SHA-256"):
+        sent(0)
+    assert sent(5) == 1
+    client.call("NnrtDevice.ReleaseBuffer", device_pb2.ReleaseBufferRequest(buffer_id=buffer_id))
+    with pytest.raises(UnavailableDevice, match="no buffer"):
+        sent(5)
+
+
+def test_several_chunks_in_a_message(client: RawClient) -> None:
+    """Those in it count, in their order; those that one of them has don't."""
+    parts = [new_constant().tobytes() for _ in range(3)]
+    (first,), (second,), (third,) = (
+        [device_pb2.ConstantChunk(sha256=Draft.digest(part), size_bytes=len(part), data=part)] for part in parts
+    )
+    half = len(parts[1]) // 2
+    begin = device_pb2.ConstantChunk(sha256=second.sha256, size_bytes=len(parts[1]), data=parts[1][:half])
+    end = device_pb2.ConstantChunk(offset=half, data=parts[1][half:])  # Of the constant before, as it doesn't say.
+    end.more.append(third)
+    first.more.extend([begin, end])
+    assert client.ask("NnrtDevice.UploadConstants", first).completed == 2
 
 
 def test_a_second_prepare_needs_no_upload(client: RawClient) -> None:

@@ -259,6 +259,7 @@ def test_killed_in_the_middle(start_daemon: StartDaemon, tensor: MakeTensor, way
                 run.result(DEADLINE_S)
 
 
+@pytest.mark.slow
 def test_closed_in_the_middle(daemon: DaemonProcess, closing: ExitStack, tensor: MakeTensor) -> None:
     """Nothing is written into tensors whose run has ended."""
     proxy = closing.enter_context(Proxy(daemon.address))

@@ -25,6 +25,7 @@ from nnrt_client import (
     PerformanceMode,
     Priority,
     Runtime,
+    Settings,
     TensorDesc,
     UnavailableDevice,
 )
@@ -249,6 +250,60 @@ def test_a_model_that_is_taken_is_sent_once(device: Device) -> None:
         assert compilation.report.sent_bytes == sent.ByteSize()
 
 
+@pytest.mark.parametrize("takes_several", [True, False], ids=["together", "one by one"])
+def test_few_weights_are_sent_unasked(shared_daemon: DaemonProcess, takes_several: bool) -> None:
+    """To a daemon that can't have them, in one message; in messages of their own to one that reads only such."""
+    model = Model()
+    x = y = model.input((1024,), name="x")
+    for number in range(3):
+        y = model.apply(OperationType.ADD, y, np.full(1024, number, np.float32))
+    model.specify_inputs_and_outputs([x], [y])
+    model.finish()
+    with Runtime([shared_daemon.address]) as runtime:
+        device = runtime.device()
+        if not takes_several:
+            device._session().welcome.features.remove("chunks")
+        with Compilation(model, device) as compilation:
+            compilation.build()
+            assert compilation.report is not None
+            sent_bytes = compilation.report.sent_bytes
+    request = device_pb2.PrepareModelRequest(
+        model=wire.model_message(model._graph), config=wire.model_config_message(ModelConfig()), request_id=bytes(16)
+    )
+    chunks = [
+        device_pb2.ConstantChunk(sha256=constant.sha256, size_bytes=4096, data=bytes(4096))
+        for constant in model._graph.constants.values()
+    ]
+    together = device_pb2.ConstantChunk(more=chunks[1:])
+    together.MergeFrom(chunks[0])
+    messages = [together] if takes_several else chunks
+    assert sent_bytes == sum(message.ByteSize() for message in (request, *messages))
+
+
+@pytest.mark.parametrize("shares_memory", [True, False])
+@pytest.mark.parametrize("session_bytes", [256 << 20, 13 << 20], ids=["roomy", "narrow"])
+def test_many_weights(start_daemon: StartDaemon, shares_memory: bool, session_bytes: int) -> None:
+    """They arrive as they are, through memory that both have or over gRPC, which needs no room beside them."""
+    daemon = start_daemon("--session-bytes", str(session_bytes))
+    weights = np.random.default_rng(3).standard_normal((3, 750_000), np.float32)
+    model = Model()
+    x = y = model.input((1,), name="x")
+    for row in weights:
+        y = model.apply(OperationType.ADD, y, row)
+    model.specify_inputs_and_outputs([x], [model.apply(OperationType.REDUCE_MAX, y, [0])])
+    model.finish()
+    with (
+        Runtime([daemon.address], Settings(share_memory=shares_memory)) as runtime,
+        Compilation(model, runtime.device()) as compilation,
+    ):
+        compilation.build()
+        assert compilation.report is not None
+        assert compilation.report.sent_bytes > weights.nbytes
+        with Executor(compilation) as executor:
+            (largest,) = executor.run_sync([np.ones(1, np.float32)])
+    np.testing.assert_allclose(largest, 1 + weights.sum(axis=0).max(), rtol=1e-5)
+
+
 def test_supported_operations_of_an_unfinished_model(device: Device) -> None:
     """It must be finished first."""
     with pytest.raises(OperationForbidden):
@@ -297,7 +352,7 @@ def test_second_build_of_a_model_uploads_nothing(start_daemon: StartDaemon) -> N
 def test_upload_goes_on_where_it_broke_off(start_daemon: StartDaemon) -> None:
     """A build that fails in the middle of an upload leaves what has arrived; the next sends the rest."""
     daemon = start_daemon("--verbose")
-    model = weighted_model(1 << 21)  # 8 MiB.
+    model = weighted_model(1 << 23)  # 32 MiB.
     sent: list[float] = []
 
     def fail_half_way(stage: str, fraction: float) -> None:

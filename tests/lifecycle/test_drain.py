@@ -290,6 +290,7 @@ def test_daemon_that_cannot_start(arguments: tuple[str, ...], message: str) -> N
     assert Path(__file__).is_file()
 
 
+@pytest.mark.slow
 def test_broken_backend_shows_its_traceback() -> None:
     """A vendor's mistake is not swallowed."""
     said = failed_start("--backend", "broken")

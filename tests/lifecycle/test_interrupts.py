@@ -35,6 +35,7 @@ def require_unharmed(daemon: DaemonProcess, what: str, **arguments: Any) -> int:
     return int(verdict["interrupts"])
 
 
+@pytest.mark.slow
 @on_each_carrier
 @pytest.mark.parametrize(
     ("way", "timeout_ms"),
@@ -56,6 +57,7 @@ def test_interrupts_at_random_moments(
     )
 
 
+@pytest.mark.slow
 def test_interrupts_while_streams_are_given_up(cached_daemon: DaemonProcess) -> None:
     """The main thread claims a stream that another thread is about to give up, and is interrupted then."""
     require_unharmed(
@@ -86,6 +88,7 @@ def test_interrupts_of_a_wait(steady_daemon: DaemonProcess, share_memory: bool, 
     )
 
 
+@pytest.mark.slow
 @on_each_carrier
 @pytest.mark.parametrize(
     ("way", "action"), [*((way, "interrupt") for way in WAYS), ("run_sync", "out of memory"), ("run_sync", "run")]

@@ -262,7 +262,8 @@ def test_a_large_output_of_unknown_size(onnxruntime_daemon: DaemonProcess) -> No
 def test_outputs_of_unknown_size_are_shared_from_the_second_run_on(
     shared_daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first tells how large they are; only it fetches its reply over gRPC, and one that gives more than before."""
+    """The first tells how large they are; only it fetches its reply over gRPC, and one that gives more than all lately:
+    those in between may be as small as they like."""
     fetched: list[int] = []
     keep = RunQueue.kept
 
@@ -273,10 +274,39 @@ def test_outputs_of_unknown_size_are_shared_from_the_second_run_on(
     monkeypatch.setattr(RunQueue, "kept", kept)
     with ExitStack() as closing:
         _, executor = compiled(closing, shared_daemon.address)
-        for given in (LARGE, LARGE, LARGE[:-1], ONE, LARGE):
+        for given in (LARGE[:-1], LARGE[:-1], ONE, LARGE[:-9], *[ONE] * 30, LARGE[:-1], *[ONE] * 70, LARGE):
             (output,) = executor.run_sync([given])
             np.testing.assert_array_equal(output, given)
-    assert fetched == [LARGE.nbytes, LARGE.nbytes]
+    assert fetched == [LARGE[:-1].nbytes, LARGE.nbytes]
+
+
+def test_small_outputs_share_memory(onnxruntime_daemon: DaemonProcess) -> None:
+    """It is used again when the last of them is gone, and not before."""
+    model = Model()
+    inputs = [model.input((-1, 16_000), name=name) for name in ("x", "y", "z")]
+    model.specify_inputs_and_outputs(
+        inputs, [model.apply(OperationType.ADD, x, np.array([1], np.float32)) for x in inputs]
+    )
+    model.finish()
+    with load(model, onnxruntime_daemon.address, cache=False) as session:
+        local_socket = session.device._session().local_socket
+        assert local_socket is not None
+        given = [np.full((1, 16_000), at, np.float32) for at in range(3)]
+        session.run(given)  # Tells how large they are.
+        kept = [*session.run(given).values()]
+        assert len(local_socket.staging._leases) == 1
+        for number in range(1, 5):  # Larger ones, and smaller ones again.
+            more = [*session.run([one.repeat(number % 3 + 1, 0) + 3 for one in given]).values()]
+            for at, output in enumerate(more):
+                np.testing.assert_array_equal(output, np.full((number % 3 + 1, 16_000), at + 4))
+                assert not output.flags.writeable
+            del kept[2:], output, more
+            for at, output in enumerate(kept):
+                np.testing.assert_array_equal(output, given[at] + 1)
+            del output
+        assert len(local_socket.staging._leases) == 1
+        kept.clear()
+        assert not local_socket.staging._leases
 
 
 def test_runs_that_wait_when_no_connection_is_left(start_daemon: StartDaemon, tmp_path: Path) -> None:

@@ -22,13 +22,14 @@ from typing_extensions import Self
 from waiting import until
 
 from nnrt_client import Compilation, Executor, Runtime
-from nnrt_device_service.transport.reactor import Reactor
+from nnrt_device_service.transport.reactor import HandOver, Reactor
 
 DEADLINE_S = 20.0
 
 
 class Connection:
-    """Answers each request with itself: at once, or, a `slow` or `stuck` one, when it is let go."""
+    """Answers each request with itself: at once, or, a `slow` or `stuck` one, when it is let go; a `short` one might
+    have taken a millisecond."""
 
     def __init__(self, user: str = "user", session: object = None) -> None:
         self.user = user
@@ -47,7 +48,7 @@ class Connection:
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def serve(self, hand_over: Callable[[], None]) -> bool:
+    def serve(self, hand_over: HandOver) -> bool:
         assert self._serving.acquire(blocking=False), "two threads serve one connection"
         with self._socket.dup() as connection:
             request = connection.recv(100, socket.MSG_DONTWAIT)
@@ -58,7 +59,9 @@ class Connection:
                 self._serving.release()
                 raise self.failure
             if request == b"slow":
-                hand_over()
+                hand_over(None)
+            if request == b"short":
+                hand_over(1_000_000)
             if request in (b"slow", b"stuck"):
                 assert self.let_go.wait(DEADLINE_S)
             self._serving.release()
@@ -130,6 +133,22 @@ def test_one_thread_serves_what_is_quick(crowd: Crowd) -> None:
             assert connection.client.recv(100) == b"quick"
     assert len({thread for connection in connections for thread in connection.threads}) == 1
     assert members() == 2, "a leader, and the watchdog"
+
+
+def test_what_is_short_wakes_nobody_for_one_who_is_alone(crowd: Crowd) -> None:
+    alone, other = crowd.connect(), crowd.connect()
+
+    def are_served_by_one(*connections: Connection) -> bool:
+        threads: set[int] = set()
+        for _ in range(50):
+            for connection in connections:
+                connection.ask(b"short")
+                threads.add(connection.threads[-1])
+        return len(threads) == 1
+
+    alone.ask(b"short")
+    until(lambda: are_served_by_one(alone), lambda: alone.threads)  # On a busy machine it may take long after all.
+    assert not are_served_by_one(alone, other)
 
 
 def test_turns_go_round(late_crowd: Crowd) -> None:

@@ -5,6 +5,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -186,17 +187,19 @@ def test_streams_lost_in_silence(start_daemon: StartDaemon) -> None:
                 wait_for_attachment(device, silence + 1)
 
 
-def test_cut_during_an_upload(start_daemon: StartDaemon) -> None:
+@pytest.mark.parametrize("shares_memory", [True, False])
+def test_cut_during_an_upload(start_daemon: StartDaemon, shares_memory: bool) -> None:
     """It goes on where it was cut off."""
     daemon = start_daemon(*LONG_LEASE)
     weights = 1 << 21
     cuts: list[float] = []
-    with Proxy(daemon.address) as proxy, Runtime([proxy.address], PATIENT) as runtime:
+    settings = replace(PATIENT, share_memory=shares_memory)
+    with Proxy(daemon.address) as proxy, Runtime([proxy.address], settings) as runtime:
 
         def cut_half_way(stage: str, fraction: float) -> None:
             if stage == "uploading" and fraction > 0.6 and not cuts:
                 # What the progress tells is on its way; at least this must have gone through.
-                until(lambda: proxy.sent_bytes > weights)
+                until(lambda: shares_memory or proxy.sent_bytes > weights)
                 cuts.append(fraction)
                 proxy.cut()
 
@@ -204,7 +207,9 @@ def test_cut_during_an_upload(start_daemon: StartDaemon) -> None:
             compilation.build(cut_half_way)
             with Executor(compilation) as executor:
                 executor.run_sync([ONE])
-        assert cuts
+            assert cuts
+            assert compilation.report is not None
+            assert compilation.report.sent_bytes < 1.9 * 4 * weights
         assert proxy.sent_bytes < 1.9 * 4 * weights
 
 

@@ -61,6 +61,7 @@ class Shortage:
                 raise MemoryError
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("elements", [4, LARGE], ids=["small", "chunked"])
 @pytest.mark.parametrize("share_memory", [True, False], ids=["local", "grpc"])
 def test_no_memory_is_left_as_a_reply_is_read(shared_daemon: DaemonProcess, share_memory: bool, elements: int) -> None:

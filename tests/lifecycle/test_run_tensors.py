@@ -164,26 +164,28 @@ def test_outputs_too_small(cached: tuple[Device, Executor], tensor: MakeTensor) 
     assert isinstance(error, OutputTooSmall)
 
 
-def test_all_outputs_or_none(runtime: Runtime, closing: ExitStack, tensor: MakeTensor) -> None:
-    """If the second is too small, the first is left as it was."""
+@pytest.mark.parametrize("rows", [2, 1 << 14])
+def test_all_outputs_or_none(each_runtime: Runtime, closing: ExitStack, tensor: MakeTensor, rows: int) -> None:
+    """If the second is too small, the first is left as it was, even if the device writes large ones itself."""
     model = Model()
     x = model.input((-1, 4), name="x")
     model.specify_inputs_and_outputs([x], model.apply(OperationType.SPLIT, x, axis=1, output_num=2, size_splits=[1, 3]))
     model.finish()
-    device = runtime.device()
+    device = each_runtime.device()
     compilation = closing.enter_context(Compilation(model, device))
     compilation.build()
     executor = closing.enter_context(Executor(compilation))
-    source = tensor(device, [2, 4], fill=3)
-    first, second = tensor(device, [-1, 1], 8, fill=9), tensor(device, [-1, 3], 20, fill=9)
+    source = tensor(device, [rows, 4], fill=3)
+    first, second = tensor(device, [-1, 1], rows * 4, fill=9), tensor(device, [-1, 3], rows * 12 - 4, fill=9)
     with pytest.raises(OutputTooSmall, match="output 1") as refusal:
         executor.run_sync([source], [first, second])
-    assert refusal.value.shapes == ((2, 1), (2, 3))
+    assert refusal.value.shapes == ((rows, 1), (rows, 3))
     assert first.desc.shape == (-1, 1)
-    assert bytes(first.data_buffer) == np.full(2, 9, np.float32).tobytes()
-    larger = tensor(device, [-1, 3], 24)
+    assert bytes(first.data_buffer) == np.full(rows, 9, np.float32).tobytes()
+    larger = tensor(device, [-1, 3], rows * 12)
     executor.run_sync([source], [first, larger])
-    np.testing.assert_array_equal(larger.numpy(), np.full((2, 3), 3))
+    np.testing.assert_array_equal(first.numpy(), np.full((rows, 1), 3))
+    np.testing.assert_array_equal(larger.numpy(), np.full((rows, 3), 3))
 
 
 # ---- what a run checks, in this order

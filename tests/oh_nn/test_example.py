@@ -14,6 +14,7 @@ from nnrt_client import connect, disconnect
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 def test_example_program(shared_daemon: DaemonProcess) -> None:
     """As a C program is started: the devices are in its environment."""
     ran = subprocess.run(
@@ -26,6 +27,7 @@ def test_example_program(shared_daemon: DaemonProcess) -> None:
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "[11.  0. 33.  0.]\n", "")
 
 
+@pytest.mark.slow
 def test_example_program_without_a_device() -> None:
     ran = subprocess.run(
         [sys.executable, ROOT / "examples/oh_nn_add.py"],

@@ -35,6 +35,7 @@ def test_row(case: Case, world: World) -> None:
     check(case.row_id, case.body(world))
 
 
+@pytest.mark.slow
 def test_rows_after_a_death(world: World) -> None:
     deceased = bury(world)
     for row_id, body in AFTER_DEATH:

@@ -294,6 +294,20 @@ SAMPLES = [
         *_QUANT,
         constant=(1, 2, 3, 4, 5, 6, 7),
     ),
+    # Of one dimension, with a scale for each output channel.
+    _sample(
+        "QLinearConv",
+        10,
+        _ints(2, 4, 9, dtype="u1"),
+        *_QUANT,
+        _ints(6, 4, 3, low=-9, high=9, dtype="i1"),
+        np.linspace(0.01, 0.06, 6, dtype="f4"),
+        np.zeros(6, "i1"),
+        *_QUANT,
+        constant=(1, 2, 3, 4, 5, 6, 7),
+        pads=[2, 1],
+        strides=[2],
+    ),
 ]
 
 # Of inputs whose sizes only a run knows.

@@ -34,8 +34,8 @@ LEFT = frozenset(
 )
 # NNRt counts positions from the front: indices of tokens, which are few, are brought there first.
 OF_INDICES = Counter(Div=1, Mul=1, Sub=1)
-# NNRt has no ConvInteger, so that a convolution that takes integers is one of FLOAT32.
-OF_CONVOLUTION = Counter(Conv=1, Cast=3, ReorderOutput=1, Round=1, Sub=1)
+# A convolution of integers is one of FLOAT32, but where a processor adds their products in 32 bits.
+OF_CONVOLUTION = Counter(Conv=1, Cast=1, ReorderOutput=1, Sub=1)
 # The sign of what a dynamic quantization is of is not known, and its factors are multiplied in another order.
 OF_ZERO_POINTS = Counter(Cast=1, Mul=1, Sub=1)
 MORE = {

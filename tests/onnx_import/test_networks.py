@@ -206,3 +206,25 @@ def test_sums_of_integers_are_exact(each_runtime: Runtime) -> None:
     assert theirs.min() > bound
     assert (theirs % 2).any()
     np.testing.assert_array_equal(mine, theirs)
+
+
+def test_integers_are_convolved_once_where_float32_holds_every_sum() -> None:
+    """The largest weight times all of them would be beyond 2^24; what each channel has together is not."""
+    g = Graph()
+    x = g.input("x", [1, 64, 5, 5], np.uint8)
+    weight = np.random.default_rng(8).integers(-127, 128, (2, 64, 3, 3), np.int8)
+    model = from_onnx(g.model(g.op("ConvInteger", x, g.constant(weight))).SerializeToString())
+    assert model.operations.count(OperationType.CONV2D) == 1
+
+
+def test_sums_of_integers_that_are_read_as_real_numbers_are_no_integers_before(each_runtime: Runtime) -> None:
+    rng = np.random.default_rng(9)
+    g = Graph()
+    x = g.input("x", [1, 64, 5, 5], np.uint8)
+    sums = g.op("ConvInteger", x, g.constant(rng.integers(200, 256, (2, 64, 3, 3), np.uint8)))
+    proto = g.model(g.op("Cast", sums, to=onnx.TensorProto.FLOAT))
+    model = from_onnx(proto.SerializeToString())
+    assert OperationType.ROUND not in model.operations
+    feeds = {"x": rng.integers(0, 256, (1, 64, 5, 5), np.uint8)}
+    (mine,), (theirs,) = through_a_daemon(model, each_runtime, feeds), run_onnxruntime(proto, feeds)
+    np.testing.assert_array_equal(mine, theirs)

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ from onnx_models import AnyArray, Graph, run_onnxruntime
 from test_torch_networks import EXPORTS, fed
 from test_torch_networks import SIZES as EXPORT_SIZES
 from typing_extensions import Self
+from waiting import until
 
-from nnrt_client import Device, ModelSession, Runtime, Way, load
+from nnrt_client import DataType, Device, ModelSession, OutputTooSmall, Runtime, Settings, Way, load
 from nnrt_client.model_session.opened_model import Source
 from nnrt_client.model_session.partition.fallback import Fallback
 from nnrt_client.model_session.partition.report import PartitionReport, PartReport
@@ -32,6 +34,8 @@ from nnrt_client.onnx_import.folding import folded
 from nnrt_client.onnx_import.operators.operator import OnnxOperator, operator_of
 from nnrt_client.session.session import Session
 from nnrt_client.tensors.device_buffer import DeviceBuffer
+from nnrt_client.tensors.resident_tensor import ResidentTensor
+from nnrt_client.tensors.run_tensor import _OWNER
 from nnrt_client.tensors.tensor import Tensor
 from nnrt_client.tensors.tensor_desc import TensorDesc
 from nnrt_hdi.backend import Origin
@@ -263,8 +267,6 @@ def test_it_comes_last(onnxruntime_daemon: DaemonProcess) -> None:
         assert session.way is Way.PARTITION
         assert "Acos node" in session.report.passed_over[Way.OPERATORS]
         assert str(session.report).startswith("as partition compiled in")
-    with pytest.raises(InvalidParameter, match=r'can go as operators or program only; .* give fallback="cpu"'):
-        load(model.SerializeToString(), onnxruntime_daemon.address, ways=["partition"])
 
 
 def test_a_model_that_runs_as_a_whole_is_not_cut(shared_daemon: DaemonProcess) -> None:
@@ -422,6 +424,146 @@ def test_a_death_ends_a_run(start_daemon: StartDaemon) -> None:
             future.result(60)
         with pytest.raises(UnavailableDevice):
             session.run(feeds(model, 1))
+
+
+# ---- outputs that go to tensors
+
+
+def bound_model() -> onnx.ModelProto:
+    """Outputs of a part on the device that others read, of a part here, of the last part, and an input."""
+    graph = Graph()
+    x = graph.input("x", ["n", 4, 8, 8])
+    first = convolved(graph, x)
+    here = cut_models.strange(graph, first)
+    return graph.model(first, here, convolved(graph, here), x)
+
+
+def tensors_like(session: ModelSession, expected: Sequence[AnyArray], kind: Any, closing: ExitStack) -> dict[str, Any]:
+    names = [desc.name for desc in session.outputs]
+    return {
+        name: closing.enter_context(kind(session.device, TensorDesc(DataType.FLOAT32, one.shape)))
+        for name, one in zip(names, expected, strict=True)
+    }
+
+
+@pytest.mark.parametrize("kind", [Tensor, ResidentTensor], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("share_memory", [True, False], ids=["local", "grpc"])
+def test_outputs_go_to_tensors(
+    onnxruntime_daemon: DaemonProcess, closing: ExitStack, kind: Any, share_memory: bool
+) -> None:
+    """Whichever part they come from; one that nobody gives a tensor for comes as an array."""
+    model = bound_model()
+    given = feeds(model, 1, n=2)
+    expected = run_onnxruntime(model, given)
+    settings = Settings(share_memory=share_memory)
+    with cut(model.SerializeToString(), onnxruntime_daemon.address, settings=settings) as session:
+        assert [part.device is None for part in parts_of(session)] == [False, True, False]
+        bound = tensors_like(session, expected, kind, closing)
+        for outputs in (session.run(given, outputs=bound), session.submit(given, outputs=bound).result(60)):
+            for (name, tensor), numbers in zip(bound.items(), expected, strict=True):
+                assert outputs[name] is tensor
+                np.testing.assert_allclose(tensor.numpy(), numbers, rtol=1e-4, atol=1e-4)
+        first, *others = bound
+        outputs = session.run(given, outputs={first: None, others[0]: bound[others[0]]})
+        assert isinstance(outputs[first], np.ndarray)
+        assert not session._executor._runs
+
+
+def test_a_tensor_is_read_before_it_is_written(each_daemon: DaemonProcess, closing: ExitStack) -> None:
+    """It is input and output of a run, and parts that come later read it too."""
+    model = bound_model()
+    x = feeds(model, 1, n=2)["x"]
+    with cut(model.SerializeToString(), each_daemon.address) as session:
+        first, _, last, passed = (desc.name for desc in session.outputs)
+        state = closing.enter_context(ResidentTensor(session.device, TensorDesc(DataType.FLOAT32, x.shape)))
+        for name in (first, last, passed):
+            state.write(x)
+            expected = dict(zip([desc.name for desc in session.outputs], run_onnxruntime(model, {"x": x}), strict=True))
+            outputs = session.run({"x": state}, outputs={**dict.fromkeys(expected), name: state})
+            assert outputs[name] is state
+            np.testing.assert_allclose(state.numpy(), expected.pop(name), rtol=1e-4, atol=1e-4)
+            for other, numbers in expected.items():
+                np.testing.assert_allclose(outputs[other], numbers, rtol=1e-4, atol=1e-4)
+
+
+def test_what_a_part_on_the_device_writes_does_not_travel(
+    each_daemon: DaemonProcess, closing: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A state that one part reads and writes stays where it is."""
+    graph = Graph()
+    x = graph.input("x", [1, 4, 8, 8])
+    y = graph.op("Add", convolved(graph, x), graph.input("state", [1, 4, 8, 8]))
+    model = graph.model(y, cut_models.strange(graph, y))
+    given = feeds(model, 1)
+    with cut(model.SerializeToString(), each_daemon.address) as session:
+        state = closing.enter_context(ResidentTensor(session.device, TensorDesc(DataType.FLOAT32, (1, 4, 8, 8))))
+        state.write(given["state"])
+        written: list[object] = []
+        monkeypatch.setattr(DeviceBuffer, "write", lambda *_: written.append(None))
+        (name, _) = (desc.name for desc in session.outputs)
+        session.run({"x": given["x"], "state": state}, outputs={name: state})
+        assert not written
+        np.testing.assert_allclose(state.numpy(), run_onnxruntime(model, given)[0], rtol=1e-4, atol=1e-4)
+
+
+def test_output_tensors_that_do_not_fit(each_daemon: DaemonProcess, closing: ExitStack) -> None:
+    """The error has the shapes of all outputs, so that the next run fits."""
+    model = bound_model()
+    given = feeds(model, 1, n=3)
+    expected = run_onnxruntime(model, given)
+    with cut(model.SerializeToString(), each_daemon.address) as session:
+        for kind in (Tensor, ResidentTensor):
+            for name in (desc.name for desc in session.outputs):
+                desc = TensorDesc(DataType.FLOAT32, (-1, 4, 8, 8))
+                make = Tensor.with_size if kind is Tensor else ResidentTensor
+                small = closing.enter_context(make(session.device, desc, 1024))
+                with pytest.raises(OutputTooSmall, match=name) as raised:
+                    session.run(given, outputs={name: small})
+                assert raised.value.shapes == tuple(one.shape for one in expected)
+        other = closing.enter_context(Tensor(session.device, TensorDesc(DataType.INT32, (3, 4, 8, 8))))
+        with pytest.raises(InvalidParameter, match="its data type is INT32"):
+            session.run(given, outputs={name: other})
+        other.close()
+        with pytest.raises(InvalidParameter, match="closed"):
+            session.run(given, outputs={name: other})
+
+
+@pytest.mark.parametrize("end", ["timeout", "cancel", "close", "death"])
+def test_a_run_that_ends_early_writes_nothing_later(start_daemon: StartDaemon, closing: ExitStack, end: str) -> None:
+    """It holds its tensors until the device has stopped, and no longer."""
+    graph = Graph()
+    model = graph.model(cut_models.strange(graph, y := convolved(graph, graph.input("x", [1, 4, 8, 8]))), y)
+    slow = start_daemon("--backend", "slow")
+    with cut(model.SerializeToString(), slow.address) as session, Observer(slow.address) as observer:
+        _, name = (desc.name for desc in session.outputs)
+        tensor = closing.enter_context(Tensor(session.device, TensorDesc(DataType.FLOAT32, (1, 4, 8, 8))))
+        future = session.submit(feeds(model, 1), outputs={name: tensor}, timeout_ms=100 if end == "timeout" else None)
+        if end != "timeout":
+            observer.wait_for(lambda state: state.running == 1)
+        if end == "cancel":
+            assert future.cancel()
+        elif end == "close":
+            session.close()
+            assert "closed" in str(future.exception(60))
+        elif end == "death":
+            slow.kill()
+            assert isinstance(future.exception(60), UnavailableDevice)
+        else:
+            assert isinstance(future.exception(60), TimedOut)
+        until(lambda: tensor._users == {_OWNER})
+        if end != "death":
+            observer.wait_for(lambda state: state.running == 0)
+
+
+def test_named_by_a_way(shared_daemon: DaemonProcess) -> None:
+    """Parts come where `ways` has them, last without; either way `fallback` asks for them."""
+    data = cut_models.diamond().SerializeToString()
+    for ways in (["operators", "partition"], ["partition"], "partition"):
+        with load(data, shared_daemon.address, ways=ways, fallback="cpu", cache=False) as session:
+            assert session.way is Way.PARTITION
+            assert (Way.OPERATORS in session.report.passed_over) == ("operators" in ways)
+        with pytest.raises(InvalidParameter, match=r'some of its operators run on this host.* give fallback="cpu"'):
+            load(data, shared_daemon.address, ways=ways, cache=False)
 
 
 @st.composite

@@ -67,6 +67,7 @@ def printed(place: Path, daemon: DaemonProcess, program: str, *arguments: str) -
     return ended.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_an_image_is_classified(place: Path, onnxruntime_daemon: DaemonProcess) -> None:
     """Pure red, normalized: (1 - 0.485) / 0.229, -0.456 / 0.224 and -0.406 / 0.225."""
     Image.new("RGB", (9, 7), (255, 0, 0)).save(place / "red.png")
@@ -76,12 +77,14 @@ def test_an_image_is_classified(place: Path, onnxruntime_daemon: DaemonProcess) 
     assert lines == ["  4.4978  twice red", "  2.2489  red", "  2.0357  no green", " -1.8044  blue", " -2.0357  green"]
 
 
+@pytest.mark.slow
 def test_an_array_is_classified(place: Path, onnxruntime_daemon: DaemonProcess) -> None:
     np.save(place / "image.npy", np.array([1, 5, 3], "f4").reshape(1, 3, 1, 1) * np.ones((1, 3, 4, 4), "f4"))
     lines = printed(place, onnxruntime_daemon, "classify_image.py", "classifier.onnx", "image.npy")
     assert lines == ["  5.0000  1", "  3.0000  2", "  2.0000  5", "  1.0000  0", " -1.0000  3"]
 
 
+@pytest.mark.slow
 def test_sentences_are_compared(place: Path, onnxruntime_daemon: DaemonProcess) -> None:
     """[CLS] the cat sleep ##s . [SEP] and the like: one of seven pieces differs, or the only word is unknown."""
     sentences = ("The cat sleeps.", "the dog sleeps .", "sleeping")

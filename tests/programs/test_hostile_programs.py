@@ -38,6 +38,7 @@ Change = Callable[[onnx.ModelProto], Any]
 @pytest.fixture(scope="module")
 def backend() -> Iterator[Backend]:
     backend = load_backend("onnxruntime", {"threads": "1"})
+    backend.start(1 << 34, accepts_programs=True)
     yield backend
     backend.close()
 
@@ -289,8 +290,69 @@ def renamed_weight(model: onnx.ModelProto, **fields: Any) -> None:
     ],
 )
 def test_is_out_of_proportion(backend: Backend, change: Change, said: str) -> None:
+    before = peak_kib()
     with pytest.raises(InvalidFile, match=said):
         loaded(backend, grown(change))
+    assert peak_kib() - before < ROOM_KIB
+
+
+def test_names_in_functions_are_their_own(backend: Backend) -> None:
+    """Whatever version of onnx puts them in the places of their calls."""
+    model = parsed("f (float[N] x) => (float[M] z, float[K] w) { a = Neg (x) y = Abs (a) w = Add (a, y) }")
+    body = [helper.make_node("Exp", ["x"], ["a"]), helper.make_node("Add", ["a", "x"], ["y"])]
+    model.functions.append(helper.make_function("own", "clash", ["x"], ["y"], body, [helper.make_opsetid("", OPSET)]))
+    model.opset_import.append(helper.make_opsetid("own", 1))
+    model.graph.node.append(helper.make_node("clash", ["a"], ["b"], domain="own"))
+    model.graph.node.append(helper.make_node("clash", ["y"], ["c"], domain="own"))
+    model.graph.node.append(helper.make_node("Sub", ["b", "c"], ["z"]))
+    prepared = loaded(backend, model)
+    x = np.array([1, -2], "f4")
+    z, w = (result.astype(np.float64) for result in prepared.run([x], Cancellation()))
+    np.testing.assert_allclose(z, (np.exp(-x) - x) - (np.exp(abs(x)) + abs(x)), rtol=1e-5)
+    np.testing.assert_array_equal(w, abs(x) - x)
+    prepared.close()
+
+
+def call_of(inputs: list[str], given: list[str], body: onnx.NodeProto) -> Change:
+    """A function of these inputs that is given others."""
+
+    def change(model: onnx.ModelProto) -> None:
+        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("own", 1)]
+        model.functions.append(helper.make_function("own", "odd", inputs, ["y"], [body], opsets))
+        model.graph.node.append(helper.make_node("odd", given, ["z"], domain="own"))
+
+    return change
+
+
+def branching(called: str) -> onnx.NodeProto:
+    """A choice between calls."""
+    graphs = [
+        helper.make_graph(
+            [helper.make_node(called, ["x"], [name], domain="own")],
+            name,
+            [],
+            [helper.make_empty_tensor_value_info(name)],
+        )
+        for name in ("p", "q")
+    ]
+    return helper.make_node("If", ["which"], ["y"], then_branch=graphs[0], else_branch=graphs[1])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        call_of(["x"], ["a", "m", "s"], helper.make_node("Abs", ["x"], ["y"])),
+        call_of(["x", "w"], ["a"], helper.make_node("Add", ["x", "w"], ["y"])),
+        call_of(["x", "which"], ["a", "which"], branching("odd")),
+        call_of(["x"], ["a"], helper.make_node("Abs", ["nowhere"], ["y"])),
+    ],
+    ids=["more inputs", "fewer inputs", "itself in a graph", "of nothing"],
+)
+def test_functions_that_are_called_wrongly_are_refused(backend: Backend, change: Change) -> None:
+    before = peak_kib()
+    with pytest.raises(InvalidFile):
+        loaded(backend, grown(change))
+    assert peak_kib() - before < ROOM_KIB
 
 
 def test_is_too_long(backend: Backend) -> None:

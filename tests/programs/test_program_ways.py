@@ -45,7 +45,7 @@ def test_the_only_way_has_an_error_of_its_own(onnxruntime_daemon: DaemonProcess)
 
 
 def test_ways_that_are_none(runtime: Runtime) -> None:
-    with pytest.raises(InvalidParameter, match="use some of 'operators', 'program'"):
+    with pytest.raises(InvalidParameter, match="use some of 'operators', 'program', 'partition'"):
         load(ADDS, runtime=runtime, ways=("offline",))
     with pytest.raises(InvalidParameter, match=r"the ways are \[\]; this model can go as operators or program only"):
         load(ADDS, runtime=runtime, ways=())

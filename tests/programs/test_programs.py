@@ -1,5 +1,6 @@
 """ONNX files that a daemon takes as they are: any operator, any shape, equal to ONNX Runtime in process."""
 
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import onnx
 import pytest
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from program_models import CASES, Case, external, in_process, parsed, weights
 
 from nnrt_client import InvalidParameter, InvalidPath, Origin, Runtime, TimedOut, Unsupported, Way, load
@@ -57,7 +58,8 @@ def test_a_restarted_daemon_has_it_in_its_store(start_daemon: StartDaemon, tmp_p
     with load(path, daemon.address) as session:
         assert session.report.origin is Origin.COMPILED
         wanted = session.run(feed)["y"].copy()
-    daemon.stop()  # Which finishes what is being written.
+    daemon.send(signal.SIGTERM)  # It finishes what is being written.
+    daemon.wait()
     with load(path, start_daemon(*arguments).address) as session:
         assert session.report.origin is Origin.STORED
         assert session.report.sent_bytes < 1024
@@ -174,3 +176,34 @@ def test_weights_that_nobody_reads_are_left_out(onnxruntime_daemon: DaemonProces
     file, feed = model.SerializeToString(), {"x": np.ones((2, 64), "f4")}
     with load(file, onnxruntime_daemon.address, ways=PROGRAM) as session:
         np.testing.assert_array_equal(session.run(feed)["y"], in_process(file, feed)[0])
+
+
+def test_a_shape_that_an_exporter_declares_inside_is_a_hint(onnxruntime_daemon: DaemonProcess) -> None:
+    """Exporters write down the lengths of their example where the model computes others."""
+    model = parsed(
+        """
+        flat (float[N, M] x) => (float[A, B] y) {
+            shape = Shape (x)
+            size = ReduceProd (shape)
+            r = Reshape (x, size)
+            column = Constant <value = int64[1] {1}> ()
+            y = Unsqueeze (r, column)
+        }
+        """
+    )
+    model.graph.value_info.append(helper.make_tensor_value_info("r", TensorProto.FLOAT, [6]))
+    said = onnxruntime_daemon.log().count("by what the file declares inside")
+    with load(model.SerializeToString(), onnxruntime_daemon.address, ways=PROGRAM) as session:
+        assert session.outputs[0].shape == (-1, 1)
+        for shape in (2, 3), (4, 5):
+            x = np.ones(shape, "f4")
+            assert session.run({"x": x})["y"].shape == (x.size, 1)
+    assert onnxruntime_daemon.log().count("by what the file declares inside") == said + 1
+
+
+@pytest.mark.parametrize("way", [Way.OPERATORS, Way.PROGRAM])
+def test_a_declared_shape_of_an_output_is_a_hint(onnxruntime_daemon: DaemonProcess, way: Way) -> None:
+    model = parsed("f (float[2, 3] x) => (float[2, 5] y) { y = Relu (x) }")
+    with load(model.SerializeToString(), onnxruntime_daemon.address, ways=[way]) as session:
+        assert session.outputs[0].shape == (2, 3)
+        assert session.run({"x": np.ones((2, 3), "f4")})["y"].shape == (2, 3)

@@ -24,9 +24,17 @@ from nnrt_device_service.sessions.session import Prepared
 from nnrt_hdi import wire
 from nnrt_hdi.backend import Capabilities, ModelConfig, Origin, PreparedModel
 from nnrt_hdi.enums import PerformanceMode, Priority
-from nnrt_hdi.errors import InvalidFile, InvalidPath, OperationForbidden, OutOfMemory
+from nnrt_hdi.errors import (
+    InvalidFile,
+    InvalidPath,
+    OperationFailed,
+    OperationForbidden,
+    OutOfMemory,
+    Unsupported,
+)
 from nnrt_hdi.files import store_directory
 from nnrt_hdi.files.container import temporary_name
+from nnrt_hdi.files.model_store import ModelStore
 from nnrt_hdi.files.store_directory import MARKER, SUFFIX
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.part import Part
@@ -257,7 +265,7 @@ class Refusing(StoringBackend):
         raise self._error
 
 
-@pytest.mark.parametrize("error", [InvalidFile("it is of an older kind"), ZeroDivisionError("the vendor's mistake")])
+@pytest.mark.parametrize("error", [InvalidFile("it is of an older kind"), Unsupported("it has an operator of later")])
 def test_a_model_that_the_backend_refuses(directory: Path, caplog: pytest.LogCaptureFixture, error: Exception) -> None:
     origin(device_on(directory), graph())
     assert origin(device_on(directory, Refusing(error)), graph()) is COMPILED
@@ -272,6 +280,18 @@ def test_a_backend_without_memory_keeps_the_file(
     origin(device_on(directory), graph())
     assert origin(device_on(directory, Refusing(error)), graph()) is COMPILED
     assert "finds no room" in caplog.text
+    assert "is removed" not in caplog.text
+    assert origin(device_on(directory), graph()) is STORED
+
+
+@pytest.mark.parametrize("error", [OperationFailed("the run was cancelled"), ZeroDivisionError("the vendor's mistake")])
+def test_a_backend_that_fails_keeps_the_file(
+    directory: Path, caplog: pytest.LogCaptureFixture, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    origin(device_on(directory), graph())
+    monkeypatch.setattr(ModelStore, "keep", lambda store, compiled: None)
+    assert origin(device_on(directory, Refusing(error)), graph()) is COMPILED
+    assert "is compiled again: it can't be restored" in caplog.text
     assert "is removed" not in caplog.text
     assert origin(device_on(directory), graph()) is STORED
 

@@ -1,5 +1,6 @@
 """The ONNX Runtime backend: graphs as ONNX models, on the providers that ONNX Runtime has here."""
 
+import os
 from collections.abc import Mapping
 
 from nnrt_hdi.backend import Backend, BackendSkipped
@@ -9,6 +10,8 @@ __all__ = ["create"]
 
 def create(options: Mapping[str, str]) -> Backend:
     """The factory of the entry point. Options: `provider`, `device_index`, `threads`, `name`."""
+    # Else ONNX Runtime writes of its use into the user's home (1.32).
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     try:
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401

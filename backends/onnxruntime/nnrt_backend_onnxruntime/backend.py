@@ -8,17 +8,18 @@ import onnxruntime
 from nnrt_backend_onnxruntime.cache import exporter, restored
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.kernels import Kernels
-from nnrt_backend_onnxruntime.model import OnnxModel, require_fits, skeleton
+from nnrt_backend_onnxruntime.model import OnnxModel, skeleton
 from nnrt_backend_onnxruntime.processor import features, integer_kernels
 from nnrt_backend_onnxruntime.program import AS_THEY_ARE, lower
 from nnrt_backend_onnxruntime.programs import loading as programs
+from nnrt_backend_onnxruntime.programs.trials import CAN_TRY, Trials
 from nnrt_backend_onnxruntime.providers import PROVIDERS, ProviderDevice, load_libraries, present_providers
-from nnrt_backend_onnxruntime.session import open_session, session_options, smallest_session
+from nnrt_backend_onnxruntime.session import limit_memory, open_session, session_options, smallest_session
 from nnrt_backend_onnxruntime.support import NodeSupport
 from nnrt_hdi.backend import Backend, BackendSkipped, Capabilities, DeviceInfo, ModelConfig, PreparedModel, Support
 from nnrt_hdi.errors import InvalidParameter, NnrtError, Unsupported
 from nnrt_hdi.graph import Graph
-from nnrt_hdi.ops import inferred_graph
+from nnrt_hdi.ops import inferred_graph, require_fits
 from nnrt_hdi.ops.in_place import in_place
 from nnrt_hdi.part import Part
 
@@ -39,6 +40,8 @@ class OnnxRuntimeBackend(Backend):
         self._integers = integer_kernels(features()) if device.is_cpu else AS_THEY_ARE
         self._support = NodeSupport(device, self._kernels, self._integers)
         self._deadlines = Deadlines()
+        # Libraries of other providers take longer to start in a process of their own than to open most files.
+        self._trials = Trials() if device.is_cpu and CAN_TRY else None
         index = f"-{device.device_index}" if device.device_index else ""
         self._info = DeviceInfo(
             device_name=name or f"onnxruntime-{device.provider}{index}",
@@ -84,15 +87,23 @@ class OnnxRuntimeBackend(Backend):
     ) -> PreparedModel:
         if format != programs.FORMAT:
             raise Unsupported(f"the format is {format!r}; this device takes {programs.FORMAT!r}")
-        return programs.load_program(parts, config, self._device, self._deadlines, progress)
+        return programs.load_program(parts, config, self._device, self._deadlines, progress, self._trials)
 
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
         if programs.is_program(parts):
-            return programs.restored_program(parts, config, self._device, self._deadlines)
+            trials = None if config.is_own else self._trials
+            return programs.restored_program(parts, config, self._device, self._deadlines, trials)
         return restored(parts, config, self._device, self._deadlines)
+
+    def start(self, run_bytes: int, *, accepts_programs: bool) -> None:
+        limit_memory(run_bytes)
+        if accepts_programs and self._trials is not None:
+            self._trials.start()
 
     def close(self) -> None:
         self._deadlines.close()
+        if self._trials is not None:
+            self._trials.close()
 
 
 def create(options: Mapping[str, str]) -> OnnxRuntimeBackend:

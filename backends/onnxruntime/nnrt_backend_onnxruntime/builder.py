@@ -13,16 +13,16 @@ Where ONNX Runtime has no kernel for a data type, operands are cast to one that 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import helper, numpy_helper
+from onnx import helper
 
-from nnrt_backend_onnxruntime import layouts
-from nnrt_backend_onnxruntime.kernels import IR_VERSION, OPSET, AnyDType, Kernels, widened
+from nnrt_backend_onnxruntime import layouts, vectors
+from nnrt_backend_onnxruntime.kernels import IR_VERSION, OPSETS, AnyDType, Kernels, widened
 from nnrt_hdi.tensor import UNKNOWN_DIM, Shape
 
 # Constants of up to this many bytes stand in the model itself, larger ones beside it. ONNX Runtime infers shapes before
@@ -47,7 +47,8 @@ class Value:
 
     In memory its dimension layout[n] is the n-th; an empty layout is that of its own dimensions. A constant has its
     elements `data` as they lie in memory. `shape` is what is known of a node's operand or result, and `elements` are
-    those of a small constant: all that a lowering may decide by.
+    those of a small constant: all that a lowering may decide by. `parts` are the elements of a vector, or the one of a
+    number, where each is known or can be had by itself (see `vectors`).
     """
 
     op: "Onnx"
@@ -58,6 +59,7 @@ class Value:
     layout: Shape = ()
     shape: Shape = ()
     elements: AnyArray | None = None
+    parts: vectors.Parts = ()
 
     def __add__(self, other: "Given") -> "Value":
         return self.op.Add(self, other)
@@ -89,7 +91,7 @@ class Value:
         """With dimension permutation[n] as the n-th: only read so."""
         shape = tuple(self.shape[axis] for axis in permutation) if self.shape else ()
         layout = layouts.after(self.layout, permutation)
-        return replace(self, rank=len(permutation), layout=layout, shape=shape, elements=None)
+        return replace(self, rank=len(permutation), layout=layout, shape=shape, elements=None, parts=())
 
 
 Given = Value | int | float | AnyArray
@@ -123,6 +125,9 @@ class Onnx:
         return self.Where(self.Less(b, a), b, a) if a.dtype == INT64 else self._one("Min", a, b)
 
     def _one(self, op_type: str, *inputs: Given | None, **attrs: Any) -> Value:
+        known = vectors.folded(op_type, self._values(op_type, inputs), attrs)
+        if known is not None:
+            return known
         (value,) = self.several(op_type, 1, *inputs, **attrs)
         return value
 
@@ -182,7 +187,16 @@ class Onnx:
             return self.ints([part for part in parts if isinstance(part, int)])
         if len(parts) == 1 and isinstance(parts[0], Value):
             return parts[0]
-        return self.Concat(*(self.ints([part]) if isinstance(part, int) else part for part in parts), axis=0)
+        vectors_of_one = [self.ints([part]) if isinstance(part, int) else part for part in parts]
+        (joined,) = self.several("Concat", 1, *vectors_of_one, axis=0)
+        return replace(joined, rank=1, parts=tuple(parts))
+
+    def element(self, part: "int | Value") -> Value:
+        """A number of INT64, which may stand in a vector of one."""
+        if isinstance(part, int):
+            return self.constant(np.array(part, INT64))
+        (number,) = self.several("Squeeze", 1, part, self.ints([0]))
+        return replace(number, rank=0, parts=(part,))
 
     def range(self, start: int, limit: "int | Value", delta: int) -> Value:
         """Numbers from start to limit, which says their data type; INT64 if it is none."""
@@ -259,8 +273,18 @@ class Onnx:
             given.add(name)
             dims = [None if dim == UNKNOWN_DIM else dim for dim in shape]
             infos.append(helper.make_tensor_value_info(name, element_type(value.dtype), dims))
-        graph = helper.make_graph(self.nodes, "nnrt", self.inputs, infos, self._initializers)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+        nodes = self._needed({info.name for info in infos})
+        graph = helper.make_graph(nodes, "nnrt", self.inputs, infos, self._initializers)
+        return helper.make_model(graph, opset_imports=OPSETS, ir_version=IR_VERSION)
+
+    def _needed(self, wanted: set[str]) -> list[onnx.NodeProto]:
+        """The nodes that these tensors depend on."""
+        kept = []
+        for node in reversed(self.nodes):
+            if not wanted.isdisjoint(node.output):
+                wanted.update(node.input)
+                kept.append(node)
+        return kept[::-1]
 
     def _values(self, op_type: str, inputs: Sequence[Given | None]) -> list[Value | None]:
         """Operands as values: arrays are constants, and so are numbers, of the data type of the first tensor."""
@@ -284,7 +308,7 @@ class Onnx:
         data = value.data
         if data is None:
             return value.name
-        key = (data.ctypes.data, data.shape, data.strides, data.dtype)
+        key = (data.__array_interface__["data"][0], data.shape, data.strides, data.dtype)
         if key not in self._constants:
             name = self._new_name("constant")
             self._constants[key] = name, data  # The array, too, for another one may not come to lie there.
@@ -295,7 +319,9 @@ class Onnx:
         # Copied only if it was transposed.
         array = np.ascontiguousarray(data).reshape(data.shape)
         if array.nbytes <= EMBEDDED_BYTES:
-            return numpy_helper.from_array(array, name)
+            return onnx.TensorProto(
+                name=name, data_type=element_type(array.dtype), dims=array.shape, raw_data=array.tobytes()
+            )
         self.weights[name] = array
         return external_tensor(name, array)
 
@@ -316,7 +342,7 @@ def _result_type(op_type: str, number: int, lead: AnyDType, attrs: Mapping[str, 
         return np.dtype(helper.tensor_dtype_to_np_dtype(attrs["to"]))
     if op_type in _TRUTH:
         return BOOL
-    if op_type == "MatMulInteger":
+    if op_type in ("ConvInteger", "MatMulInteger"):
         return np.dtype(np.int32)
     if op_type == "DynamicQuantizeLinear" and number != 1:
         return np.dtype(np.uint8)
@@ -336,6 +362,7 @@ def external_tensor(name: str, array: AnyArray) -> onnx.TensorProto:
     return tensor
 
 
+@cache
 def element_type(dtype: AnyDType) -> int:
     """ONNX's number of a data type."""
     return int(helper.np_dtype_to_tensor_dtype(dtype))

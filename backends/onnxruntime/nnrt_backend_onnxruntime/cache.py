@@ -34,6 +34,7 @@ from nnrt_backend_onnxruntime.program import Lowered, asserted
 from nnrt_backend_onnxruntime.programs.divisions import RISKY, guard
 from nnrt_backend_onnxruntime.programs.foresight import foreseen
 from nnrt_backend_onnxruntime.programs.loading import compute, opset_of
+from nnrt_backend_onnxruntime.programs.sizes import Sizes
 from nnrt_backend_onnxruntime.programs.skeleton import require_typed
 from nnrt_backend_onnxruntime.providers import ProviderDevice
 from nnrt_backend_onnxruntime.session import open_session, session_options
@@ -49,17 +50,17 @@ from nnrt_hdi.tensor import NUMPY_DTYPES, TensorSpec
 KIND = "onnxruntime model"
 MODEL_FILE = "model.onnx"
 
-# ONNX's own operators, and those that ONNX Runtime's optimizations make of them. All others could do anything, such as
-# to load an engine from a file.
+# ONNX's own operators, and those of ONNX Runtime that lowering and its optimizations make. All others could do
+# anything, such as to load an engine from a file.
 _DOMAINS = frozenset({"", "ai.onnx", "com.microsoft", "com.microsoft.nchwc"})
 _FUSED = names(
     """
     BiasGelu BiasSoftmax BiasSplitGelu ConvTransposeWithDynamicPads DynamicQuantizeLSTM DynamicQuantizeMatMul
     FastGelu FusedConv FusedGemm FusedMatMul FusedMatMulActivation Gelu GroupNorm MatMulInteger16
-    MatMulIntegerToFloat MulInteger NhwcFusedConv NhwcMaxPool QGemm QLinearAdd QLinearAveragePool QLinearConcat
-    QLinearConv QLinearGlobalAveragePool QLinearLeakyRelu QLinearMul QLinearReduceMean QLinearSigmoid QLinearSoftmax
-    QLinearWhere QuickGelu DequantizeLinear QuantizeLinear SkipLayerNormalization SkipSimplifiedLayerNormalization
-    TransposeMatMul
+    MatMulIntegerToFloat MatMulNBits MulInteger NhwcFusedConv NhwcMaxPool QGemm QLinearAdd QLinearAveragePool
+    QLinearConcat QLinearConv QLinearGlobalAveragePool QLinearLeakyRelu QLinearMul QLinearReduceMean QLinearSigmoid
+    QLinearSoftmax QLinearWhere QuickGelu DequantizeLinear QuantizeLinear SkipLayerNormalization
+    SkipSimplifiedLayerNormalization TransposeMatMul
     """
 )
 
@@ -88,7 +89,8 @@ def exporter(
 
 
 def restored(parts: Sequence[Part], config: ModelConfig, device: ProviderDevice, deadlines: Deadlines) -> OnnxModel:
-    """The model that was exported; loaded as it is, without optimizing it again. Raises InvalidFile for any other."""
+    """The model that was exported; loaded as it is, without optimizing it again. Raises InvalidFile for any other, and
+    OutOfMemory for one of which it is known that a tensor gets too large."""
     options = session_options(device, config)
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     about = _about(parts, device)
@@ -98,14 +100,16 @@ def restored(parts: Sequence[Part], config: ModelConfig, device: ProviderDevice,
     weights = dict(_weights(model, constants))
     # What was checked, and nothing that another parser might see in the bytes.
     model.DiscardUnknownFields()
-    _guard_divisions(model)
     try:
+        sizes = _sizes(model, config)
         session = open_session(model.SerializeToString(), weights, options, device, config.extensions)
     except OperationFailed as error:
         raise InvalidFile(f"ONNX Runtime does not take it: {error.message}") from error
+    except Unsupported as error:
+        raise InvalidFile(error.message, place=error.place) from error
     _require_interface(session, graph, input_count)
     most, shared = config.max_tensor_bytes, in_place_of(model, graph, input_count)
-    return OnnxModel(session, graph, input_count, weights, most, deadlines, lambda: list(parts), shared)
+    return OnnxModel(session, graph, input_count, weights, most, deadlines, lambda: list(parts), shared, sizes)
 
 
 def _optimized(
@@ -216,15 +220,27 @@ def _check_node(node: onnx.NodeProto) -> None:
                 raise InvalidFile(f"an attribute of {node.op_type} is in a file; compiled models name none")
 
 
-def _guard_divisions(model: onnx.ModelProto) -> None:
-    """Have no division by -1 end this process; see `guard`. Most models divide by constants, or not at all."""
+def _sizes(model: onnx.ModelProto, config: ModelConfig) -> Sizes | None:
+    """Foresee how large the tensors get of a model that isn't our own, and have no division by -1 end this process.
+
+    Raises OutOfMemory for a tensor that is too large, and InvalidFile and Unsupported as `foreseen` and `guard` do.
+    """
+    if config.is_own and not _may_divide(model):
+        return None
+    known = foreseen(model, compute)
+    guard(known.divisions, opset_of(model))
+    if config.is_own:
+        return None
+    if len(known.inputs) != len(model.graph.input):
+        raise InvalidFile("its model does not say how many dimensions its inputs have; compiled models do")
+    return Sizes(known, config.max_tensor_bytes)
+
+
+def _may_divide(model: onnx.ModelProto) -> bool:
+    """Tell if it may divide by -1. Most models divide by constants, or not at all."""
     types = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
     divisors = [node.input[1] for node in model.graph.node if node.op_type == "Div" and len(node.input) == 2]
-    if any(types.get(name, 0) in RISKY for name in divisors):
-        try:
-            guard(foreseen(model, compute).divisions, opset_of(model))
-        except Unsupported as error:
-            raise InvalidFile(error.message, place=error.place) from error
+    return any(types.get(name, 0) in RISKY for name in divisors)
 
 
 def _weights(model: onnx.ModelProto, data: memoryview) -> Iterator[tuple[str, AnyArray]]:

@@ -11,8 +11,11 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from nnrt_backend_onnxruntime.builder import FLOAT32, AnyArray, Onnx, Value
-from nnrt_backend_onnxruntime.lowering.lowering import as_given, channels_first
+from nnrt_backend_onnxruntime.blocked_weight import BlockedWeight
+from nnrt_backend_onnxruntime.builder import FLOAT32, INT64, AnyArray, Onnx, Value
+from nnrt_backend_onnxruntime.lowering.convolution import window_attributes
+from nnrt_backend_onnxruntime.lowering.lowering import Call, as_given, channels_first
+from nnrt_backend_onnxruntime.processor import IntegerKernels
 from nnrt_backend_onnxruntime.resizing import Resizings
 from nnrt_backend_onnxruntime.signedness import OFFSET
 from nnrt_hdi.enums import ActivationType, DataType, Format, NodeType, ReduceMode
@@ -46,9 +49,9 @@ class Composition:
 class Compositions:
     """The compositions of a graph by the nodes that give their outputs, and the nodes that are still needed."""
 
-    def __init__(self, graph: Graph, outputs: Sequence[int]) -> None:
+    def __init__(self, graph: Graph, outputs: Sequence[int], integers: IntegerKernels) -> None:
         self._source = {tensor: at for at, node in enumerate(graph.nodes) for tensor in node.outputs}
-        finder = _Finder(graph, self._source)
+        finder = _Finder(graph, self._source, integers)
         self.by_node: dict[int, Composition] = {}
         for composition in finder.found():
             for tensor in composition.outputs:
@@ -72,8 +75,9 @@ class Compositions:
 class _Finder:
     """The patterns."""
 
-    def __init__(self, graph: Graph, source: Mapping[int, int]) -> None:
+    def __init__(self, graph: Graph, source: Mapping[int, int], integers: IntegerKernels) -> None:
         self._graph = graph
+        self._kernels = integers
         self._source = source
         # Only positions that a run counts tell of sizes that it knows.
         is_counted = any(node.type is N.TOPK_FUSION for node in graph.nodes)
@@ -83,11 +87,13 @@ class _Finder:
         patterns = {
             N.CAST: self._dynamic_quantization,
             N.MATMUL_FUSION: self._product,
+            N.CONV2D_FUSION: self._integer_convolution,
             N.DEPTH_TO_SPACE: self._enlargement,
             N.GATHER: self._picked,
             N.ADD_FUSION: self._resized,
             N.TRANSPOSE: self._resized,
             N.SHAPE: self._shape,
+            N.TOPK_FUSION: self._count,
         }
         for node in self._graph.nodes:
             if (pattern := patterns.get(node.type)) and (composition := pattern(node)):
@@ -180,12 +186,14 @@ class _Finder:
         zero, subtracted, *_ = self._operands(height, N.SUB_FUSION)
         return self._is(zero, 0) and (subtracted, divisor) == (low, scale)
 
-    # ---- MatMul with a factor, and MatMulInteger
+    # ---- MatMul with a factor, MatMulInteger, and MatMulNBits
 
     def _product(self, node: Node) -> Composition | None:
         attrs, (y,) = self._attrs(node), node.outputs
-        if attrs.transpose_a or attrs.transpose_b or attrs.activation_type is not ActivationType.NO_ACTIVATION:
+        if attrs.transpose_a or attrs.activation_type is not ActivationType.NO_ACTIVATION:
             return None
+        if attrs.transpose_b:
+            return self._product_of_blocks(node)
         if self._have_type(DataType.INT32, y):
             return self._integer_product(node)
         return self._scaled_product(node) if self._have_type(DataType.FLOAT32, y) else None
@@ -260,6 +268,82 @@ class _Finder:
         narrow = self._operands(tensor, N.CAST)[0]
         data = self._data(tensor if narrow == MISSING else narrow)
         return data if data is not None and data.dtype in (np.int8, np.uint8, np.int32) else None
+
+    def _product_of_blocks(self, node: Node) -> Composition | None:
+        """The product with the transpose of a constant matrix of few bits, each block of whose rows has a scale and a
+        zero point."""
+        a, b = node.inputs
+        real = self._operands(b, N.RESHAPE)[0]
+        centered, scale, *_ = self._operands(real, N.MUL_FUSION)
+        wide, point, *_ = self._operands(centered, N.SUB_FUSION)
+        steps, scales, points = map(self._data, (self._operands(wide, N.CAST)[0], scale, point))
+        if steps is None or scales is None or points is None:
+            return None
+        if not any(self._have_type(kind, a, wide, *node.outputs) for kind in (DataType.FLOAT32, DataType.FLOAT16)):
+            return None
+        weight = BlockedWeight.of(steps, scales, points)
+        if weight is None or self._graph.tensors[b].shape != (weight.rows, weight.columns):
+            return None
+        return Composition(node.outputs, (a,), lambda op, given: [weight.product(op, given[0])])
+
+    # ---- ConvInteger
+
+    def _integer_convolution(self, node: Node) -> Composition | None:
+        """The convolution of UINT8 less a zero point with constant integers: exact either way, and without groups
+        faster so on processors that add products of 8 bits in 32."""
+        x, weight, bias = node.inputs
+        attrs, taps, added = self._attrs(node), self._data(weight), self._data(bias)
+        if self._kernels.weights is not DataType.INT8 or attrs.group != 1 or taps is None or added is None:
+            return None
+        narrow, zero = self._less_zero(x)
+        if narrow == MISSING or added.any() or attrs.activation_type != NOTHING or not _are_steps(taps):
+            return None
+        lowest = int(taps.min(initial=0))
+        inputs, outputs = (tuple(self._graph.tensors[at] for at in side) for side in (node.inputs, node.outputs))
+        call = Call(node.type, attrs, inputs, outputs, FLOAT32)
+
+        def make(op: Onnx, given: Sequence[Value]) -> list[Value]:
+            elements = op.constant((taps - lowest).astype(np.uint8))
+            image, filters = channels_first(given[0], call.inputs[0]), channels_first(elements, call.inputs[1])
+            points = given[1] if len(given) > 1 else None, np.array(-lowest, np.uint8)
+            sums = op.ConvInteger(image, filters, *points, **window_attributes(call))
+            return [as_given(sums.cast(FLOAT32), call.inputs[0])]
+
+        return Composition(node.outputs, (narrow,) if zero == MISSING else (narrow, zero), make)
+
+    def _less_zero(self, tensor: int) -> tuple[int, int]:
+        """The UINT8 elements, and the zero point of the same type, of which a real tensor is the difference."""
+        elements, point, *_ = self._operands(tensor, N.SUB_FUSION)
+        narrow = self._operands(tensor if elements == MISSING else elements, N.CAST)[0]
+        zero = self._operands(point, N.CAST)[0]
+        if not self._have_type(DataType.UINT8, narrow):
+            return MISSING, MISSING
+        if elements == MISSING:
+            return narrow, MISSING
+        is_scalar = self._have_type(DataType.UINT8, zero) and self._graph.tensors[zero].shape == ()
+        return (narrow, zero) if is_scalar else (MISSING, MISSING)
+
+    # ---- Range
+
+    def _count(self, node: Node) -> Composition | None:
+        """0, 1, 2, ...: the order of as many equal numbers as are asked for."""
+        equals, wanted = node.inputs
+        number, shape, *_ = self._operands(equals, N.FILL)
+        count = self._uncast(shape)
+        if self._data(number) is None or count != self._uncast(wanted) or self._graph.tensors[equals].rank != 1:
+            return None
+
+        def make(op: Onnx, given: Sequence[Value]) -> list[Value]:
+            numbers, size = given
+            return [numbers, op.range(0, op.squeeze(op.reshape(size.cast(INT64), [1]), [0]), 1)]
+
+        return Composition(node.outputs, (equals, count), make)
+
+    def _uncast(self, x: int) -> int:
+        """The size that x is a cast of, or x."""
+        source = self._operands(x, N.CAST)[0]
+        is_size = any(self._have_type(data_type, source) for data_type in (DataType.INT32, DataType.INT64))
+        return source if is_size else x
 
     # ---- Resize
 
@@ -355,3 +439,9 @@ class _Finder:
         size = spec.shape[at]
         count = positions.size // size if size > 0 else 0
         return (at, count) if count > 1 and np.array_equal(positions, np.repeat(np.arange(size), count)) else None
+
+
+def _are_steps(numbers: AnyArray) -> bool:
+    """They are integers, no farther apart, and from 0, than those of 8 bits."""
+    lowest, highest = numbers.min(initial=0), numbers.max(initial=0)
+    return bool(highest - lowest <= STEPS and np.array_equal(numbers, np.rint(numbers)))

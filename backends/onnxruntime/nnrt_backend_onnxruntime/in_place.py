@@ -14,10 +14,10 @@ from nnrt_hdi.ops.in_place import InPlace, MemoryUse, in_place, traced
 # As in nnrt_hdi.ops.in_place. What isn't named is not shared.
 COMPUTE = names(
     """
-    AveragePool BatchNormalization Conv ConvTranspose FusedConv FusedGemm FusedMatMul Gemm GlobalAveragePool
+    AveragePool BatchNormalization Conv ConvInteger ConvTranspose FusedConv FusedGemm FusedMatMul Gemm GlobalAveragePool
     GlobalMaxPool InstanceNormalization LRN LSTM LayerNormalization LogSoftmax LpNormalization MatMul MatMulInteger
-    MatMulIntegerToFloat MaxPool NhwcFusedConv NhwcMaxPool QGemm QLinearAveragePool QLinearConv QLinearGlobalAveragePool
-    QLinearMatMul QLinearSoftmax Shape Softmax TransposeMatMul
+    MatMulIntegerToFloat MatMulNBits MaxPool NhwcFusedConv NhwcMaxPool QGemm QLinearAveragePool QLinearConv
+    QLinearGlobalAveragePool QLinearMatMul QLinearSoftmax Shape Softmax TransposeMatMul
     """
 )
 PASS = names(

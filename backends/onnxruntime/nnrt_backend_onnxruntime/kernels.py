@@ -20,6 +20,7 @@ Providers = Sequence[tuple[str, Mapping[str, str]]]
 
 # The highest one in which ONNX Runtime's optimizations of quantized models don't break UINT8 ones.
 OPSET = 20
+OPSETS = [helper.make_opsetid("", OPSET), helper.make_opsetid("com.microsoft", 1)]
 IR_VERSION = 10
 QUIET = 4  # Severity of log messages: only fatal ones.
 
@@ -48,6 +49,8 @@ _SELECTS = names(
     ReduceMin Resize ScatterND Slice Split Tile TopK Transpose Where
     """
 )
+# Kernels that load, and then say that they don't support it.
+_EMPTY = frozenset({("LSTM", np.dtype(np.float64))})
 # What doesn't depend on which numbers the bits of an integer stand for: UINT64 may be INT64 on the way.
 _OF_BITS = names(
     """
@@ -60,7 +63,7 @@ _OF_BITS = names(
 def widened(op_type: str, dtypes: Sequence[AnyDType | None], dtype: AnyDType, wide: AnyDType) -> list[AnyDType | None]:
     """The types of operands where those of one type are cast to another; the condition of a choice stays BOOL."""
     return [
-        wide if known == dtype and not (op_type == "Where" and position == 0) else known
+        wide if known is not None and known == dtype and not (op_type == "Where" and position == 0) else known
         for position, known in enumerate(dtypes)
     ]
 
@@ -70,7 +73,7 @@ class Kernels:
 
     def __init__(self, providers: Providers) -> None:
         self._providers = providers
-        self._known: dict[tuple[str, tuple[str, ...], tuple[str, ...]], bool] = {}
+        self._known: dict[tuple[str, tuple[str, ...], tuple[AnyDType | None, ...]], bool] = {}
         self._lock = threading.Lock()
 
     def type_for(
@@ -84,7 +87,9 @@ class Kernels:
         """The type to compute an operator in whose operands have these types: `dtype`, if there is a kernel for it,
         else one that holds its elements. Raises Unsupported where there is none.
         """
-        for candidate in (dtype.name, *_WIDER.get(dtype.name, ())):
+        if (op_type, dtype) not in _EMPTY and self._has(op_type, dtypes, attrs, outputs):
+            return dtype
+        for candidate in _WIDER.get(dtype.name, ()):
             if (dtype.name, candidate) == ("uint64", "int64") and op_type not in _OF_BITS:
                 continue
             if dtype.kind in "iub" and candidate.startswith("float") and op_type not in _SELECTS:
@@ -96,7 +101,7 @@ class Kernels:
 
     def _has(self, op_type: str, dtypes: Sequence[AnyDType | None], attrs: Mapping[str, Any], outputs: int) -> bool:
         variant = tuple(sorted(value for value in attrs.values() if isinstance(value, str)))
-        key = op_type, variant, tuple(dtype.name if dtype else "" for dtype in dtypes)
+        key = op_type, variant, tuple(dtypes)
         with self._lock:
             if key not in self._known:
                 self._known[key] = self._loads(op_type, dtypes, attrs, outputs)
@@ -112,7 +117,7 @@ class Kernels:
         results = [f"y{number}" for number in range(outputs)]
         node = helper.make_node(op_type, names, results, **attrs)
         graph = helper.make_graph([node], "kernel", inputs, [*map(helper.make_empty_tensor_value_info, results)])
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+        model = helper.make_model(graph, opset_imports=OPSETS, ir_version=IR_VERSION)
         options = onnxruntime.SessionOptions()
         options.log_severity_level = QUIET
         options.intra_op_num_threads = options.inter_op_num_threads = 1

@@ -1,9 +1,7 @@
 """A model in a session of ONNX Runtime, ready to run."""
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,33 +12,29 @@ from nnrt_backend_onnxruntime.builder import AnyArray
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.kernels import QUIET
 from nnrt_backend_onnxruntime.program import asserted
+from nnrt_backend_onnxruntime.programs.sizes import Sizes as FileSizes
 from nnrt_backend_onnxruntime.session import release_memory
 from nnrt_hdi.backend import Cancellation, DimRange, PreparedModel
-from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfMemory
-from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, Constant, Graph
-from nnrt_hdi.ops import OPERATORS, inferred_graph
+from nnrt_hdi.graph import Graph
+from nnrt_hdi.ops import OPERATORS, RunSizes
 from nnrt_hdi.ops.in_place import InPlace
-from nnrt_hdi.ops.operands import INDICES
 from nnrt_hdi.part import Part
-from nnrt_hdi.tensor import MAX_DIM, UNKNOWN_DIM, Array, Shape, TensorSpec
+from nnrt_hdi.sizes import Sizes
+from nnrt_hdi.tensor import MAX_DIM, UNKNOWN_DIM, Array, TensorSpec
 
 # Most elements that a failed ASSERT shows: messages are short.
 MOST_SHOWN = 100
-# Input shapes that a dynamic model has been checked for, the latest ones.
-MOST_SHAPES = 64
 # Outputs of fewer bytes together are copied: that costs no more than to tell ONNX Runtime where they go.
 LEAST_IN_PLACE_BYTES = 1 << 15
 # The memory of this process, in which all inputs and outputs are, whatever the provider.
 HERE = OrtDevice(OrtDevice.cpu(), OrtDevice.default_memory(), 0)
-# Shapes of inputs, and the elements of those that decide others.
-Decided = tuple[tuple[Shape, ...], tuple[bytes, ...]]
 Export = Callable[[], list[Part]]
 
 
 class OnnxModel(PreparedModel):
-    """Runs a session. Inputs are read where they are; outputs are written where they go if they are large and it is
-    known how large, else they are the memory that ONNX Runtime made them in."""
+    """Runs a session. Inputs are read where they are; outputs are written where they go if they are large and their
+    shapes follow from those of the inputs, else they are the memory that ONNX Runtime made them in."""
 
     def __init__(
         self,
@@ -52,42 +46,46 @@ class OnnxModel(PreparedModel):
         deadlines: Deadlines,
         export: Export,
         shared: InPlace,
+        sizes: FileSizes | None = None,
     ) -> None:
         """Of `graph` the first inputs are those of a run; the others stand for constants. `shared` says which may be
-        where the client can write."""
+        where the client can write. A session of a model that doesn't come from the graph has `sizes`."""
         self.session = session
         self._graph = graph
         self._asserted = asserted(graph)
         self._weights = weights
-        self._max_tensor_bytes = max_tensor_bytes
         self._deadlines = deadlines
         self._export = export
         self._names = [entry.name for entry in session.get_inputs()]
         self._output_names = [entry.name for entry in session.get_outputs()]
-        self._deciding = _deciding(graph, input_count)
-        self._depends = bool(self._deciding) or any(spec.is_dynamic for spec in graph.tensors)
-        self._fitting: OrderedDict[Decided, tuple[TensorSpec, ...]] = OrderedDict()
+        self._file_sizes = sizes
+        self._sizes = RunSizes(graph, input_count, max_tensor_bytes)
         self.inputs = graph.input_specs[:input_count]
         self.outputs = graph.output_specs
         self.reads_in_place = shared.inputs
-        self._writes_in_place = self._written_in_place(shared)
-        require_fits(graph, max_tensor_bytes)
+        # None, where what ONNX Runtime gives is more than the outputs.
+        self._writes_in_place = frozenset[int]() if self._asserted else shared.outputs
 
     def run(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
     ) -> list[Array]:
         cancellation.check()
-        if self._depends:
-            specs = self._inferred(inputs)
-            if not self._asserted and all(0 in spec.shape and not spec.is_dynamic for spec in specs):
-                return [np.empty(spec.shape, spec.numpy_dtype) for spec in specs]
+        specs = self.sizes(inputs).outputs
+        may_be_empty = not (self._sizes.are_fixed or self._asserted)
+        if may_be_empty and all(0 in spec.shape and not spec.is_dynamic for spec in specs):
+            return [np.empty(spec.shape, spec.numpy_dtype) for spec in specs]
         with stopping(cancellation, self._deadlines) as options:
-            if outputs and self._writes_in_place and any(outputs[at] is not None for at in self._writes_in_place):
-                return self._run_in_place(inputs, outputs, options)
+            if outputs and self._may_bind(specs, outputs):
+                return self._run_in_place(inputs, specs, outputs, options)
             results: list[AnyArray] = self.session.run(
                 self._output_names, dict(zip(self._names, inputs, strict=True)), options
             )
         return self._checked(results) if self._asserted else results
+
+    def sizes(self, inputs: Sequence[Array]) -> Sizes:
+        if self._file_sizes is not None:
+            self._file_sizes.require_run_fits(inputs)
+        return self._sizes.of(inputs)
 
     def export(self) -> list[Part]:
         return self._export()
@@ -106,18 +104,20 @@ class OnnxModel(PreparedModel):
         self._weights = {}
         release_memory()
 
-    def _written_in_place(self, shared: InPlace) -> frozenset[int]:
-        """The outputs that are written where they go: none, unless ONNX Runtime can be told where each is to go."""
-        if self._asserted or any(spec.is_dynamic or 0 in spec.shape for spec in self.outputs):
-            return frozenset()
-        if sum(spec.byte_size for spec in self.outputs) < LEAST_IN_PLACE_BYTES:
-            return frozenset()
-        return shared.outputs
+    def _may_bind(self, specs: Sequence[TensorSpec], regions: Sequence[Array | None]) -> bool:
+        """ONNX Runtime can be told where each output is to go, and that is worth while."""
+        if not any(regions[at] is not None for at in self._writes_in_place):
+            return False
+        if any(spec.is_dynamic or 0 in spec.shape for spec in specs):
+            return False
+        return sum(spec.byte_size for spec in specs) >= LEAST_IN_PLACE_BYTES
 
-    def _run_in_place(self, inputs: Sequence[Array], regions: Sequence[Array | None], options: Any) -> list[Array]:
+    def _run_in_place(
+        self, inputs: Sequence[Array], specs: Sequence[TensorSpec], regions: Sequence[Array | None], options: Any
+    ) -> list[Array]:
         """Run with outputs in these regions, or in memory of their own."""
         outputs: list[Array] = []
-        for at, (spec, region) in enumerate(zip(self.outputs, regions, strict=True)):
+        for at, (spec, region) in enumerate(zip(specs, regions, strict=True)):
             is_given = region is not None and at in self._writes_in_place
             outputs.append(region if is_given else np.empty(spec.shape, spec.numpy_dtype))  # type: ignore[arg-type]
         # ONNX Runtime's IOBinding does the same for 30 microseconds more (1.31).
@@ -134,31 +134,6 @@ class OnnxModel(PreparedModel):
             if not np.all(condition):
                 raise _assertion_failed(self._graph, index, condition, data)
         return list(results[:count])
-
-    def _inferred(self, inputs: Sequence[Array]) -> tuple[TensorSpec, ...]:
-        """The outputs, as far as they follow from the inputs' shapes, and from elements of these that decide shapes.
-
-        Refuses inputs from which too large a tensor follows, or an error.
-        """
-        decided = (
-            tuple(array.shape for array in inputs),
-            tuple(inputs[at].tobytes() if inputs[at].nbytes <= INLINE_CONSTANT_BYTES else b"" for at in self._deciding),
-        )
-        if known := self._fitting.get(decided):
-            return known
-        tensors = list(self._graph.tensors)
-        constants = dict(self._graph.constants)
-        for index, array in zip(self._graph.inputs, inputs, strict=False):
-            tensors[index] = tensors[index].with_shape(array.shape)
-        for at in self._deciding:
-            constants[self._graph.inputs[at]] = Constant(b"", inputs[at].nbytes, inputs[at])
-        rest = tuple(index for index in self._graph.inputs if index not in constants)
-        graph = inferred_graph(replace(self._graph, tensors=tuple(tensors), inputs=rest, constants=constants))
-        require_fits(graph, self._max_tensor_bytes)
-        self._fitting[decided] = outputs = graph.output_specs
-        while len(self._fitting) > MOST_SHAPES:
-            self._fitting.popitem(last=False)
-        return outputs
 
 
 def values_of(arrays: Sequence[Array]) -> Any:
@@ -191,30 +166,6 @@ def stopping(cancellation: Cancellation, deadlines: Deadlines) -> Iterator[Any]:
     finally:
         if ticket is not None:
             deadlines.remove(ticket)
-
-
-def _deciding(graph: Graph, input_count: int) -> tuple[int, ...]:
-    """The inputs whose elements say shapes, axes or positions, and not only which elements to pick."""
-    found = set()
-    for node in graph.nodes:
-        rules = OPERATORS[node.type].operands
-        for position, tensor in enumerate(node.inputs):
-            accepts = rules[min(position, len(rules) - 1)].accepts
-            if node.type is NodeType.CONSTANT_OF_SHAPE or (accepts.data_types == INDICES and accepts.max_rank):
-                found.add(tensor)
-    return tuple(at for at, tensor in enumerate(graph.inputs[:input_count]) if tensor in found)
-
-
-def require_fits(graph: Graph, max_tensor_bytes: int) -> None:
-    """Raise OutOfMemory for a node with an output that is known to be larger than a tensor may be."""
-    for index, node in enumerate(graph.nodes):
-        for at in node.outputs:
-            spec = graph.tensors[at]
-            if not spec.is_dynamic and spec.byte_size > max_tensor_bytes:
-                raise OutOfMemory(
-                    f"{spec} needs {spec.byte_size} bytes; at most {max_tensor_bytes} are allowed",
-                    place=graph.place(index),
-                )
 
 
 def _assertion_failed(graph: Graph, index: int, condition: AnyArray, data: AnyArray) -> OperationFailed:

@@ -65,10 +65,11 @@ def lower(
     """The ONNX model of a graph that has been inferred.
 
     Behind the graph's outputs it has those that its assertions look at. Quantized tensors in it are of the types that
-    the kernels for `integers` take. `float16` keeps what the graph has as FLOAT32 in half of it, `half_kernels`
-    computes FLOAT16 as such instead of in FLOAT32. Raises Unsupported for a node that ONNX Runtime can't compute.
+    the kernels for `integers` take. `float16` keeps what the graph has as FLOAT32 in half of it. `half_kernels`
+    computes FLOAT16 as such; else it is computed in FLOAT32, and rounded only where it leaves the model. Raises
+    Unsupported for a node that ONNX Runtime can't compute.
     """
-    return _Program(graph, in_types_of(integers, graph), Onnx(kernels), float16, half_kernels).lowered()
+    return _Program(graph, integers, Onnx(kernels), float16, half_kernels).lowered()
 
 
 def asserted(graph: Graph) -> list[int]:
@@ -77,11 +78,12 @@ def asserted(graph: Graph) -> list[int]:
 
 
 class _Program:
-    """The lowering of one graph, whose inputs and outputs are those of another one."""
+    """The lowering of a graph, its inputs and outputs as given, other quantized tensors in the types of kernels."""
 
-    def __init__(self, given: Graph, graph: Graph, op: Onnx, float16: bool, half_kernels: bool) -> None:
+    def __init__(self, given: Graph, integers: IntegerKernels, op: Onnx, float16: bool, half_kernels: bool) -> None:
         self._interface = given
-        self._graph = graph
+        self._graph = in_types_of(integers, given)
+        self._integers = integers
         self._op = op
         self._float16 = float16
         self._half_kernels = half_kernels
@@ -95,7 +97,7 @@ class _Program:
         for index, constant in graph.constants.items():
             self._values[index] = self._constant(index, constant.data, constant.shape_value)
         outputs = [*graph.outputs, *(at for index in asserted(graph) for at in graph.nodes[index].inputs)]
-        compositions = Compositions(graph, outputs)
+        compositions = Compositions(graph, outputs, self._integers)
         for index in graph.order:
             if index not in compositions.needed:
                 continue
@@ -131,12 +133,25 @@ class _Program:
         return replace(flipped(value), shape=value.shape, rank=value.rank)
 
     def _stored(self, spec: TensorSpec) -> AnyDType:
-        """The type a tensor is kept in."""
+        """The type of a tensor of inputs and constants, which others are in too where there are kernels for it."""
         return HALF if self._float16 and spec.numpy_dtype == FLOAT32 else spec.numpy_dtype
 
     def _computed(self, dtype: AnyDType) -> AnyDType:
         """The type to compute in what is kept in this one."""
         return FLOAT32 if dtype == HALF and not self._half_kernels else dtype
+
+    def _kept(self, result: Value, spec: TensorSpec) -> Value:
+        """What a node gives, in the type that those behind it read."""
+        stored = self._stored(spec)
+        return result if result.dtype == self._computed(stored) else result.cast(stored)
+
+    def _alike(self, call: Call, operands: Sequence[Value]) -> Sequence[Value]:
+        """Operands that are only moved: FLOAT16 as it is, unless a part of it has been computed in FLOAT32."""
+        halves = [self._stored(spec) == HALF for spec in call.inputs]
+        types = {x.dtype for x, is_half in zip(operands, halves, strict=True) if is_half}
+        if len(types) < 2:
+            return operands
+        return [x.cast(FLOAT32) if is_half else x for x, is_half in zip(operands, halves, strict=True)]
 
     def _compose(self, composition: Composition) -> None:
         """Lower nodes that are one operator, with the first of them that gives one of its outputs."""
@@ -145,7 +160,7 @@ class _Program:
         results = composition.make(self._op, [self._values[at] for at in composition.inputs])
         for at, result in zip(composition.outputs, results, strict=True):
             spec = self._graph.tensors[at]
-            self._values[at] = replace(result.cast(self._stored(spec)), rank=spec.rank, shape=spec.shape)
+            self._values[at] = replace(self._kept(result, spec), rank=spec.rank, shape=spec.shape)
 
     def _lower(self, index: int) -> None:
         node, tensors = self._graph.nodes[index], self._graph.tensors
@@ -168,13 +183,13 @@ class _Program:
 
     def _plain(self, rule: Lowering, call: Call, operands: Sequence[Value], _: RealView | None) -> list[Value]:
         """The results of a node on the elements as they are."""
-        stored = [self._stored(spec) for spec in call.outputs]
+        dtype = self._stored(call.outputs[0])
         if rule.moves:
-            results = self._call(rule, replace(call, dtype=stored[0]), operands)
-            return [result.cast(dtype) for result, dtype in zip(results, stored, strict=True)]
-        wide = [x.cast(self._computed(x.dtype)) for x in operands]
-        results = self._call(rule, replace(call, dtype=self._computed(stored[0])), wide)
-        return [result.cast(dtype) for result, dtype in zip(results, stored, strict=True)]
+            results = self._call(rule, replace(call, dtype=dtype), self._alike(call, operands))
+        else:
+            wide = [x.cast(self._computed(x.dtype)) for x in operands]
+            results = self._call(rule, replace(call, dtype=self._computed(dtype)), wide)
+        return [self._kept(result, spec) for result, spec in zip(results, call.outputs, strict=True)]
 
     def _quantized(self, rule: Lowering, call: Call, operands: Sequence[Value], view: RealView | None) -> list[Value]:
         """The results of a node on the real numbers that its quantized operands stand for."""
@@ -192,7 +207,7 @@ class _Program:
             computed = [self._op.Where(self._op.IsNaN(y), 0, y) if y.dtype.kind == "f" else y for y in computed]
         results = zip(computed, view.outputs, call.outputs, strict=True)
         quantized = [
-            quantize(self._op, y, scaling, spec.numpy_dtype, spec.rank) if scaling else y.cast(spec.numpy_dtype)
+            quantize(self._op, y, scaling, spec.numpy_dtype, spec.rank) if scaling else self._kept(y, spec)
             for y, scaling, spec in results
         ]
         scaling = view.outputs[0]
@@ -204,12 +219,18 @@ class _Program:
         """The real numbers that an operand stands for. What is known of its elements is so of them."""
         rules = OPERATORS[call.node_type].operands
         accepts = rules[min(at, len(rules) - 1)].accepts
-        is_weight = accepts.channel_axis is not None or accepts.is_bias
+        is_weight = accepts.channel_axis is not None or accepts.is_bias or _is_weight_of_product(x, at, call)
         return replace(dequantize(self._op, x, scaling, is_weight=is_weight), rank=x.rank, shape=x.shape)
 
     def _call(self, rule: Lowering, call: Call, operands: Sequence[Value]) -> Sequence[Value]:
         result: Any = rule.function(self._op, call, *operands)
         return result if isinstance(result, tuple) else (result,)
+
+
+def _is_weight_of_product(x: Value, at: int, call: Call) -> bool:
+    """It is a constant matrix whose columns may each have a scale, as QLinearMatMul takes them."""
+    is_right = call.node_type is NodeType.MATMUL_FUSION and at == 1 and not call.attrs.transpose_b
+    return is_right and x.data is not None and x.rank == 2
 
 
 def _without_activation(attrs: SimpleNamespace) -> tuple[SimpleNamespace, ActivationType]:

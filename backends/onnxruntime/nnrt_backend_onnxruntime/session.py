@@ -6,7 +6,6 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from nnrt_backend_onnxruntime.kernels import QUIET, Kernels
 from nnrt_backend_onnxruntime.providers import PROVIDERS, ProviderDevice
 from nnrt_hdi.backend import ModelConfig
 from nnrt_hdi.enums import PerformanceMode
-from nnrt_hdi.errors import OperationFailed
+from nnrt_hdi.errors import NnrtError, OperationFailed
 
 _log = logging.getLogger(__name__)
 
@@ -75,13 +74,10 @@ def open_session(
 
     Raises OperationFailed where the provider can't be had: there is no fall-back to another.
     """
-    require_memory_limit()
-    values = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in weights.items()}
-    if values:
-        options.add_external_initializers(list(values), list(values.values()))
-    providers = list(device.providers(extensions))
     try:
-        session = onnxruntime.InferenceSession(model, options, providers=providers, enable_fallback=0)
+        session = created_session(model, weights, options, device, extensions)
+    except NnrtError:
+        raise
     except Exception as error:
         if options.graph_optimization_level == GraphOptimizationLevel.ORT_DISABLE_ALL:
             raise OperationFailed(f"ONNX Runtime does not take the model: {error}") from error
@@ -95,24 +91,37 @@ def open_session(
     return session
 
 
+def created_session(
+    model: bytes, weights: Mapping[str, AnyArray], options: Any, device: ProviderDevice, extensions: Mapping[str, bytes]
+) -> Any:
+    """The session that ONNX Runtime makes of a model, or its error. The options get the weights, as `open_session`."""
+    limit_memory()
+    values = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in weights.items()}
+    if values:
+        options.add_external_initializers(list(values), list(values.values()))
+    providers = list(device.providers(extensions))
+    return onnxruntime.InferenceSession(model, options, providers=providers, enable_fallback=0)
+
+
 _arena_lock = threading.Lock()
 _has_arena = False
 
 
-def require_memory_limit() -> None:
-    """Let all sessions of this process together take no more memory than the machine, or its container, has.
+def limit_memory(most_bytes: int | None = None) -> None:
+    """Let all sessions of this process together take no more memory than so much, or what the machine has.
 
-    They share one arena, which keeps what it once took until `release_memory`.
+    They share one arena, which keeps what it once took until `release_memory`. The first call decides.
     """
     global _has_arena
     with _arena_lock:
         if _has_arena:
             return
+        most_bytes = most_bytes or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         where = onnxruntime.OrtMemoryInfo(
             "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
         )
         as_requested = 1  # By what is needed, not by the next power of two.
-        onnxruntime.create_and_register_allocator(where, onnxruntime.OrtArenaCfg(memory_bytes(), as_requested, -1, -1))
+        onnxruntime.create_and_register_allocator(where, onnxruntime.OrtArenaCfg(most_bytes, as_requested, -1, -1))
         _has_arena = True
 
 
@@ -130,13 +139,3 @@ def smallest_session(device: ProviderDevice) -> tuple[Any, str]:
     op = Onnx(Kernels(device.providers()))
     model = op.model([(op.Identity(op.input(FLOAT32, (1,))), (1,))]).SerializeToString()
     return open_session(model, {}, session_options(device, ModelConfig()), device, {}), op.inputs[0].name
-
-
-def memory_bytes() -> int:
-    """The memory that this process may have."""
-    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-    except OSError:
-        return physical
-    return min(physical, int(limit)) if limit.isdigit() else physical

@@ -19,7 +19,8 @@ def key_of(graph: Graph, index: int) -> bytes:
 def _tensor_key(graph: Graph, at: int) -> tuple[Any, ...]:
     spec, constant = graph.tensors[at], graph.constants.get(at)
     digest = constant.sha256 if constant and constant.shape_value is not None else b""
-    return spec.data_type, spec.shape, spec.format, spec.quant, digest
+    quant = [(param.scale, param.zero_point, param.num_bits) for param in spec.quant]
+    return int(spec.data_type), spec.shape, int(spec.format), quant, digest
 
 
 def single_nodes(graph: Graph, indices: Iterable[int]) -> Graph:

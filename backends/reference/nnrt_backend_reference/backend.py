@@ -1,5 +1,6 @@
 """The device that the reference kernels make up."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from nnrt_backend_reference.exported import read_exported
@@ -31,6 +32,7 @@ class ReferenceBackend(Backend):
     """
 
     def __init__(self, name: str = "reference") -> None:
+        self._run_bytes = sys.maxsize
         self._info = DeviceInfo(
             device_name=name,
             vendor_name="nnrt",
@@ -43,6 +45,9 @@ class ReferenceBackend(Backend):
     def describe(self) -> DeviceInfo:
         return self._info
 
+    def start(self, run_bytes: int, *, accepts_programs: bool) -> None:
+        self._run_bytes = run_bytes
+
     def supported(self, graph: Graph) -> list[Support]:
         """Every node whose type has a kernel, whatever its operands are: `nnrt_hdi.ops` has accepted them."""
         return [
@@ -53,7 +58,9 @@ class ReferenceBackend(Backend):
     def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> Program:
         _refuse_extensions(config)
         self._require_supported(graph)
-        program = Program(inferred_graph(graph), config, enable_float16=config.enable_float16)
+        program = Program(
+            inferred_graph(graph), config.max_tensor_bytes, self._run_bytes, enable_float16=config.enable_float16
+        )
         progress(1.0)
         return program
 
@@ -66,7 +73,7 @@ class ReferenceBackend(Backend):
         try:
             graph, enable_float16 = read_exported(parts)
             self._require_supported(graph)
-            return Program(graph, config, enable_float16=enable_float16)
+            return Program(graph, config.max_tensor_bytes, self._run_bytes, enable_float16)
         except (InvalidFile, OutOfMemory):
             raise
         except NnrtError as error:

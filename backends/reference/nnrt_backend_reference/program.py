@@ -11,7 +11,7 @@ from nnrt_backend_reference.exported import exported
 from nnrt_backend_reference.kernels import KERNELS
 from nnrt_backend_reference.kernels.kernel import AnyArray, Call, Kernel, require_memory
 from nnrt_backend_reference.quantized import on_real_numbers
-from nnrt_hdi.backend import Cancellation, DimRange, ModelConfig, PreparedModel
+from nnrt_hdi.backend import Cancellation, DimRange, PreparedModel
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfMemory
 from nnrt_hdi.graph import Graph
@@ -71,12 +71,12 @@ class Program(PreparedModel):
     other types stay as they are, and so does one that is read as a shape: sizes above 2048 would become others.
     """
 
-    def __init__(self, graph: Graph, config: ModelConfig, *, enable_float16: bool = False) -> None:
+    def __init__(self, graph: Graph, max_tensor_bytes: int, run_bytes: int, enable_float16: bool) -> None:
         """`graph` has been inferred. Raises InvalidParameter where its tensors are not what its nodes give."""
         self._graph = graph
-        self._max_tensor_bytes = config.max_tensor_bytes
-        self._max_run_bytes = config.max_run_bytes
-        self._sizes = RunSizes(graph, len(graph.inputs), config.max_tensor_bytes)
+        self._max_tensor_bytes = max_tensor_bytes
+        self._run_bytes = run_bytes
+        self._sizes = RunSizes(graph, len(graph.inputs), max_tensor_bytes)
         self._enable_float16 = enable_float16
         self._shapes = {node.inputs[0] for node in graph.nodes if node.type is NodeType.CONSTANT_OF_SHAPE}
         self._constants: list[AnyArray | None] = [None] * len(graph.tensors)
@@ -98,7 +98,7 @@ class Program(PreparedModel):
             values[index] = _read_only(self._rounded(index, array))
             if specs[index].shape != array.shape:
                 specs[index] = specs[index].with_shape(array.shape)
-        results = _Results(self._max_run_bytes)
+        results = _Results(self._run_bytes)
         # Overflow and invalid operations have results, infinities and not-a-numbers, and need no warnings.
         with np.errstate(all="ignore"):
             for step in self._steps:

@@ -83,10 +83,20 @@ class Operation:
     node_name: str
     sets_quant_type: bool
     _keywords: Mapping[str, Parameter] = field(init=False, repr=False)
+    # By type of tensor the parameters that it may be, those first for which it is meant.
+    _candidates: Mapping[TensorType, Sequence[Parameter]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         keywords = {parameter.keyword: parameter for parameter in self.parameters}
         object.__setattr__(self, "_keywords", MappingProxyType(keywords))
+        candidates = {
+            type_: sorted(
+                (parameter for parameter in self.parameters if type_ in parameter.tensor_types),
+                key=lambda parameter: parameter.tensor_types.index(type_),
+            )
+            for type_ in self.tensor_types
+        }
+        object.__setattr__(self, "_candidates", MappingProxyType(candidates))
 
     @property
     def tensor_types(self) -> frozenset[TensorType]:
@@ -118,8 +128,7 @@ class Operation:
         In NNRt's order: number of inputs, outputs and parameters, each parameter as given (of one given twice
         the last counts), then what `derive` finds.
         """
-        names = f" ({', '.join(rule.name for rule in OPERATORS[self.node_type].operands)})"
-        self._check_count("inputs", len(inputs), self.inputs, names)
+        self._check_count("inputs", len(inputs), self.inputs)
         if outputs is not None:
             self._check_count("outputs", outputs, self.outputs)
         self._check_count("parameters", len(parameters), (0, len(self.parameters)))
@@ -140,23 +149,26 @@ class Operation:
                 raise error.at(self.type.name) from error
         return attrs
 
-    def _check_count(self, what: str, count: int, allowed: Range, names: str = "") -> None:
+    def _check_count(self, what: str, count: int, allowed: Range) -> None:
         least, most = allowed
         if least <= count <= most:
             return
+        operands = ", ".join(rule.name for rule in OPERATORS[self.node_type].operands)
+        names = f" ({operands})" if what == "inputs" else ""
         wanted = f"{least}" if least == most else f"{least} to {most}"
         raise InvalidParameter(f"it has {count} {what}; give {wanted}{names}", place=self.type.name)
 
     def _parameter_of(self, tensor: Tensor) -> Parameter:
         """The parameter that a tensor is: by its type, and if that may be several, by its element count."""
-        candidates = [parameter for parameter in self.parameters if tensor.type in parameter.tensor_types]
+        candidates = self._candidates.get(tensor.type)
         if not candidates:
             known = ", ".join(parameter.tensor_types[0].name for parameter in self.parameters) or "no parameters"
             raise InvalidParameter(f"a parameter tensor is {tensor.type.name}; it takes {known}", place=self.type.name)
-        candidates.sort(key=lambda parameter: parameter.tensor_types.index(tensor.type))
+        if len(candidates) == 1:
+            return candidates[0]
         count = 0 if tensor.spec.is_dynamic else tensor.spec.element_count
-        if len(candidates) == 1 or any(count in parameter.counts for parameter in candidates):
-            return next((parameter for parameter in candidates if count in parameter.counts), candidates[0])
+        if fitting := [parameter for parameter in candidates if count in parameter.counts]:
+            return fitting[0]
         wanted = " or ".join(f"{parameter.expected_count} ({parameter.keyword})" for parameter in candidates)
         raise InvalidParameter(f"it has {count} values; give {wanted}", place=f"{self.type.name} {candidates[0].place}")
 

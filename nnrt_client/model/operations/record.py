@@ -1,7 +1,7 @@
 """Records that a model keeps of its tensors and operations, and the graph of the device interface they become."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import get_args
 
 import numpy as np
@@ -25,11 +25,23 @@ class TensorRecord:
     type: TensorType = TensorType.TENSOR
     data: Array | None = None
     quant: tuple[QuantParam, ...] = ()
+    # As long as it is that of the desc, which `rename` alone changes, and of `quant`.
+    _spec: TensorSpec | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def spec(self) -> TensorSpec:
         """Value of the device interface for the tensor."""
-        return self.desc._to_spec(self.quant)
+        if self._spec is None:
+            self._spec = self.desc._to_spec(self.quant)
+        return self._spec
+
+    def rename(self, name: str) -> None:
+        """Give the tensor another name."""
+        self.desc.name, self._spec = name, None
+
+    def quantize(self, quant: tuple[QuantParam, ...]) -> None:
+        """Give the tensor these quantization parameters instead of others."""
+        self.quant, self._spec = quant, None
 
     @property
     def shape_value(self) -> Array | None:
@@ -65,18 +77,17 @@ class AddedOperation:
 
 def inferred(
     declared: Operation,
+    attrs: Mapping[str, AttrValue],
     inputs: Sequence[TensorRecord],
-    parameters: Sequence[TensorRecord],
     outputs: Sequence[TensorSpec],
     quant: Sequence[tuple[QuantParam, ...]],
     name: str,
 ) -> tuple[TensorSpec, ...]:
-    """Specs of the outputs of an operation, `outputs` being what the model declares, or nothing.
+    """Specs of the outputs of an operation with these attributes, `outputs` being what the model declares, or nothing.
 
     `quant` are the quantization parameters of outputs that have none yet. Raises InvalidParameter if the specs
     can't be computed or are not as declared.
     """
-    attrs = declared.attributes(inputs, len(outputs) or None, parameters)
     operands = [(tensor.spec, tensor.shape_value) for tensor in inputs]
     # Where nothing is declared, the parameters alone are: neither shapes nor data types are known before inference.
     hints = tuple(TensorSpec(DataType.UNKNOWN, (), quant=params) for params in quant)
@@ -102,7 +113,8 @@ def _with_params(outputs: Sequence[TensorSpec], quant: Sequence[tuple[QuantParam
             raise InvalidParameter(
                 f"quant is given for output {at}, which is {specs[at]}; quantize an operand, or use QUANT_DTYPE_CAST"
             )
-        specs[at] = replace(specs[at], quant=params or specs[at].quant)
+        if params:
+            specs[at] = replace(specs[at], quant=params)
     return tuple(specs)
 
 

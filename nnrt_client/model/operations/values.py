@@ -13,6 +13,8 @@ def exact_array(value: object, data_type: DataType) -> Array:
     """Numbers as an array of this data type, floats rounded. Raises InvalidParameter if one does not fit."""
     given = _number_array(value)
     target = NUMPY_DTYPES[data_type]
+    if given.dtype == target:
+        return given
     with np.errstate(all="ignore"):
         result = given.astype(target)
     if target.kind != "f" and not np.array_equal(result, given):

@@ -12,6 +12,7 @@ from nnrt_client.model_session.partition.device_part import OnPartDone
 from nnrt_client.model_session.partition.kept_values import KeptValues
 from nnrt_client.onnx_import.cut import OnnxGraph
 from nnrt_client.tensors.resident_tensor import ResidentTensor
+from nnrt_client.tensors.run_tensor import RunTensor
 from nnrt_client.tensors.tensor import Tensor
 from nnrt_hdi.errors import OperationFailed, Unsupported
 from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM, TensorSpec, data_type_of
@@ -90,13 +91,21 @@ class ClientPart:
         shape = tuple(dim if isinstance(dim, int) else UNKNOWN_DIM for dim in info.shape)
         return TensorSpec(data_type_of(dtype), shape, name=name)
 
-    def call(self, values: Mapping[str, Any], sizes: Mapping[str, int], timeout_ms: int | None) -> "ClientCall":
-        """Prepare a run on these values."""
+    def call(
+        self,
+        values: Mapping[str, Any],
+        sizes: Mapping[str, int],
+        timeout_ms: int | None,
+        targets: Mapping[str, RunTensor[Any]],
+    ) -> "ClientCall":
+        """Prepare a run on these values. What is for the application's tensors is put there when all parts have run."""
         return ClientCall(self, {name: values[name] for name in self.inputs}, sizes)
 
 
 class ClientCall:
     """One run of a part here."""
+
+    is_writing = False
 
     def __init__(self, part: ClientPart, inputs: dict[str, Any], sizes: Mapping[str, int]) -> None:
         self._part = part

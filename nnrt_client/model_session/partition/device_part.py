@@ -10,6 +10,7 @@ from nnrt_client.run.result import OutputTooSmall
 from nnrt_client.run.run import RunFuture
 from nnrt_client.run.run_tensors import NewArray
 from nnrt_client.tensors.resident_tensor import ResidentTensor
+from nnrt_client.tensors.run_tensor import RunTensor
 from nnrt_hdi.errors import OperationFailed
 
 # Called once with what a part gave, by name, or with why it failed; in any thread, perhaps that which starts the part.
@@ -26,19 +27,36 @@ class DevicePart:
         self.inputs = [executor.input_desc(index).name for index in range(executor.input_count)]
         self.outputs = [executor.output_desc(index).name for index in range(executor.output_count)]
 
-    def call(self, values: Mapping[str, Any], sizes: Mapping[str, int], timeout_ms: int | None) -> "DeviceCall":
-        """Prepare a run on these values; `sizes` are those of named dimensions."""
-        return DeviceCall(self, [values[name] for name in self.inputs], sizes, timeout_ms)
+    def call(
+        self,
+        values: Mapping[str, Any],
+        sizes: Mapping[str, int],
+        timeout_ms: int | None,
+        targets: Mapping[str, RunTensor[Any]],
+    ) -> "DeviceCall":
+        """Prepare a run on these values; `sizes` are those of named dimensions, `targets` what it may write to."""
+        given = {name: targets[name] for name in self.outputs if name in targets}
+        return DeviceCall(self, [values[name] for name in self.inputs], sizes, timeout_ms, given)
 
 
 class DeviceCall:
     """One run of a part on the device."""
 
-    def __init__(self, part: DevicePart, inputs: list[Any], sizes: Mapping[str, int], timeout_ms: int | None) -> None:
+    def __init__(
+        self,
+        part: DevicePart,
+        inputs: list[Any],
+        sizes: Mapping[str, int],
+        timeout_ms: int | None,
+        given: Mapping[str, RunTensor[Any]],
+    ) -> None:
+        """`given` are tensors of the application that it writes to."""
+        self.is_writing = bool(given)
         self._part = part
         self._inputs = inputs
         self._sizes = sizes
         self._timeout_ms = timeout_ms
+        self._given = given
         self._targets: dict[str, ResidentTensor] = {}
         self._future: RunFuture[Any] | None = None
         self._is_stopped = False
@@ -52,8 +70,8 @@ class DeviceCall:
 
     def _start(self, done: OnPartDone) -> None:
         outputs: list[Any] | None = None
-        if self._targets:
-            outputs = [self._targets.get(name) or NewArray() for name in self._part.outputs]
+        if targets := {**self._targets, **self._given}:
+            outputs = [targets.get(name) or NewArray() for name in self._part.outputs]
         future = self._part.executor._submit(self._inputs, outputs, self._timeout_ms, None)
         self._future = future
         if self._is_stopped:
@@ -64,11 +82,12 @@ class DeviceCall:
         try:
             outputs = future.result()
         except OutputTooSmall as error:
-            if not self._targets:
+            if not (self._targets or self._given):
                 done(None, error)
                 return
-            # Dimensions have other sizes than their names say.
+            # Dimensions have other sizes than their names or the application say: the shapes come with the elements.
             self._close_targets()
+            self._given = {}
             try:
                 self._start(done)
             except BaseException as failure:

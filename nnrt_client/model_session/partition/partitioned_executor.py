@@ -1,6 +1,6 @@
 """Running a model that is cut into parts: some on a device, the others here."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -10,22 +10,20 @@ import numpy as np
 from nnrt_client.model_session.partition.deadlines import Deadlines
 from nnrt_client.model_session.partition.partitioned_run import PartitionedFuture, PartitionedRun, ReadyPart
 from nnrt_client.model_session.partition.report import PartitionReport
+from nnrt_client.run.base_executor import WRITE_S, BaseExecutor, Convert, Targets, require_timeout
 from nnrt_client.run.result import RunResult
-from nnrt_client.run.signature import Inputs, Signature, item_at
-from nnrt_client.session.closable import Closable
+from nnrt_client.run.run_tensors import RunTensors
+from nnrt_client.run.signature import Inputs, Signature
 from nnrt_client.session.device import Device
 from nnrt_client.tensors.resident_tensor import ResidentTensor
 from nnrt_client.tensors.run_tensor import RunTensor
 from nnrt_client.tensors.tensor import Tensor
-from nnrt_client.tensors.tensor_desc import TensorDesc
-from nnrt_hdi.errors import InvalidParameter, OperationFailed, OperationForbidden, Unsupported
+from nnrt_hdi.errors import OperationFailed, OperationForbidden
 from nnrt_hdi.tensor import TensorSpec
 
-Convert = Callable[[RunResult[Any]], Any]
 
-
-class PartitionedExecutor(Closable):
-    """Runs a model in parts, from any number of threads; used as an Executor is.
+class PartitionedExecutor(BaseExecutor):
+    """Runs a model in parts, from any number of threads.
 
     A part runs as soon as its inputs are there, so that independent ones overlap. Runs are independent of each other.
     """
@@ -43,84 +41,60 @@ class PartitionedExecutor(Closable):
         self.report = report
         self._parts = parts
         self._dims = [dims for _, dims in inputs]
-        self._signature = Signature(device._session(), 0, tuple(spec for spec, _ in inputs), tuple(outputs))
+        specs = tuple(spec for spec, _ in inputs)
+        self._signature = Signature(device._session(), 0, specs, tuple(outputs), has_ranges=False)
         self._resources = resources
         self._runs: set[PartitionedRun] = set()
         self._deadlines = Deadlines()
         self._is_open = True
 
-    @property
-    def _is_living(self) -> bool:
-        """True while the daemon lives, as far as the session knows."""
-        return self._signature.session.is_alive
-
-    @property
-    def input_count(self) -> int:
-        """Number of inputs that a run takes."""
-        return len(self._signature.inputs)
-
-    @property
-    def output_count(self) -> int:
-        """Number of outputs that a run gives."""
-        return len(self._signature.outputs)
-
-    def input_desc(self, index: int) -> TensorDesc:
-        """Description of an input, -1 where a dimension varies; the caller's own. Raises InvalidParameter."""
-        return TensorDesc._from_spec(item_at(self._signature.inputs, index, "input"))
-
-    def output_desc(self, index: int) -> TensorDesc:
-        """Description of an output as far as it is known before a run; the caller's own. Raises InvalidParameter."""
-        return TensorDesc._from_spec(item_at(self._signature.outputs, index, "output"))
-
-    def run_sync(self, inputs: Inputs, outputs: None = None, *, timeout_ms: int | None = None) -> RunResult[Any]:
-        """Run and wait for the outputs: read-only arrays in the model's order. Raises what `Executor.run_sync` raises,
-        and OperationFailed where a part fails in ONNX Runtime."""
-        return self._run(inputs, outputs, timeout_ms)
-
     def _run(
-        self, inputs: Inputs, outputs: Sequence[Any] | None, timeout_ms: int | None, unwanted: Sequence[int] = ()
+        self, inputs: Inputs, outputs: Targets | None, timeout_ms: int | None, unwanted: Sequence[int] = ()
     ) -> RunResult[Any]:
-        """See `run_sync`."""
+        """Raises what `Executor.run_sync` raises, and OperationFailed where a part fails in ONNX Runtime."""
         future = self._submit(inputs, outputs, timeout_ms, None, unwanted)
         try:
             result: RunResult[Any] = future.result()
             return result
         except BaseException:
             future.cancel()
+            future._run.ended.wait(WRITE_S)
             raise
         finally:  # An error knows this frame.
             del future
 
-    def submit(
-        self, inputs: Inputs, outputs: None = None, *, timeout_ms: int | None = None
-    ) -> "PartitionedFuture[RunResult[Any]]":
-        """Start a run; its outputs are the result of the future, which stops all parts when it is cancelled."""
-        return self._submit(inputs, outputs, timeout_ms, None)
-
     def _submit(
         self,
         inputs: Inputs,
-        outputs: Sequence[Any] | None,
+        outputs: Targets | None,
         timeout_ms: int | None,
         convert: Convert | None,
         unwanted: Sequence[int] = (),
     ) -> "PartitionedFuture[Any]":
-        """See `submit`; the future's result is what `convert` makes of the run's. Unwanted outputs come, too."""
-        if outputs is not None:
-            raise Unsupported("a model that runs in parts gives new arrays; give no tensors for its outputs")
-        if timeout_ms is not None and not (type(timeout_ms) is int and timeout_ms >= 1):
-            raise InvalidParameter(f"timeout_ms is {timeout_ms!r}; use a whole number of 1 or more")
-        given = self._checked(inputs)
-        if not self._is_open:
-            raise OperationForbidden("the session is closed; load the model again")
-        names = [spec.name for spec in self._signature.inputs]
+        """The future stops all parts when it is cancelled. Unwanted outputs come, too."""
+        if timeout_ms is not None:
+            require_timeout(timeout_ms, "; without one there is no limit")
+        given, tensors = self._accepted(inputs, outputs)
+        try:
+            if not self._is_open:
+                raise OperationForbidden("the session is closed; load the model again")
+            return self._started(given, tensors, timeout_ms, convert)
+        except BaseException:
+            if tensors is not None:
+                tensors.release()
+            raise
+
+    def _started(
+        self, given: Sequence[Any], tensors: RunTensors | None, timeout_ms: int | None, convert: Convert | None
+    ) -> "PartitionedFuture[Any]":
         future: PartitionedFuture[Any] = PartitionedFuture()
         run = PartitionedRun(
             self._parts,
-            dict(zip(names, given, strict=True)),
+            {spec.name: one for spec, one in zip(self._signature.inputs, given, strict=True)},
             self._sizes(given),
             timeout_ms,
-            partial(self._ended, future, convert),
+            self._written_at_once(given, tensors),
+            partial(self._ended, future, convert, tensors),
         )
         future._bind(run)
         self._runs.add(run)
@@ -139,16 +113,28 @@ class PartitionedExecutor(Closable):
         self._deadlines.close()
         self._resources.close()
 
-    def _ended(self, future: "PartitionedFuture[Any]", convert: Convert | None, run: PartitionedRun) -> None:
+    def _ended(
+        self,
+        future: "PartitionedFuture[Any]",
+        convert: Convert | None,
+        tensors: RunTensors | None,
+        run: PartitionedRun,
+    ) -> None:
         self._runs.discard(run)
         self._deadlines.discard(run)
         error, value = run.error, None
-        if error is None:
-            try:
-                result = RunResult([self._output(run, spec.name) for spec in self._signature.outputs], None, None)
+        try:
+            if error is None:
+                outputs = [self._output(run, spec.name) for spec in self._signature.outputs]
+                if tensors is None or tensors.outputs is None:
+                    result = RunResult(outputs, None, None)
+                else:
+                    result = tensors.collected(outputs)
                 value = result if convert is None else convert(result)
-            except Exception as failure:
-                error = failure
+        except Exception as failure:
+            error = failure
+        if tensors is not None:
+            tensors.release()
         future._settle(value, error)
 
     def _output(self, run: PartitionedRun, name: str) -> Any:
@@ -160,20 +146,41 @@ class PartitionedExecutor(Closable):
         array.flags.writeable = False
         return array
 
-    def _checked(self, inputs: Inputs) -> list[Any]:
-        """The inputs in the model's order: arrays, and tensors as they are. Raises InvalidParameter, or
-        UnavailableDevice."""
+    def _accepted(self, inputs: Inputs, outputs: Targets | None) -> tuple[list[Any], RunTensors | None]:
+        """The inputs in the model's order, arrays, and tensors as they are; and what holds the tensors of the run.
+        Raises what `run_sync` raises before anything is sent."""
         signature = self._signature
         given = signature.in_order(inputs)
+        if outputs is not None:
+            signature.require_output_count(outputs)
         signature.require_alive()
-        for at, one in enumerate(given):
-            if isinstance(one, RunTensor):
-                spec, shape = signature.inputs[at], one.desc.shape or ()
-                if one.desc._to_spec().data_type != spec.data_type or not spec.accepts(shape):
-                    raise InvalidParameter(f"it is {one.desc}; the model takes {spec}", place=signature.input_place(at))
-            else:
-                given[at] = np.asarray(signature.fitting(at, one))
-        return given
+        given = [
+            one if isinstance(one, RunTensor) else np.asarray(signature.fitting(at, one))
+            for at, one in enumerate(given)
+        ]
+        if outputs is None and not any(isinstance(one, RunTensor) for one in given):
+            return given, None
+        tensors = RunTensors(signature, outputs)
+        try:
+            tensors.hold(given)
+        except BaseException:
+            tensors.release()
+            raise
+        return given, tensors
+
+    def _written_at_once(self, given: Sequence[Any], tensors: RunTensors | None) -> Mapping[str, RunTensor[Any]]:
+        """The tensors that a part may write its outputs to: those that nobody reads but it. Others are written when all
+        parts have run."""
+        signature, targets = self._signature, {}
+        outputs = {spec.name for spec in signature.outputs}
+        for spec, tensor in zip(signature.outputs, (tensors and tensors.outputs) or (), strict=False):
+            if not isinstance(tensor, RunTensor):
+                continue
+            read = {other.name for other, one in zip(signature.inputs, given, strict=True) if one is tensor}
+            elsewhere = (name for part in self._parts if spec.name not in part.outputs for name in part.inputs)
+            if read.isdisjoint(outputs) and read.isdisjoint(elsewhere):
+                targets[spec.name] = tensor
+        return targets
 
     def _sizes(self, given: Sequence[Any]) -> Mapping[str, int]:
         """The sizes that dimensions with names have in a run."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from nnrt_client.enums import OperationType, PadMode
+from nnrt_client.enums import Format, OperationType, PadMode
 from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
 from nnrt_client.onnx_import.operators.operator import onnx_operator
 from nnrt_client.onnx_import.signature import refuse
@@ -207,11 +207,17 @@ def _over_image(
     """An operation on images, all of which are NCHW; of rank 3 they are given a height."""
     x, rest = operands[0], operands[1:]
     is_flat = x.rank == 3
-    images = [op.nchw(op.unsqueeze(value, [2]) if is_flat and value.rank == 3 else value) for value in operands[:2]]
-    if op.quant is not None and is_flat:
-        refuse("it is quantized and of rank 3")
+    images = [_image(op, value) for value in operands[:2]]
     y = op.apply(type, *images, *rest[1:], **window, **parameters)
     return op.squeeze(y, [2]) if is_flat else y
+
+
+def _image(op: NodeBuilder, x: Value) -> Value:
+    """An image, or the weight of one, of rank 4."""
+    if x.rank != 3 or x.array is None:
+        return op.nchw(op.unsqueeze(x, [2]) if x.rank == 3 else x)
+    quant = x.quantized.param if x.quantized else None
+    return op.constant(np.expand_dims(x.array, 2), format=Format.NCHW, quant=quant)
 
 
 def _kernel(x: Value, weight: Value, kernel_shape: Ints) -> Ints:

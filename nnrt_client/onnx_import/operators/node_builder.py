@@ -93,6 +93,8 @@ class NodeBuilder:
             return x
         if x.stands_for_real:
             return self.cast(self.steps(x), dtype)
+        if x.real is not None and dtype == np.float32:
+            return self.cast(x.real, dtype)
         if x.is_constant and np.can_cast(x.dtype, dtype):
             assert x.array is not None
             return self.constant(x.array.astype(dtype))

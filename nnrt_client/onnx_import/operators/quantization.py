@@ -1,6 +1,7 @@
 """Quantized tensors: real numbers as integers with a scale and a zero point."""
 
-import math
+from collections.abc import Sequence
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from nnrt_client.onnx_import.operators.convolution import conv
 from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
 from nnrt_client.onnx_import.operators.operator import onnx_operator
 from nnrt_client.onnx_import.signature import refuse
-from nnrt_client.onnx_import.value import Dtype, Quantized, Value, data_type_of, marked
+from nnrt_client.onnx_import.value import Dtype, Quantized, Value, constant_value, data_type_of, marked
 from nnrt_client.tensors.quant_param import QuantParam
 from nnrt_hdi.tensor import Array
 
@@ -93,9 +94,11 @@ def dequantize_linear(
         return _real(op, x, scale, zero_point, at, dtype)
     if x.is_constant:
         assert x.array is not None
+        if len(params[0]) not in (1, x.shape[at] if x.rank else 1):
+            refuse(f"it has {len(params[0])} scales, and {x} no such dimension {at}")
         param = None if x.dtype == _INT32 else QuantParam(*params)
         integers = op.constant(x.array, quant=param)
-        y = op.constant(_computed(x, *params, at))
+        y = constant_value(op.model, lambda: _computed(x, *params, at), (_FLOAT32, x.shape))
         y.quantized = integers.quantized = Quantized(integers, *params, at)
         return y
     if behind is not None and (behind.scales, behind.zero_points) == params:
@@ -252,32 +255,44 @@ def conv_integer(
     pads: Ints = (),
     strides: Ints = (),
 ) -> Value:
-    """SUB of the zero points, CONV2D, ROUND and CAST to INT32: of FLOAT32, where it holds the sums exactly, perhaps of
-    two halves of the weight's bits; else of FLOAT64."""
+    """SUB of the zero points and CONV2D: of FLOAT32, where it holds the sums exactly, perhaps of two halves of the
+    weight's bits; else of FLOAT64. ROUND and CAST to INT32, unless the sums are only read as real numbers."""
     if weight_zero_point is not None and weight_zero_point.rank == 1:
         weight_zero_point = op.reshape(weight_zero_point, (*weight_zero_point.dims, *[1] * (weight.rank - 1)))
     digits, dtype = _exact_digits(weight, weight_zero_point)
     centered = _centered(op, x, x_zero_point, dtype)
-    total: Value | None = None
-    for factor, digit in digits:
-        taps = _centered(op, weight, weight_zero_point, dtype) if digit is None else op.constant(digit)
-        y = conv(
-            op,
-            centered,
-            taps,
-            auto_pad=auto_pad,
-            dilations=dilations,
-            group=group,
-            kernel_shape=kernel_shape,
-            pads=pads,
-            strides=strides,
-        )
-        # However a device multiplies and adds, the sum is next to it.
-        y = op.cast(op.apply(OperationType.ROUND, y), _INT32)
-        y = y if factor == 1 else op.apply(OperationType.MUL, y, op.number(factor, _INT32))
-        total = y if total is None else op.apply(OperationType.ADD, total, y)
-    assert total is not None
-    return total
+    convolved = partial(
+        conv,
+        op,
+        centered,
+        auto_pad=auto_pad,
+        dilations=dilations,
+        group=group,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        strides=strides,
+    )
+    sums = [
+        (factor, convolved(_centered(op, weight, weight_zero_point, dtype) if digit is None else op.constant(digit)))
+        for factor, digit in digits
+    ]
+    # However a device multiplies and adds, an integer is next to each sum.
+    y = op.later(
+        _INT32,
+        sums[0][1].dims,
+        lambda: _total(op, [(factor, op.cast(op.apply(OperationType.ROUND, one), _INT32)) for factor, one in sums]),
+    )
+    y.real = _total(op, sums)
+    return y
+
+
+def _total(op: NodeBuilder, parts: Sequence[tuple[int, Value]]) -> Value:
+    """The sum of values times their factors."""
+    scaled = [
+        part if factor == 1 else op.apply(OperationType.MUL, part, op.number(factor, part.dtype))
+        for factor, part in parts
+    ]
+    return reduce(partial(op.apply, OperationType.ADD), scaled)
 
 
 def _exact_digits(weight: Value, zero_point: Value | None) -> tuple[list[tuple[int, Array | None]], Dtype]:
@@ -289,13 +304,18 @@ def _exact_digits(weight: Value, zero_point: Value | None) -> tuple[list[tuple[i
     if weight.array is None or point is None:
         return [(1, None)], _FLOAT64
     taps = weight.array.astype(np.int32) - point.astype(np.int32)
-    count = math.prod(weight.shape[1:])
     for factor in (1, _HALF_OF_8_BITS):
         high, low = np.divmod(taps, factor)
         parts = [(factor, high)] if factor == 1 else [(factor, high), (1, low)]
-        if all(count * _FARTHEST * int(np.abs(part).max(initial=0)) < _LARGEST_EXACT for _, part in parts):
+        if all(_farthest_sum(part) < _LARGEST_EXACT for _, part in parts):
             return [(by, part.astype(np.float32)) for by, part in parts], _FLOAT32
     return [(1, None)], _FLOAT64
+
+
+def _farthest_sum(taps: Array) -> int:
+    """How far from 0 a sum of products may be on its way, in whatever order a device adds them."""
+    of_channels = np.abs(taps).reshape(len(taps), -1).sum(axis=1, dtype=np.int64)
+    return _FARTHEST * int(of_channels.max(initial=0))
 
 
 def _centered(op: NodeBuilder, x: Value, zero_point: Value | None, dtype: Dtype) -> Value:
@@ -312,10 +332,10 @@ def _params(scale: Value, zero_point: Value | None) -> tuple[tuple[float, ...], 
     """Scales and zero points that are known before a run."""
     if scale.array is None or scale.rank > 1 or (zero_point is not None and zero_point.array is None):
         return None
-    scales = tuple(float(one) for one in scale.array.reshape(-1))
+    scales = tuple(scale.array.reshape(-1).astype(float).tolist())
     points = (0,) * len(scales)
     if zero_point is not None and zero_point.array is not None:
-        points = tuple(int(one) for one in zero_point.array.reshape(-1))
+        points = tuple(zero_point.array.reshape(-1).astype(int).tolist())
     return (scales, points) if len(points) == len(scales) else None
 
 

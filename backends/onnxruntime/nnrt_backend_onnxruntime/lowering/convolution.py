@@ -21,10 +21,14 @@ def conv2d(op: Onnx, call: Call, x: Value, weight: Value, bias: Value) -> Value:
     if ImageShape.of(call.inputs[1]).channels == 0:
         return _only_bias(op, call, bias)
     image, taps = channels_first(x, call.inputs[0]), channels_first(weight, call.inputs[1])
+    return _finished(op, call, op.Conv(image, taps, bias, **window_attributes(call)))
+
+
+def window_attributes(call: Call) -> dict[str, Any]:
+    """The window of a convolution, and its groups, as ONNX's attributes."""
     window = _window(call)
     strides = {"strides": window.stride, "dilations": window.dilation, "group": call.attrs.group}
-    y = op.Conv(image, taps, bias, **strides, **_pads(window, call.inputs[0]))
-    return _finished(op, call, y)
+    return {**strides, **_pads(window, call.inputs[0])}
 
 
 @lowering(NodeType.CONV2D_TRANSPOSE_FUSION)

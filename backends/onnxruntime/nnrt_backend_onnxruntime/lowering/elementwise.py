@@ -4,7 +4,7 @@ import numpy as np
 
 from nnrt_backend_onnxruntime.builder import Onnx, Value
 from nnrt_backend_onnxruntime.lowering.lowering import Call, Function, lowering
-from nnrt_hdi.enums import NodeType
+from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.ops.elementwise import integer_bounds
 
 # One ONNX operator each.
@@ -64,8 +64,10 @@ def exp(op: Onnx, call: Call, x: Value) -> Value:
 
 @lowering(NodeType.CLIP)
 def clip(op: Onnx, call: Call, x: Value) -> Value:
-    """y = min(max(x, min), max)."""
+    """y = min(max(x, min), max). With one bound ONNX's Clip takes infinite elements for the largest finite ones."""
     low, high = call.attrs.min, call.attrs.max
+    if x.dtype.kind == "f" and low is not None and high is not None:
+        return op.Clip(x, op.scalar(low, x.dtype), op.scalar(high, x.dtype))
     if x.dtype.kind != "f":
         low, high = integer_bounds(call.inputs[0].data_type, low, high)
     for op_type, bound in (("Max", low), ("Min", high)):
@@ -75,5 +77,6 @@ def clip(op: Onnx, call: Call, x: Value) -> Value:
 
 @lowering(NodeType.CAST, moves=True)
 def cast(_: Onnx, call: Call, x: Value, __: Value) -> Value:
-    """y = x in the type of the output."""
-    return x.cast(call.dtype)
+    """y = x in the type of the output. An integer is made of FLOAT16 as it would be stored."""
+    is_cut = call.inputs[0].data_type is DataType.FLOAT16 and call.dtype.kind != "f"
+    return (x.cast(call.inputs[0].numpy_dtype) if is_cut else x).cast(call.dtype)

@@ -4,15 +4,19 @@ ONNX counts negative indices from the end. To NNRt they are errors, so they are 
 """
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
 from nnrt_backend_onnxruntime.builder import BOOL, FLOAT32, INT64, Onnx, Value
 from nnrt_backend_onnxruntime.lowering.lowering import Call, Size, known, lowering, product
+from nnrt_backend_onnxruntime.lowering.shape import FAR
 from nnrt_hdi.enums import NodeType
-from nnrt_hdi.tensor import UNKNOWN_DIM
+from nnrt_hdi.tensor import UNKNOWN_DIM, TensorSpec
 
 INT32, UINT64, HALF = np.dtype(np.int32), np.dtype(np.uint64), np.dtype(np.float16)
+# Floats whose keys take longer to make than it takes to do without.
+_MANY = 1 << 16
 
 
 @lowering(NodeType.GATHER, moves=True)
@@ -103,12 +107,38 @@ def top_k(op: Onnx, call: Call, x: Value, k: Value) -> tuple[Value, Value]:
 def arg_max(op: Onnx, call: Call, x: Value) -> Value:
     """The indices of the largest elements along axis, or the elements."""
     attrs, axis = call.attrs, call.attrs.axis % call.inputs[0].rank
-    if attrs.top_k == 1:
-        indices = op.ArgMax(comparable(op, x), axis=axis, keepdims=1)
-    else:
+    keeps_axis = attrs.keep_dims or attrs.top_k > 1
+    if attrs.top_k > 1:
         _, indices = op.several("TopK", 2, comparable(op, x), op.ints([attrs.top_k]), axis=axis)
-    y = op.GatherElements(x, indices, axis=axis) if attrs.out_max_value else indices.cast(call.outputs[0].numpy_dtype)
-    return y if attrs.keep_dims or attrs.top_k > 1 else op.Squeeze(y, op.ints([axis]))
+    else:
+        indices = _first_largest(op, x, call.inputs[0], axis, int(keeps_axis or attrs.out_max_value))
+    if not attrs.out_max_value:
+        return indices.cast(call.outputs[0].numpy_dtype)
+    y = op.GatherElements(x, indices, axis=axis)
+    return y if keeps_axis else op.Squeeze(y, op.ints([axis]))
+
+
+def _first_largest(op: Onnx, x: Value, spec: TensorSpec, axis: int, keep_dims: int) -> Value:
+    """The index of the largest element along axis, the first of several.
+
+    Keys cost as much as the search. Where there are many floats, only the sum is looked at: it is not a number if any
+    of them is none. In place of a branch, which compiled models have none of, either none or all entries of the first
+    dimension are searched by keys.
+    """
+    if x.dtype.kind != "f" or axis == 0 or prod(map(_expected, spec.shape)) < _MANY:
+        return op.ArgMax(comparable(op, x), axis=axis, keepdims=keep_dims)
+    x = op.plain(x)
+    is_doubtful = op.IsNaN(op.ReduceSum(x, keepdims=0))
+    doubtful = op.Where(is_doubtful, op.ints([FAR]), op.ints([0]))
+    first, behind, along = op.ints([0]), op.ints([FAR]), op.ints([0])
+    by_keys = op.ArgMax(comparable(op, op.Slice(x, first, doubtful, along)), axis=axis, keepdims=keep_dims)
+    as_they_are = op.Slice(op.ArgMax(x, axis=axis, keepdims=keep_dims), doubtful, behind, along)
+    return op.Concat(by_keys, as_they_are, axis=0)
+
+
+def _expected(dim: int) -> int:
+    """A dimension, or a guess where only the run knows it."""
+    return 256 if dim == UNKNOWN_DIM else dim
 
 
 def comparable(op: Onnx, x: Value) -> Value:

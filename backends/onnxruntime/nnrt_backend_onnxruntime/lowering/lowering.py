@@ -5,8 +5,8 @@
         return x * x
 
 A lowering gets the ONNX model under construction, its call and the values of its operands, and returns the value of
-its output or a tuple of them. FLOAT16 comes as FLOAT32 where ONNX Runtime computes it so, and is rounded once, at the
-end; a lowering registered with `moves=True` gets it as it is, for it computes nothing.
+its output or a tuple of them. FLOAT16 comes as FLOAT32 where ONNX Runtime computes it so; a lowering registered with
+`moves=True` gets it as it is, for it computes nothing.
 """
 
 from collections.abc import Callable, Sequence

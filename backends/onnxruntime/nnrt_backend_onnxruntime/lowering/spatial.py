@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 
-from nnrt_backend_onnxruntime.builder import Onnx, Value
+from nnrt_backend_onnxruntime.builder import FLOAT32, Onnx, Value
 from nnrt_backend_onnxruntime.layouts import is_image
 from nnrt_backend_onnxruntime.lowering import boxes
 from nnrt_backend_onnxruntime.lowering.lowering import Call, Size, as_given, channels_first, lowering, product
@@ -181,7 +181,10 @@ def space_to_batch(op: Onnx, call: Call, x: Value) -> Value:
 @lowering(NodeType.DEPTH_TO_SPACE, moves=True)
 def depth_to_space(op: Onnx, call: Call, x: Value) -> Value:
     """Channels (row, column, new channel) or, with mode CRD, (new channel, row, column) as blocks of pixels."""
-    block, channels = call.attrs.block_size, "drc" if call.attrs.mode == "CRD" else "rcd"
+    block, mode = call.attrs.block_size, call.attrs.mode or "DCR"
+    if _lies_channels_first(call, x):
+        return as_given(op.DepthToSpace(channels_first(x, call.inputs[0]), blocksize=block, mode=mode), call.inputs[0])
+    channels = "drc" if mode == "CRD" else "rcd"
     return _rearranged(op, call, x, ["b", "h", "w", channels], ["b", "hr", "wc", "d"], [block, block])
 
 
@@ -189,6 +192,8 @@ def depth_to_space(op: Onnx, call: Call, x: Value) -> Value:
 def space_to_depth(op: Onnx, call: Call, x: Value) -> Value:
     """Blocks of pixels as channels (row, column, old channel)."""
     block = call.attrs.block_size
+    if _lies_channels_first(call, x):
+        return as_given(op.SpaceToDepth(channels_first(x, call.inputs[0]), blocksize=block), call.inputs[0])
     return _rearranged(op, call, x, ["b", "hr", "wc", "d"], ["b", "h", "w", "rcd"], [block, block])
 
 
@@ -217,6 +222,11 @@ def _rearranged(op: Onnx, call: Call, x: Value, given: list[str], wanted: list[s
     split = op.reshape(x, [sizes[letter] for letter in before])
     turned = split.transposed([before.index(letter) for letter in after])
     return op.reshape(turned, [product([sizes[letter] for letter in letters]) for letters in wanted])
+
+
+def _lies_channels_first(call: Call, x: Value) -> bool:
+    """An image that lies in memory as ONNX's kernel, which is faster than a Transpose, reads it."""
+    return x.dtype == FLOAT32 and not channels_first(x, call.inputs[0]).layout
 
 
 def _is_nchw(call: Call) -> bool:

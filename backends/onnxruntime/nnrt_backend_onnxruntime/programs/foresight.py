@@ -54,6 +54,8 @@ class Foresight:
     """The tensors of all graphs of a model, and if little follows from constants alone."""
 
     inputs: Sequence[Sized]
+    # Those of which the rank is known.
+    outputs: Sequence[Sized]
     tensors: Sequence[Sized]
     folding_is_bounded: bool
     # Of graphs that have any, inner ones before those around them.
@@ -64,13 +66,21 @@ def foreseen(model: onnx.ModelProto, compute: Compute) -> Foresight:
     """Look at a model without functions. Raises InvalidFile for one whose nodes are not in order."""
     # Mostly shapes tell; then no elements are needed.
     walk = _Walk(model, None)
-    walk.graph(model.graph, _Scope())
+    scope = walk.graph(model.graph, _Scope())
     if not walk.is_bounded:
         walk = _Walk(model, compute)
-        walk.graph(model.graph, _Scope())
+        scope = walk.graph(model.graph, _Scope())
     constants = {tensor.name for tensor in model.graph.initializer}
     inputs = (sized(entry.name, entry.type) for entry in model.graph.input if entry.name not in constants)
-    return Foresight([entry for entry in inputs if entry], walk.tensors, walk.is_bounded, walk.divisions)
+    types = ((entry.name, scope[entry.name].type) for entry in model.graph.output)
+    outputs = (sized(name, kind) for name, kind in types if kind is not None)
+    return Foresight(
+        [entry for entry in inputs if entry],
+        [entry for entry in outputs if entry],
+        walk.tensors,
+        walk.is_bounded,
+        walk.divisions,
+    )
 
 
 @dataclass(slots=True)

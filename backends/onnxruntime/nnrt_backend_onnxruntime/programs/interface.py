@@ -1,12 +1,14 @@
 """Inputs and outputs of a program, as NNRt's tensors."""
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 import onnx
 from onnx import TensorProto
 
-from nnrt_backend_onnxruntime.programs.skeleton import quoted
+from nnrt_backend_onnxruntime.programs.shapes import Sized
+from nnrt_backend_onnxruntime.programs.skeleton import all_graphs, quoted
 from nnrt_hdi.enums import DataType
 from nnrt_hdi.errors import InvalidFile, NnrtError, Unsupported
 from nnrt_hdi.tensor import UNKNOWN_DIM, TensorSpec
@@ -54,6 +56,30 @@ def take_output_ranks(model: onnx.ModelProto) -> list[int | None]:
 def output_specs(session: Any, declared_ranks: Sequence[int | None]) -> tuple[TensorSpec, ...]:
     """Outputs of a run, with the dimensions that ONNX Runtime knows. Raises Unsupported as `input_specs` does."""
     return tuple(_output_spec(entry, rank) for entry, rank in zip(session.get_outputs(), declared_ranks, strict=True))
+
+
+def are_inferred(outputs: Sequence[TensorSpec], known: Sequence[Sized]) -> bool:
+    """Tell if every dimension of the outputs follows from the nodes alone."""
+    inferred = {entry.name: entry.dims for entry in known}
+    return all(
+        dim in (UNKNOWN_DIM, sure)
+        for spec in outputs
+        for dim, sure in zip_longest(spec.shape, inferred.get(spec.name, ()))
+    )
+
+
+def declares_inner_shapes(model: onnx.ModelProto) -> bool:
+    """Tell if the file says which shapes values inside of it have. ONNX Runtime believes that, too."""
+    return any(graph.value_info for graph in all_graphs(model.graph))
+
+
+def without_inner_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model without the shapes that the file declares of values inside of it."""
+    bare = onnx.ModelProto()
+    bare.CopyFrom(model)
+    for graph in all_graphs(bare.graph):
+        del graph.value_info[:]
+    return bare
 
 
 def _input_spec(entry: onnx.ValueInfoProto) -> TensorSpec:

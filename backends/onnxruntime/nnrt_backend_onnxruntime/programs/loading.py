@@ -15,21 +15,33 @@ from nnrt_backend_onnxruntime.in_place import in_place_of_nodes
 from nnrt_backend_onnxruntime.model import translated
 from nnrt_backend_onnxruntime.programs.divisions import guard
 from nnrt_backend_onnxruntime.programs.foresight import foreseen
-from nnrt_backend_onnxruntime.programs.interface import input_specs, output_specs, take_output_ranks
+from nnrt_backend_onnxruntime.programs.interface import (
+    are_inferred,
+    declares_inner_shapes,
+    input_specs,
+    output_specs,
+    take_output_ranks,
+    without_inner_shapes,
+)
+from nnrt_backend_onnxruntime.programs.opening import Opening
 from nnrt_backend_onnxruntime.programs.program_model import ProgramModel
 from nnrt_backend_onnxruntime.programs.sizes import Sizes
 from nnrt_backend_onnxruntime.programs.skeleton import inlined, parsed, quoted, require_sound
 from nnrt_backend_onnxruntime.programs.tensors import take_tensors
+from nnrt_backend_onnxruntime.programs.trials import Refused, Trials
 from nnrt_backend_onnxruntime.providers import ProviderDevice
 from nnrt_backend_onnxruntime.session import open_session, session_options
 from nnrt_hdi.backend import ModelConfig
 from nnrt_hdi.errors import InvalidFile, NnrtError, OperationFailed, OutOfMemory, Unsupported
 from nnrt_hdi.files.container import is_packed, kind_of, packed, unpacked
 from nnrt_hdi.part import Part
+from nnrt_hdi.tensor import TensorSpec
 
 FORMAT = "onnx"
 
 _KIND = "onnxruntime program"
+# In its header: ONNX Runtime crashes when it optimizes the program.
+_AS_IT_IS = "as_it_is"
 _NO_FOLDING = {"optimization.disable_specified_optimizers": "ConstantFolding"}
 # Of the names of ONNX Runtime's classes of errors.
 _BROKEN = ("InvalidGraph", "InvalidProtobuf")
@@ -43,8 +55,12 @@ def load_program(
     device: ProviderDevice,
     deadlines: Deadlines,
     progress: Callable[[float], None],
+    trials: Trials | None,
+    *,
+    is_optimized: bool = True,
 ) -> ProgramModel:
-    """Load an ONNX model; the first part is it, the others hold data of its tensors.
+    """Load an ONNX model; the first part is it, the others hold data of its tensors. Without `trials` it is one that
+    has been loaded before.
 
     Raises InvalidFile, Unsupported or OutOfMemory for one that may not, or can't, be run here.
     """
@@ -58,20 +74,26 @@ def load_program(
     weights = take_tensors(model, parts[1:], config.max_tensor_bytes)
     progress(0.25)
     inputs, ranks = input_specs(model), take_output_ranks(model)
-    known = foreseen(model, compute)
-    sizes = Sizes(known, config.max_tensor_bytes)
-    guard(known.divisions, opset_of(model))
-    if not known.folding_is_bounded:
-        _log.info("a model computes too much from constants, or nobody knows how much: it does so in each run")
-    options = session_options(device, config, {} if known.folding_is_bounded else _NO_FOLDING)
-    try:
-        session = open_session(model.SerializeToString(), weights, options, device, config.extensions)
-    except OperationFailed as error:
-        raise _refusal(error) from error
+    with Opening(weights, device, config, trials, lambda: progress(0.5), is_optimized) as opening:
+        opening.begin(model.SerializeToString(), {})  # Most are opened so in the end.
+        known = foreseen(model, compute)
+        sizes = Sizes(known, config.max_tensor_bytes)
+        guard(known.divisions, opset_of(model))
+        if not known.folding_is_bounded:
+            _log.info("a model computes too much from constants, or nobody knows how much: it does so in each run")
+        entries = {} if known.folding_is_bounded else _NO_FOLDING
+        try:
+            session = opening.session(model.SerializeToString(), entries)
+            outputs = output_specs(session, ranks)
+            if declares_inner_shapes(model) and not are_inferred(outputs, known.outputs):
+                session = opening.session(without_inner_shapes(model).SerializeToString(), entries)
+                outputs = _inferred(outputs, output_specs(session, ranks))
+        except OperationFailed as error:
+            raise _refusal(error) from error
     progress(1.0)
-    outputs = output_specs(session, ranks)
     shared = in_place_of_nodes(model.graph, [spec.name for spec in inputs], [spec.name for spec in outputs])
-    kept = [Part.of(b"".join(packed(_KIND, {}, ()))), *parts]
+    about = {} if opening.is_optimized else {_AS_IT_IS: True}
+    kept = [Part.of(b"".join(packed(_KIND, about, ()))), *parts]
     return ProgramModel(
         session, inputs, outputs, shared.inputs, sizes, weights, kept, config.max_tensor_bytes, deadlines
     )
@@ -83,14 +105,17 @@ def is_program(parts: Sequence[Part]) -> bool:
 
 
 def restored_program(
-    parts: Sequence[Part], config: ModelConfig, device: ProviderDevice, deadlines: Deadlines
+    parts: Sequence[Part], config: ModelConfig, device: ProviderDevice, deadlines: Deadlines, trials: Trials | None
 ) -> ProgramModel:
-    """Load what a program exported. Raises InvalidFile for what is none."""
+    """Load what a program exported; without `trials` one that this daemon did. Raises InvalidFile for what is none."""
     if not config.accepts_programs:
         raise Unsupported("it holds an ONNX file, which this daemon doesn't take as it is (--accept-programs)")
-    unpacked(_KIND, parts[0].data)
+    about, _ = unpacked(_KIND, parts[0].data)
+    is_optimized = not about.get(_AS_IT_IS)
     try:
-        return load_program(parts[1:], config, device, deadlines, lambda fraction: None)
+        return load_program(
+            parts[1:], config, device, deadlines, lambda fraction: None, trials, is_optimized=is_optimized
+        )
     except Unsupported as error:
         raise InvalidFile(error.message, place=error.place) from error
 
@@ -108,10 +133,19 @@ def compute(model: onnx.ModelProto) -> Sequence[AnyArray]:
     return list(open_session(model.SerializeToString(), {}, options, here, {}).run(None, {}))
 
 
+def _inferred(declared: Sequence[TensorSpec], outputs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
+    """The outputs as they follow from the nodes alone: exporters write down the lengths of their example."""
+    for said, found in zip(declared, outputs, strict=True):
+        if said != found:
+            _log.warning("output %r is %s by what the file declares inside, and %s without", said.name, said, found)
+    return outputs
+
+
 def _refusal(error: OperationFailed) -> NnrtError:
     """Make the error that a client is told where ONNX Runtime doesn't take its model."""
-    cause = error.__cause__
+    cause = error if error.__cause__ is None else error.__cause__
     if isinstance(cause, Exception) and isinstance(known := translated(cause), OutOfMemory):
         return known
-    kind = InvalidFile if type(cause).__name__ in _BROKEN else Unsupported
-    return kind(quoted(error.message)[1:-1])
+    kind = error.kind if isinstance(error, Refused) else type(cause).__name__
+    refusal = InvalidFile if kind in _BROKEN else Unsupported
+    return refusal(quoted(error.message)[1:-1])

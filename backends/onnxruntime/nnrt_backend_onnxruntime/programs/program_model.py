@@ -1,6 +1,5 @@
 """A program in a session of ONNX Runtime, ready to run."""
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,13 +7,13 @@ import numpy as np
 
 from nnrt_backend_onnxruntime.builder import AnyArray
 from nnrt_backend_onnxruntime.deadlines import Deadlines
-from nnrt_backend_onnxruntime.model import MOST_SHAPES, stopping
+from nnrt_backend_onnxruntime.model import stopping
 from nnrt_backend_onnxruntime.programs.sizes import Sizes
 from nnrt_backend_onnxruntime.session import release_memory
 from nnrt_hdi.backend import Cancellation, PreparedModel
 from nnrt_hdi.errors import OperationFailed, OutOfMemory
 from nnrt_hdi.part import Part
-from nnrt_hdi.tensor import Array, Shape, TensorSpec
+from nnrt_hdi.tensor import Array, TensorSpec
 
 
 class ProgramModel(PreparedModel):
@@ -42,14 +41,12 @@ class ProgramModel(PreparedModel):
         self._deadlines = deadlines
         self._names = [spec.name for spec in self.inputs]
         self._output_names = [spec.name for spec in self.outputs]
-        self._fitting: OrderedDict[tuple[Shape, ...], None] = OrderedDict()
 
     def run(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
     ) -> list[Array]:
         cancellation.check()
-        if self._sizes.depend_on_inputs:
-            self._require_fits(tuple(array.shape for array in inputs))
+        self._sizes.require_run_fits(inputs)
         with stopping(cancellation, self._deadlines) as options:
             results = self._session.run(self._output_names, dict(zip(self._names, inputs, strict=True)), options)
         return [self._checked(spec, result) for spec, result in zip(self.outputs, results, strict=True)]
@@ -61,14 +58,6 @@ class ProgramModel(PreparedModel):
         self._session = None
         self._weights = {}
         release_memory()
-
-    def _require_fits(self, shapes: tuple[Shape, ...]) -> None:
-        if shapes in self._fitting:
-            return
-        self._sizes.require_run_fits(shapes)
-        self._fitting[shapes] = None
-        while len(self._fitting) > MOST_SHAPES:
-            self._fitting.popitem(last=False)
 
     def _checked(self, spec: TensorSpec, result: Any) -> Array:
         """An output, if it is what the model says: it is the file that says so, and ONNX Runtime only warns."""

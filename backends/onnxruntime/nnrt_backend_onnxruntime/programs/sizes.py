@@ -1,12 +1,16 @@
 """How large a program's tensors get, known from shapes before anything is computed."""
 
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 
 from nnrt_backend_onnxruntime.programs.foresight import Foresight
 from nnrt_backend_onnxruntime.programs.shapes import Sized
 from nnrt_backend_onnxruntime.programs.skeleton import quoted
 from nnrt_hdi.errors import OutOfMemory
-from nnrt_hdi.tensor import Shape
+from nnrt_hdi.tensor import Array, Shape
+
+# Shapes of inputs that have been found to fit, the latest ones.
+_MOST_SHAPES = 64
 
 
 class Sizes:
@@ -15,6 +19,7 @@ class Sizes:
     def __init__(self, known: Foresight, max_tensor_bytes: int) -> None:
         """Raises OutOfMemory for a tensor that is too large whatever the inputs are."""
         self._max_tensor_bytes = max_tensor_bytes
+        self._fitting: OrderedDict[tuple[Shape, ...], None] = OrderedDict()
         self._inputs = [entry.dims for entry in known.inputs]
         self._require_fit(known.tensors, {})
         decided = {dim for dims in self._inputs for dim in dims if isinstance(dim, str)}
@@ -24,13 +29,13 @@ class Sizes:
             entry for entry, needed in zip(distinct.values(), names, strict=True) if needed and needed <= decided
         ]
 
-    @property
-    def depend_on_inputs(self) -> bool:
-        """True where a run must be asked about."""
-        return bool(self._deciding)
-
-    def require_run_fits(self, shapes: Sequence[Shape]) -> None:
+    def require_run_fits(self, inputs: Sequence[Array]) -> None:
         """Raise OutOfMemory for inputs from which too large a tensor follows."""
+        if not self._deciding:
+            return
+        shapes = tuple(array.shape for array in inputs)
+        if shapes in self._fitting:
+            return
         known = {
             dim: length
             for dims, shape in zip(self._inputs, shapes, strict=True)
@@ -38,6 +43,9 @@ class Sizes:
             if isinstance(dim, str)
         }
         self._require_fit(self._deciding, known)
+        self._fitting[shapes] = None
+        while len(self._fitting) > _MOST_SHAPES:
+            self._fitting.popitem(last=False)
 
     def _require_fit(self, tensors: Iterable[Sized], known: Mapping[str, int]) -> None:
         for entry in tensors:

@@ -27,6 +27,12 @@ MOST_SHARED_BYTES = 1 << 30
 _MOST_PACKED = 4
 _NUMBERS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
 _KEYS = {"location", "offset", "length"}
+# Of an element of each data type, whose names say it.
+_BITS = {TensorProto.FLOAT: 32, TensorProto.DOUBLE: 64, TensorProto.BOOL: 8} | {
+    number: int(digits[1])
+    for name, number in TensorProto.DataType.items()
+    if (digits := re.match(r"[A-Z]+?(\d+)", name))
+}
 
 Region = memoryview
 
@@ -175,10 +181,7 @@ def _region(tensor: TensorProto, parts: Mapping[str, memoryview]) -> Region | No
 
 def size_of(data_type: int, count: int) -> int | None:
     """Bytes of so many elements; None where that depends on which they are, as with texts."""
-    name = TensorProto.DataType.Name(data_type) if data_type in TensorProto.DataType.values() else ""
-    bits = {"FLOAT": 32, "DOUBLE": 64, "BOOL": 8}.get(name)
-    if bits is None and (digits := re.match(r"[A-Z]+?(\d+)", name)):
-        bits = int(digits[1])
+    bits = _BITS.get(data_type)
     return None if bits is None else (count * bits + 7) // 8
 
 

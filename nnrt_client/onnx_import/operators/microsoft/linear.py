@@ -11,7 +11,7 @@ from nnrt_client.onnx_import.operators.microsoft.fused import activated
 from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
 from nnrt_client.onnx_import.operators.operator import MICROSOFT, onnx_operator
 from nnrt_client.onnx_import.signature import refuse
-from nnrt_client.onnx_import.value import Value
+from nnrt_client.onnx_import.value import Value, data_type_of
 from nnrt_hdi.tensor import Array
 
 
@@ -126,20 +126,30 @@ def matmul_of_few_bits(
     N: int,  # noqa: N803
     weight_prepacked: int = 0,
 ) -> Value:
-    """MATMUL with the real numbers that the blocks of the weight stand for, and ADD of the bias. Computed in the data
-    type of A, whatever accuracy_level says to be enough."""
+    """The numbers of the weight as UINT8, of which CAST, SUB of the zero points, MUL by the scales of the blocks and
+    RESHAPE make the real ones, MATMUL, and ADD of the bias. Computed in the data type of A, whatever accuracy_level
+    says to be enough."""
     if g_idx is not None or weight_prepacked:
         refuse("its columns are in another order, or its weight is laid out for one processor; save it without either")
     if b.array is None or scales.array is None or (zero_points is not None and zero_points.array is None):
         refuse("its weight is known only in a run; make it a constant")
     blocks = -(-K // block_size)
-    steps = _unpacked(b.array.reshape(N, blocks, -1), bits).astype(np.float32)
-    points = np.full((N, blocks), 1 << (bits - 1), np.float32)
+    steps = op.constant(_unpacked(b.array.reshape(N, blocks, -1), bits))
+    points: Array = np.array(1 << (bits - 1))
     if zero_points is not None and zero_points.array is not None:
         given = zero_points.array.reshape(N, -1)
-        points = (given if given.dtype.kind == "f" else _unpacked(given, bits))[:, :blocks].astype(np.float32)
-    real = ((steps - points[:, :, None]) * scales.array.reshape(N, blocks, 1).astype(np.float32)).reshape(N, -1)[:, :K]
-    y = op.apply(OperationType.MATMUL, a, op.constant(np.ascontiguousarray(real.T).astype(a.dtype)))
+        points = (given if given.dtype.kind == "f" else _unpacked(given, bits))[:, :blocks, None]
+    number = np.array(data_type_of(a.dtype).value, np.int32)
+    centered = op.apply(
+        OperationType.SUB, op.apply(OperationType.CAST, steps, number), op.constant(points.astype(a.dtype))
+    )
+    factors = op.constant(scales.array.reshape(N, blocks, 1).astype(a.dtype))
+    weight = op.reshape(op.apply(OperationType.MUL, centered, factors), (N, blocks * block_size))
+    if K % block_size:
+        weight, _ = op.apply_to_several(
+            OperationType.SPLIT, weight, axis=1, output_num=2, size_splits=[K, blocks * block_size - K]
+        )
+    y = op.apply(OperationType.MATMUL, a, weight, transpose_b=True)
     return y if bias is None else op.apply(OperationType.ADD, y, bias, dims=y.dims)
 
 

@@ -1,0 +1,82 @@
+"""Opens sessions of a program: each is tried in a process of its own before, unless it was once."""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from onnxruntime import GraphOptimizationLevel
+from typing_extensions import Self
+
+from nnrt_backend_onnxruntime.builder import AnyArray
+from nnrt_backend_onnxruntime.programs.trials import Crashed, Trial, Trials
+from nnrt_backend_onnxruntime.providers import ProviderDevice
+from nnrt_backend_onnxruntime.session import open_session, session_options
+from nnrt_hdi.backend import ModelConfig
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Opening:
+    """Opens the sessions of one program. Closed, it tries nothing any more."""
+
+    weights: Mapping[str, AnyArray]
+    device: ProviderDevice
+    config: ModelConfig
+    # None for what has been tried before.
+    trials: Trials | None
+    waiting: Callable[[], None]
+    is_optimized: bool = True
+    _under_way: tuple[bytes, Mapping[str, str], Trial] | None = field(default=None, init=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def begin(self, model: bytes, entries: Mapping[str, str]) -> None:
+        """Have a model tried that is likely the one to open, with these entries of the configuration."""
+        self._end()
+        if self.trials is not None:
+            trial = self.trials.begin(
+                model, self.weights, self.device, self.config, entries, is_optimized=self.is_optimized
+            )
+            self._under_way = model, entries, trial
+
+    def session(self, model: bytes, entries: Mapping[str, str]) -> Any:
+        """The session of a model.
+
+        Raises OperationFailed where ONNX Runtime refuses it, and Unsupported where it crashes on it, or takes more for
+        that than it may. One on which only its optimizations crash is opened without them.
+        """
+        try:
+            self._try(model, entries)
+        except Crashed as error:
+            if not self.is_optimized:
+                raise
+            self.is_optimized = False
+            self._try(model, entries)
+            _log.warning("a program is run without optimizations, for with them %s", error.message)
+        options = session_options(self.device, self.config, entries)
+        if not self.is_optimized:
+            options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
+        return open_session(model, self.weights, options, self.device, self.config.extensions)
+
+    def _try(self, model: bytes, entries: Mapping[str, str]) -> None:
+        if self._under_way is None or self._under_way[:2] != (model, entries):
+            self.begin(model, entries)
+        try:
+            if self._under_way is not None:
+                self._under_way[2].require_success(self.waiting)
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        if self._under_way is not None:
+            self._under_way[2].close()
+        self._under_way = None

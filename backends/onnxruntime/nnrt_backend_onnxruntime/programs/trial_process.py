@@ -1,0 +1,185 @@
+"""The process in which programs are tried: it has ONNX Runtime loaded, and forks for each of them.
+
+It is started with as little as it needs, reads requests from a socket that the daemon has the other end of, and ends
+with it. What it forks opens one session and exits. How that went is all that comes back.
+"""
+
+import ctypes
+import gc
+import logging
+import mmap
+import os
+import pickle
+import resource
+import selectors
+import signal
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+# What a trial may take: of the processor, and of address space besides what it was given, and so many times that.
+MOST_CPU_S = 120
+ROOM_BYTES = 1 << 30
+ROOM_SHARE = 8
+# Exit status where ONNX Runtime refuses the model. It has said why before: the class of its error, and the message.
+REFUSED = 3
+MOST_SAID = 4096
+# Between what is said and the exit status, which is the last.
+SEPARATOR = b"\0"
+HEADER_BYTES = 8
+
+_CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
+_PR_SET_PDEATHSIG = 1
+_REQUEST_FDS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The content of the memory that comes with it: its own length, itself, and from there on what it names."""
+
+    device: Any
+    config: Any
+    entries: Mapping[str, str]
+    is_optimized: bool
+    model_bytes: int
+    # Name, data type, shape and offset of each.
+    weights: Sequence[tuple[str, str, tuple[int, ...], int]]
+
+
+def serve(fd: int) -> None:
+    """Serve requests until the other end of this socket is closed."""
+    _leave_network()
+    # Only now: a process with threads can't leave.
+    from nnrt_backend_onnxruntime.session import release_memory
+
+    release_memory()  # Which opens a session: the first one of a process takes longer than others.
+    import_module("nnrt_backend_onnxruntime.model")  # What children need, too.
+    for number in (signal.SIGINT, signal.SIGTERM):  # They may go to the whole group; this process ends with the daemon.
+        signal.signal(number, signal.SIG_IGN)
+    gc.freeze()
+    with socket.socket(fileno=fd) as requests:
+        _Server(requests).serve()
+
+
+class _Server:
+    """Begins trials, ends those that nobody waits for, and says how the others ended."""
+
+    def __init__(self, requests: socket.socket) -> None:
+        self._requests = requests
+        self._replies: dict[int, socket.socket] = {}
+        self._selector = selectors.DefaultSelector()
+        self._woken, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+        self._selector.register(requests, selectors.EVENT_READ)
+        self._selector.register(self._woken, selectors.EVENT_READ)
+
+    def serve(self) -> None:
+        try:
+            while True:
+                for key, _ in self._selector.select():
+                    if key.fileobj is self._requests:
+                        _, fds, _, _ = socket.recv_fds(self._requests, 1, _REQUEST_FDS)
+                        if not fds:  # The end of the daemon.
+                            return
+                        self._begin(*fds)
+                    elif key.fileobj == self._woken:
+                        os.read(self._woken, 4096)
+                        self._reap()
+                    elif key.data in self._replies:  # Nobody waits for this one any more.
+                        os.kill(key.data, signal.SIGKILL)
+                        self._selector.unregister(key.fileobj)
+        finally:
+            for pid in self._replies:
+                os.kill(pid, signal.SIGKILL)
+
+    def _begin(self, memory: int, reply: int) -> None:
+        pid = os.fork()
+        if pid == 0:
+            for other in (self._requests, *self._replies.values()):
+                other.close()
+            os._exit(_tried(memory, reply))
+        os.close(memory)
+        self._replies[pid] = socket.socket(fileno=reply)
+        self._selector.register(self._replies[pid], selectors.EVENT_READ, pid)
+
+    def _reap(self) -> None:
+        while self._replies:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            with self._replies.pop(pid) as reply:
+                if reply in self._selector.get_map():
+                    self._selector.unregister(reply)
+                with suppress(OSError):  # Nobody may wait for it any more.
+                    reply.send(SEPARATOR + str(os.waitstatus_to_exitcode(status)).encode())
+                    reply.shutdown(socket.SHUT_RDWR)
+
+
+def _tried(memory: int, reply: int) -> int:
+    """Open the session that is asked for; the exit status."""
+    signal.set_wakeup_fd(-1)
+    _end_with_parent()
+    size_bytes = os.fstat(memory).st_size
+    _bound(ROOM_BYTES + ROOM_SHARE * size_bytes)
+    logging.disable()
+    try:
+        _open(memory, size_bytes)
+    except Exception as error:
+        os.write(reply, f"{type(error).__name__} {error}".encode(errors="replace")[:MOST_SAID])
+        return REFUSED
+    return 0
+
+
+def _open(memory: int, size_bytes: int) -> None:
+    import numpy as np
+    from onnxruntime import GraphOptimizationLevel
+
+    from nnrt_backend_onnxruntime.model import translated
+    from nnrt_backend_onnxruntime.session import created_session, session_options
+    from nnrt_hdi.errors import OutOfMemory
+
+    data = memoryview(mmap.mmap(memory, size_bytes, mmap.MAP_PRIVATE, mmap.PROT_READ))
+    begin = HEADER_BYTES + int.from_bytes(data[:HEADER_BYTES], "little")
+    request: Request = pickle.loads(data[HEADER_BYTES:begin])  # noqa: S301  # Of the daemon.
+    data = data[begin:]
+    options = session_options(request.device, request.config, request.entries)
+    options.intra_op_num_threads = 1
+    if not request.is_optimized:
+        options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
+    weights = {name: np.ndarray(shape, dtype, data, offset) for name, dtype, shape, offset in request.weights}
+    model = bytes(data[: request.model_bytes])
+    try:
+        created_session(model, weights, options, request.device, request.config.extensions)
+    except Exception as error:
+        unoptimized = GraphOptimizationLevel.ORT_DISABLE_ALL
+        if isinstance(translated(error), OutOfMemory) or options.graph_optimization_level == unoptimized:
+            raise
+        options.graph_optimization_level = unoptimized  # As `open_session` does.
+        created_session(model, {}, options, request.device, request.config.extensions)
+
+
+def _bound(room_bytes: int) -> None:
+    """Let this process take no more than a trial may."""
+    pages = int(open("/proc/self/statm").read().split()[0])  # noqa: SIM115, PTH123
+    most_bytes = pages * resource.getpagesize() + room_bytes
+    for limit, most in (
+        (resource.RLIMIT_AS, most_bytes),
+        (resource.RLIMIT_CPU, MOST_CPU_S),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_NOFILE, 64),
+    ):
+        resource.setrlimit(limit, (most, most))
+
+
+def _leave_network() -> None:
+    """Leave the network where the system lets this process."""
+    ctypes.CDLL(None).unshare(_CLONE_NEWUSER | _CLONE_NEWNET)
+
+
+def _end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
