@@ -7,6 +7,7 @@ import onnxruntime
 
 from nnrt_backend_onnxruntime.cache import exporter, restored
 from nnrt_backend_onnxruntime.deadlines import Deadlines
+from nnrt_backend_onnxruntime.folding import folds_little
 from nnrt_backend_onnxruntime.kernels import Kernels
 from nnrt_backend_onnxruntime.model import OnnxModel, skeleton
 from nnrt_backend_onnxruntime.processor import features, integer_kernels
@@ -14,7 +15,7 @@ from nnrt_backend_onnxruntime.program import AS_THEY_ARE, lower
 from nnrt_backend_onnxruntime.programs import loading as programs
 from nnrt_backend_onnxruntime.programs.trials import CAN_TRY, Trials
 from nnrt_backend_onnxruntime.providers import PROVIDERS, ProviderDevice, load_libraries, present_providers
-from nnrt_backend_onnxruntime.session import limit_memory, open_session, session_options, smallest_session
+from nnrt_backend_onnxruntime.session import NO_FOLDING, limit_memory, open_session, session_options, smallest_session
 from nnrt_backend_onnxruntime.support import NodeSupport
 from nnrt_hdi.backend import Backend, BackendSkipped, Capabilities, DeviceInfo, ModelConfig, PreparedModel, Support
 from nnrt_hdi.errors import InvalidParameter, NnrtError, Unsupported
@@ -69,7 +70,7 @@ class OnnxRuntimeBackend(Backend):
     def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> OnnxModel:
         graph = inferred_graph(graph)
         require_fits(graph, config.max_tensor_bytes)  # Before ONNX Runtime computes what is constant.
-        entries = self._integers.entries
+        entries = {**self._integers.entries, **({} if folds_little(graph) else NO_FOLDING)}
         options = session_options(self._device, config, entries)
         half_kernels = not self._device.is_cpu
         lowered = lower(graph, self._kernels, self._integers, float16=config.enable_float16, half_kernels=half_kernels)

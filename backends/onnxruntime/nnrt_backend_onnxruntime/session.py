@@ -41,6 +41,10 @@ MODES = {
 }
 
 
+# Of the configuration of a session: what follows from constants is computed in each run.
+NO_FOLDING = {"optimization.disable_specified_optimizers": "ConstantFolding"}
+
+
 def session_options(device: ProviderDevice, config: ModelConfig, entries: Mapping[str, str] | None = None) -> Any:
     """The options by which a model is compiled and run; `entries` are more of its configuration.
 

@@ -30,7 +30,7 @@ from nnrt_backend_onnxruntime.programs.skeleton import inlined, parsed, quoted, 
 from nnrt_backend_onnxruntime.programs.tensors import take_tensors
 from nnrt_backend_onnxruntime.programs.trials import Refused, Trials
 from nnrt_backend_onnxruntime.providers import ProviderDevice
-from nnrt_backend_onnxruntime.session import open_session, session_options
+from nnrt_backend_onnxruntime.session import NO_FOLDING, open_session, session_options
 from nnrt_hdi.backend import ModelConfig
 from nnrt_hdi.errors import InvalidFile, NnrtError, OperationFailed, OutOfMemory, Unsupported
 from nnrt_hdi.files.container import is_packed, kind_of, packed, unpacked
@@ -42,7 +42,6 @@ FORMAT = "onnx"
 _KIND = "onnxruntime program"
 # In its header: ONNX Runtime crashes when it optimizes the program.
 _AS_IT_IS = "as_it_is"
-_NO_FOLDING = {"optimization.disable_specified_optimizers": "ConstantFolding"}
 # Of the names of ONNX Runtime's classes of errors.
 _BROKEN = ("InvalidGraph", "InvalidProtobuf")
 
@@ -81,7 +80,7 @@ def load_program(
         guard(known.divisions, opset_of(model))
         if not known.folding_is_bounded:
             _log.info("a model computes too much from constants, or nobody knows how much: it does so in each run")
-        entries = {} if known.folding_is_bounded else _NO_FOLDING
+        entries = {} if known.folding_is_bounded else NO_FOLDING
         try:
             session = opening.session(model.SerializeToString(), entries)
             outputs = output_specs(session, ranks)
