@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -46,7 +47,9 @@ _STOP_GRACE_S = 0.5
 _STOP_S = 5.0
 # Threads for calls that belong to no session: to other services, with their methods, or to be refused.
 _OTHER_THREADS = 6 * FOREIGN_CALLS
-_MIN_WATCH_INTERVAL_S = 0.02
+_MIN_WATCH_INTERVAL_S, _MAX_WATCH_INTERVAL_S = 0.02, 1.0
+# What clients get to hear, with their next beats, that the device is stuck.
+_TELL_S = 3.0
 # A protobuf message is a little larger than the tensors in it.
 _MESSAGE_OVERHEAD_BYTES = 64 * 1024
 
@@ -170,7 +173,7 @@ class Daemon:
 
     def _watch(self) -> None:
         sessions, timeout_s, lease_s = self._device.sessions, self._settings.heartbeat_timeout_s, self._settings.lease_s
-        interval_s = max(min(timeout_s, lease_s or timeout_s) / 4, _MIN_WATCH_INTERVAL_S)
+        interval_s = min(max(min(timeout_s, lease_s or timeout_s) / 4, _MIN_WATCH_INTERVAL_S), _MAX_WATCH_INTERVAL_S)
         looked_at = time.monotonic()
         while not self._stopped.wait(interval_s):
             stood_still = time.monotonic() - looked_at > interval_s + timeout_s / 4
@@ -180,6 +183,10 @@ class Daemon:
             try:
                 if stood_still:
                     sessions.forgive_silence()
+                else:
+                    self._device.look_after_runs()
+                    if self._device.stuck:
+                        self._give_up(self._device.stuck)
                 sessions.tend_chunked_inputs()
                 for session in sessions.hang_up_silent():
                     _log.info("client %s has been silent for too long; its connection counts as lost", session.client)
@@ -187,6 +194,15 @@ class Daemon:
                     _log.info("client %s has not come back; its session is over", session.client)
             except Exception:  # The other sessions are watched all the same.
                 _log.exception("a silent or lost session could not be ended")
+
+    def _give_up(self, why: str) -> NoReturn:
+        """Tell the clients, and end the process: nothing else ends what the device is doing."""
+        _log.critical("the device is stuck: %s", why)
+        self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        until = time.monotonic() + _TELL_S
+        while len(self._device.sessions) and time.monotonic() < until:
+            self._stopped.wait(_MIN_WATCH_INTERVAL_S)
+        exit_at_once(ExitCode.STUCK, why)
 
 
 def _local_socket(device: Device, settings: Settings) -> LocalSocket | None:
