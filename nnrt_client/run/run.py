@@ -97,6 +97,10 @@ class Run:
         self.timeout_ms = min(timeout_ms, _MAX_TIMEOUT_MS)
         self.deadline = time.monotonic() + self.timeout_ms / 1000
 
+    def bound(self, seconds: float) -> None:
+        """End it after so long, from now on, of which the daemon isn't told."""
+        self.deadline = time.monotonic() + seconds
+
     @property
     def carrying(self) -> Any:
         """The stream on which its reply is to come; None where there is none."""
