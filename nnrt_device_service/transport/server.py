@@ -16,7 +16,7 @@ from grpc_reflection.v1alpha import reflection
 
 from nnrt_device_service.core.device import Device
 from nnrt_device_service.host.exit import ExitCode, exit_at_once
-from nnrt_device_service.host.limits import thread_limit
+from nnrt_device_service.host.limits import raise_descriptor_limit, thread_limit
 from nnrt_device_service.host.threads import start_thread
 from nnrt_device_service.settings import Settings
 from nnrt_device_service.transport.admission import FOREIGN_CALLS, AdmissionInterceptor
@@ -39,6 +39,8 @@ _log = logging.getLogger(__name__)
 
 _MAX_PORT = 65535
 _MOST_DIGITS = 5
+# More than a host has ports.
+_MANY = 1 << 16
 # sockaddr_un holds that and a zero at the end.
 _MAX_UNIX_PATH_BYTES = {"darwin": 103}.get(sys.platform, 107)
 # What calls get to end by themselves when the daemon stops.
@@ -50,6 +52,10 @@ _OTHER_THREADS = 6 * FOREIGN_CALLS
 _MIN_WATCH_INTERVAL_S, _MAX_WATCH_INTERVAL_S = 0.02, 1.0
 # What clients get to hear, with their next beats, that the device is stuck.
 _TELL_S = 3.0
+# What a connection gets to speak HTTP/2, and how long it may go without a call.
+_HANDSHAKE_S, _IDLE_S = 5.0, 30.0
+# Connections may take that part of the process's descriptors; the rest is for shared memory and files.
+_CONNECTIONS_SHARE = 0.5
 # A protobuf message is a little larger than the tensors in it.
 _MESSAGE_OVERHEAD_BYTES = 64 * 1024
 
@@ -70,6 +76,8 @@ class Daemon:
         session_threads = 2 + 3 * settings.session_streams + settings.session_calls
         self._most_threads = settings.max_sessions * session_threads + _OTHER_THREADS
         self._calls = CallThreads(device.threads)
+        most_descriptors = raise_descriptor_limit()
+        most_connections = min(int(most_descriptors * _CONNECTIONS_SHARE / len(settings.listen)), _MANY)
         message_bytes = settings.message_bytes + _MESSAGE_OVERHEAD_BYTES
         self._server = grpc.server(
             self._calls,
@@ -82,6 +90,10 @@ class Daemon:
                 ("grpc.so_reuseport", 0),  # A second daemon on the same port must fail, not share it.
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", 5000),
                 ("grpc.keepalive_permit_without_calls", 1),
+                ("grpc.server_handshake_timeout_ms", int(_HANDSHAKE_S * 1000)),
+                ("grpc.max_connection_idle_ms", int(_IDLE_S * 1000)),
+                # Of each address. It has no limit for each host.
+                ("grpc.max_allowed_incoming_connections", most_connections),
             ],
         )
         session_pb2_grpc.add_DeviceSessionServicer_to_server(

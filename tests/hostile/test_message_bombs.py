@@ -81,9 +81,9 @@ def test_settings_of_a_compilation(method: str) -> None:
     ),
 )
 def test_control_messages_are_short(method: str) -> None:
-    with attacked_daemon() as daemon, RawClient(daemon.address) as client:
-        with pytest.raises(OutOfMemory, match=r"the request has .* bytes; use at most 16384"):
-            client.call(method, field(15, bytes(20_000)))
+    refused = pytest.raises(OutOfMemory, match=r"the request has .* bytes; use at most 16384")
+    with attacked_daemon() as daemon, RawClient(daemon.address) as client, refused:
+        client.call(method, field(15, bytes(20_000)))
 
 
 def test_what_is_sent_counts_while_it_is_worked_on() -> None:
