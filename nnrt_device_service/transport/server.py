@@ -15,6 +15,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from nnrt_device_service.core.device import Device
+from nnrt_device_service.host.allocator import give_back_freed_memory
 from nnrt_device_service.host.exit import ExitCode, exit_at_once
 from nnrt_device_service.host.limits import raise_descriptor_limit, thread_limit
 from nnrt_device_service.host.threads import start_thread
@@ -54,6 +55,8 @@ _MIN_WATCH_INTERVAL_S, _MAX_WATCH_INTERVAL_S = 0.02, 1.0
 _TELL_S = 3.0
 # What a connection gets to speak HTTP/2, and how long it may go without a call.
 _HANDSHAKE_S, _IDLE_S = 5.0, 30.0
+# After so long without a client, when the threads of calls have ended as well, free memory goes back to the host.
+_GIVE_BACK_S = 35.0
 # Connections may take that part of the process's descriptors; the rest is for shared memory and files.
 _CONNECTIONS_SHARE = 0.5
 # A protobuf message is a little larger than the tensors in it.
@@ -187,6 +190,7 @@ class Daemon:
         sessions, timeout_s, lease_s = self._device.sessions, self._settings.heartbeat_timeout_s, self._settings.lease_s
         interval_s = min(max(min(timeout_s, lease_s or timeout_s) / 4, _MIN_WATCH_INTERVAL_S), _MAX_WATCH_INTERVAL_S)
         looked_at = time.monotonic()
+        idle_since: float | None = None
         while not self._stopped.wait(interval_s):
             stood_still = time.monotonic() - looked_at > interval_s + timeout_s / 4
             looked_at = time.monotonic()
@@ -199,6 +203,11 @@ class Daemon:
                     self._device.look_after_runs()
                     if self._device.stuck:
                         self._give_up(self._device.stuck)
+                if len(sessions):
+                    idle_since = looked_at
+                elif idle_since is not None and looked_at - idle_since > _GIVE_BACK_S:
+                    idle_since = None
+                    give_back_freed_memory()
                 sessions.tend_chunked_inputs()
                 for session in sessions.hang_up_silent():
                     _log.info("client %s has been silent for too long; its connection counts as lost", session.client)
