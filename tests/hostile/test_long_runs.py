@@ -136,6 +136,8 @@ def test_a_kernel_of_onnx_runtime_that_does_not_end(start_daemon: StartDaemon) -
     model.specify_inputs_and_outputs([x], [matmul(model, x)])
     model.finish()
     daemon = start_daemon("--backend", "onnxruntime", "--stuck-s", "0.2")
-    with running(daemon.address, model) as executor, pytest.raises((TimedOut, UnavailableDevice)):
-        executor.run_sync([np.ones((6000, 6000), np.int32)], timeout_ms=100)
+    with running(daemon.address, model) as executor:
+        executor.submit([np.ones((6000, 6000), np.int32)])
+        with Observer(daemon.address) as observer:
+            observer.wait_for(lambda state: state.running == 1)
     assert daemon.wait() == ExitCode.STUCK
