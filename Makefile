@@ -1,6 +1,7 @@
 # `make demo` and `make test` set up all they need; the first line after `##` is what `make help` says.
 
 PYTHON ?= python3
+FUZZ_S ?= 3600
 VENV := .venv
 CHECK := .venv-check
 PROTO := .venv-proto
@@ -19,7 +20,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick quick-tests test check format lint types imports proto proto-check docs docs-check tests matrix bench networks clean
+.PHONY: help demo quick quick-tests test check format lint types imports proto proto-check docs docs-check tests matrix fuzz bench networks clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,6 +78,9 @@ docs-check: $(CHECK)/installed ## Check that the pages that are written from dec
 	@PYTHONPATH=tests $(CHECK)/bin/python docs/operators_page.py --check
 	@$(CHECK)/bin/python docs/api_page.py --check
 	@$(CHECK)/bin/python docs/onnx_page.py --check
+
+fuzz: $(CHECK)/installed ## Attack a daemon for FUZZ_S seconds (3600), and print what an honest client had of it
+	PYTHONPATH=tests:tests/hostile:. $(CHECK)/bin/python tests/hostile/attacks.py --seconds $(FUZZ_S)
 
 bench: $(CHECK)/installed ## Measure, print ratios, write docs/performance.md
 	PYTHONPATH=tests:tests/onnx_import $(CHECK)/bin/python benchmarks/run.py

@@ -39,6 +39,8 @@ class Settings:
     request_timeout_s: float = 30.0
     # Compiling a model, its upload included.
     build_timeout_s: float = 600.0
+    # A run for which no timeout is given.
+    run_timeout_s: float = 3600.0
     # How long an address where no device was found is not asked again by those who want the first device.
     look_again_s: float = 1.0
     # After a call breaks off: how long the session may take to notice that the connection is lost.

@@ -59,6 +59,14 @@ class Settings:
         0,
         _MANY,
     )
+    max_run_s: float = _setting(60.0, "Seconds that a run may be on the device; 0: as long as it likes.", 0.0, _DAY_S)
+    stuck_s: float = _setting(
+        30.0,
+        "Seconds that a run that was to stop may stay on the device; after that the daemon ends itself, with exit code"
+        " 75, to be started again; 0: never.",
+        0.0,
+        _DAY_S,
+    )
     queued_runs: int = _setting(1024, "Runs that wait for the device; one more is refused.", 0, _MANY)
     priority_ageing_s: float = _setting(
         1.0, "Seconds without a slot after which a user's runs of one priority rise by one.", 0.001, _DAY_S

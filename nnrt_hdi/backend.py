@@ -8,6 +8,7 @@ A backend is a package that names a factory in the entry-point group `nnrt.backe
 `create(options)` returns a Backend, or raises BackendSkipped where its library or hardware is not here.
 """
 
+import math
 import threading
 import time
 import traceback
@@ -18,7 +19,7 @@ from enum import Enum
 from importlib.metadata import entry_points
 
 from nnrt_hdi.enums import DeviceStatus, DeviceType, PerformanceMode, Priority
-from nnrt_hdi.errors import InvalidParameter, OperationFailed, TimedOut, Unsupported
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, TimedOut, Unsupported
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.part import Part
 from nnrt_hdi.sizes import Sizes
@@ -117,6 +118,9 @@ class DimRange:
     max_dims: Shape
 
 
+_CANCELLED = OperationFailed("the run was cancelled")
+
+
 class Cancellation:
     """Tells a run to stop: it was cancelled, or its time is over. A backend asks at least between operators."""
 
@@ -124,13 +128,21 @@ class Cancellation:
         """`deadline` on the clock of time.monotonic, None for no limit."""
         self.deadline = deadline
         self.is_cancelled = False
+        # When the run got onto the device, on the clock of time.perf_counter_ns; None before that.
+        self.began_ns: int | None = None
+        self._cancelled_at = math.inf
+        self._reason: NnrtError = _CANCELLED
         self._lock = threading.Lock()
         self._listeners: list[Callable[[], None]] = []
 
-    def cancel(self) -> None:
-        """Ask the run to stop. Any thread, any number of times."""
+    def cancel(self, reason: NnrtError | None = None) -> None:
+        """Ask the run to stop; `reason` is what `check` raises then. Any thread, any number of times: the first one
+        counts."""
         with self._lock:
-            self.is_cancelled = True
+            if not self.is_cancelled:
+                self._reason = reason or _CANCELLED
+                self._cancelled_at = time.monotonic()
+                self.is_cancelled = True
             listeners, self._listeners = self._listeners, []
         for listener in listeners:
             listener()
@@ -150,10 +162,16 @@ class Cancellation:
             return None
         return min(max(self.deadline - time.monotonic(), 0.0), threading.TIMEOUT_MAX)
 
+    @property
+    def overdue_s(self) -> float:
+        """Seconds since when the run should have stopped; negative as long as it need not."""
+        stops_at = self._cancelled_at if self.deadline is None else min(self._cancelled_at, self.deadline)
+        return time.monotonic() - stops_at
+
     def check(self) -> None:
-        """Raise TimedOut or OperationFailed if the run must stop."""
+        """Raise TimedOut or OperationFailed if the run must stop, or what it was cancelled for."""
         if self.is_cancelled:
-            raise OperationFailed("the run was cancelled")
+            raise self._reason.copy()
         if self.deadline is not None and time.monotonic() >= self.deadline:
             raise TimedOut("the run took longer than it was given")
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 _PLUGINS = Path(__file__).parent / "plugins"
@@ -14,11 +15,12 @@ _EXIT_S = 30.0
 class DaemonProcess:
     """`nnrt-device serve` on free addresses. Ready when the constructor returns."""
 
-    def __init__(self, *arguments: str, listen: str = "127.0.0.1:0") -> None:
+    def __init__(self, *arguments: str, listen: str = "127.0.0.1:0", through: Sequence[str] = ()) -> None:
+        """`through` is a command that ends by executing what follows it."""
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # `kill` closes it.
         self._written = ""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "nnrt_device_service", "serve", "--listen", listen, *arguments],
+            [*through, sys.executable, "-m", "nnrt_device_service", "serve", "--listen", listen, *arguments],
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,

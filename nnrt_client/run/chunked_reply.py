@@ -1,6 +1,6 @@
 """A reply that comes over gRPC: a message, and chunks of outputs that are too long for it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import grpc
 
@@ -11,7 +11,7 @@ from nnrt_client.tensors.device_buffer import Elements
 from nnrt_hdi.chunks import Assembly, outline, room_for
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
 from nnrt_hdi.shared_memory import SharedMemory
-from nnrt_hdi.tensor import Array
+from nnrt_hdi.tensor import Array, TensorSpec
 from nnrt_hdi.wire.run_codec import Incoming
 
 
@@ -31,14 +31,15 @@ class ChunkedReply:
         nothing is written unless all outputs fit.
 
         Raises the error that the reply carries, CutOff where the call breaks, OperationFailed where something else
-        comes than chunks.
+        comes than chunks. What is announced and makes no sense is not waited for.
         """
         message = self._reply.message
         arrays = self._reply.arrays(message.outputs, "output")
         if not self._chunked:
             return self._results(arrays)
+        specs = {index: self._run.signature.announced(message.outputs, index) for index in self._chunked}
         try:
-            arrays = self._placed(arrays)
+            arrays = self._placed(arrays, specs)
         except NnrtError:
             # It is not the daemon's fault, perhaps, and the stream goes on: behind what nobody wants.
             self._skip(sum(message.outputs[index].data.chunked for index in self._chunked))
@@ -60,10 +61,9 @@ class ChunkedReply:
         packet = self._run.packet
         return results if packet is None else packet.located(results), times
 
-    def _placed(self, arrays: dict[int, Array]) -> dict[int, Array]:
+    def _placed(self, arrays: dict[int, Array], specs: Mapping[int, TensorSpec]) -> dict[int, Array]:
         """Give the outputs that came in the message, and the memory of those that are to come."""
         message, signature, tensors = self._reply.message, self._run.signature, self._run.tensors
-        specs = {index: signature.announced(message.outputs, index) for index in self._chunked}
         if tensors is None or tensors.targets is None:
             return arrays | {index: room_for(spec) for index, spec in specs.items()}
         arrays |= {index: room_for(spec) for index, spec in specs.items() if tensors.targets[index] is None}

@@ -88,8 +88,8 @@ class Executor(BaseExecutor):
 
         Raises InvalidParameter for inputs and outputs that don't fit (OutputTooSmall where only the run could tell),
         NullPointer for a missing one, OperationFailed for a Tensor smaller than its desc says, TimedOut,
-        UnavailableDevice if the daemon dies, and whatever the device refuses with. Without a timeout a run may take as
-        long as it likes; a dead daemon ends it all the same. An exception from a signal handler gives the run up: the
+        UnavailableDevice if the daemon dies, and whatever the device refuses with. Without a timeout a run may take
+        `Settings.run_timeout_s`. An exception from a signal handler gives the run up: the
         daemon stops it, and no output is written after this has returned.
         """
         return self._run(inputs, outputs, timeout_ms)
@@ -219,7 +219,7 @@ class Executor(BaseExecutor):
         """Give a run its inputs and outputs. Raises what `run_sync` raises before anything is sent."""
         signature = self._signature
         if timeout_ms is not None:
-            require_timeout(timeout_ms, "; without one there is no limit")
+            require_timeout(timeout_ms, "; without one run_timeout_s of the Settings holds")
         if outputs is not None or self._session.death is not None:
             signature.in_order(inputs)
             if outputs is not None:
@@ -231,7 +231,9 @@ class Executor(BaseExecutor):
             tensors.hold(signature.in_order(inputs))
             arrays = [signature.fitting(index, given) for index, given in enumerate(tensors.inputs)]
         run.inputs = arrays
-        if timeout_ms is not None:
+        if timeout_ms is None:
+            run.bound(self._session.settings.run_timeout_s)
+        else:
             run.limit(timeout_ms)
         self._runs.add(run)
         self._require_open()

@@ -537,10 +537,11 @@ class RunQueue(LockOwner):
                 self._session.wait_over(_ARRIVAL_S)  # What failed may fail again at once.
 
     def _supervise_once(self) -> None:
-        self._wakes_at = math.inf  # Before it looks: who comes later asks.
         now = time.monotonic()
+        # Before it looks: who comes later asks, but for runs without a timeout of their own, which are over later.
+        self._wakes_at = horizon = now + self._session.settings.run_timeout_s
         is_waited = self._arrived or any(lane.has_waiting for lane in self._lanes)
-        nearest = now + _LOOK_AGAIN_S if is_waited else math.inf
+        nearest = now + _LOOK_AGAIN_S if is_waited else horizon
         for run, until in list(self._doubted.items()):
             if until > now and not run.ended.is_set:
                 nearest = min(nearest, until)
@@ -556,7 +557,8 @@ class RunQueue(LockOwner):
             if until > now:
                 nearest = min(nearest, until)
             else:
-                self._end_early(run, TimedOut(f"the run took longer than {run.timeout_ms} ms"), now)
+                bound = f"{run.timeout_ms} ms" if run.timeout_ms else f"{self._session.settings.run_timeout_s:g} s"
+                self._end_early(run, TimedOut(f"the run took longer than {bound}"), now)
                 nearest = min(nearest, self._stopping.get(run, math.inf))
             del run  # It keeps no tensors alive while it waits.
         for run in [run for run in list(self._stopping) if run.carrying is None]:
@@ -564,7 +566,7 @@ class RunQueue(LockOwner):
             run.fail(OperationFailed("the run was given up"))  # If nobody who has read its reply ends it.
         self._wakes_at = min(self._wakes_at, nearest)
         try:
-            asked = self._asked.get(timeout=None if nearest == math.inf else max(nearest - time.monotonic(), 0.0))
+            asked = self._asked.get(timeout=min(max(nearest - time.monotonic(), 0.0), threading.TIMEOUT_MAX))
         except queue.Empty:
             asked = None
         if asked is not None:

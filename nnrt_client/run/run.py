@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from nnrt_client.run.result import RunResult
 from nnrt_client.session.broken_call import CutOff
 from nnrt_client.session.latch import Latch
+from nnrt_client.tensors.device_buffer import DeviceBuffer, Elements, Stored
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import NnrtError, OperationFailed, OutOfMemory
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from nnrt_client.run.queue import RunQueue
     from nnrt_client.run.run_tensors import RunTensors
     from nnrt_client.run.signature import Signature
-    from nnrt_client.tensors.device_buffer import Elements
 
 _log = logging.getLogger(__name__)
 
@@ -97,6 +97,10 @@ class Run:
         self.timeout_ms = min(timeout_ms, _MAX_TIMEOUT_MS)
         self.deadline = time.monotonic() + self.timeout_ms / 1000
 
+    def bound(self, seconds: float) -> None:
+        """End it after so long, from now on, of which the daemon isn't told."""
+        self.deadline = time.monotonic() + seconds
+
     @property
     def carrying(self) -> Any:
         """The stream on which its reply is to come; None where there is none."""
@@ -124,6 +128,8 @@ class Run:
                 if not (self.ended.is_set or self.given_up):
                     outputs, times = unpack()
                     tensors = self.tensors
+                    if Stored in map(type, outputs):
+                        self._require_asked(outputs)
                     if tensors is None or tensors.outputs is None:
                         self._result = RunResult(outputs, None, times)
                     else:
@@ -134,6 +140,17 @@ class Run:
             self.fail(told(error, "the reply could not be read"))
         else:
             self._end()
+
+    def _require_asked(self, outputs: Sequence[Elements]) -> None:
+        """Raise OperationFailed for an output in a buffer of the daemon that was not given for it."""
+        targets = None if self.tensors is None else self.tensors.targets
+        for index, output in enumerate(outputs):
+            is_asked = index in self.unwanted or (targets is not None and isinstance(targets[index], DeviceBuffer))
+            if isinstance(output, Stored) and not is_asked:
+                raise OperationFailed(
+                    "the device put it into a buffer that was not given for it",
+                    place=self.signature.output_place(index),
+                )
 
     def fail(self, error: NnrtError) -> None:
         """End with an error, or with why the run was given up before, unless it has ended."""

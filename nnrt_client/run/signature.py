@@ -12,7 +12,14 @@ from nnrt_client.tensors.device_buffer import DeviceBuffer, Elements, Stored, re
 from nnrt_client.tensors.run_tensor import RunTensor
 from nnrt_hdi import wire
 from nnrt_hdi.backend import DimRange
-from nnrt_hdi.errors import InvalidParameter, NnrtError, OutOfMemory, UnavailableDevice, Unsupported
+from nnrt_hdi.errors import (
+    InvalidParameter,
+    NnrtError,
+    OperationFailed,
+    OutOfMemory,
+    UnavailableDevice,
+    Unsupported,
+)
 from nnrt_hdi.shared_memory import SharedMemory
 from nnrt_hdi.tensor import Array, Shape, TensorForm, TensorSpec, data_type_of, format_shape
 from nnrt_hdi.v2 import prepared_model_pb2
@@ -208,6 +215,8 @@ class Signature:
                 given = wire.inline_array(output, form)
             if given is None:
                 given = received(self.result_form(at, output), output)
+            elif at in arrived:
+                self.result_form(at, output)
             results.append(given)
             if declared.size_bytes < 0:
                 self.expect(at, given.nbytes)
@@ -215,8 +224,15 @@ class Signature:
         return results, (times.queued_ns, times.copied_in_ns, times.computed_ns, times.copied_out_ns)
 
     def result_form(self, index: int, output: Any) -> TensorForm:
-        """Read the form that a reply gives of an output. Raises InvalidParameter where that makes no sense."""
-        return wire.form_of_run(output, self._output_forms[index]) or TensorForm(wire.io_spec(output))
+        """Read the form that a reply gives of an output. Raises InvalidParameter where that makes no sense, and
+        OperationFailed where it is not the model's."""
+        form = wire.form_of_run(output, self._output_forms[index])
+        if form is not None:
+            return form
+        spec, declared = wire.io_spec(output), self.outputs[index]
+        if spec.data_type != declared.data_type or not declared.accepts(spec.shape):
+            raise OperationFailed(f"the device gave {spec}; the model says {declared}", place=self.output_place(index))
+        return TensorForm(spec)
 
     def require_result_count(self, count: int) -> None:
         """Raise unless a reply has as many outputs as the model gives: UnavailableDevice where it has none."""
@@ -234,12 +250,19 @@ class Signature:
             self._expected_bytes[index] = self._late_sizes[index].largest_with(size_bytes)
 
     def announced(self, outputs: Sequence[Any], index: int) -> TensorSpec:
-        """Read the spec of an output whose bytes follow in chunks. Raises InvalidParameter where it makes no sense."""
+        """Read the spec of an output whose bytes follow in chunks. Raises InvalidParameter where it makes no sense, or
+        is larger than the daemon makes any."""
         self.require_result_count(len(outputs))
         spec, size_bytes = self.result_form(index, outputs[index]).spec, outputs[index].data.chunked
         if spec.byte_size != size_bytes:
             raise InvalidParameter(
                 f"{size_bytes} bytes are announced; {spec} has {spec.byte_size}", place=self.output_place(index)
+            )
+        most = self.session.welcome.limits.tensor_bytes
+        if size_bytes > most > 0:
+            raise InvalidParameter(
+                f"{size_bytes} bytes are announced; the daemon's limit of a tensor is {most}",
+                place=self.output_place(index),
             )
         return spec
 

@@ -20,6 +20,7 @@ from nnrt_device_service.host.limits import memory_limit
 from nnrt_device_service.host.threads import Threads
 from nnrt_device_service.scheduling.drain_gate import DrainGate
 from nnrt_device_service.scheduling.run_memory import RunMemory
+from nnrt_device_service.scheduling.run_watch import RunWatch
 from nnrt_device_service.scheduling.scheduler import Scheduler
 from nnrt_device_service.sessions.constants import MissingConstants, uploaded_digests
 from nnrt_device_service.sessions.loaded_model import LoadedModel
@@ -144,6 +145,9 @@ class Device:
         compilers = settings.concurrent_compilations or max((os.cpu_count() or 1) // 2, 2)
         # There are no more compilations than calls.
         self._compilers = Scheduler(compilers, sys.maxsize, settings.priority_ageing_s)
+        self._run_watch = RunWatch(settings.max_run_s, settings.stuck_s)
+        # Why the device can't be used any more; empty while it can.
+        self.stuck = ""
         self.gate = DrainGate()
         self._writers = threading.BoundedSemaphore(_WRITERS)
 
@@ -263,7 +267,7 @@ class Device:
             asked = time.perf_counter_ns()
             self.scheduler.acquire(session.account.flows[model.rank], cancellation)
             try:
-                began = time.perf_counter_ns()
+                cancellation.began_ns = began = time.perf_counter_ns()
                 prepared = model.prepared
                 sizes = prepared.sizes(inputs)
                 if places is not None and not places.are_known:
@@ -289,6 +293,12 @@ class Device:
         finally:
             session.cancellations.discard(cancellation)
             model.release(computed_ns)
+
+    def look_after_runs(self) -> None:
+        """End runs that last too long. Once one doesn't end, say so in `stuck`, and take no new work."""
+        self.stuck = self.stuck or self._run_watch.look(self.scheduler.on_device())
+        if self.stuck:
+            self.gate.close(0.0)
 
     def close(self, timeout_s: float) -> bool:
         """Let go of the accelerator when all work has ended; whether it did in time. If not, it is left as it is."""

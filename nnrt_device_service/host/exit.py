@@ -13,6 +13,8 @@ class ExitCode(IntEnum):
 
     NOT_SERVING = 70
     """gRPC answers no calls any more (EX_SOFTWARE of sysexits.h)."""
+    STUCK = 75
+    """A run on the device can't be stopped (EX_TEMPFAIL: what is asked again later may well work)."""
 
 
 def exit_at_once(code: ExitCode, reason: str) -> NoReturn:

@@ -6,6 +6,7 @@ Both versions of cgroups are read as cgroups(7) describes them: the process's pl
 
 import os
 import resource
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -35,6 +36,15 @@ def thread_limit(process: Path = _PROC) -> Limit | None:
     if soft != resource.RLIM_INFINITY and os.geteuid() != 0:
         limits.append(Limit(soft, "ulimit -u"))
     return min(limits, default=None)
+
+
+def raise_descriptor_limit() -> int:
+    """Let the process have as many descriptors as it may; how many that are."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):  # Not even root gets more than fs.nr_open.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 
 def memory_limit(process: Path = _PROC) -> Limit:

@@ -111,6 +111,10 @@ class Scheduler:
     def queued(self) -> int:
         return self._queued
 
+    def on_device(self) -> list[Cancellation]:
+        """The runs that have a slot."""
+        return list(self._running)
+
     def account(self, user: str) -> Account:
         """An account for a session of that user."""
         with self._lock:

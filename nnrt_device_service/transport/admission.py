@@ -1,16 +1,18 @@
 """Admits calls: those of a living session, within its limits, and no new work once the daemon shuts down."""
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Any
 
 import grpc
 
 from nnrt_device_service.core.device import Device
+from nnrt_device_service.sessions.memory_budget import MemoryBudget
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.transport.call_threads import CallThreads
 from nnrt_device_service.transport.interceptor import OUR_SERVICES
+from nnrt_device_service.transport.requests import RequestReader
 from nnrt_hdi.errors import InvalidParameter, OutOfMemory, UnknownHandle
 from nnrt_hdi.wire import SESSION_METADATA
 
@@ -32,6 +34,8 @@ _UNGATED = {
     "PreparedModel/Release",
     "PreparedModel/RunStream",
 }
+
+_ReadEach = Callable[[Iterator[Any], MemoryBudget | None], Generator[Any, None, None]]
 
 
 def session_of(device: Device, context: Any) -> Session:
@@ -89,7 +93,7 @@ class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grp
     """Counts each call, in its session if it has one, from before its request has come until its end.
 
     To gRPC every handler then takes a stream of requests: it would give a thread to a call that never sends its only
-    one before asking us.
+    one before asking us. Those of our services come as bytes: gRPC would parse them in the one thread that serves all.
     """
 
     def __init__(self, device: Device, threads: CallThreads) -> None:
@@ -103,39 +107,44 @@ class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grp
             return handler
         method, is_ours = details.method.removeprefix(OUR_SERVICES), details.method.startswith(OUR_SERVICES)
         counted, work = (self._counted, self._work) if is_ours else (self._foreign_calls.counted, _no_work)
+        read_each: _ReadEach = _as_they_are
+        deserializer = handler.request_deserializer
+        if is_ours:
+            read_each, deserializer = RequestReader(method, deserializer).each, None
         request_arity = "stream" if handler.request_streaming else "unary"
         reply_arity = "stream" if handler.response_streaming else "unary"
         behavior = getattr(handler, f"{request_arity}_{reply_arity}")
         request_of = iter if handler.request_streaming else _only
 
         def call(requests: Iterator[Any], context: Any) -> Any:
-            with counted(method, context):
-                request = request_of(requests)
+            with counted(method, context) as budget, closing(read_each(requests, budget)) as messages:
+                request = request_of(messages)
                 with work(method, context):
                     return behavior(request, context)
 
         def stream(requests: Iterator[Any], context: Any) -> Iterator[Any]:
-            with counted(method, context):
-                request = request_of(requests)
+            with counted(method, context) as budget, closing(read_each(requests, budget)) as messages:
+                request = request_of(messages)
                 with work(method, context):
                     yield from behavior(request, context)
 
         make_handler = getattr(grpc, f"stream_{reply_arity}_rpc_method_handler")
         return make_handler(
             stream if handler.response_streaming else call,
-            request_deserializer=handler.request_deserializer,
+            request_deserializer=deserializer,
             response_serializer=handler.response_serializer,
         )
 
     @contextmanager
-    def _counted(self, method: str, context: Any) -> Iterator[None]:
+    def _counted(self, method: str, context: Any) -> Iterator[MemoryBudget | None]:
+        """Count a call; the memory of its session, if it has one."""
         self._threads.require_thread()
         if method == _OPEN:
-            yield  # `SessionRegistry` counts them.
+            yield None  # `SessionRegistry` counts them.
             return
         session = session_of(self._device, context)
         with _counter_of(session, method)(context.cancel):
-            yield
+            yield session.budget
 
     @contextmanager
     def _work(self, method: str, context: Any) -> Iterator[None]:
@@ -160,6 +169,10 @@ def _counter_of(session: Session, method: str) -> Callable[[Callable[[], object]
     if method in _STREAMS:
         return session.open_stream
     return session.control_call if method in _CONTROL_CALLS else session.call
+
+
+def _as_they_are(requests: Iterator[Any], _: MemoryBudget | None) -> Generator[Any, None, None]:
+    yield from requests
 
 
 def _only(requests: Iterator[Any]) -> Any:

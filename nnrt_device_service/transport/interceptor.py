@@ -3,13 +3,11 @@
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import grpc
-from google.protobuf.message import DecodeError
 
-from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfMemory
+from nnrt_hdi.errors import NnrtError, OperationFailed, OutOfMemory
 from nnrt_hdi.wire import rich_status
 from nnrt_hdi.wire.run_codec import REQUEST_READERS, serialized
 
@@ -29,15 +27,8 @@ def as_nnrt_error(error: BaseException, method: str) -> NnrtError:
     return OperationFailed(f"the daemon failed with {type(error).__name__}; its log has the details", place=method)
 
 
-@dataclass(frozen=True, slots=True)
-class _Undecodable:
-    """Stands for a request whose bytes are not the message they should be."""
-
-    reason: str
-
-
 class ErrorInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
-    """Gives every failed call of our services a rich status, undecodable requests included, and logs the calls."""
+    """Gives every failed call of our services a rich status, and logs the calls."""
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
         handler = continuation(details)
@@ -48,12 +39,11 @@ class ErrorInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc ha
             "_stream" if handler.response_streaming else "_unary"
         )
         behavior = getattr(handler, arity)
-        checked = _checked_each if handler.request_streaming else _checked
         translated = _translated_stream if handler.response_streaming else _translated
         make_handler = getattr(grpc, f"{arity}_rpc_method_handler")
         return make_handler(
-            translated(lambda request, context: behavior(checked(request, method), context), method),
-            request_deserializer=_tolerant(handler.request_deserializer),
+            translated(behavior, method),
+            request_deserializer=handler.request_deserializer,
             response_serializer=handler.response_serializer,
         )
 
@@ -95,23 +85,3 @@ def _translating(context: Any, method: str) -> Iterator[None]:
         told = as_nnrt_error(error, method)
         _log.debug("%s answered %s: %s", method, told.code.name, told)
         context.abort_with_status(rich_status(told))
-
-
-def _tolerant(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    def decode(data: bytes) -> Any:
-        try:
-            return deserialize(data)
-        except DecodeError as error:
-            return _Undecodable(str(error))
-
-    return decode
-
-
-def _checked(request: Any, method: str) -> Any:
-    if isinstance(request, _Undecodable):
-        raise InvalidParameter(f"the request can't be decoded: {request.reason}", place=method)
-    return request
-
-
-def _checked_each(requests: Iterator[Any], method: str) -> Iterator[Any]:
-    return (_checked(request, method) for request in requests)

@@ -8,14 +8,16 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from nnrt_device_service.core.device import Device
+from nnrt_device_service.host.allocator import give_back_freed_memory
 from nnrt_device_service.host.exit import ExitCode, exit_at_once
-from nnrt_device_service.host.limits import thread_limit
+from nnrt_device_service.host.limits import raise_descriptor_limit, thread_limit
 from nnrt_device_service.host.threads import start_thread
 from nnrt_device_service.settings import Settings
 from nnrt_device_service.transport.admission import FOREIGN_CALLS, AdmissionInterceptor
@@ -38,6 +40,8 @@ _log = logging.getLogger(__name__)
 
 _MAX_PORT = 65535
 _MOST_DIGITS = 5
+# More than a host has ports.
+_MANY = 1 << 16
 # sockaddr_un holds that and a zero at the end.
 _MAX_UNIX_PATH_BYTES = {"darwin": 103}.get(sys.platform, 107)
 # What calls get to end by themselves when the daemon stops.
@@ -46,7 +50,15 @@ _STOP_GRACE_S = 0.5
 _STOP_S = 5.0
 # Threads for calls that belong to no session: to other services, with their methods, or to be refused.
 _OTHER_THREADS = 6 * FOREIGN_CALLS
-_MIN_WATCH_INTERVAL_S = 0.02
+_MIN_WATCH_INTERVAL_S, _MAX_WATCH_INTERVAL_S = 0.02, 1.0
+# What clients get to hear, with their next beats, that the device is stuck.
+_TELL_S = 3.0
+# What a connection gets to speak HTTP/2, and how long it may go without a call.
+_HANDSHAKE_S, _IDLE_S = 5.0, 30.0
+# After so long without a client, when the threads of calls have ended as well, free memory goes back to the host.
+_GIVE_BACK_S = 35.0
+# Connections may take that part of the process's descriptors; the rest is for shared memory and files.
+_CONNECTIONS_SHARE = 0.5
 # A protobuf message is a little larger than the tensors in it.
 _MESSAGE_OVERHEAD_BYTES = 64 * 1024
 
@@ -67,6 +79,8 @@ class Daemon:
         session_threads = 2 + 3 * settings.session_streams + settings.session_calls
         self._most_threads = settings.max_sessions * session_threads + _OTHER_THREADS
         self._calls = CallThreads(device.threads)
+        most_descriptors = raise_descriptor_limit()
+        most_connections = min(int(most_descriptors * _CONNECTIONS_SHARE / len(settings.listen)), _MANY)
         message_bytes = settings.message_bytes + _MESSAGE_OVERHEAD_BYTES
         self._server = grpc.server(
             self._calls,
@@ -79,6 +93,10 @@ class Daemon:
                 ("grpc.so_reuseport", 0),  # A second daemon on the same port must fail, not share it.
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", 5000),
                 ("grpc.keepalive_permit_without_calls", 1),
+                ("grpc.server_handshake_timeout_ms", int(_HANDSHAKE_S * 1000)),
+                ("grpc.max_connection_idle_ms", int(_IDLE_S * 1000)),
+                # Of each address. It has no limit for each host.
+                ("grpc.max_allowed_incoming_connections", most_connections),
             ],
         )
         session_pb2_grpc.add_DeviceSessionServicer_to_server(
@@ -170,8 +188,9 @@ class Daemon:
 
     def _watch(self) -> None:
         sessions, timeout_s, lease_s = self._device.sessions, self._settings.heartbeat_timeout_s, self._settings.lease_s
-        interval_s = max(min(timeout_s, lease_s or timeout_s) / 4, _MIN_WATCH_INTERVAL_S)
+        interval_s = min(max(min(timeout_s, lease_s or timeout_s) / 4, _MIN_WATCH_INTERVAL_S), _MAX_WATCH_INTERVAL_S)
         looked_at = time.monotonic()
+        idle_since: float | None = None
         while not self._stopped.wait(interval_s):
             stood_still = time.monotonic() - looked_at > interval_s + timeout_s / 4
             looked_at = time.monotonic()
@@ -180,6 +199,15 @@ class Daemon:
             try:
                 if stood_still:
                     sessions.forgive_silence()
+                else:
+                    self._device.look_after_runs()
+                    if self._device.stuck:
+                        self._give_up(self._device.stuck)
+                if len(sessions):
+                    idle_since = looked_at
+                elif idle_since is not None and looked_at - idle_since > _GIVE_BACK_S:
+                    idle_since = None
+                    give_back_freed_memory()
                 sessions.tend_chunked_inputs()
                 for session in sessions.hang_up_silent():
                     _log.info("client %s has been silent for too long; its connection counts as lost", session.client)
@@ -187,6 +215,15 @@ class Daemon:
                     _log.info("client %s has not come back; its session is over", session.client)
             except Exception:  # The other sessions are watched all the same.
                 _log.exception("a silent or lost session could not be ended")
+
+    def _give_up(self, why: str) -> NoReturn:
+        """Tell the clients, and end the process: nothing else ends what the device is doing."""
+        _log.critical("the device is stuck: %s", why)
+        self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        until = time.monotonic() + _TELL_S
+        while len(self._device.sessions) and time.monotonic() < until:
+            self._stopped.wait(_MIN_WATCH_INTERVAL_S)
+        exit_at_once(ExitCode.STUCK, why)
 
 
 def _local_socket(device: Device, settings: Settings) -> LocalSocket | None:

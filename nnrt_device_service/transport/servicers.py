@@ -20,7 +20,7 @@ from nnrt_hdi.backend import Cancellation, ModelConfig
 from nnrt_hdi.chunks import FEATURE as CHUNKS_FEATURE
 from nnrt_hdi.chunks import cut
 from nnrt_hdi.compression import FEATURE, expanded
-from nnrt_hdi.errors import InvalidParameter, NnrtError
+from nnrt_hdi.errors import InvalidParameter, NnrtError, UnavailableDevice
 from nnrt_hdi.files.compiled import MAX_PARTS
 from nnrt_hdi.files.model_store import FEATURE as STORE_FEATURE
 from nnrt_hdi.graph import Constant
@@ -87,6 +87,8 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
         """Answer beats to the end of the stream; true if the client said goodbye."""
         for request in requests:
             session.touch()
+            if stuck := self._device.stuck:
+                raise UnavailableDevice(f"{stuck}; the daemon ends itself: load the model again, there or elsewhere")
             match request.WhichOneof("request"):
                 case "beat":
                     beat = session_pb2.Beat(sequence=request.beat.sequence, state=self._state())

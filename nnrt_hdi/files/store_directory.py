@@ -11,9 +11,11 @@ last model that has it.
 
 import hashlib
 import json
+import logging
 import mmap
 import os
 import re
+import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -28,6 +30,8 @@ from nnrt_hdi.files.compiled import CompiledModel, Target
 from nnrt_hdi.files.container import FORMAT, read, read_beside, write
 from nnrt_hdi.files.directory_lock import only_writer
 from nnrt_hdi.part import Part
+
+_log = logging.getLogger(__name__)
 
 SUFFIX = ".nnrtmodel"
 PART_SUFFIX = ".nnrtpart"
@@ -241,8 +245,11 @@ class StoreDirectory:
         pieces = compiled.packed(beside)
         for part in compiled.parts:
             if part.sha256 in beside and not self.has_part(part.sha256, part.data.nbytes):
-                write(part_path(self.path, part.sha256), [part.data], owner=_OWNER, is_private=True)
+                beside_path = part_path(self.path, part.sha256)
+                _cleared(beside_path)
+                write(beside_path, [part.data], owner=_OWNER, is_private=True)
         path = self.path / f"{key}{SUFFIX}"
+        _cleared(path)
         write(path, pieces, owner=_OWNER, is_private=True)
         touch(path)
 
@@ -292,7 +299,19 @@ def _mapped(path: Path) -> memoryview:
         os.close(descriptor)
 
 
+def _cleared(path: Path) -> bool:
+    """Remove a directory that is in the place of a file of ours, with all that is in it; whether there was one. Raises
+    OSError."""
+    if path.is_symlink() or not path.is_dir():
+        return False
+    _log.warning("a directory is in the place of %s of the model store, and is removed", path.name)
+    shutil.rmtree(path)
+    return True
+
+
 def _removed(path: Path) -> bool:
+    if _cleared(path):
+        return True
     try:
         path.unlink()
     except FileNotFoundError:

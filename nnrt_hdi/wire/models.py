@@ -108,6 +108,7 @@ def model_message(graph: Graph) -> model_pb2.Model:
 
 
 def _require_moderate(message: model_pb2.Model) -> None:
+    require_moderate(len(message.all_tensors), len(message.nodes), 0, 0)  # Before they are walked through.
     references = len(message.input_index) + len(message.output_index)
     references += sum(len(node.input_index) + len(node.output_index) for node in message.nodes)
     quant_params = sum(len(tensor.quant_params) for tensor in message.all_tensors)

@@ -1,6 +1,8 @@
 """Compiled models of the ONNX Runtime backend: exported, restored, and refused where they are not what was exported."""
 
 import hashlib
+import resource
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from onnxruntime_graphs import Net, backend, op_types, prepare, run
 
 from nnrt_hdi.backend import Cancellation, ModelConfig
 from nnrt_hdi.enums import ActivationType, DataType, NodeType
-from nnrt_hdi.errors import InvalidFile, OutOfMemory
+from nnrt_hdi.errors import InvalidFile, OutOfMemory, SaveCacheFailed
 from nnrt_hdi.files.container import packed, unpacked
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.part import Part
@@ -325,3 +327,17 @@ def test_runs_of_what_is_restored_compute_nothing_larger() -> None:
     model.run([X], Cancellation())
     with pytest.raises(OutOfMemory, match="tensor 'square': it needs"):
         model.run([np.ones((100, 8, 8, 3), np.float32)], Cancellation())
+
+
+def test_no_room_for_the_compiled_model(caplog: pytest.LogCaptureFixture) -> None:
+    """In the temporary folder: that is what is said, once, and the model isn't compiled in another way for it."""
+    model = prepare(network())
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, before[1]))
+    try:
+        with pytest.raises(SaveCacheFailed, match=f"can't write the model to '{tempfile.gettempdir()}', where .* left"):
+            model.export()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not caplog.records
+    assert exported(model) == PARTS

@@ -224,7 +224,7 @@ def test_client_name_that_forges_a_log(start_daemon: Callable[..., DaemonProcess
     daemon = start_daemon("--heartbeat-timeout-s", "0.2")
     with RawClient(daemon.address) as client:
         silent = client.converse("DeviceSession.Open")
-        name = "n\n2030-01-01 ERROR root: Traceback" + "\n" * (1 << 20)
+        name = "n\n2030-01-01 ERROR root: Traceback" + "\n" * (1 << 13)
         silent.send(session_pb2.SessionRequest(hello=session_pb2.Hello(client_name=name)))
         assert silent.receive().HasField("welcome")
         assert silent.failure() is grpc.StatusCode.CANCELLED
@@ -512,11 +512,11 @@ def test_too_many_models(client: RawClient) -> None:
 
 
 def test_models_with_large_inline_constants(client: RawClient) -> None:
-    """They count like uploaded ones."""
+    """They count like uploaded ones, and the request that brings them while it is worked on."""
     draft = Draft.sum_of_input_and([0])
     draft.tensors[0].dims[0] = draft.tensors[1].dims[0] = draft.tensors[2].dims[0] = 200_000
     draft.tensors[1].data.inline = bytes(800_000)
-    buffer_id = client.allocate(SESSION_BYTES - 1_000_000)
+    buffer_id = client.allocate(SESSION_BYTES - 2_000_000)
     client.prepare(draft.message)
     with pytest.raises(OutOfMemory, match="pass this session's limit"):
         client.prepare(draft.message)

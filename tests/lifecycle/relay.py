@@ -1,6 +1,6 @@
 """A gRPC server that hands every call on to a daemon, and ends some early."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Any
@@ -22,6 +22,8 @@ class Relay(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
         self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
         # By the name of a method after how many replies its calls lose one and end, and whether as if all were well.
         self.ends: dict[str, tuple[int, bool]] = {}
+        # By the name of a method what its replies become.
+        self.forgers: dict[str, Callable[[bytes], bytes]] = {}
 
     def __enter__(self) -> Self:
         self._server.start()
@@ -41,7 +43,7 @@ class Relay(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
             name = call.method.rpartition("/")[2]
             try:
                 if name not in self.ends:
-                    yield from there
+                    yield from (self.forgers.get(name, bytes)(reply) for reply in there)
                     return
                 count, is_well = self.ends[name]
                 yield from islice(there, count)

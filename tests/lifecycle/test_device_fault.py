@@ -8,7 +8,16 @@ import pytest
 from conftest import StartDaemon
 from networks import identity_model
 
-from nnrt_client import Compilation, Executor, NnrtError, OperationFailed, Runtime, Settings, UnavailableDevice
+from nnrt_client import (
+    Compilation,
+    Executor,
+    NnrtError,
+    OperationFailed,
+    Runtime,
+    Settings,
+    TimedOut,
+    UnavailableDevice,
+)
 from nnrt_device_service.host.exit import ExitCode
 
 ONE = np.ones(1, np.float32)
@@ -77,3 +86,24 @@ def test_a_daemon_that_serves_no_more_ends(start_daemon: StartDaemon) -> None:
             executor.run_sync([ONE])
         assert daemon.wait() == ExitCode.NOT_SERVING
         assert "gRPC serves no more calls" in daemon.log()
+
+
+@pytest.mark.parametrize("share_memory", [True, False], ids=["local socket", "gRPC"])
+def test_a_device_that_never_replies(start_daemon: StartDaemon, share_memory: bool) -> None:
+    """A run without a timeout of its own ends all the same, though the daemon is alive; one with a timeout by that."""
+    daemon = start_daemon("--backend", "faulty", "--max-run-s", "0")
+    with (
+        Runtime([daemon.address], Settings(share_memory=share_memory, run_timeout_s=1.0)) as runtime,
+        Compilation(identity_model(), runtime.device()) as compilation,
+    ):
+        compilation.add_extension_config("fault", b"never ends")
+        compilation.build()
+        with Executor(compilation) as executor:
+            for _ in range(2):
+                with pytest.raises(TimedOut, match="the run took longer than 1 s"):
+                    executor.run_sync([ONE])
+            futures = [executor.submit([ONE]) for _ in range(10)]
+            for future in futures:
+                assert isinstance(future.exception(DEADLINE_S), TimedOut)
+            with pytest.raises(TimedOut):
+                executor.run_sync([ONE], timeout_ms=1)

@@ -1,5 +1,8 @@
-"""What the host's cgroups allow, of both versions, inside and outside of containers."""
+"""What the host's cgroups allow, of both versions, inside and outside of containers; and what goes back to it."""
 
+import ctypes
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -78,3 +81,34 @@ def test_no_limit(host: Host) -> None:
 def test_no_cgroups(tmp_path: Path) -> None:
     (tmp_path / "task").mkdir()
     assert memory_limit(tmp_path).value > 0
+
+
+# Threads that take and free memory as the clients of a daemon have it do, and the MiB that are resident at the end.
+_THREADS_THAT_TAKE_MEMORY = """
+import os, threading
+from pathlib import Path
+from nnrt_device_service.host.allocator import give_back_freed_memory, keep_freed_memory
+
+keep_freed_memory()
+kept = []
+
+def work():
+    taken = [bytearray(size) for _ in range(5) for size in range(1000, 200_000, 1000)]
+    kept.extend(taken[::100])
+
+for _ in range(3):
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+give_back_freed_memory()
+print(int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20)
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="only glibc has malloc_trim")
+def test_freed_memory_goes_back() -> None:
+    """Of 400 MB that were taken at a time, with pieces of it still in use everywhere."""
+    done = subprocess.run(
+        [sys.executable, "-c", _THREADS_THAT_TAKE_MEMORY], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert int(done.stdout) < 100

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nnrt_backend_reference.kernels import convolution
+from nnrt_backend_reference.kernels import convolution, normalization, pieces
 from numpy.typing import NDArray
 
 from nnrt_hdi.enums import ActivationType, DataType, Format, NodeType, PaddingMode, PadMode, ReduceMode
@@ -188,4 +188,19 @@ def test_convolution_in_blocks(monkeypatch: pytest.MonkeyPatch, block_bytes: int
         whole = run(graph, arrays)
         with monkeypatch.context() as patch:
             patch.setattr(convolution, "BLOCK_BYTES", block_bytes)
+            np.testing.assert_allclose(run(graph, arrays), whole, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("node_type", [N.MATMUL_FUSION, N.FULL_CONNECTION, N.AVGPOOL_FUSION, N.LRN])
+@pytest.mark.parametrize("steps", [1, 7, 100])
+def test_work_in_pieces(monkeypatch: pytest.MonkeyPatch, node_type: NodeType, steps: int) -> None:
+    """However small the pieces, the result is the same."""
+    for sample in (sample for sample in SAMPLES if sample.node_type is node_type):
+        arrays = sample.arrays()
+        graph = graph_of(sample.node_type, pairs(sample, arrays), sample.attrs)
+        whole = run(graph, arrays)
+        with monkeypatch.context() as patch:
+            for module in (pieces, convolution, normalization):
+                patch.setattr(module, "PIECE_STEPS", steps)
+            patch.setattr(pieces, "PIECE_PRODUCTS", steps)
             np.testing.assert_allclose(run(graph, arrays), whole, rtol=1e-3, atol=1e-5)

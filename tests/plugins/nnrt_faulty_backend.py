@@ -51,6 +51,8 @@ class _Model(PreparedModel):
             _end_serving()
         if self._fault == b"exits":
             sys.exit("DMA fault")
+        if self._fault == b"stuck":
+            threading.Event().wait()
         if self._fault == b"never ends":
             _log.info("running for ever")
             stop = threading.Event()

@@ -35,7 +35,7 @@ from nnrt_hdi.errors import (
 from nnrt_hdi.files import store_directory
 from nnrt_hdi.files.container import temporary_name
 from nnrt_hdi.files.model_store import ModelStore
-from nnrt_hdi.files.store_directory import MARKER, SUFFIX
+from nnrt_hdi.files.store_directory import MARKER, PART_SUFFIX, SUFFIX
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.part import Part
 
@@ -254,6 +254,20 @@ def test_a_file_that_can_not_be_read(directory: Path, caplog: pytest.LogCaptureF
     origin(device, graph())
     files(directory)[0].chmod(0)
     heals(device, directory, caplog, graph())
+
+
+@pytest.mark.parametrize("suffix", [SUFFIX, PART_SUFFIX])
+def test_a_directory_in_the_place_of_a_file(
+    directory: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    """The next who writes the model clears it."""
+    monkeypatch.setattr(store_directory, "LEAST_BESIDE_BYTES", 1)
+    assert origin(device_on(directory), graph()) is COMPILED
+    for path in [path for path in directory.iterdir() if path.name.endswith(suffix)]:
+        path.unlink()
+        (path / "deep").mkdir(parents=True)
+    assert [origin(device_on(directory), graph()) for _ in range(2)] == [COMPILED, STORED]
+    assert "is in the place of" in caplog.text
 
 
 class Refusing(StoringBackend):

@@ -79,7 +79,7 @@ class OnnxRuntimeBackend(Backend):
         session = open_session(model, lowered.weights, options, self._device, config.extensions)
         progress(1.0)
         count, light = len(graph.inputs), skeleton(graph)
-        export = exporter(self._device, light, count, lowered, config, entries)
+        export = exporter(self._device, light, count, lowered, config, entries, options.graph_optimization_level)
         most, shared = config.max_tensor_bytes, in_place(graph)
         return OnnxModel(session, light, count, lowered.weights, most, self._deadlines, export, shared)
 

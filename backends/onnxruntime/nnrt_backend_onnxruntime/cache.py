@@ -12,6 +12,7 @@ or holds one that loads code.
 import json
 import math
 import mmap
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -39,7 +40,7 @@ from nnrt_backend_onnxruntime.programs.skeleton import require_typed
 from nnrt_backend_onnxruntime.providers import ProviderDevice
 from nnrt_backend_onnxruntime.session import open_session, session_options
 from nnrt_hdi.backend import ModelConfig
-from nnrt_hdi.errors import InvalidFile, NnrtError, OperationFailed, Unsupported
+from nnrt_hdi.errors import InvalidFile, NnrtError, OperationFailed, SaveCacheFailed, Unsupported
 from nnrt_hdi.files.container import packed, unpacked
 from nnrt_hdi.files.graph_file import packed_graph, unpacked_graph
 from nnrt_hdi.graph import Graph
@@ -72,11 +73,13 @@ def exporter(
     lowered: Lowered,
     config: ModelConfig,
     entries: Mapping[str, str],
+    level: Any,
 ) -> Callable[[], list[Part]]:
-    """A function that gives the compiled model in parts; `graph` has large constants as inputs behind the first."""
+    """A function that gives the compiled model in parts; `graph` has large constants as inputs behind the first, and
+    `level` says how far ONNX Runtime could optimize it."""
 
     def export() -> list[Part]:
-        model, weights = _optimized(device, lowered, config, entries)
+        model, weights = _optimized(device, lowered, config, entries, level)
         parts = [Part.of(data) for data in (b"".join(packed_graph(graph)), model, weights)]
         about = {
             "made_for": _binding(device),
@@ -113,11 +116,12 @@ def restored(parts: Sequence[Part], config: ModelConfig, device: ProviderDevice,
 
 
 def _optimized(
-    device: ProviderDevice, lowered: Lowered, config: ModelConfig, entries: Mapping[str, str]
+    device: ProviderDevice, lowered: Lowered, config: ModelConfig, entries: Mapping[str, str], level: Any
 ) -> tuple[bytes, Buffer]:
     """The model as ONNX Runtime leaves it after its optimizations, and its large constants."""
     with tempfile.TemporaryDirectory(prefix="nnrt-onnxruntime-") as folder:
         options = session_options(device, config, entries)
+        options.graph_optimization_level = level
         options.intra_op_num_threads = 1  # It is never run.
         options.add_session_config_entry("session.disable_prepacking", "1")
         options.optimized_model_filepath = str(Path(folder, MODEL_FILE))
@@ -125,7 +129,14 @@ def _optimized(
         options.add_session_config_entry(
             "session.optimized_model_external_initializers_min_size_in_bytes", str(EMBEDDED_BYTES)
         )
-        open_session(lowered.model.SerializeToString(), lowered.weights, options, device, config.extensions)
+        try:
+            open_session(lowered.model.SerializeToString(), lowered.weights, options, device, config.extensions)
+        except OperationFailed as error:
+            left = shutil.disk_usage(folder).free
+            raise SaveCacheFailed(
+                f"ONNX Runtime can't write the model to {tempfile.gettempdir()!r}, where {left} bytes are left;"
+                f" make room there, or set TMPDIR ({error.message})"
+            ) from error
         return Path(folder, MODEL_FILE).read_bytes(), _mapped(Path(folder, WEIGHTS))
 
 

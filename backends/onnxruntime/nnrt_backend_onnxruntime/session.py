@@ -83,7 +83,8 @@ def open_session(
     except NnrtError:
         raise
     except Exception as error:
-        if options.graph_optimization_level == GraphOptimizationLevel.ORT_DISABLE_ALL:
+        is_exported = bool(options.optimized_model_filepath)  # As it was optimized before, so it can be.
+        if is_exported or options.graph_optimization_level == GraphOptimizationLevel.ORT_DISABLE_ALL:
             raise OperationFailed(f"ONNX Runtime does not take the model: {error}") from error
         # Its optimizations may make of sound models what it has no kernels for.
         _log.warning("ONNX Runtime can't optimize a model, which is run as it is: %s", error)

@@ -10,6 +10,7 @@ import numpy as np
 from nnrt_backend_reference.exported import exported
 from nnrt_backend_reference.kernels import KERNELS
 from nnrt_backend_reference.kernels.kernel import AnyArray, Call, Kernel, require_memory
+from nnrt_backend_reference.kernels.pieces import stopped_by
 from nnrt_backend_reference.quantized import on_real_numbers
 from nnrt_hdi.backend import Cancellation, DimRange, PreparedModel
 from nnrt_hdi.enums import NodeType
@@ -100,7 +101,7 @@ class Program(PreparedModel):
                 specs[index] = specs[index].with_shape(array.shape)
         results = _Results(self._run_bytes)
         # Overflow and invalid operations have results, infinities and not-a-numbers, and need no warnings.
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), stopped_by(cancellation.check):
             for step in self._steps:
                 cancellation.check()
                 self._run_step(step, values, specs, results)

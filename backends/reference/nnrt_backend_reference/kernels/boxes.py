@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from nnrt_backend_reference.kernels.kernel import AnyArray
+from nnrt_backend_reference.kernels.pieces import ask
 
 # Rows of the output with the box and the class that each holds, and the number of boxes taken.
 Found = tuple[AnyArray, AnyArray, AnyArray, int]
@@ -53,6 +54,7 @@ def picked(corners: AnyArray, scores: AnyArray, attrs: SimpleNamespace, limit: i
     rows = np.arange(len(scores))
     steps: list[AnyArray] = []
     while len(steps) < limit and (left > -np.inf).any():
+        ask()
         best = left.argmax(axis=1)
         steps.append(np.where(left[rows, best] > -np.inf, best, -1))
         left[rows, best] = -np.inf

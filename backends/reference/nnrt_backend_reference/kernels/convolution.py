@@ -6,7 +6,6 @@ Sizes and paddings are those of `nnrt_hdi.ops.convolution`.
 
 import itertools
 import math
-from collections.abc import Iterator
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -14,6 +13,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from nnrt_backend_reference.kernels.activation import fused
 from nnrt_backend_reference.kernels.arithmetic import quotient
 from nnrt_backend_reference.kernels.kernel import AnyArray, AnyDType, Call, cast_all, kernel, require_memory
+from nnrt_backend_reference.kernels.pieces import PIECE_STEPS, ask, blocks, product, rows_of_product
 from nnrt_backend_reference.kernels.reduction import accumulator, lowest
 from nnrt_hdi.enums import Format, NodeType
 from nnrt_hdi.errors import OperationFailed
@@ -54,7 +54,7 @@ def conv2d_transpose(call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray) 
     steps = [_overlaps(window, axis, sizes[axis], out_sizes[axis]) for axis in range(2)]
     for (row, rows, out_rows), (column, columns, out_columns) in itertools.product(*steps):
         matrices = taps[:, :, None, :, row, column].swapaxes(-1, -2)
-        y[:, :, out_rows, out_columns] += image[:, :, rows, columns] @ matrices
+        y[:, :, out_rows, out_columns] += product(image[:, :, rows, columns], matrices)
     return _finished(call, np.moveaxis(y, 0, 3).reshape(batch, *out_sizes, channels) + bias)
 
 
@@ -82,10 +82,13 @@ def _folded(windows: AnyArray, fold: np.ufunc, dtype: AnyDType) -> AnyArray:
     """The elements of each window folded into one: tap by tap along the image, unless windows are few and large."""
     *positions, height, width = windows.shape
     if height * width > math.prod(positions):
-        result: AnyArray = fold.reduce(windows, axis=(4, 5), dtype=dtype)
-        return result
+        y = np.empty(positions, dtype)
+        for part in blocks(y.shape, PIECE_STEPS // (height * width)):
+            fold.reduce(windows[part], axis=(4, 5), dtype=dtype, out=y[part])
+        return y
     y = windows[..., 0, 0].astype(dtype)
     for row, column in itertools.islice(itertools.product(range(height), range(width)), 1, None):
+        ask()
         fold(y, windows[..., row, column], out=y)
     return y
 
@@ -156,7 +159,8 @@ def _grouped(windows: AnyArray, taps: AnyArray, groups: int) -> AnyArray:
     matrices = taps.reshape(groups, len(taps) // groups, -1).swapaxes(1, 2)
     y = np.empty((groups, *positions, matrices.shape[2]), windows.dtype)
     row_bytes = max(1, channels * taps[0, ..., 0].size * y.itemsize)
-    for position in _blocks(positions, BLOCK_BYTES // row_bytes):
+    rows = rows_of_product(matrices.shape[1], len(taps), y.dtype)
+    for position in blocks(positions, min(BLOCK_BYTES // row_bytes, rows)):
         part = (slice(None), *position)
         block = y[part]
         block[...] = (columns[part].reshape(groups, -1, matrices.shape[1]) @ matrices).reshape(block.shape)
@@ -171,20 +175,11 @@ def _depthwise(windows: AnyArray, taps: AnyArray) -> AnyArray:
     results = [np.zeros_like(windows[..., 0, 0]) for _ in range(filters.shape[1])]
     product = np.empty_like(results[0])
     for row, column in itertools.product(range(height), range(width)):
+        ask()
         for out, result in enumerate(results):
             np.multiply(windows[..., row, column], filters[:, out, row, column], out=product)
             result += product
     return results[0] if len(results) == 1 else np.stack(results, axis=-1).reshape(*positions, -1)
-
-
-def _blocks(shape: Shape, most: int) -> Iterator[tuple[slice, ...]]:
-    """Cut an array of this shape into parts of at most so many elements (but at least one)."""
-    parts: list[list[slice]] = []
-    for size in reversed(shape):
-        length = max(1, min(size, most))
-        parts.insert(0, [slice(start, start + length) for start in range(0, size, length)])
-        most //= length
-    return itertools.product(*parts)
 
 
 def _overlaps(window: Window, axis: int, size: int, out_size: int) -> list[tuple[int, slice, slice]]:

@@ -6,6 +6,7 @@ import numpy as np
 
 from nnrt_backend_reference.kernels.activation import fused, sigmoid
 from nnrt_backend_reference.kernels.kernel import AnyArray, Call, cast_all, kernel
+from nnrt_backend_reference.kernels.pieces import ask, product
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.ops.linear import lstm_depth
 
@@ -15,7 +16,7 @@ def full_connection(call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray | 
     """y = f(X W^T + bias), X the rows of x as long as those of W."""
     x, weight = cast_all(call.dtype, x, weight)
     shape = call.outputs[0].shape
-    y = x.reshape(math.prod(shape[:-1]), weight.shape[1]) @ weight.T
+    y = product(x.reshape(math.prod(shape[:-1]), weight.shape[1]), weight.T)
     if bias is not None:
         y += bias
     return fused(y, call.attrs.activation_type).reshape(shape)
@@ -27,7 +28,7 @@ def matmul(call: Call, a: AnyArray, b: AnyArray) -> AnyArray:
     a, b = cast_all(call.dtype, a, b)
     a = a.swapaxes(-1, -2) if call.attrs.transpose_a else a
     b = b.swapaxes(-1, -2) if call.attrs.transpose_b else b
-    return fused(np.matmul(a, b), call.attrs.activation_type)
+    return fused(product(a, b), call.attrs.activation_type)
 
 
 @kernel(NodeType.LSTM)
@@ -60,7 +61,8 @@ def _recur(
     """One direction of a layer, step by step: writes the states after each into h and c, and each h into y."""
     keep_c, keep_h = call.attrs.zoneout_cell, call.attrs.zoneout_hidden
     for x_step, y_step in zip(x, y, strict=True):
-        i, o, f, g = np.split(x_step @ w_ih.T + h @ w_hh.T + bias, 4, axis=-1)
+        ask()
+        i, o, f, g = np.split(product(x_step, w_ih.T) + product(h, w_hh.T) + bias, 4, axis=-1)
         new_c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
         h[...] = _zoned_out(keep_h, h, sigmoid(o) * np.tanh(new_c))
         c[...] = _zoned_out(keep_c, c, new_c)

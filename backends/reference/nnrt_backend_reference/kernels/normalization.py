@@ -5,6 +5,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from nnrt_backend_reference.kernels.activation import fused
 from nnrt_backend_reference.kernels.kernel import AnyArray, Call, cast_all, kernel, per_channel, require_memory
+from nnrt_backend_reference.kernels.pieces import PIECE_STEPS, blocks
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.ops.normalization import instance_channel_axis
 from nnrt_hdi.tensor import Shape
@@ -75,7 +76,10 @@ def lrn(call: Call, x: AnyArray) -> AnyArray:
     border = [(radius, radius) if at == axis else (0, 0) for at in range(x.ndim)]
     require_memory(call, tuple(size + sum(pair) for size, pair in zip(x.shape, border, strict=True)), WIDE)
     squares = np.pad(np.square(x, dtype=WIDE), border)
-    total = sliding_window_view(squares, 2 * radius + 1, axis=axis).sum(axis=-1)
+    windows = sliding_window_view(squares, 2 * radius + 1, axis=axis)
+    total = np.empty(x.shape, WIDE)
+    for part in blocks(x.shape, PIECE_STEPS // (2 * radius + 1)):
+        windows[part].sum(axis=-1, out=total[part])
     y: AnyArray = x / (attrs.bias + attrs.alpha * total) ** attrs.beta
     return y
 

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nnrt_backend_reference.kernels.pieces import ask
+
 Float64s = NDArray[np.float64]
 
 # W. J. Cody, "Rational Chebyshev approximations for the error function", Math. Comp. 23 (1969), with the
@@ -110,6 +112,7 @@ def _erf_single(x: NDArray[Any]) -> NDArray[Any]:
     result = np.empty(x.shape, np.float32)
     flat, given = result.reshape(-1), x.reshape(-1)
     for start in range(0, x.size, _BLOCK):
+        ask()
         y = np.clip(given[start : start + _BLOCK], -_LARGE, _LARGE, dtype=np.float32)
         square = y * y
         y *= _polynomial(_SINGLE_ABOVE, square)

@@ -1,0 +1,72 @@
+"""Work that takes long cut into pieces, between which a run can be stopped."""
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from nnrt_backend_reference.kernels.kernel import AnyArray, AnyDType
+from nnrt_hdi.tensor import Shape
+
+# Steps of arithmetic that a processor makes in some tenths of a second, in plain loops...
+PIECE_STEPS = 1 << 28
+# ...and in matrix products of real numbers.
+PIECE_PRODUCTS = 1 << 33
+
+
+class _Thread(threading.local):
+    check: Callable[[], None] | None = None
+
+
+_thread = _Thread()
+
+
+@contextmanager
+def stopped_by(check: Callable[[], None]) -> Iterator[None]:
+    """Have `ask` call this, in this thread, while the block lasts."""
+    _thread.check = check
+    try:
+        yield
+    finally:
+        _thread.check = None
+
+
+def ask() -> None:
+    """Raise what ends the run, if it is to end."""
+    if _thread.check is not None:
+        _thread.check()
+
+
+def blocks(shape: Shape, most: int) -> Iterator[tuple[slice, ...]]:
+    """Cut an array of this shape into parts of at most so many elements (but at least one), and ask before each."""
+    parts: list[list[slice]] = []
+    for size in reversed(shape):
+        length = max(1, min(size, most))
+        parts.insert(0, [slice(start, start + length) for start in range(0, size, length)])
+        most //= length
+    for part in itertools.product(*parts):
+        ask()
+        yield part
+
+
+def rows_of_product(inner: int, columns: int, dtype: AnyDType) -> int:
+    """The rows of a matrix product that are one piece."""
+    most = PIECE_PRODUCTS if dtype.kind == "f" else PIECE_STEPS
+    return max(most // (inner * columns or 1), 1)
+
+
+def product(a: AnyArray, b: AnyArray) -> AnyArray:
+    """np.matmul of two arrays of matrices, of one type; some rows after others where it takes long."""
+    rows, (inner, columns) = a.shape[-2], b.shape[-2:]
+    y: AnyArray
+    if a.size * b.size <= PIECE_STEPS * inner:  # As many steps at most, for batches that are not repeated.
+        y = np.matmul(a, b)
+        return y
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    a, b = (np.broadcast_to(array, (*batch, *array.shape[-2:])) for array in (a, b))
+    y = np.empty((*batch, rows, columns), a.dtype)
+    for part in blocks(y.shape[:-1], rows_of_product(inner, columns, a.dtype)):
+        np.matmul(a[part], b[part[:-1]], out=y[part])
+    return y
