@@ -37,6 +37,13 @@ class Settings:
         ("127.0.0.1:0",),
         "Address to listen on, HOST:PORT (port 0: any free one) or unix:PATH. May be repeated.",
     )
+    tls_cert: str = _setting(
+        "", "PEM file of the daemon's certificate: TLS on every TCP address. Read again on change."
+    )
+    tls_key: str = _setting("", "PEM file of that certificate's private key.")
+    tls_client_ca: str = _setting(
+        "", "PEM file of an authority; a client on a TCP address needs a certificate that it signed."
+    )
     name: str = _setting("", "Name of the device instead of the backend's; must be unique in a fleet.")
     provider: str = _setting(
         "", "Provider that the backend computes with (cpu, cuda, tensorrt, ...); the same as `--option provider=`."

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from nnrt_client.cli.options import POSITIVE, json_option
+from nnrt_client.cli.options import POSITIVE, identity_options, json_option
 from nnrt_client.cli.printing import format_bytes, print_json, print_records
 from nnrt_client.session.device import Device
 from nnrt_client.session.runtime import Runtime
@@ -19,6 +19,7 @@ _POLL_S = 0.01
 
 @click.command()
 @click.argument("addresses", nargs=-1, metavar="[ADDRESS]...")
+@identity_options
 @json_option
 @click.option("--timeout", type=POSITIVE, default=5.0, show_default=True, help="Seconds that a daemon gets to answer.")
 def devices(addresses: tuple[str, ...], as_json: bool, timeout: float) -> None:

@@ -20,6 +20,7 @@ from nnrt_device_service.host.threads import start_thread
 from nnrt_device_service.settings import Settings
 from nnrt_device_service.transport.admission import FOREIGN_CALLS, AdmissionInterceptor
 from nnrt_device_service.transport.call_threads import CallThreads
+from nnrt_device_service.transport.certificates import server_credentials
 from nnrt_device_service.transport.interceptor import CodecInterceptor, ErrorInterceptor
 from nnrt_device_service.transport.local_socket import LocalSocket
 from nnrt_device_service.transport.servicers import DeviceSessionServicer, NnrtDeviceServicer, PreparedModelServicer
@@ -67,6 +68,7 @@ class Daemon:
         session_threads = 2 + 3 * settings.session_streams + settings.session_calls
         self._most_threads = settings.max_sessions * session_threads + _OTHER_THREADS
         self._calls = CallThreads(device.threads)
+        self._credentials = server_credentials(settings)
         message_bytes = settings.message_bytes + _MESSAGE_OVERHEAD_BYTES
         self._server = grpc.server(
             self._calls,
@@ -159,7 +161,10 @@ class Daemon:
         else:
             raise InvalidParameter(f"address is {address!r}; use HOST:PORT or unix:PATH", place="--listen")
         try:
-            port = self._server.add_insecure_port(address)
+            if path != address or self._credentials is None:
+                port = self._server.add_insecure_port(address)
+            else:
+                port = self._server.add_secure_port(address, self._credentials)
         except (RuntimeError, ValueError) as error:
             raise InvalidParameter(f"can't listen there: {error}", place=f"address {address!r}") from error
         return address if path != address else f"{address.rpartition(':')[0]}:{port}"

@@ -1,0 +1,62 @@
+"""A fleet with an authority of its own."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from nnrt_client import Settings
+from nnrt_device_service.access.keys import CA, Authority
+
+HOSTS = ("localhost", "127.0.0.1")
+DAYS = 30
+
+
+class Fleet:
+    """Files that `nnrt-device keys` would write, and the flags and settings that name them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.authority = Authority(folder)
+        self.certificate, self.key = self.authority.issue_server("daemon", HOSTS, DAYS)
+
+    @property
+    def ca(self) -> str:
+        return str(self.folder / CA)
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Of a daemon with TLS."""
+        return "--tls-cert", str(self.certificate), "--tls-key", str(self.key)
+
+    @property
+    def client_flags(self) -> tuple[str, ...]:
+        """Of a daemon that asks clients for certificates, too."""
+        return *self.flags, "--tls-client-ca", self.ca
+
+    def settings(self, client: str = "") -> Settings:
+        """Of a client that trusts the fleet, with a certificate if it is to have one."""
+        if not client:
+            return Settings(tls_ca=self.ca)
+        certificate, key = self.authority.issue_client(client, DAYS, replaces=True)
+        return Settings(tls_ca=self.ca, tls_cert=str(certificate), tls_key=str(key))
+
+
+MakeFleet = Callable[[str], Fleet]
+
+
+@pytest.fixture
+def make_fleet(tmp_path: Path) -> MakeFleet:
+    return lambda name: Fleet(tmp_path / name)
+
+
+@pytest.fixture
+def fleet(make_fleet: MakeFleet) -> Fleet:
+    return make_fleet("fleet")
+
+
+@pytest.fixture
+def no_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in ("TLS_CA", "TLS_CERT", "TLS_KEY", "TOKEN_FILE", "DEVICES"):
+        monkeypatch.delenv(f"NNRT_{name}", raising=False)
+    yield
