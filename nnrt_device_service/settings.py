@@ -44,6 +44,9 @@ class Settings:
     tls_client_ca: str = _setting(
         "", "PEM file of an authority; a client on a TCP address needs a certificate that it signed."
     )
+    access: str = _setting(
+        "", "File that names who may use the daemon, and in which role; empty: whoever gets in. Read again on change."
+    )
     name: str = _setting("", "Name of the device instead of the backend's; must be unique in a fleet.")
     provider: str = _setting(
         "", "Provider that the backend computes with (cpu, cuda, tensorrt, ...); the same as `--option provider=`."
@@ -97,6 +100,9 @@ class Settings:
     tensor_bytes: int = _setting(GIB, "Largest tensor in bytes that a run may make.", 1, _MOST_BYTES)
     store_dir: str = _setting("", "Directory of the model store; empty: none. Daemons may share it.")
     store_bytes: int = _setting(8 * GIB, "Bytes that the model store may take on the disk.", 0, _MOST_BYTES)
+    cache_key: str = _setting(
+        "", "File of at least 32 secret bytes that sign exported caches: with them they need no role to be restored."
+    )
     accept_programs: str = _setting(
         "auto",
         "Take model files in the backend's own format, such as ONNX files: always, never, or (auto) only while every"

@@ -6,10 +6,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from nnrt_device_service.access.identity import ANYBODY, Identity
 from nnrt_device_service.sessions.memory_budget import MemoryBudget
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings
-from nnrt_hdi.errors import OutOfMemory, UnknownHandle
+from nnrt_hdi.errors import OperationForbidden, OutOfMemory, UnknownHandle
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ class SessionRegistry:
     def held_bytes(self) -> int:
         return self._held.used_bytes
 
-    def open(self, client: str, hang_up: Callable[[], object]) -> Session:
+    def open(self, client: str, hang_up: Callable[[], object], identity: Identity = ANYBODY) -> Session:
         """A new session; `hang_up` ends its stream. The detached session that has waited longest makes room for it.
 
         Raises OutOfMemory beyond the limit.
@@ -59,7 +60,7 @@ class SessionRegistry:
                         " or raise the daemon's --max-sessions"
                     )
                 del self._sessions[evicted.session.id]
-            session = Session(self._settings, client, self._held)
+            session = Session(self._settings, client, self._held, identity)
             self._sessions[session.id] = _Entry(session, hang_up)
         if evicted is not None:
             _log.info("client %s has not come back; its session makes room for another", evicted.session.client)
@@ -69,13 +70,18 @@ class SessionRegistry:
     def of(self, session_id: bytes) -> Session:
         return self._entry(session_id).session
 
-    def resume(self, session_id: bytes, hang_up: Callable[[], object]) -> Session:
+    def resume(self, session_id: bytes, hang_up: Callable[[], object], identity: Identity = ANYBODY) -> Session:
         """Attach a session to a new stream; a stream it is still attached to is hung up, and calls are broken off.
 
-        Raises UnknownHandle.
+        Raises UnknownHandle, or OperationForbidden for another identity than that which opened it. (A client that is
+        known by its host only may come from another address of it.)
         """
         with self._lock:
             entry = self._entry(session_id)
+            opened_by = entry.session.identity
+            if (opened_by.is_proven or identity.is_proven) and not opened_by.is_same(identity):
+                raise OperationForbidden(f"another identity than {identity} opened this session; open one of your own")
+            entry.session.identity = identity
             former, entry.hang_up, entry.detached_at = entry.hang_up, hang_up, math.inf
             entry.session.touch()
         if former is not None:
@@ -133,12 +139,18 @@ class SessionRegistry:
             session.close()
         return expired
 
-    def hang_up_all(self) -> None:
-        """End every session; new ones may still come."""
-        for entry in list(self._sessions.values()):
+    def close_if(self, is_over: Callable[[Session], bool]) -> Sequence[Session]:
+        """End the sessions of which that is true; which ones."""
+        over = [entry for entry in list(self._sessions.values()) if is_over(entry.session)]
+        for entry in over:
             if (hang_up := entry.hang_up) is not None:
                 hang_up()
             self.close(entry.session)
+        return [entry.session for entry in over]
+
+    def hang_up_all(self) -> None:
+        """End every session; new ones may still come."""
+        self.close_if(lambda _: True)
 
     def _entry(self, session_id: bytes) -> _Entry:
         try:

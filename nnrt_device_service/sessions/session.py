@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple
 
+from nnrt_device_service.access.identity import ANYBODY, Identity
 from nnrt_device_service.scheduling.scheduler import Account
 from nnrt_device_service.sessions.buffers import BufferPool
 from nnrt_device_service.sessions.chunked_inputs import ChunkedInputs
@@ -57,10 +58,14 @@ class Session:
     account: Account
     compilations: Account
 
-    def __init__(self, settings: Settings, client: str, held: MemoryBudget | None = None) -> None:
+    def __init__(
+        self, settings: Settings, client: str, held: MemoryBudget | None = None, identity: Identity = ANYBODY
+    ) -> None:
         """`held` bounds what all sessions hold together."""
         self.id = secrets.token_bytes(16)
         self.client = client
+        # Settled when its client opens or resumes it.
+        self.identity = identity
         # Whether its client asks for that; what it sends compressed is taken in any case.
         self.wants_compression = False
         # The process at the other end of the local socket, once it has attached itself.

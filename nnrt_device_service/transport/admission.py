@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 
+from nnrt_device_service.access.identity import Role
 from nnrt_device_service.core.device import Device
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.transport.call_threads import CallThreads
@@ -31,6 +32,14 @@ _UNGATED = {
     "NnrtDevice/ReleaseBuffer",
     "PreparedModel/Release",
     "PreparedModel/RunStream",
+}
+
+
+# Roles that calls need; all others, and the local socket, need Role.RUN. `Device` asks for more where it compiles.
+_ROLES = {
+    "NnrtDevice/GetDeviceStatus": Role.OBSERVE,
+    "NnrtDevice/GetSupportedOperation": Role.OBSERVE,
+    "PreparedModel/ExportModelCache": Role.RESTORE,
 }
 
 
@@ -134,6 +143,7 @@ class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grp
             yield  # `SessionRegistry` counts them.
             return
         session = session_of(self._device, context)
+        session.identity.require(_ROLES.get(method, Role.RUN), method)
         with _counter_of(session, method)(context.cancel):
             yield
 

@@ -13,14 +13,17 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from nnrt_device_service.access.access_file import AccessFile
 from nnrt_device_service.core.device import Device
 from nnrt_device_service.host.exit import ExitCode, exit_at_once
 from nnrt_device_service.host.limits import thread_limit
 from nnrt_device_service.host.threads import start_thread
+from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings
 from nnrt_device_service.transport.admission import FOREIGN_CALLS, AdmissionInterceptor
 from nnrt_device_service.transport.call_threads import CallThreads
 from nnrt_device_service.transport.certificates import server_credentials
+from nnrt_device_service.transport.identities import Identities
 from nnrt_device_service.transport.interceptor import CodecInterceptor, ErrorInterceptor
 from nnrt_device_service.transport.local_socket import LocalSocket
 from nnrt_device_service.transport.servicers import DeviceSessionServicer, NnrtDeviceServicer, PreparedModelServicer
@@ -69,6 +72,7 @@ class Daemon:
         self._most_threads = settings.max_sessions * session_threads + _OTHER_THREADS
         self._calls = CallThreads(device.threads)
         self._credentials = server_credentials(settings)
+        self._identities = Identities(AccessFile(Path(settings.access)) if settings.access else None)
         message_bytes = settings.message_bytes + _MESSAGE_OVERHEAD_BYTES
         self._server = grpc.server(
             self._calls,
@@ -84,7 +88,9 @@ class Daemon:
             ],
         )
         session_pb2_grpc.add_DeviceSessionServicer_to_server(
-            DeviceSessionServicer(device, settings, self._local_socket.name if self._local_socket else b""),
+            DeviceSessionServicer(
+                device, settings, self._identities, self._local_socket.name if self._local_socket else b""
+            ),
             self._server,
         )
         device_pb2_grpc.add_NnrtDeviceServicer_to_server(NnrtDeviceServicer(device, settings), self._server)
@@ -169,6 +175,9 @@ class Daemon:
             raise InvalidParameter(f"can't listen there: {error}", place=f"address {address!r}") from error
         return address if path != address else f"{address.rpartition(':')[0]}:{port}"
 
+    def _has_lost_its_rights(self, session: Session) -> bool:
+        return not self._identities.still_holds(session.identity)
+
     def _set_health(self, status: int) -> None:
         for name in self._health_names:
             self._health.set(name, status)
@@ -186,6 +195,8 @@ class Daemon:
                 if stood_still:
                     sessions.forgive_silence()
                 sessions.tend_chunked_inputs()
+                for session in sessions.close_if(self._has_lost_its_rights):
+                    _log.info("client %s is no more let in as it was; its session is over", session.client)
                 for session in sessions.hang_up_silent():
                     _log.info("client %s has been silent for too long; its connection counts as lost", session.client)
                 for session in sessions.close_expired():

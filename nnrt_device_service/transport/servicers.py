@@ -13,6 +13,7 @@ from nnrt_device_service.sessions.constants import MissingConstants
 from nnrt_device_service.sessions.session import Prepared, Session
 from nnrt_device_service.settings import Settings
 from nnrt_device_service.transport.admission import session_id_of, session_of
+from nnrt_device_service.transport.identities import Identities
 from nnrt_device_service.transport.run_requests import RunRequests, arrived_inline, messages_of, sent_bytes
 from nnrt_device_service.transport.run_stream import RunStream
 from nnrt_hdi import HDI_VERSION, PROTOCOL_MINOR, wire
@@ -44,20 +45,21 @@ PartT = TypeVar("PartT")
 
 
 class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
-    def __init__(self, device: Device, settings: Settings, local_socket: bytes = b"") -> None:
+    def __init__(self, device: Device, settings: Settings, identities: Identities, local_socket: bytes = b"") -> None:
         self._device = device
+        self._identities = identities
         self._settings = settings
         self._local_socket = local_socket
 
     def Open(self, requests: Iterator[session_pb2.SessionRequest], context: Any) -> Iterator[session_pb2.SessionReply]:
         sessions, hang_up = self._device.sessions, context.cancel
-        session_id = session_id_of(context)
+        session_id, identity = session_id_of(context), self._identities.of(context)
         if session_id is None:
             self._device.gate.require_open()
             # The session exists before Hello, so that a client that never sends one is hung up like any silent client.
-            session = sessions.open(context.peer(), hang_up)
+            session = sessions.open(context.peer(), hang_up, identity)
         else:
-            session = sessions.resume(session_id, hang_up)
+            session = sessions.resume(session_id, hang_up, identity)
         # gRPC doesn't tell a half-closed stream from a broken one for sure: only a client that says so is done.
         ending = sessions.close if session_id is None else partial(sessions.detach, hang_up=hang_up)
         hello = None
@@ -66,10 +68,11 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
             if hello is None or hello.WhichOneof("request") != "hello":
                 raise InvalidParameter("the first message of a session must be Hello", place="DeviceSession.Open")
             # For logs: on one line, and no longer than a name is.
-            session.client = f"{hello.hello.client_name[:_CLIENT_NAME_LENGTH]!r} at {context.peer()}"
+            name = f"{hello.hello.client_name[:_CLIENT_NAME_LENGTH]!r}"
+            session.client = f"{name} of {identity} at {context.peer()}"
             session.wants_compression = FEATURE in hello.hello.features
             if session_id is None:
-                self._device.open_account(session, user_at(context.peer(), hello.hello.user))
+                self._device.open_account(session, hello.hello.user[:_USER_LENGTH])
             ending = partial(sessions.detach, hang_up=hang_up)
             yield session_pb2.SessionReply(welcome=self._welcome(session))
             if (yield from self._beats(session, requests)):
@@ -136,13 +139,6 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
             held_bytes=device.sessions.held_bytes,
             sessions=len(device.sessions),
         )
-
-
-def user_at(peer: str, declared: str) -> str:
-    """Name the user that a client counts as: who it says it is, on the host that gRPC says it is on."""
-    transport, _, address = peer.partition(":")
-    host = address.rpartition(":")[0] if transport in ("ipv4", "ipv6") else transport
-    return f"{host} {declared[:_USER_LENGTH]}"
 
 
 class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
@@ -352,7 +348,7 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
     ) -> prepared_model_pb2.ExportModelCacheReply:
         session = session_of(self._device, context)
         with session.model(request.model_id) as model:
-            exported = [part.data for part in model.prepared.export()]
+            exported = [part.data for part in self._device.exported(model.prepared)]
         reply = prepared_model_pb2.ExportModelCacheReply()
         for data, buffer_id in zip(exported, session.adopt_exported(request.model_id, exported), strict=True):
             region = model_pb2.BufferRegion(buffer_id=buffer_id, data_size=data.nbytes)

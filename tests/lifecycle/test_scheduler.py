@@ -345,7 +345,7 @@ def test_users_are_forgotten() -> None:
             queue(partial(clock.advance, 0.25), scheduler.account(f"user {number}"))
     scheduler.account("the next")
     gc.collect()
-    assert len(scheduler._users) <= 3
+    assert len(scheduler._identities) <= 3
 
 
 # ---- races
