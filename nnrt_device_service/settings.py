@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
+from nnrt_hdi.errors import InvalidParameter
+
 MIB = 1 << 20
 GIB = 1 << 30
 _DAY_S = 86_400.0
@@ -47,6 +49,7 @@ class Settings:
     access: str = _setting(
         "", "File that names who may use the daemon, and in which role; empty: whoever gets in. Read again on change."
     )
+    insecure: bool = _setting(False, "Listen beyond loopback although everybody there may use the device.")
     name: str = _setting("", "Name of the device instead of the backend's; must be unique in a fleet.")
     provider: str = _setting(
         "", "Provider that the backend computes with (cpu, cuda, tensorrt, ...); the same as `--option provider=`."
@@ -105,8 +108,8 @@ class Settings:
     )
     accept_programs: str = _setting(
         "auto",
-        "Take model files in the backend's own format, such as ONNX files: always, never, or (auto) only while every"
-        " address it listens on is loopback or a Unix socket.",
+        "Take model files in the backend's own format, such as ONNX files: always, never, or (auto) where --access says"
+        " who may bring them, or every address it listens on is loopback or a Unix socket.",
         choices=("auto", "always", "never"),
     )
     verbose: bool = _setting(False, "Log every call.")
@@ -115,8 +118,18 @@ class Settings:
     def takes_programs(self) -> bool:
         """True where clients may send model files in the backend's own format."""
         return self.accept_programs == "always" or (
-            self.accept_programs == "auto" and all(map(_is_on_this_host, self.listen))
+            self.accept_programs == "auto" and (bool(self.access) or all(map(_is_on_this_host, self.listen)))
         )
+
+    def require_guarded(self, address: str) -> None:
+        """Raises InvalidParameter for an address that other hosts reach, where nothing keeps strangers out."""
+        is_guarded = self.tls_cert and (self.tls_client_ca or self.access)
+        if not (is_guarded or self.insecure or _is_on_this_host(address)):
+            raise InvalidParameter(
+                "others than this host reach it, and would use the device unasked; give --tls-cert and --tls-key with"
+                " --access or --tls-client-ca (`nnrt-device keys` makes the files), or --insecure",
+                place=f"address {address!r}",
+            )
 
     def backend_options(self) -> dict[str, str]:
         """All that is passed to the backend. Raises click.BadParameter."""

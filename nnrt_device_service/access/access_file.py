@@ -13,6 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from nnrt_device_service.access.identity import ROLES, Identity, Role
+from nnrt_device_service.access.new_file import write_new
 from nnrt_device_service.access.watched_files import WatchedFiles
 from nnrt_hdi.errors import ConnectionFailed, InvalidFile
 
@@ -85,6 +86,17 @@ class AccessFile:
         return found is not None and found.is_same(identity) and found.role >= identity.role
 
 
+def add_entry(path: Path, identity: Identity, kind: str, value: str, replaces: bool = False) -> None:
+    """Add a line to the file, which is made if it is missing; with `replaces` it takes the place of such lines of this
+    identity. Raises InvalidFile where the file would not be right."""
+    lines = path.read_text().splitlines() if path.exists() else ["# NAME ROLE KIND VALUE, by `nnrt-device keys`"]
+    if replaces:
+        lines = [line for line in lines if line.split()[:1] != [identity.name] or line.split()[2:3] != [kind]]
+    text = "\n".join([*lines, f"{identity.name} {identity.role} {kind} {value}", ""])
+    _parsed(text, path)
+    write_new(path, text.encode(), is_private=True, replaces=True)
+
+
 def _of_token(entries: _Entries, token: bytes) -> Identity | None:
     """Look at every token, so that the time tells nothing."""
     digest, found = sha256(token).hexdigest(), None
@@ -104,6 +116,10 @@ def _read(path: Path) -> _Entries:
         raise InvalidFile(f"it can't be read: {error.strerror}", place=str(path)) from error
     except UnicodeDecodeError as error:
         raise InvalidFile(f"it is no text in UTF-8: {error.reason}", place=str(path)) from error
+    return _parsed(text, path)
+
+
+def _parsed(text: str, path: Path) -> _Entries:
     entries = _Entries()
     for number, line in enumerate(text.splitlines(), 1):
         if words := line.partition("#")[0].split():

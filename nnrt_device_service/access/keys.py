@@ -1,11 +1,8 @@
-"""A fleet's own certificate authority, certificates and tokens. Needs the package `cryptography` (`nnrt[keys]`)."""
+"""A fleet's own certificate authority and certificates. Needs the package `cryptography` (`nnrt[keys]`)."""
 
-import os
 import secrets
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import datetime, timedelta, timezone
-from hashlib import sha256
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -14,33 +11,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from nnrt_device_service.access.new_file import write_new
 from nnrt_hdi.errors import InvalidFile, InvalidPath
 
 CA, CA_KEY = "ca.pem", "ca-key.pem"
 _CA_DAYS = 3650
 # Clocks of a fleet differ.
 _SLACK = timedelta(hours=1)
-_TOKEN_BYTES = 32
-_PUBLIC, _PRIVATE = 0o644, 0o600
-
-
-def write_new(path: Path, data: bytes, *, is_private: bool, replaces: bool = False) -> None:
-    """Write a file whole, in a folder that is made if it is missing. Raises InvalidPath for one that is there."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(unfinished, "xb", opener=lambda name, flags: os.open(name, flags, _PRIVATE)) as file:
-            os.fchmod(file.fileno(), _PRIVATE if is_private else _PUBLIC)
-            file.write(data)
-        if replaces:
-            unfinished.replace(path)
-        else:
-            path.hardlink_to(unfinished)
-    except FileExistsError as error:
-        raise InvalidPath("it is there already; move it away, or give --replace", place=str(path)) from error
-    finally:
-        with suppress(FileNotFoundError):
-            unfinished.unlink()
 
 
 class Authority:
@@ -92,14 +69,6 @@ class Authority:
         write_new(key_file, _key_pem(key), is_private=True, replaces=replaces)
         write_new(certificate_file, _pem(certificate), is_private=False, replaces=replaces)
         return certificate_file, key_file
-
-
-def issue_token(folder: Path, name: str, replaces: bool = False) -> tuple[Path, str]:
-    """The file of a new token, and the SHA-256 by which a daemon knows it."""
-    token = secrets.token_urlsafe(_TOKEN_BYTES)
-    path = folder / f"{name}.token"
-    write_new(path, f"{token}\n".encode(), is_private=True, replaces=replaces)
-    return path, sha256(token.encode()).hexdigest()
 
 
 def _built(

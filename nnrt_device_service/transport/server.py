@@ -166,6 +166,7 @@ class Daemon:
             _require_free_port(address)
         else:
             raise InvalidParameter(f"address is {address!r}; use HOST:PORT or unix:PATH", place="--listen")
+        self._settings.require_guarded(address)
         try:
             if path != address or self._credentials is None:
                 port = self._server.add_insecure_port(address)

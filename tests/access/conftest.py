@@ -1,11 +1,13 @@
 """A fleet with an authority of its own."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from networks import identity_model
 
-from nnrt_client import Settings
+from nnrt_client import Compilation, Executor, NnrtError, Runtime, Settings
 from nnrt_device_service.access.keys import CA, Authority
 
 HOSTS = ("localhost", "127.0.0.1")
@@ -55,8 +57,16 @@ def fleet(make_fleet: MakeFleet) -> Fleet:
     return make_fleet("fleet")
 
 
-@pytest.fixture
-def no_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in ("TLS_CA", "TLS_CERT", "TLS_KEY", "TOKEN_FILE", "DEVICES"):
-        monkeypatch.delenv(f"NNRT_{name}", raising=False)
-    yield
+def works(address: str, settings: Settings) -> None:
+    """A model is built and run there."""
+    with Runtime([address], settings) as runtime, Compilation(identity_model(), runtime.device()) as compilation:
+        compilation.build()
+        with Executor(compilation) as executor:
+            assert executor.run_sync([np.array([1, 2], np.float32)])[0].tolist() == [1, 2]
+
+
+def refusal(address: str, settings: Settings) -> str:
+    """Why no device is had there."""
+    with Runtime([address], settings) as runtime, pytest.raises(NnrtError) as refused:
+        runtime.device()
+    return str(refused.value)

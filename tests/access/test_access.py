@@ -13,12 +13,12 @@ from daemon_process import DaemonProcess
 from networks import identity_model
 from waiting import until
 
+from access.conftest import refusal
 from nnrt_client import (
     Compilation,
     ConnectionFailed,
     Device,
     Executor,
-    NnrtError,
     OperationForbidden,
     Runtime,
     SaveCacheFailed,
@@ -73,12 +73,6 @@ def compile_and_run(device: Device) -> None:
         compilation.build()
         with Executor(compilation) as executor:
             assert executor.run_sync([np.array([1, 2], np.float32)])[0].tolist() == [1, 2]
-
-
-def refusal(address: str, settings: Settings) -> str:
-    with Runtime([address], settings) as runtime, pytest.raises(NnrtError) as refused:
-        runtime.device()
-    return str(refused.value)
 
 
 def test_tokens(start_daemon: StartDaemon, access: Access) -> None:

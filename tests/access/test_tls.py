@@ -6,35 +6,16 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from conftest import StartDaemon
-from networks import identity_model
 
-from access.conftest import DAYS, HOSTS, Fleet, MakeFleet
+from access.conftest import DAYS, HOSTS, Fleet, MakeFleet, refusal, works
 from nnrt_client import (
-    Compilation,
-    Executor,
     InvalidParameter,
     NnrtError,
     Runtime,
     Settings,
 )
-
-
-def works(address: str, settings: Settings) -> None:
-    """A model is built and run there."""
-    with Runtime([address], settings) as runtime, Compilation(identity_model(), runtime.device()) as compilation:
-        compilation.build()
-        with Executor(compilation) as executor:
-            assert executor.run_sync([np.array([1, 2], np.float32)])[0].tolist() == [1, 2]
-
-
-def refusal(address: str, settings: Settings) -> str:
-    """Why no device is had there."""
-    with Runtime([address], settings) as runtime, pytest.raises(NnrtError) as refused:
-        runtime.device()
-    return str(refused.value)
 
 
 @pytest.mark.parametrize("shares", [True, False], ids=["local socket", "gRPC"])
