@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from nnrt_client.session.credentials import channel_credentials, speaks_tls, token_metadata
+from nnrt_client.session.credentials import channel_credentials, speaks_tls, ticket_metadata, token_metadata
 from nnrt_client.session.latch import Latch
 from nnrt_client.settings import Settings
 from nnrt_hdi import PROTOCOL_MINOR, __version__
@@ -22,10 +22,13 @@ from nnrt_hdi.wire.run_codec import read_reply, serialized
 class Channel:
     """A channel to a daemon: says Hello and then beats, until it is closed. No thread that gets signals uses it."""
 
-    def __init__(self, address: str, settings: Settings, session_id: bytes = b"") -> None:
+    def __init__(
+        self, address: str, settings: Settings, session_id: bytes = b"", timeout_s: float | None = None
+    ) -> None:
         """Begin a session, or resume the one of that id. `replies` tell what came of it.
 
-        Raises InvalidPath, InvalidFile or OperationForbidden for what is to say who the client is.
+        Raises InvalidPath, InvalidFile or OperationForbidden for what is to say who the client is, and ConnectionFailed
+        where the daemon doesn't say whose it is within that time (without one, connect_timeout_s).
         """
         self._address = address
         self._outbox: queue.SimpleQueue[session_pb2.SessionRequest | None] = queue.SimpleQueue()
@@ -46,7 +49,8 @@ class Channel:
             ("grpc.enable_retries", 0),
             *settings.channel_options,
         ]
-        identity = token_metadata(address, settings)
+        patience_s = settings.connect_timeout_s if timeout_s is None else timeout_s
+        identity = token_metadata(address, settings) or ticket_metadata(address, patience_s)
         if speaks_tls(address, settings):
             self._channel = grpc.secure_channel(address, channel_credentials(settings), options)
         else:

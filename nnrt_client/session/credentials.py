@@ -10,7 +10,9 @@ import grpc
 
 from nnrt_client.session.address import Address
 from nnrt_client.settings import TLS_CA_VARIABLE, Settings
-from nnrt_hdi.errors import InvalidFile, InvalidPath, OperationForbidden
+from nnrt_hdi.errors import ConnectionFailed, InvalidFile, InvalidPath, OperationForbidden
+from nnrt_hdi.limits import TICKET_BYTES, TICKET_SUFFIX
+from nnrt_hdi.wire import TICKET_METADATA
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 
@@ -53,6 +55,25 @@ def token_metadata(address: str, settings: Settings) -> Metadata:
         what = f"token_file {settings.token_file!r} holds no token, which is one line of letters, digits and -._~+/="
         raise InvalidFile(what, place="Settings")
     return (("authorization", f"Bearer {token.decode()}"),)
+
+
+def ticket_metadata(address: str, timeout_s: float) -> Metadata:
+    """Metadata that says whose the client is by the kernel's word: a ticket, which a daemon on a Unix socket gives.
+
+    Raises ConnectionFailed where it gives none in time; one that never gives any gets none.
+    """
+    if not address.startswith(_UNIX) or not hasattr(socket, "SO_PEERCRED"):
+        return ()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(timeout_s)
+        try:
+            connection.connect(address.removeprefix(_UNIX) + TICKET_SUFFIX)
+            ticket = connection.recv(TICKET_BYTES, socket.MSG_WAITALL)
+        except (TimeoutError, BlockingIOError) as error:  # It stands still, or too many ask.
+            raise ConnectionFailed(f"no answer within {timeout_s:g} s", place=f"daemon at {address}") from error
+        except OSError:  # Such as that nobody gives tickets there.
+            return ()
+    return ((TICKET_METADATA, ticket),) if len(ticket) == TICKET_BYTES else ()
 
 
 def what_is_wrong(address: str, settings: Settings) -> str:

@@ -155,7 +155,11 @@ class Keeper:
         attachment, pause_s = session.attachment, _FIRST_PAUSE_S
         while (remaining_s := until - time.monotonic()) > 0:
             try:
-                channel = Channel(session.address, self._settings, session.welcome.session_id)
+                channel = Channel(session.address, self._settings, session.welcome.session_id, remaining_s)
+            except ConnectionFailed:
+                if session.wait_over(pause_s):
+                    break
+                continue
             except NnrtError as error:
                 return UnavailableDevice(f"it can't be found again: {error}", place=session.place)
             self._listening = channel, until

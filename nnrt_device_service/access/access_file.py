@@ -8,7 +8,7 @@ import hmac
 import pwd
 import re
 import stat
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -39,7 +39,9 @@ class Credentials:
         """Who it is to a daemon without an access file, where everybody has every right."""
         if self.certificate:
             return Identity("certificate", self.certificate)
-        return Identity("host", self.host) if self.user_id is None else Identity("user", str(self.user_id))
+        if self.user_id is not None:
+            return Identity("user", str(self.user_id), user_id=self.user_id)
+        return Identity("host", self.host)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class AccessFile:
             known = f"the certificate is of {shown.certificate!r}"
         elif shown.user_id is not None:
             if found := entries.known.get(("user", str(shown.user_id))):
-                return found
+                return replace(found, user_id=shown.user_id)
             known = f"the kernel says Unix user {shown.user_id}"
         else:
             known = "nothing says who the client is"

@@ -38,6 +38,8 @@ class Identity:
     role: Role = Role.ADMINISTER
     # The kind and value in the access file's line that it was known by.
     known_by: tuple[str, str] = field(default=("", ""), compare=False, repr=False)
+    # By the kernel's word, where that was asked.
+    user_id: int | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return self.name if self.kind == "name" else f"{self.kind} {self.name}"

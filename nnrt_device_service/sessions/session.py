@@ -97,8 +97,13 @@ class Session:
         self._streams_waiting = 0
 
     def attach(self, peer: Peer) -> None:
-        """The process that the session's local socket leads to. Raises OperationForbidden for another one later."""
+        """The process that the session's local socket leads to.
+
+        Raises OperationForbidden for another one later, and for another user's than the session's.
+        """
         with self._lock:
+            if self.identity.user_id not in (None, peer.user_id):
+                raise OperationForbidden(f"the session is of user {self.identity.user_id}, not of {peer.user_id}")
             if self.local_peer not in (None, peer):
                 raise OperationForbidden("another process is attached to this session's local socket")
             self.local_peer = peer

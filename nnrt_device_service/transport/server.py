@@ -27,6 +27,7 @@ from nnrt_device_service.transport.identities import Identities
 from nnrt_device_service.transport.interceptor import CodecInterceptor, ErrorInterceptor
 from nnrt_device_service.transport.local_socket import LocalSocket
 from nnrt_device_service.transport.servicers import DeviceSessionServicer, NnrtDeviceServicer, PreparedModelServicer
+from nnrt_device_service.transport.tickets import Tickets
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.v2 import (
     device_pb2,
@@ -72,7 +73,8 @@ class Daemon:
         self._most_threads = settings.max_sessions * session_threads + _OTHER_THREADS
         self._calls = CallThreads(device.threads)
         self._credentials = server_credentials(settings)
-        self._identities = Identities(AccessFile(Path(settings.access)) if settings.access else None)
+        self._tickets = Tickets()
+        self._identities = Identities(AccessFile(Path(settings.access)) if settings.access else None, self._tickets)
         message_bytes = settings.message_bytes + _MESSAGE_OVERHEAD_BYTES
         self._server = grpc.server(
             self._calls,
@@ -137,6 +139,7 @@ class Daemon:
     def stop(self) -> bool:
         """Stop now; work under way is cut off. Whether all of it has ended."""
         self._stopped.set()
+        self._tickets.stop()
         if self._local_socket is not None:
             self._local_socket.stop()
         self._device.sessions.hang_up_all()
@@ -174,6 +177,8 @@ class Daemon:
                 port = self._server.add_secure_port(address, self._credentials)
         except (RuntimeError, ValueError) as error:
             raise InvalidParameter(f"can't listen there: {error}", place=f"address {address!r}") from error
+        if path != address:
+            self._tickets.listen(path)
         return address if path != address else f"{address.rpartition(':')[0]}:{port}"
 
     def _has_lost_its_rights(self, session: Session) -> bool:

@@ -56,7 +56,8 @@ class DeviceSessionServicer(object):
         program hangs.
 
         Who the client is counts from here to the end of the session: by a certificate that TLS has verified, or by a token
-        in the metadata `authorization`, as `Bearer TOKEN`. Where the daemon asks for one and there is none, Open fails with
+        in the metadata `authorization`, as `Bearer TOKEN`. On a Unix socket PATH it counts by whose process it is: who connects
+        to PATH.who is sent a ticket of 32 bytes there, which Open takes as metadata `nnrt-ticket-bin`, once and soon. Where the daemon asks for one and there is none, Open fails with
         CONNECTION_EXCEPTION; a call for which the identity lacks the role fails with OPERATION_FORBIDDEN. Only the identity
         that opened a session can resume it.
 
