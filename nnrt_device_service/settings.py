@@ -77,6 +77,9 @@ class Settings:
         1.0, "Seconds without a slot after which a user's runs of one priority rise by one.", 0.001, _DAY_S
     )
     max_sessions: int = _setting(64, "Clients at a time.", 1, _MANY)
+    identity_share: float = _setting(
+        0.75, "Share of --max-sessions, --held-bytes and --queued-runs that one identity may take.", 0.01, 1.0
+    )
     session_models: int = _setting(64, "Prepared models per client.", 1, _MANY)
     session_streams: int = _setting(
         8, "Open streams per client: of runs, of uploads, from and to buffers.", 2, _MANY
@@ -120,6 +123,10 @@ class Settings:
         return self.accept_programs == "always" or (
             self.accept_programs == "auto" and (bool(self.access) or all(map(_is_on_this_host, self.listen)))
         )
+
+    def share_of(self, whole: int) -> int:
+        """How much of something one identity may take."""
+        return math.ceil(whole * self.identity_share)
 
     def require_guarded(self, address: str) -> None:
         """Raises InvalidParameter for an address that other hosts reach, where nothing keeps strangers out."""

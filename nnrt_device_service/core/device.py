@@ -143,7 +143,10 @@ class Device:
         self._run_memory = RunMemory(run_bytes)
         backend.start(run_bytes, accepts_programs=bool(described.capabilities.program_formats))
         slots = settings.concurrent_runs or backend.concurrent_runs
-        self.scheduler = Scheduler(slots, settings.queued_runs, settings.priority_ageing_s)
+        queued_runs = settings.queued_runs
+        self.scheduler = Scheduler(
+            slots, queued_runs, settings.priority_ageing_s, identity_runs=settings.share_of(queued_runs)
+        )
         compilers = settings.concurrent_compilations or max((os.cpu_count() or 1) // 2, 2)
         # There are no more compilations than calls.
         self._compilers = Scheduler(compilers, sys.maxsize, settings.priority_ageing_s)

@@ -1,5 +1,6 @@
 """Which runs are on the device, and which of those that wait is next."""
 
+import sys
 import threading
 import time
 from collections import deque
@@ -106,8 +107,14 @@ class Scheduler:
     """
 
     def __init__(
-        self, slots: int, queued_runs: int, ageing_s: float, clock: Callable[[], float] = time.monotonic
+        self,
+        slots: int,
+        queued_runs: int,
+        ageing_s: float,
+        clock: Callable[[], float] = time.monotonic,
+        identity_runs: int = sys.maxsize,
     ) -> None:
+        """At most `queued_runs` wait, `identity_runs` of them of one identity."""
         self._lock = threading.Lock()
         self._slots = slots
         self._running: dict[Cancellation, SessionFlow] = {}
@@ -117,6 +124,7 @@ class Scheduler:
         self.has_free_slot = True
         self._queued = 0
         self._queued_runs = queued_runs
+        self._identity_runs = identity_runs
         self._ageing_s = ageing_s
         self._clock = clock
         self._flows: FairQueue[IdentityFlow] = FairQueue()
@@ -200,6 +208,11 @@ class Scheduler:
             raise OutOfMemory(
                 f"{self._queued} runs wait for the device, its limit; try again later,"
                 " or raise the daemon's --queued-runs"
+            )
+        if flow.user.identity.waiting >= self._identity_runs:
+            raise OutOfMemory(
+                f"{self._identity_runs} runs of this identity wait for the device, its limit; try again later, or raise"
+                " the daemon's --identity-share or --queued-runs"
             )
         queued = _QueuedRun(flow, cancellation)
         now = self._clock()

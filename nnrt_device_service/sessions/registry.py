@@ -5,14 +5,18 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
+from weakref import WeakValueDictionary
 
-from nnrt_device_service.access.identity import ANYBODY, Identity
+from nnrt_device_service.access.identity import ANYBODY, Identity, Role
 from nnrt_device_service.sessions.memory_budget import MemoryBudget
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings
 from nnrt_hdi.errors import OperationForbidden, OutOfMemory, UnknownHandle
 
 _log = logging.getLogger(__name__)
+
+# Of so many places for sessions one is reserved.
+_PLACES_PER_RESERVED = 16
 
 
 class _Entry:
@@ -37,6 +41,10 @@ class SessionRegistry:
         self._held = MemoryBudget(held_bytes, whose="the daemon's", setting="--held-bytes")
         self._lock = threading.Lock()
         self._sessions: dict[bytes, _Entry] = {}
+        # Of identities that have sessions.
+        self._budgets: WeakValueDictionary[str, MemoryBudget] = WeakValueDictionary()
+        # The last places are for those who administer the daemon.
+        self._places = settings.max_sessions - settings.max_sessions // _PLACES_PER_RESERVED
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -48,24 +56,43 @@ class SessionRegistry:
     def open(self, client: str, hang_up: Callable[[], object], identity: Identity = ANYBODY) -> Session:
         """A new session; `hang_up` ends its stream. The detached session that has waited longest makes room for it.
 
-        Raises OutOfMemory beyond the limit.
+        Raises OutOfMemory beyond the limits.
         """
-        evicted = None
         with self._lock:
-            if len(self._sessions) >= self._settings.max_sessions:
-                evicted = min(self._sessions.values(), key=lambda entry: entry.detached_at)
-                if evicted.hang_up is not None:
-                    raise OutOfMemory(
-                        f"the daemon serves {len(self._sessions)} clients, its limit; try again later,"
-                        " or raise the daemon's --max-sessions"
-                    )
+            evicted = self._in_the_way(identity)
+            if evicted is not None:
                 del self._sessions[evicted.session.id]
-            session = Session(self._settings, client, self._held, identity)
+            session = Session(self._settings, client, self._budget_of(identity), identity)
             self._sessions[session.id] = _Entry(session, hang_up)
         if evicted is not None:
             _log.info("client %s has not come back; its session makes room for another", evicted.session.client)
             evicted.session.close()
         return session
+
+    def _in_the_way(self, identity: Identity) -> _Entry | None:
+        """The session that has to go for one more of an identity. Raises OutOfMemory where none may."""
+        most, everybody = self._settings.max_sessions, list(self._sessions.values())
+        own = [entry for entry in everybody if entry.session.identity.is_same(identity)]
+        places = most if identity.role is Role.ADMINISTER else self._places
+        if len(everybody) >= places:
+            among, said = everybody, f"the daemon serves {len(everybody)} clients, its limit (--max-sessions)"
+        elif len(own) >= self._settings.share_of(most):
+            among, said = own, f"{identity} has {len(own)} sessions, its limit (--identity-share of --max-sessions)"
+        else:
+            return None
+        longest_away = min(among, key=lambda entry: entry.detached_at)
+        if longest_away.hang_up is not None:
+            raise OutOfMemory(f"{said}; close sessions, try again later, or raise it")
+        return longest_away
+
+    def _budget_of(self, identity: Identity) -> MemoryBudget:
+        """What all sessions of an identity hold together."""
+        budget = self._budgets.get(str(identity))
+        if budget is None:
+            limit_bytes = self._settings.share_of(self._held.limit_bytes)
+            budget = MemoryBudget(limit_bytes, self._held, f"{identity}'s", "--identity-share or --held-bytes")
+            self._budgets[str(identity)] = budget
+        return budget
 
     def of(self, session_id: bytes) -> Session:
         return self._entry(session_id).session

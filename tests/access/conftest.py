@@ -1,10 +1,13 @@
-"""A fleet with an authority of its own."""
+"""A fleet with an authority of its own, and files that name who may use a daemon."""
 
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import StartDaemon
+from daemon_process import DaemonProcess
 from networks import identity_model
 
 from nnrt_client import Compilation, Executor, NnrtError, Runtime, Settings
@@ -70,3 +73,39 @@ def refusal(address: str, settings: Settings) -> str:
     with Runtime([address], settings) as runtime, pytest.raises(NnrtError) as refused:
         runtime.device()
     return str(refused.value)
+
+
+class Access:
+    """An access file, and the tokens of those whom it names."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / "access"
+        self.path.touch()
+
+    def add(self, name: str, role: str, token: str = "") -> Settings:
+        """Name an identity; the settings by which its clients are known."""
+        settings = self.settings(name, token)
+        digest = sha256((token or f"token-of-{name}").encode()).hexdigest()
+        self.write([*self.path.read_text().splitlines(), f"{name} {role} token {digest}"])
+        return settings
+
+    def settings(self, name: str, token: str = "") -> Settings:
+        file = self.folder / f"{name}.token"
+        file.write_text(f"{token or f'token-of-{name}'}\n")
+        return Settings(token_file=str(file))
+
+    def write(self, lines: list[str]) -> None:
+        """Replace the file at once, as editors do."""
+        new = self.folder / "new"
+        new.write_text("\n".join([*lines, ""]))
+        new.replace(self.path)
+
+
+@pytest.fixture
+def access(tmp_path: Path) -> Access:
+    return Access(tmp_path)
+
+
+def start(start_daemon: StartDaemon, access: Access, *flags: str, listen: str = "127.0.0.1:0") -> DaemonProcess:
+    return start_daemon("--access", str(access.path), *flags, listen=listen)
