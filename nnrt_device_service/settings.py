@@ -49,6 +49,9 @@ class Settings:
     access: str = _setting(
         "", "File that names who may use the daemon, and in which role; empty: whoever gets in. Read again on change."
     )
+    audit_log: str = _setting(
+        "", "File that gets a JSON line for each session, compilation and refusal; - for the standard error."
+    )
     insecure: bool = _setting(False, "Listen beyond loopback although everybody there may use the device.")
     name: str = _setting("", "Name of the device instead of the backend's; must be unique in a fleet.")
     provider: str = _setting(

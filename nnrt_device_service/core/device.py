@@ -15,6 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
 
+from nnrt_device_service.access.audit import AuditLog
 from nnrt_device_service.access.identity import Role
 from nnrt_device_service.core.compilations import Compilations, Progress
 from nnrt_device_service.core.signatures import CacheKey, is_signature
@@ -136,6 +137,7 @@ class Device:
         self._cache_key = CacheKey(Path(settings.cache_key), self._target.kind) if settings.cache_key else None
         self._compilations = Compilations()
         self.threads = Threads("device")
+        self.audit = AuditLog(settings.audit_log)
         self.instance_id = secrets.token_bytes(16)
         share_bytes = int(memory_limit().value * _MEMORY_SHARE)
         self.sessions = SessionRegistry(settings, settings.held_bytes or share_bytes)

@@ -66,7 +66,7 @@ class SessionRegistry:
             self._sessions[session.id] = _Entry(session, hang_up)
         if evicted is not None:
             _log.info("client %s has not come back; its session makes room for another", evicted.session.client)
-            evicted.session.close()
+            evicted.session.close("it made room for another")
         return session
 
     def _in_the_way(self, identity: Identity) -> _Entry | None:
@@ -125,12 +125,13 @@ class SessionRegistry:
             entry.hang_up, entry.detached_at = None, time.monotonic()
         _log.info("client %s is not connected any more", session.client)
         if not self._settings.lease_s:
-            self.close(session)
+            self.close(session, "the connection was lost")
 
-    def close(self, session: Session) -> None:
+    def close(self, session: Session, cause: str = "closed") -> None:
+        """End a session; the cause is for the audit log."""
         with self._lock:
             self._sessions.pop(session.id, None)
-        session.close()
+        session.close(cause)
 
     def forgive_silence(self) -> None:
         """Nobody could be heard: this process itself stood still."""
@@ -163,21 +164,21 @@ class SessionRegistry:
             for session in expired:
                 del self._sessions[session.id]
         for session in expired:
-            session.close()
+            session.close("the client has not come back")
         return expired
 
-    def close_if(self, is_over: Callable[[Session], bool]) -> Sequence[Session]:
+    def close_if(self, is_over: Callable[[Session], bool], cause: str) -> Sequence[Session]:
         """End the sessions of which that is true; which ones."""
         over = [entry for entry in list(self._sessions.values()) if is_over(entry.session)]
         for entry in over:
             if (hang_up := entry.hang_up) is not None:
                 hang_up()
-            self.close(entry.session)
+            self.close(entry.session, cause)
         return [entry.session for entry in over]
 
     def hang_up_all(self) -> None:
         """End every session; new ones may still come."""
-        self.close_if(lambda _: True)
+        self.close_if(lambda _: True, "the daemon ended")
 
     def _entry(self, session_id: bytes) -> _Entry:
         try:

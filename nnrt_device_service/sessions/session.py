@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import count
 from typing import NamedTuple
 
@@ -27,6 +28,8 @@ from nnrt_hdi.graph import Graph
 from nnrt_hdi.tensor import TensorSpec
 
 _log = logging.getLogger(__name__)
+
+_LABEL_LENGTH = 12
 
 # How long a stream that was cancelled may take to end before it counts against the limit.
 _STREAM_END_S = 1.0
@@ -63,6 +66,10 @@ class Session:
     ) -> None:
         """`held` bounds what all sessions hold together."""
         self.id = secrets.token_bytes(16)
+        # What it is called where its id, which is a secret, must not stand.
+        self.label = sha256(self.id).hexdigest()[:_LABEL_LENGTH]
+        # Called with it and the cause when it ends.
+        self.on_end: Callable[[Session, str], object] = lambda session, cause: None
         self.client = client
         # Settled when its client opens or resumes it.
         self.identity = identity
@@ -271,7 +278,7 @@ class Session:
         for end in endings:
             end()
 
-    def close(self) -> None:
+    def close(self, cause: str = "closed") -> None:
         """Free everything. Runs in flight are cancelled; what they use is freed when they end. Idempotent."""
         with self._lock:
             if not self.is_open:
@@ -280,6 +287,7 @@ class Session:
             models, self.models = self.models, {}
             endings = [*self._on_close, *(end for (end,) in self._local_connections)]
             self._on_close.clear()
+        self.on_end(self, cause)
         # The calls first: to its client a run cut off is a death, not a run that the device cancelled.
         for end in endings:
             end()

@@ -12,7 +12,7 @@ from nnrt_device_service.core.device import Device
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.transport.call_threads import CallThreads
 from nnrt_device_service.transport.interceptor import OUR_SERVICES
-from nnrt_hdi.errors import InvalidParameter, OutOfMemory, UnknownHandle
+from nnrt_hdi.errors import InvalidParameter, OperationForbidden, OutOfMemory, UnknownHandle
 from nnrt_hdi.wire import SESSION_METADATA
 
 # Calls of one method of another service at a time.
@@ -143,9 +143,15 @@ class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grp
             yield  # `SessionRegistry` counts them.
             return
         session = session_of(self._device, context)
-        session.identity.require(_ROLES.get(method, Role.RUN), method)
-        with _counter_of(session, method)(context.cancel):
-            yield
+        try:
+            session.identity.require(_ROLES.get(method, Role.RUN), method)
+            with _counter_of(session, method)(context.cancel):
+                yield
+        except (OperationForbidden, OutOfMemory) as error:
+            self._device.audit.write(
+                "refused", session.identity, session=session.label, method=method, cause=str(error)
+            )
+            raise
 
     @contextmanager
     def _work(self, method: str, context: Any) -> Iterator[None]:

@@ -130,10 +130,14 @@ class LocalSocket:
         if request.WhichOneof("request") != "attach":
             raise InvalidParameter("the first request on the local socket must be Attach")
         session = self._device.sessions.of(request.attach.session_id)
-        session.identity.require(Role.RUN, "the local socket")
-        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        pid, user_id, _ = _CREDENTIALS.unpack(credentials)
-        session.attach(Peer(pid, user_id))
+        try:
+            session.identity.require(Role.RUN, "the local socket")
+            session.attach(_peer_of(connection))
+        except OperationForbidden as error:
+            self._device.audit.write(
+                "refused", session.identity, session=session.label, method="the local socket", cause=str(error)
+            )
+            raise
         return session
 
 
@@ -273,6 +277,12 @@ class LocalConnection:
                 " written to a buffer"
             )
         return local_socket_pb2.LocalReply(run=prepared_model_pb2.RunReply(run_id=run.id, kept=True))
+
+
+def _peer_of(connection: socket.socket) -> Peer:
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, user_id, _ = _CREDENTIALS.unpack(credentials)
+    return Peer(pid, user_id)
 
 
 def _undecodable(error: DecodeError) -> InvalidParameter:

@@ -201,7 +201,7 @@ class Daemon:
                 if stood_still:
                     sessions.forgive_silence()
                 sessions.tend_chunked_inputs()
-                for session in sessions.close_if(self._has_lost_its_rights):
+                for session in sessions.close_if(self._has_lost_its_rights, "its identity was taken away"):
                     _log.info("client %s is no more let in as it was; its session is over", session.client)
                 for session in sessions.hang_up_silent():
                     _log.info("client %s has been silent for too long; its connection counts as lost", session.client)
