@@ -42,7 +42,9 @@ class Identity:
     user_id: int | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        return self.name if self.kind == "name" else f"{self.kind} {self.name}"
+        # What a certificate says may be anything, and stands in logs.
+        name = repr(self.name) if self.kind == "certificate" else self.name
+        return name if self.kind == "name" else f"{self.kind} {name}"
 
     @property
     def is_proven(self) -> bool:
