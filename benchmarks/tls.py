@@ -53,8 +53,8 @@ def measure() -> list[Report]:
     report = Report(
         "TLS and a token beside a plain connection",
         "Runs over gRPC on TCP loopback that give back what they get, and the opening and closing of a session with all"
-        " its threads, by one client on two daemons in turns: medians of rounds, and the median of their ratios with its"
-        " quartiles. Who a client is is looked up when its session opens, so that a run costs what encryption costs.",
+        " its threads, by one client on two daemons in turns: medians of rounds, and the median of their ratios with"
+        " its quartiles. Who a client is is looked up when its session opens: a run costs what encryption costs.",
         ("what", "plain µs", "TLS µs", "ratio", "quartiles"),
     )
     with ExitStack() as stack:

@@ -73,17 +73,18 @@ class SessionRegistry:
         """The session that has to go for one more of an identity. Raises OutOfMemory where none may."""
         most, everybody = self._settings.max_sessions, list(self._sessions.values())
         own = [entry for entry in everybody if entry.session.identity.is_same(identity)]
-        places = most if identity.role is Role.ADMINISTER else self._places
-        if len(everybody) >= places:
-            among, said = everybody, f"the daemon serves {len(everybody)} clients, its limit (--max-sessions)"
-        elif len(own) >= self._settings.share_of(most):
-            among, said = own, f"{identity} has {len(own)} sessions, its limit (--identity-share of --max-sessions)"
-        else:
+        is_full = len(everybody) >= (most if identity.role is Role.ADMINISTER else self._places)
+        has_its_share = len(own) >= self._settings.share_of(most)
+        if not (is_full or has_its_share):
             return None
-        longest_away = min(among, key=lambda entry: entry.detached_at)
-        if longest_away.hang_up is not None:
-            raise OutOfMemory(f"{said}; close sessions, try again later, or raise it")
-        return longest_away
+        longest_away = min(own if has_its_share else everybody, key=lambda entry: entry.detached_at)
+        if longest_away.hang_up is None:
+            return longest_away
+        if is_full:
+            said = f"the daemon serves {len(everybody)} clients, its limit (--max-sessions)"
+        else:
+            said = f"{identity} has {len(own)} sessions, its limit (--identity-share of --max-sessions)"
+        raise OutOfMemory(f"{said}; close sessions, try again later, or raise it")
 
     def _budget_of(self, identity: Identity) -> MemoryBudget:
         """What all sessions of an identity hold together."""

@@ -11,6 +11,7 @@ from access.conftest import Access, refusal, start
 from nnrt_client import DataType, OutOfMemory, ResidentTensor, Runtime, Settings, TensorDesc
 from nnrt_device_service.access.identity import Identity, Role
 from nnrt_device_service.sessions.registry import SessionRegistry
+from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings as DaemonSettings
 
 MIB = 1 << 20
@@ -70,3 +71,29 @@ def test_what_a_session_leaves_comes_back() -> None:
     gc.collect()
     sessions[0].budget.reserve(30 * MIB)
     assert registry.held_bytes == 60 * MIB
+
+
+def test_an_identity_with_its_share_makes_nobody_else_go() -> None:
+    """One of its own sessions that are not connected makes room, or none."""
+    registry = SessionRegistry(DaemonSettings(max_sessions=4), 100 * MIB)
+    alice, bob = (Identity("name", name, Role.RUN) for name in ("alice", "bob"))
+
+    def open_session(identity: Identity, is_away: bool = False) -> Session:
+        def hang_up() -> None:
+            """Its client is told nothing."""
+
+        session = registry.open("client", hang_up, identity)
+        if is_away:
+            registry.detach(session, hang_up)
+        return session
+
+    away = open_session(bob, is_away=True)
+    own = [open_session(alice) for _ in range(3)]
+    with pytest.raises(OutOfMemory, match="the daemon serves 4 clients"):
+        open_session(alice)
+    registry.close(own.pop())
+    gone = open_session(alice, is_away=True)
+    open_session(alice)
+    assert (away.is_open, gone.is_open) == (True, False)
+    open_session(bob)
+    assert not away.is_open
