@@ -61,6 +61,7 @@ _MEMORY_SHARE = 3 / 8
 # Runs that make less are not counted: there are no more of them than slots.
 _UNCOUNTED_BYTES = 1 << 20
 
+_UNSIGNED = "a cache that this daemon has not signed (--cache-key)"
 _INPUT_UNKNOWN = "the device needs every dimension of an input; fix those that are unknown"
 
 
@@ -239,6 +240,8 @@ class Device:
         OperationForbidden where the client may bring no cache that this daemon, or one with its key, has not signed.
         """
         self._check_config(config)
+        if self._cache_key is None:  # Before anything is uploaded for it.
+            session.identity.require(Role.RESTORE, _UNSIGNED)
         progress("restoring", 0.0)
         with ExitStack() as undo:
             parts = self._held(session, buffers, undo)
@@ -349,7 +352,7 @@ class Device:
         """The parts of a cache that the client may bring, without their signature."""
         is_signed = bool(parts) and is_signature(parts[-1])
         if not (is_signed and self._cache_key and self._cache_key.has_signed(parts)):
-            session.identity.require(Role.RESTORE, "a cache that this daemon has not signed (--cache-key)")
+            session.identity.require(Role.RESTORE, _UNSIGNED)
         return parts[:-1] if is_signed else parts
 
     def _checked(self, graph: Graph) -> Graph:

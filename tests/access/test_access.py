@@ -18,9 +18,11 @@ from nnrt_client import (
     Device,
     Executor,
     OperationForbidden,
+    Origin,
     Runtime,
     SaveCacheFailed,
     Settings,
+    load,
 )
 from nnrt_client.session.channel import Channel
 from nnrt_device_service.access.access_file import AccessFile, Credentials
@@ -88,6 +90,17 @@ def exported(device: Device) -> bytes:
     with Compilation(identity_model(), device) as compilation:
         compilation.build()
         return compilation.export_cache()
+
+
+def test_a_cache_that_a_client_may_not_bring(start_daemon: StartDaemon, access: Access, tmp_path: Path) -> None:
+    """Its model is compiled instead, and the cache stays for those who may."""
+    compiler, restorer = access.add("compiler", "compile"), access.add("restorer", "restore")
+    daemon = start(start_daemon, access, "--backend", "restoring")
+    origins = []
+    for settings in (compiler, restorer, compiler, restorer):
+        with load(identity_model(), daemon.address, cache=tmp_path / "cache", settings=settings) as session:
+            origins.append(session.report.origin)
+    assert origins == [Origin.COMPILED, Origin.COMPILED, Origin.COMPILED, Origin.RESTORED]
 
 
 def test_signed_caches(start_daemon: StartDaemon, access: Access, closing: ExitStack, tmp_path: Path) -> None:
