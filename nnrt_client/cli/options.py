@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import re
 import threading
 from collections.abc import Callable, Mapping
@@ -31,6 +30,8 @@ from nnrt_client.settings import (
 )
 from nnrt_hdi.enums import PerformanceMode
 
+# Before the names of settings in the context of a command.
+_SETTING = "nnrt_client.settings."
 _SHAPE = re.compile(r"[0-9]{1,18}(,[0-9]{1,18})*")
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
@@ -234,11 +235,10 @@ def building_options(command: Callable[..., None]) -> Callable[..., None]:
     return bundled
 
 
-def _as_variable(context: click.Context, parameter: click.Parameter, given: str | None) -> None:
-    """Put an option where every Settings of this process looks."""
+def _remember(context: click.Context, parameter: click.Parameter, given: str | None) -> None:
+    """Keep an option for `settings_with`."""
     if given is not None:
-        assert isinstance(parameter.envvar, str)
-        os.environ[parameter.envvar] = given
+        context.meta[f"{_SETTING}{parameter.name}"] = given
 
 
 _IDENTITY_OPTIONS = {
@@ -258,7 +258,7 @@ def identity_options(command: CommandT) -> CommandT:
             show_envvar=True,
             metavar="FILE",
             expose_value=False,
-            callback=_as_variable,
+            callback=_remember,
             help=text,
         )(command)
     return command
@@ -271,6 +271,12 @@ def device_option(*, required: bool = False, multiple: bool = False) -> Callable
     names = ("--device", "devices") if multiple else ("--device",)
     option = click.option(*names, metavar="DEVICE", required=required, multiple=multiple, help=f"{text}{rest}")
     return lambda command: option(identity_options(command))
+
+
+def settings_with(**bounds: Any) -> Settings:
+    """Settings with these bounds, and with what the command's options say of who it is to daemons."""
+    given = click.get_current_context().meta.items()
+    return Settings(**{key.removeprefix(_SETTING): value for key, value in given if key.startswith(_SETTING)}, **bounds)
 
 
 def runtime_for(device: str | None, settings: Settings) -> Runtime:
