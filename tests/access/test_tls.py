@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from conftest import StartDaemon
 
 from access.conftest import DAYS, HOSTS, Fleet, MakeFleet, refusal, works
@@ -16,6 +17,7 @@ from nnrt_client import (
     Runtime,
     Settings,
 )
+from nnrt_client.cli import main
 
 
 @pytest.mark.parametrize("shares", [True, False], ids=["local socket", "gRPC"])
@@ -157,3 +159,10 @@ def nnrt(*arguments: str) -> str:
         [sys.executable, "-m", "nnrt_client", *arguments], capture_output=True, text=True, timeout=60, env=clean
     )
     return done.stdout + done.stderr
+
+
+def test_options_count_for_their_command_only() -> None:
+    before = dict(os.environ)
+    result = CliRunner().invoke(main, ["devices", "127.0.0.1:1", "--tls-ca", "nothing.pem"])
+    assert result.exit_code == 1
+    assert dict(os.environ) == before
