@@ -17,6 +17,7 @@ import onnx_networks
 import resident
 import same_host
 import small_run
+import tls
 import transfers
 from report import machine
 
@@ -36,6 +37,7 @@ def main() -> None:
         *onnx_networks.measure(),
         *loading.measure(),
         *transfers.measure(),
+        *tls.measure(),
     ]
     for report in reports:
         report.show()

@@ -124,9 +124,9 @@ def measure() -> list[Report]:
                 x = np.ones(elements, np.float32)
                 channel = stack.enter_context(grpc.insecure_channel(stack.enter_context(echo_server(echo_at))))
                 run = stack.enter_context(_runner(device_at, settings, x))
-                pairs = _in_turns(partial(channel.unary_unary("/echo/unary"), x.tobytes()), run)
+                pairs = in_turns(partial(channel.unary_unary("/echo/unary"), x.tobytes()), run)
                 carrier = "local socket" if settings.share_memory else "gRPC"
-                latency.add(tensor, transport, carrier, *_cells(pairs))
+                latency.add(tensor, transport, carrier, *ratio_cells(pairs))
                 if tensor == "1 KB" and is_unix:
                     _measure_recorder(run, recorder)
     return [latency, recorder]
@@ -145,12 +145,13 @@ def _runner(address: str, settings: Settings, x: NDArray[np.float32]) -> Iterato
             yield partial(executor.run_sync, [x])
 
 
-def _in_turns(one: Callable[[], Any], other: Callable[[], Any]) -> list[tuple[float, float]]:
-    median_us(one), median_us(other)
-    return [(median_us(one), median_us(other)) for _ in range(ROUNDS)]
+def in_turns(one: Callable[[], Any], other: Callable[[], Any], runs: int = RUNS_PER_ROUND) -> list[tuple[float, float]]:
+    """Medians of so many runs of both, of each round."""
+    median_us(one, runs), median_us(other, runs)
+    return [(median_us(one, runs), median_us(other, runs)) for _ in range(ROUNDS)]
 
 
-def _cells(pairs: list[tuple[float, float]]) -> tuple[str, str, str, str]:
+def ratio_cells(pairs: list[tuple[float, float]]) -> tuple[str, str, str, str]:
     """Both, the ratio of the second to the first, and its quartiles."""
     low, middle, high = statistics.quantiles(second / first for first, second in pairs)
     first, second = (statistics.median(side) for side in zip(*pairs, strict=True))

@@ -8,6 +8,10 @@ from nnrt_hdi.compression import FEATURE
 from nnrt_hdi.errors import InvalidParameter
 
 DEVICES_VARIABLE = "NNRT_DEVICES"
+TLS_CA_VARIABLE = "NNRT_TLS_CA"
+TLS_CERT_VARIABLE = "NNRT_TLS_CERT"
+TLS_KEY_VARIABLE = "NNRT_TLS_KEY"
+TOKEN_FILE_VARIABLE = "NNRT_TOKEN_FILE"  # noqa: S105
 _COMPRESSIONS = ("none", FEATURE)
 
 
@@ -22,9 +26,13 @@ def addresses_to_ask_for(device: str | int | None) -> tuple[str, ...]:
     return (device,) if isinstance(device, str) and ":" in device else addresses_from_environment()
 
 
+def _from_environment(variable: str) -> str:
+    return field(default_factory=lambda: os.environ.get(variable, ""))
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Bounds of a Runtime, in seconds, and how it sends."""
+    """Bounds of a Runtime, in seconds, how it sends, and who it is to daemons."""
 
     # After so long without a sign of life the connection counts as lost.
     heartbeat_timeout_s: float = 5.0
@@ -50,6 +58,13 @@ class Settings:
     # How tensors and constants are compressed for their way over gRPC: "none", or "deflate" for slow links, without
     # loss. Device.compression_statistics says what that saves.
     compression: str = "none"
+    # PEM file of the authorities that daemons' certificates must be of: TLS on every TCP address; empty: none.
+    tls_ca: str = _from_environment(TLS_CA_VARIABLE)
+    # PEM files of this client's own certificate and its key, for daemons that ask for one.
+    tls_cert: str = _from_environment(TLS_CERT_VARIABLE)
+    tls_key: str = _from_environment(TLS_KEY_VARIABLE)
+    # File with the token that says to daemons who this client is. It is sent over TLS, or on one host.
+    token_file: str = _from_environment(TOKEN_FILE_VARIABLE)
     # gRPC channel options that come on top of ours.
     channel_options: tuple[tuple[str, str | int], ...] = field(default=())
 
@@ -57,6 +72,14 @@ class Settings:
         if self.compression not in _COMPRESSIONS:
             raise InvalidParameter(
                 f"compression is {self.compression!r}; use {' or '.join(map(repr, _COMPRESSIONS))}", place="Settings"
+            )
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise InvalidParameter(
+                f"tls_cert is {self.tls_cert!r} and tls_key {self.tls_key!r}; give both or neither", place="Settings"
+            )
+        if self.tls_cert and not self.tls_ca:
+            raise InvalidParameter(
+                "tls_cert is given without tls_ca; give the daemons' authority too", place="Settings"
             )
         for name in self.__slots__:
             value = getattr(self, name)

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
+from nnrt_hdi.errors import InvalidParameter
+
 MIB = 1 << 20
 GIB = 1 << 30
 _DAY_S = 86_400.0
@@ -37,6 +39,20 @@ class Settings:
         ("127.0.0.1:0",),
         "Address to listen on, HOST:PORT (port 0: any free one) or unix:PATH. May be repeated.",
     )
+    tls_cert: str = _setting(
+        "", "PEM file of the daemon's certificate: TLS on every TCP address. Read again on change."
+    )
+    tls_key: str = _setting("", "PEM file of that certificate's private key.")
+    tls_client_ca: str = _setting(
+        "", "PEM file of an authority; a client on a TCP address needs a certificate that it signed."
+    )
+    access: str = _setting(
+        "", "File that names who may use the daemon, and in which role; empty: whoever gets in. Read again on change."
+    )
+    audit_log: str = _setting(
+        "", "File that gets a JSON line for each session, compilation and refusal; - for the standard error."
+    )
+    insecure: bool = _setting(False, "Listen beyond loopback although everybody there may use the device.")
     name: str = _setting("", "Name of the device instead of the backend's; must be unique in a fleet.")
     provider: str = _setting(
         "", "Provider that the backend computes with (cpu, cuda, tensorrt, ...); the same as `--option provider=`."
@@ -72,6 +88,9 @@ class Settings:
         1.0, "Seconds without a slot after which a user's runs of one priority rise by one.", 0.001, _DAY_S
     )
     max_sessions: int = _setting(64, "Clients at a time.", 1, _MANY)
+    identity_share: float = _setting(
+        0.75, "Share of --max-sessions, --held-bytes and --queued-runs that one identity may take.", 0.01, 1.0
+    )
     session_models: int = _setting(64, "Prepared models per client.", 1, _MANY)
     session_streams: int = _setting(
         8, "Open streams per client: of runs, of uploads, from and to buffers.", 2, _MANY
@@ -98,10 +117,13 @@ class Settings:
     tensor_bytes: int = _setting(GIB, "Largest tensor in bytes that a run may make.", 1, _MOST_BYTES)
     store_dir: str = _setting("", "Directory of the model store; empty: none. Daemons may share it.")
     store_bytes: int = _setting(8 * GIB, "Bytes that the model store may take on the disk.", 0, _MOST_BYTES)
+    cache_key: str = _setting(
+        "", "File of at least 32 secret bytes that sign exported caches: with them they need no role to be restored."
+    )
     accept_programs: str = _setting(
         "auto",
-        "Take model files in the backend's own format, such as ONNX files: always, never, or (auto) only while every"
-        " address it listens on is loopback or a Unix socket.",
+        "Take model files in the backend's own format, such as ONNX files: always, never, or (auto) where --access says"
+        " who may bring them, or every address it listens on is loopback or a Unix socket.",
         choices=("auto", "always", "never"),
     )
     verbose: bool = _setting(False, "Log every call.")
@@ -110,8 +132,22 @@ class Settings:
     def takes_programs(self) -> bool:
         """True where clients may send model files in the backend's own format."""
         return self.accept_programs == "always" or (
-            self.accept_programs == "auto" and all(map(_is_on_this_host, self.listen))
+            self.accept_programs == "auto" and (bool(self.access) or all(map(_is_on_this_host, self.listen)))
         )
+
+    def share_of(self, whole: int) -> int:
+        """How much of something one identity may take."""
+        return math.ceil(whole * self.identity_share)
+
+    def require_guarded(self, address: str) -> None:
+        """Raises InvalidParameter for an address that other hosts reach, where nothing keeps strangers out."""
+        is_guarded = self.tls_cert and (self.tls_client_ca or self.access)
+        if not (is_guarded or self.insecure or _is_on_this_host(address)):
+            raise InvalidParameter(
+                "others than this host reach it, and would use the device unasked; give --tls-cert and --tls-key with"
+                " --access or --tls-client-ca (`nnrt-device keys` makes the files), or --insecure",
+                place=f"address {address!r}",
+            )
 
     def backend_options(self) -> dict[str, str]:
         """All that is passed to the backend. Raises click.BadParameter."""

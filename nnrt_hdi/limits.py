@@ -10,3 +10,7 @@ MAX_RUN_IDS = 1024
 LOCAL_PACKET_BYTES = 64 * 1024
 # From here on numbers of shared buffers are the client's to choose.
 FIRST_CLIENT_BUFFER_ID = 1 << 63
+
+# Who connects to the socket of that name, beside a daemon's Unix socket, is sent a ticket that says whose it is.
+TICKET_SUFFIX = ".who"
+TICKET_BYTES = 32

@@ -35,6 +35,7 @@ from nnrt_client.cli.options import (
     run_timeout_option,
     runtime_for,
     seed_option,
+    settings_with,
     settling_options,
     way_option,
 )
@@ -42,7 +43,6 @@ from nnrt_client.cli.printing import print_json, print_line, print_table, step_b
 from nnrt_client.cli.sessions import described_way, print_way, ready_session
 from nnrt_client.model_session.opened_model import is_onnx
 from nnrt_client.model_session.partition.fallback import Fallback
-from nnrt_client.settings import Settings
 from nnrt_hdi.files import container
 
 _RANGE = re.compile(r"([0-9]{1,9})(?::([0-9]{1,9})(?::([0-9]{1,9}))?)?")
@@ -144,7 +144,7 @@ def bench(
     if rate is not None and context.get_parameter_source("concurrency") is not ParameterSource.DEFAULT:
         raise click.UsageError("--concurrency and --rate are two kinds of load; give one of them")
     rule = Rule(window, max_windows, stability / 100, percentile, counts_throughput=rate is None)
-    with runtime_for(device, Settings(build_timeout_s=timeout)) as runtime:
+    with runtime_for(device, settings_with(build_timeout_s=timeout)) as runtime:
         for file in filter(None, (csv_file, html_file)):
             container.require_place(file)
         if baseline and not is_onnx(model):

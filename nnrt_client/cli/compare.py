@@ -24,6 +24,7 @@ from nnrt_client.cli.options import (
     run_timeout_option,
     runtime_for,
     seed_option,
+    settings_with,
     settling_options,
 )
 from nnrt_client.cli.printing import build_bar, print_json, print_line, print_table
@@ -31,7 +32,6 @@ from nnrt_client.cli.sessions import loaded
 from nnrt_client.model.model import Model
 from nnrt_client.model_session.opened_model import OpenedModel
 from nnrt_client.session.device import Device
-from nnrt_client.settings import Settings
 from nnrt_hdi.tensor import Array
 
 _NOT_NEGATIVE = Number(min=0)
@@ -69,7 +69,7 @@ def compare(
     """
     if len(devices) != 2:
         raise click.UsageError(f"--device is given {len(devices)} times; give two devices")
-    settings = Settings(build_timeout_s=timeout)
+    settings = settings_with(build_timeout_s=timeout)
     with ExitStack() as stack:
         runtimes = [stack.enter_context(runtime_for(device, settings)) for device in devices]
         found = opened(model, settled)

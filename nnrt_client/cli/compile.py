@@ -16,10 +16,10 @@ from nnrt_client.cli.options import (
     model_argument,
     opened,
     runtime_for,
+    settings_with,
     settling_options,
 )
 from nnrt_client.cli.printing import build_bar, print_json, print_line
-from nnrt_client.settings import Settings
 from nnrt_hdi.errors import InvalidFile, Unsupported
 from nnrt_hdi.files import container
 from nnrt_hdi.files.compiled import Target
@@ -47,7 +47,7 @@ def compile_model(
     The file appears when it is complete, in place of an earlier one. Exit code 1 if something fails.
     """
     started = time.monotonic()
-    with runtime_for(device, Settings(build_timeout_s=timeout)) as runtime:
+    with runtime_for(device, settings_with(build_timeout_s=timeout)) as runtime:
         container.require_place(output)
         found = runtime.device(device)
         if not found.capabilities.model_cache:

@@ -5,11 +5,11 @@ from typing import Any
 
 import click
 
-from nnrt_client.cli.options import POSITIVE, json_option
+from nnrt_client.cli.options import POSITIVE, identity_options, json_option, settings_with
 from nnrt_client.cli.printing import format_bytes, print_json, print_records
 from nnrt_client.session.device import Device
 from nnrt_client.session.runtime import Runtime
-from nnrt_client.settings import DEVICES_VARIABLE, Settings, addresses_from_environment
+from nnrt_client.settings import DEVICES_VARIABLE, addresses_from_environment
 from nnrt_hdi.backend import Capabilities
 
 # A device tells its load with each sign of life, four of which come in this time.
@@ -19,6 +19,7 @@ _POLL_S = 0.01
 
 @click.command()
 @click.argument("addresses", nargs=-1, metavar="[ADDRESS]...")
+@identity_options
 @json_option
 @click.option("--timeout", type=POSITIVE, default=5.0, show_default=True, help="Seconds that a daemon gets to answer.")
 def devices(addresses: tuple[str, ...], as_json: bool, timeout: float) -> None:
@@ -29,7 +30,7 @@ def devices(addresses: tuple[str, ...], as_json: bool, timeout: float) -> None:
     addresses = addresses or addresses_from_environment()
     if not addresses:
         raise click.UsageError(f"give an address, or set {DEVICES_VARIABLE} to addresses separated by commas")
-    settings = Settings(
+    settings = settings_with(
         connect_timeout_s=timeout, query_timeout_s=timeout, heartbeat_timeout_s=min(timeout, _HEARTBEAT_TIMEOUT_S)
     )
     with Runtime(addresses, settings) as runtime:

@@ -21,6 +21,7 @@ from nnrt_client.cli.options import (
     model_argument,
     opened,
     runtime_for,
+    settings_with,
     settling_options,
 )
 from nnrt_client.cli.parts import explain_parts
@@ -29,7 +30,7 @@ from nnrt_client.model.program import ONNX
 from nnrt_client.model_session.opened_model import Kind, OpenedModel
 from nnrt_client.model_session.partition.fallback import CPU, Fallback
 from nnrt_client.session.device import Device
-from nnrt_client.settings import Settings, addresses_to_ask_for
+from nnrt_client.settings import addresses_to_ask_for
 from nnrt_hdi.errors import NnrtError, OperationFailed, Unsupported
 
 
@@ -58,7 +59,7 @@ def explain(
     if html_file and not fallback:
         raise click.UsageError(f"--html draws the parts; give --fallback {CPU}, or use `nnrt inspect --html`")
     if fallback:
-        with runtime_for(device, Settings()) as runtime:
+        with runtime_for(device, settings_with()) as runtime:
             explain_parts(model, runtime.device(device or 0), settled, fallback, html_file, as_json)
         return
     try:
@@ -66,7 +67,7 @@ def explain(
     except Unsupported as error:
         _explain_obstacles(model, device, settled, as_json, error)
         raise SystemExit(1) from error
-    with runtime_for(device, Settings()) as runtime:
+    with runtime_for(device, settings_with()) as runtime:
         if found.model is None:
             raise OperationFailed(
                 "an offline model has no operators any more; explain what it was made of", place=f"{model}"
@@ -113,7 +114,7 @@ def _asked_for_programs(device: str | None) -> tuple[str | None, bool | None]:
     """The device and whether it takes ONNX files as they are; nothing where none is named."""
     if not addresses_to_ask_for(device):
         return None, None
-    with runtime_for(device, Settings()) as runtime:
+    with runtime_for(device, settings_with()) as runtime:
         asked = runtime.device(device or 0)
         return asked.name, ONNX in asked.capabilities.program_formats
 

@@ -19,9 +19,19 @@ from nnrt_client.build.way import Way
 from nnrt_client.model_session.opened_model import OpenedModel, open_model
 from nnrt_client.model_session.partition.fallback import CPU, SMALLEST_PART, Fallback
 from nnrt_client.session.runtime import Runtime
-from nnrt_client.settings import DEVICES_VARIABLE, Settings, addresses_to_ask_for
+from nnrt_client.settings import (
+    DEVICES_VARIABLE,
+    TLS_CA_VARIABLE,
+    TLS_CERT_VARIABLE,
+    TLS_KEY_VARIABLE,
+    TOKEN_FILE_VARIABLE,
+    Settings,
+    addresses_to_ask_for,
+)
 from nnrt_hdi.enums import PerformanceMode
 
+# Before the names of settings in the context of a command.
+_SETTING = "nnrt_client.settings."
 _SHAPE = re.compile(r"[0-9]{1,18}(,[0-9]{1,18})*")
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
@@ -225,12 +235,48 @@ def building_options(command: Callable[..., None]) -> Callable[..., None]:
     return bundled
 
 
+def _remember(context: click.Context, parameter: click.Parameter, given: str | None) -> None:
+    """Keep an option for `settings_with`."""
+    if given is not None:
+        context.meta[f"{_SETTING}{parameter.name}"] = given
+
+
+_IDENTITY_OPTIONS = {
+    "--tls-ca": (TLS_CA_VARIABLE, "PEM file of the authority that daemons' certificates must be of: TLS."),
+    "--tls-cert": (TLS_CERT_VARIABLE, "PEM file of the certificate that says who you are."),
+    "--tls-key": (TLS_KEY_VARIABLE, "PEM file of its key."),
+    "--token-file": (TOKEN_FILE_VARIABLE, "File with the token that says who you are."),
+}
+
+
+def identity_options(command: CommandT) -> CommandT:
+    """Give a command the options that say who it is to daemons, and which it trusts."""
+    for name, (variable, text) in reversed(_IDENTITY_OPTIONS.items()):
+        command = click.option(
+            name,
+            envvar=variable,
+            show_envvar=True,
+            metavar="FILE",
+            expose_value=False,
+            callback=_remember,
+            help=text,
+        )(command)
+    return command
+
+
 def device_option(*, required: bool = False, multiple: bool = False) -> Callable[[CommandT], CommandT]:
-    """Give a command the option that names its device, or devices."""
+    """Give a command the option that names its device, or devices, and those that say who it is there."""
     text = "HOST:PORT, unix:PATH, or a name among NNRT_DEVICES"
     rest = "." if required else "; the first of NNRT_DEVICES if it is not given."
     names = ("--device", "devices") if multiple else ("--device",)
-    return click.option(*names, metavar="DEVICE", required=required, multiple=multiple, help=f"{text}{rest}")
+    option = click.option(*names, metavar="DEVICE", required=required, multiple=multiple, help=f"{text}{rest}")
+    return lambda command: option(identity_options(command))
+
+
+def settings_with(**bounds: Any) -> Settings:
+    """Settings with these bounds, and with what the command's options say of who it is to daemons."""
+    given = click.get_current_context().meta.items()
+    return Settings(**{key.removeprefix(_SETTING): value for key, value in given if key.startswith(_SETTING)}, **bounds)
 
 
 def runtime_for(device: str | None, settings: Settings) -> Runtime:

@@ -28,13 +28,13 @@ from nnrt_client.cli.options import (
     model_argument,
     run_timeout_option,
     runtime_for,
+    settings_with,
     settling_options,
     way_option,
 )
 from nnrt_client.cli.printing import print_json, print_line, print_table
 from nnrt_client.cli.sessions import described_way, print_way, ready_session
 from nnrt_client.model_session.partition.fallback import Fallback
-from nnrt_client.settings import Settings
 from nnrt_hdi.files import container
 from nnrt_hdi.tensor import Array
 
@@ -73,7 +73,7 @@ def run(
 
     A PNG becomes UINT8 0..255 or real numbers 0..1, in the layout of the input; its size must be that of the input.
     """
-    with runtime_for(device, Settings(build_timeout_s=timeout)) as runtime:
+    with runtime_for(device, settings_with(build_timeout_s=timeout)) as runtime:
         if output:
             container.require_place(output / "array.npy" if output.exists() else output)
         gather = partial(gathered, given=given)

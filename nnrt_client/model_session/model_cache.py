@@ -12,7 +12,14 @@ from nnrt_client.build.sources import BuildResult
 from nnrt_client.model.model import Model
 from nnrt_client.session.device import Device
 from nnrt_client.session.latch import Latch
-from nnrt_hdi.errors import InvalidParameter, InvalidPath, NnrtError, OperationFailed, SaveCacheFailed
+from nnrt_hdi.errors import (
+    InvalidParameter,
+    InvalidPath,
+    NnrtError,
+    OperationFailed,
+    OperationForbidden,
+    SaveCacheFailed,
+)
 from nnrt_hdi.files.compiled import CompiledModel, Target
 from nnrt_hdi.files.model_store import ModelStore
 from nnrt_hdi.files.store_directory import SHOWN_KEY, Recipe
@@ -59,8 +66,9 @@ class ModelCache:
         return self._store.load(self._key(device), is_mapped=True)
 
     def refused(self, device: Device, why: NnrtError) -> None:
-        """Remove what a device doesn't take."""
-        self._store.remove(self._key(device), str(why))
+        """Remove what a device doesn't take, unless it takes it from others."""
+        if not isinstance(why, OperationForbidden):
+            self._store.remove(self._key(device), str(why))
 
     def store(self, device: Device, compiled: CompiledModel, remaining_s: Callable[[], float]) -> None:
         """Write the compiled model; the least recently used ones make room for it."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 
+from nnrt_client.session.credentials import channel_credentials, speaks_tls, ticket_metadata, token_metadata
 from nnrt_client.session.latch import Latch
 from nnrt_client.settings import Settings
 from nnrt_hdi import PROTOCOL_MINOR, __version__
@@ -21,8 +22,14 @@ from nnrt_hdi.wire.run_codec import read_reply, serialized
 class Channel:
     """A channel to a daemon: says Hello and then beats, until it is closed. No thread that gets signals uses it."""
 
-    def __init__(self, address: str, settings: Settings, session_id: bytes = b"") -> None:
-        """Begin a session, or resume the one of that id. `replies` tell what came of it."""
+    def __init__(
+        self, address: str, settings: Settings, session_id: bytes = b"", timeout_s: float | None = None
+    ) -> None:
+        """Begin a session, or resume the one of that id. `replies` tell what came of it.
+
+        Raises InvalidPath, InvalidFile or OperationForbidden for what is to say who the client is, and ConnectionFailed
+        where the daemon doesn't say whose it is within that time (without one, connect_timeout_s).
+        """
         self._address = address
         self._outbox: queue.SimpleQueue[session_pb2.SessionRequest | None] = queue.SimpleQueue()
         self._interval_s = settings.connect_timeout_s
@@ -34,17 +41,20 @@ class Channel:
         self.is_lost = False
         self.given_up = ""
         # Message sizes are the daemon's to limit (Welcome.limits); the client trusts the daemon it was told to use.
-        self._channel = grpc.insecure_channel(
-            address,
-            options=[
-                ("grpc.max_receive_message_length", -1),
-                ("grpc.max_send_message_length", -1),
-                # A connection of its own: it ends when the channel does.
-                ("grpc.use_local_subchannel_pool", 1),
-                ("grpc.enable_retries", 0),
-                *settings.channel_options,
-            ],
-        )
+        options = [
+            ("grpc.max_receive_message_length", -1),
+            ("grpc.max_send_message_length", -1),
+            # A connection of its own: it ends when the channel does.
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.enable_retries", 0),
+            *settings.channel_options,
+        ]
+        patience_s = settings.connect_timeout_s if timeout_s is None else timeout_s
+        identity = token_metadata(address, settings) or ticket_metadata(address, patience_s)
+        if speaks_tls(address, settings):
+            self._channel = grpc.secure_channel(address, channel_credentials(settings), options)
+        else:
+            self._channel = grpc.insecure_channel(address, options)
         models = prepared_model_pb2_grpc.PreparedModelStub(self._channel)
         self._stubs = {"NnrtDevice": device_pb2_grpc.NnrtDeviceStub(self._channel), "PreparedModel": models}
         # Protobuf would copy tensors several times.
@@ -56,8 +66,9 @@ class Channel:
             request_serializer=prepared_model_pb2.AwaitRunRequest.SerializeToString,
             response_deserializer=read_reply,
         )
-        metadata = ((SESSION_METADATA, session_id),) if session_id else ()
-        self.replies = session_pb2_grpc.DeviceSessionStub(self._channel).Open(self._requests(), metadata=metadata)
+        session = ((SESSION_METADATA, session_id),) if session_id else ()
+        opener = session_pb2_grpc.DeviceSessionStub(self._channel)
+        self.replies = opener.Open(self._requests(), metadata=(*session, *identity))
 
     def method(self, name: str) -> Any:
         """The RPC of that name, such as NnrtDevice.AllocateBuffer."""

@@ -11,6 +11,7 @@ import grpc
 from nnrt_client.session.address import Address
 from nnrt_client.session.broken_call import BrokenCall
 from nnrt_client.session.channel import Channel
+from nnrt_client.session.credentials import what_is_wrong
 from nnrt_client.session.latch import Changes, Latch
 from nnrt_hdi import wire
 from nnrt_hdi.errors import ConnectionFailed, NnrtError, UnavailableDevice
@@ -84,7 +85,10 @@ class Keeper:
 
     def _begin(self) -> NnrtError | None:
         """Begin the session, and listen to its channel. Returns like `_listen`."""
-        channel = Channel(self._session.address, self._settings)
+        try:
+            channel = Channel(self._session.address, self._settings)
+        except NnrtError as error:
+            return error
         self._listening = channel, math.inf
         if not self._session.is_alive:
             channel.close()
@@ -108,7 +112,8 @@ class Keeper:
             if not self._has_begun:
                 if broken.is_told and broken.error is not None:
                     return broken.error
-                return ConnectionFailed(f"no daemon answers: {broken.details}", place=session.place)
+                wrong = what_is_wrong(session.address, self._settings)
+                return ConnectionFailed(wrong or f"no daemon answers: {broken.details}", place=session.place)
             if broken.is_told and broken.error is not None:
                 return UnavailableDevice(f"it is gone: {broken.error.message}", place=session.place)
             if session.is_attached:
@@ -149,7 +154,14 @@ class Keeper:
         session.detach(self._why_lost)
         attachment, pause_s = session.attachment, _FIRST_PAUSE_S
         while (remaining_s := until - time.monotonic()) > 0:
-            channel = Channel(session.address, self._settings, session.welcome.session_id)
+            try:
+                channel = Channel(session.address, self._settings, session.welcome.session_id, remaining_s)
+            except ConnectionFailed:
+                if session.wait_over(pause_s):
+                    break
+                continue
+            except NnrtError as error:
+                return UnavailableDevice(f"it can't be found again: {error}", place=session.place)
             self._listening = channel, until
             self._changes.announce()  # `_watch` has something to wait for.
             if not session.is_alive:

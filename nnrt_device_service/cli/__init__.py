@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from nnrt_device_service.cli.cache import cache
+from nnrt_device_service.cli.keys import keys
 from nnrt_device_service.cli.table import new_table, print_table
 from nnrt_device_service.core.device import Device
 from nnrt_device_service.host.allocator import keep_freed_memory
@@ -27,6 +28,7 @@ def main() -> None:
 
 
 main.add_command(cache)
+main.add_command(keys)
 
 
 @main.command()

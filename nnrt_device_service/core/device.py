@@ -15,7 +15,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
 
+from nnrt_device_service.access.audit import AuditLog
+from nnrt_device_service.access.identity import Role
 from nnrt_device_service.core.compilations import Compilations, Progress
+from nnrt_device_service.core.signatures import CacheKey, is_signature
 from nnrt_device_service.host.limits import memory_limit
 from nnrt_device_service.host.threads import Threads
 from nnrt_device_service.scheduling.drain_gate import DrainGate
@@ -59,6 +62,7 @@ _MEMORY_SHARE = 3 / 8
 # Runs that make less are not counted: there are no more of them than slots.
 _UNCOUNTED_BYTES = 1 << 20
 
+_UNSIGNED = "a cache that this daemon has not signed (--cache-key)"
 _INPUT_UNKNOWN = "the device needs every dimension of an input; fix those that are unknown"
 
 
@@ -132,8 +136,10 @@ class Device:
         # What decides, besides the backend, which models are taken: what is in the store has passed these checks.
         self._rules = repr((__version__, settings.tensor_bytes, without_programs(described.capabilities))).encode()
         self._store = self._opened_store()
+        self._cache_key = CacheKey(Path(settings.cache_key), self._target.kind) if settings.cache_key else None
         self._compilations = Compilations()
         self.threads = Threads("device")
+        self.audit = AuditLog(settings.audit_log)
         self.instance_id = secrets.token_bytes(16)
         share_bytes = int(memory_limit().value * _MEMORY_SHARE)
         self.sessions = SessionRegistry(settings, settings.held_bytes or share_bytes)
@@ -141,7 +147,10 @@ class Device:
         self._run_memory = RunMemory(run_bytes)
         backend.start(run_bytes, accepts_programs=bool(described.capabilities.program_formats))
         slots = settings.concurrent_runs or backend.concurrent_runs
-        self.scheduler = Scheduler(slots, settings.queued_runs, settings.priority_ageing_s)
+        queued_runs = settings.queued_runs
+        self.scheduler = Scheduler(
+            slots, queued_runs, settings.priority_ageing_s, identity_runs=settings.share_of(queued_runs)
+        )
         compilers = settings.concurrent_compilations or max((os.cpu_count() or 1) // 2, 2)
         # There are no more compilations than calls.
         self._compilers = Scheduler(compilers, sys.maxsize, settings.priority_ageing_s)
@@ -163,8 +172,10 @@ class Device:
         return DeviceStatus.BUSY if self.scheduler.queued else DeviceStatus.AVAILABLE
 
     def open_account(self, session: Session, user: str) -> None:
-        """Have what a session takes of the device's time count as this user's."""
-        session.account, session.compilations = self.scheduler.account(user), self._compilers.account(user)
+        """Have what a session takes of the device's time count as this user's, of those its identity has."""
+        identity = str(session.identity)
+        session.account = self.scheduler.account(identity, user)
+        session.compilations = self._compilers.account(identity, user)
 
     def supported(self, session: Session, graph: Graph, progress: Progress) -> list[Support]:
         """Per node, whether `prepare` would take it."""
@@ -184,6 +195,7 @@ class Device:
         recipe = self._recipe(model, config)
         if stored := self._stored(session, model, recipe, config, progress):
             return stored
+        session.identity.require(Role.COMPILE, "a model that the daemon's store doesn't have")
         known = session.take_checked(model.digest)
         if known is None:
             with self._compiler(session, config.priority, progress):
@@ -206,7 +218,8 @@ class Device:
         """Load a model file of a format of the device's own, from the store if it is there, or say which constants to
         upload first.
 
-        Raises Unsupported where the daemon doesn't take programs, and what `Backend.load_program` raises.
+        Raises Unsupported where the daemon doesn't take programs, OperationForbidden where the client may bring none,
+        and what `Backend.load_program` raises.
         """
         self._require_format(program.format)
         progress("checking", 0.0)
@@ -214,6 +227,7 @@ class Device:
         recipe = self._recipe(program, config)
         if stored := self._stored(session, program, recipe, config, progress):
             return stored
+        session.identity.require(Role.RESTORE, "a program that the daemon's store doesn't have")
         with ExitStack() as undo:
             parts = self._held(session, program.buffers, undo)
             if isinstance(parts, MissingConstants):
@@ -226,17 +240,26 @@ class Device:
     ) -> Prepared | MissingConstants:
         """Load a model the device exported, or one its vendor's tools compiled; or say which constants to upload first.
 
-        A buffer is a constant, or bytes to be copied, because the client may go on writing them.
+        A buffer is a constant, or bytes to be copied, because the client may go on writing them. Raises
+        OperationForbidden where the client may bring no cache that this daemon, or one with its key, has not signed.
         """
         self._check_config(config)
+        if self._cache_key is None:  # Before anything is uploaded for it.
+            session.identity.require(Role.RESTORE, _UNSIGNED)
         progress("restoring", 0.0)
         with ExitStack() as undo:
             parts = self._held(session, buffers, undo)
             if isinstance(parts, MissingConstants):
                 return parts
+            parts = self._trusted(session, parts)
             with self._compiler(session, config.priority, progress):
                 prepared = self._backend.restore(parts, config)
             return self._added(session, prepared, Origin.RESTORED, undo, config.priority)
+
+    def exported(self, model: PreparedModel) -> Sequence[Part]:
+        """What `restore` loads again, signed where the daemon has a key."""
+        parts = model.export()
+        return self._cache_key.signed(parts) if self._cache_key else parts
 
     def run(
         self,
@@ -334,6 +357,13 @@ class Device:
             Part(held[buffer.sha256].data, buffer.sha256) if isinstance(buffer, Constant) else Part.of(bytes(buffer))
             for buffer in buffers
         ]
+
+    def _trusted(self, session: Session, parts: list[Part]) -> list[Part]:
+        """The parts of a cache that the client may bring, without their signature."""
+        is_signed = bool(parts) and is_signature(parts[-1])
+        if not (is_signed and self._cache_key and self._cache_key.has_signed(parts)):
+            session.identity.require(Role.RESTORE, _UNSIGNED)
+        return parts[:-1] if is_signed else parts
 
     def _checked(self, graph: Graph) -> Graph:
         """The graph as well as it can be known. Raises what `prepare` says of its nodes."""

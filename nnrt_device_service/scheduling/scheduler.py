@@ -1,9 +1,10 @@
 """Which runs are on the device, and which of those that wait is next."""
 
+import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from weakref import WeakValueDictionary
 
 from nnrt_device_service.scheduling.fair_queue import FairQueue, Flow
@@ -23,13 +24,35 @@ class PriorityClass:
         self.since = 0.0
 
 
-class UserFlow(Flow):
-    """The runs of one user, which priorities order among each other."""
+class IdentityFlow(Flow):
+    """The runs of one identity, which its users share."""
 
-    __slots__ = ("classes",)
+    __slots__ = ("ahead", "named", "users")
 
     def __init__(self) -> None:
         super().__init__()
+        self.users: FairQueue[UserFlow] = FairQueue()
+        # A user lives as long as a session has an account with it, or has spent more than its share.
+        self.named: WeakValueDictionary[str, UserFlow] = WeakValueDictionary()
+        self.ahead: set[UserFlow] = set()
+
+    def user(self, name: str) -> "UserFlow":
+        """The user of that name."""
+        self.ahead = set(filter(self.users.is_ahead, self.ahead))
+        known = self.named.get(name)
+        if known is None:
+            known = self.named[name] = UserFlow(self)
+        return known
+
+
+class UserFlow(Flow):
+    """The runs of one user, which priorities order among each other."""
+
+    __slots__ = ("classes", "identity")
+
+    def __init__(self, identity: IdentityFlow) -> None:
+        super().__init__()
+        self.identity = identity
         self.classes = tuple(map(PriorityClass, range(Priority.HIGH.rank + 1)))
 
     def next_class(self, now: float, ageing_s: float) -> PriorityClass:
@@ -52,10 +75,9 @@ class SessionFlow(Flow):
 class Account:
     """On whom the device time of a session counts."""
 
-    __slots__ = ("flows", "user")
+    __slots__ = ("flows",)
 
     def __init__(self, user: UserFlow) -> None:
-        self.user: Hashable = user
         # By the ranks of priorities.
         self.flows = tuple(SessionFlow(user, each) for each in user.classes)
 
@@ -75,18 +97,24 @@ class _QueuedRun:
 class Scheduler:
     """Lets a number of runs onto the device at a time, and chooses among the others.
 
-    Users get even shares of the device's time. Of a user's runs those of the highest class go first, where a class
-    rises by one for every `ageing_s` that it waits for a slot. Within a class the user's sessions get even shares, and
-    within a session who came first is first. Only time for which somebody waits counts: nobody owes for having been
-    alone.
+    Identities get even shares of the device's time, and of that of an identity its users. Of a user's runs those of the
+    highest class go first, where a class rises by one for every `ageing_s` that it waits for a slot. Within a class the
+    user's sessions get even shares, and within a session who came first is first. Only time for which somebody waits
+    counts: nobody owes for having been alone.
 
     A run whose time is over or that is cancelled leaves the queue at once and never starts. Runs are known by their
     cancellations.
     """
 
     def __init__(
-        self, slots: int, queued_runs: int, ageing_s: float, clock: Callable[[], float] = time.monotonic
+        self,
+        slots: int,
+        queued_runs: int,
+        ageing_s: float,
+        clock: Callable[[], float] = time.monotonic,
+        identity_runs: int = sys.maxsize,
     ) -> None:
+        """At most `queued_runs` wait, `identity_runs` of them of one identity."""
         self._lock = threading.Lock()
         self._slots = slots
         self._running: dict[Cancellation, SessionFlow] = {}
@@ -96,12 +124,13 @@ class Scheduler:
         self.has_free_slot = True
         self._queued = 0
         self._queued_runs = queued_runs
+        self._identity_runs = identity_runs
         self._ageing_s = ageing_s
         self._clock = clock
-        self._flows: FairQueue[UserFlow] = FairQueue()
-        # A user lives as long as a session has an account with it, or has spent more than its share.
-        self._users: WeakValueDictionary[str, UserFlow] = WeakValueDictionary()
-        self._ahead: set[UserFlow] = set()
+        self._flows: FairQueue[IdentityFlow] = FairQueue()
+        # They live as their users do.
+        self._identities: WeakValueDictionary[str, IdentityFlow] = WeakValueDictionary()
+        self._ahead: set[IdentityFlow] = set()
 
     @property
     def running(self) -> int:
@@ -115,14 +144,14 @@ class Scheduler:
         """The runs that have a slot."""
         return list(self._running)
 
-    def account(self, user: str) -> Account:
-        """An account for a session of that user."""
+    def account(self, identity: str, user: str = "") -> Account:
+        """An account for a session of that user, of those that the identity has."""
         with self._lock:
             self._ahead = set(filter(self._flows.is_ahead, self._ahead))
-            known = self._users.get(user)
+            known = self._identities.get(identity)
             if known is None:
-                known = self._users[user] = UserFlow()
-        return Account(known)
+                known = self._identities[identity] = IdentityFlow()
+            return Account(known.user(user))
 
     def acquire(self, flow: SessionFlow, cancellation: Cancellation) -> None:
         """Wait for a slot on the device, to be held until `release`.
@@ -184,6 +213,11 @@ class Scheduler:
                 f"{self._queued} runs wait for the device, its limit; try again later,"
                 " or raise the daemon's --queued-runs"
             )
+        if flow.user.identity.waiting >= self._identity_runs:
+            raise OutOfMemory(
+                f"{self._identity_runs} runs of this identity wait for the device, its limit; try again later, or raise"
+                " the daemon's --identity-share or --queued-runs"
+            )
         queued = _QueuedRun(flow, cancellation)
         now = self._clock()
         if not self._queued:
@@ -195,11 +229,12 @@ class Scheduler:
         self._queued += 1
         flow.queued.append(queued)
         flow.priority_class.flows.wait(flow, now)
-        self._flows.wait(flow.user, now)
+        flow.user.identity.users.wait(flow.user, now)
+        self._flows.wait(flow.user.identity, now)
         return queued
 
     def _grant_next(self, now: float) -> None:
-        chosen = self._flows.next(now).next_class(now, self._ageing_s)
+        chosen = self._flows.next(now).users.next(now).next_class(now, self._ageing_s)
         chosen.since = now
         flow = chosen.flows.next(now)
         queued = flow.queued.popleft()
@@ -213,20 +248,26 @@ class Scheduler:
     def _start(self, cancellation: Cancellation, flow: SessionFlow, now: float) -> None:
         self._counted.add(cancellation)
         flow.priority_class.flows.start(flow, now)
-        self._flows.start(flow.user, now)
+        flow.user.identity.users.start(flow.user, now)
+        self._flows.start(flow.user.identity, now)
 
     def _stop(self, flow: SessionFlow, now: float) -> None:
         flow.priority_class.flows.stop(flow, now)
-        self._flows.stop(flow.user, now)
+        flow.user.identity.users.stop(flow.user, now)
+        self._flows.stop(flow.user.identity, now)
         self._remember(flow.user)
 
     def _leave(self, flow: SessionFlow, now: float) -> None:
         self._queued -= 1
         flow.priority_class.flows.leave(flow, now)
-        self._flows.leave(flow.user, now)
+        flow.user.identity.users.leave(flow.user, now)
+        self._flows.leave(flow.user.identity, now)
         self._remember(flow.user)
 
     def _remember(self, user: UserFlow) -> None:
-        """Keep a user that becomes idle from coming back as a new one with less spent."""
-        if not (user.running or user.waiting) and self._flows.is_ahead(user):
-            self._ahead.add(user)
+        """Keep a user, and an identity, that becomes idle from coming back as a new one with less spent."""
+        identity = user.identity
+        if not (user.running or user.waiting) and identity.users.is_ahead(user):
+            identity.ahead.add(user)
+        if not (identity.running or identity.waiting) and self._flows.is_ahead(identity):
+            self._ahead.add(identity)

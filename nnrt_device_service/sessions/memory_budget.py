@@ -31,7 +31,7 @@ class MemoryBudget:
         whose: str = "this session's",
         setting: str = "--session-bytes",
     ) -> None:
-        self._limit = limit_bytes
+        self.limit_bytes = limit_bytes
         self._whole = whole
         self._whose = whose
         self._setting = setting
@@ -68,17 +68,14 @@ class MemoryBudget:
         """Raises OutOfMemory if it doesn't fit."""
         cost = max(size_bytes, LEAST_BYTES)
         while short := self._short_of(cost):
-            if cost > short._limit or not (self._reclaim() or short._reclaim_of_parts()):
+            if cost > short.limit_bytes or not (self._reclaim() or short._reclaim_of_parts()):
                 raise OutOfMemory(
-                    f"{cost} more bytes pass {short._whose} limit of {short._limit} ({short.used_bytes} are used);"
+                    f"{cost} more bytes pass {short._whose} limit of {short.limit_bytes} ({short.used_bytes} are used);"
                     f" release models or buffers, or raise the daemon's {short._setting}"
                 )
 
     def release(self, size_bytes: int) -> None:
-        cost = max(size_bytes, LEAST_BYTES)
-        self._give_back(cost)
-        if self._whole is not None:
-            self._whole._give_back(cost)
+        self._give_back(max(size_bytes, LEAST_BYTES))
 
     def reserved(self, size_bytes: int) -> AbstractContextManager[None]:
         """Hold bytes while the block lasts; none cost nothing. Raises OutOfMemory if they don't fit."""
@@ -102,17 +99,18 @@ class MemoryBudget:
             raise OutOfMemory(f"the daemon's host has no {size_bytes} bytes left; ask for less") from error
 
     def _short_of(self, cost: int) -> Optional["MemoryBudget"]:
-        """Take bytes of this and of what it is a part of; or of neither, and give the one that has too few."""
+        """Take bytes of this and of all that it is a part of; or of none, and give the one that has too few."""
         if not self._take(cost):
             return self
-        if self._whole is not None and not self._whole._take(cost):
-            self._give_back(cost)
-            return self._whole
-        return None
+        short = self._whole._short_of(cost) if self._whole is not None else None
+        if short is not None:
+            with self._lock:
+                self._used[0] -= cost
+        return short
 
     def _take(self, cost: int) -> bool:
         with self._lock:
-            if self._count() + cost > self._limit:
+            if self._count() + cost > self.limit_bytes:
                 return False
             self._used[0] += cost
             return True
@@ -121,16 +119,20 @@ class MemoryBudget:
         while self._left:
             (left,) = self._left.popleft()
             self._used[0] -= left
+            if self._whole is not None:
+                self._whole._give_back(left)
         return self._used[0]
 
     def _give_back(self, cost: int) -> None:
         with self._lock:
             self._used[0] -= cost
+        if self._whole is not None:
+            self._whole._give_back(cost)
 
     def _reclaim(self) -> bool:
         return any(reclaim() for reclaim in self._reclaims)
 
     def _reclaim_of_parts(self) -> bool:
         with self._lock:
-            parts = list(self._parts)
-        return any(part._reclaim() for part in parts)
+            parts, before = list(self._parts), self._count()
+        return any(part._reclaim() or part._reclaim_of_parts() for part in parts) or self.used_bytes < before

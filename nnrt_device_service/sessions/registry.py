@@ -5,13 +5,18 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
+from weakref import WeakValueDictionary
 
+from nnrt_device_service.access.identity import ANYBODY, Identity, Role
 from nnrt_device_service.sessions.memory_budget import MemoryBudget
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings
-from nnrt_hdi.errors import OutOfMemory, UnknownHandle
+from nnrt_hdi.errors import OperationForbidden, OutOfMemory, UnknownHandle
 
 _log = logging.getLogger(__name__)
+
+# Of so many places for sessions one is reserved.
+_PLACES_PER_RESERVED = 16
 
 
 class _Entry:
@@ -36,6 +41,10 @@ class SessionRegistry:
         self._held = MemoryBudget(held_bytes, whose="the daemon's", setting="--held-bytes")
         self._lock = threading.Lock()
         self._sessions: dict[bytes, _Entry] = {}
+        # Of identities that have sessions.
+        self._budgets: WeakValueDictionary[str, MemoryBudget] = WeakValueDictionary()
+        # The last places are for those who administer the daemon.
+        self._places = settings.max_sessions - settings.max_sessions // _PLACES_PER_RESERVED
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -44,38 +53,63 @@ class SessionRegistry:
     def held_bytes(self) -> int:
         return self._held.used_bytes
 
-    def open(self, client: str, hang_up: Callable[[], object]) -> Session:
+    def open(self, client: str, hang_up: Callable[[], object], identity: Identity = ANYBODY) -> Session:
         """A new session; `hang_up` ends its stream. The detached session that has waited longest makes room for it.
 
-        Raises OutOfMemory beyond the limit.
+        Raises OutOfMemory beyond the limits.
         """
-        evicted = None
         with self._lock:
-            if len(self._sessions) >= self._settings.max_sessions:
-                evicted = min(self._sessions.values(), key=lambda entry: entry.detached_at)
-                if evicted.hang_up is not None:
-                    raise OutOfMemory(
-                        f"the daemon serves {len(self._sessions)} clients, its limit; try again later,"
-                        " or raise the daemon's --max-sessions"
-                    )
+            evicted = self._in_the_way(identity)
+            if evicted is not None:
                 del self._sessions[evicted.session.id]
-            session = Session(self._settings, client, self._held)
+            session = Session(self._settings, client, self._budget_of(identity), identity)
             self._sessions[session.id] = _Entry(session, hang_up)
         if evicted is not None:
             _log.info("client %s has not come back; its session makes room for another", evicted.session.client)
-            evicted.session.close()
+            evicted.session.close("it made room for another")
         return session
+
+    def _in_the_way(self, identity: Identity) -> _Entry | None:
+        """The session that has to go for one more of an identity. Raises OutOfMemory where none may."""
+        most, everybody = self._settings.max_sessions, list(self._sessions.values())
+        own = [entry for entry in everybody if entry.session.identity.is_same(identity)]
+        is_full = len(everybody) >= (most if identity.role is Role.ADMINISTER else self._places)
+        has_its_share = len(own) >= self._settings.share_of(most)
+        if not (is_full or has_its_share):
+            return None
+        longest_away = min(own if has_its_share else everybody, key=lambda entry: entry.detached_at)
+        if longest_away.hang_up is None:
+            return longest_away
+        if is_full:
+            said = f"the daemon serves {len(everybody)} clients, its limit (--max-sessions)"
+        else:
+            said = f"{identity} has {len(own)} sessions, its limit (--identity-share of --max-sessions)"
+        raise OutOfMemory(f"{said}; close sessions, try again later, or raise it")
+
+    def _budget_of(self, identity: Identity) -> MemoryBudget:
+        """What all sessions of an identity hold together."""
+        budget = self._budgets.get(str(identity))
+        if budget is None:
+            limit_bytes = self._settings.share_of(self._held.limit_bytes)
+            budget = MemoryBudget(limit_bytes, self._held, f"{identity}'s", "--identity-share or --held-bytes")
+            self._budgets[str(identity)] = budget
+        return budget
 
     def of(self, session_id: bytes) -> Session:
         return self._entry(session_id).session
 
-    def resume(self, session_id: bytes, hang_up: Callable[[], object]) -> Session:
+    def resume(self, session_id: bytes, hang_up: Callable[[], object], identity: Identity = ANYBODY) -> Session:
         """Attach a session to a new stream; a stream it is still attached to is hung up, and calls are broken off.
 
-        Raises UnknownHandle.
+        Raises UnknownHandle, or OperationForbidden for another identity than that which opened it. (A client that is
+        known by its host only may come from another address of it.)
         """
         with self._lock:
             entry = self._entry(session_id)
+            opened_by = entry.session.identity
+            if (opened_by.is_proven or identity.is_proven) and not opened_by.is_same(identity):
+                raise OperationForbidden(f"another identity than {identity} opened this session; open one of your own")
+            entry.session.identity = identity
             former, entry.hang_up, entry.detached_at = entry.hang_up, hang_up, math.inf
             entry.session.touch()
         if former is not None:
@@ -92,12 +126,13 @@ class SessionRegistry:
             entry.hang_up, entry.detached_at = None, time.monotonic()
         _log.info("client %s is not connected any more", session.client)
         if not self._settings.lease_s:
-            self.close(session)
+            self.close(session, "the connection was lost")
 
-    def close(self, session: Session) -> None:
+    def close(self, session: Session, cause: str = "closed") -> None:
+        """End a session; the cause is for the audit log."""
         with self._lock:
             self._sessions.pop(session.id, None)
-        session.close()
+        session.close(cause)
 
     def forgive_silence(self) -> None:
         """Nobody could be heard: this process itself stood still."""
@@ -130,15 +165,21 @@ class SessionRegistry:
             for session in expired:
                 del self._sessions[session.id]
         for session in expired:
-            session.close()
+            session.close("the client has not come back")
         return expired
+
+    def close_if(self, is_over: Callable[[Session], bool], cause: str) -> Sequence[Session]:
+        """End the sessions of which that is true; which ones."""
+        over = [entry for entry in list(self._sessions.values()) if is_over(entry.session)]
+        for entry in over:
+            if (hang_up := entry.hang_up) is not None:
+                hang_up()
+            self.close(entry.session, cause)
+        return [entry.session for entry in over]
 
     def hang_up_all(self) -> None:
         """End every session; new ones may still come."""
-        for entry in list(self._sessions.values()):
-            if (hang_up := entry.hang_up) is not None:
-                hang_up()
-            self.close(entry.session)
+        self.close_if(lambda _: True, "the daemon ended")
 
     def _entry(self, session_id: bytes) -> _Entry:
         try:

@@ -8,9 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import count
 from typing import NamedTuple
 
+from nnrt_device_service.access.identity import ANYBODY, Identity
 from nnrt_device_service.scheduling.scheduler import Account
 from nnrt_device_service.sessions.buffers import BufferPool
 from nnrt_device_service.sessions.chunked_inputs import ChunkedInputs
@@ -26,6 +28,8 @@ from nnrt_hdi.graph import Graph
 from nnrt_hdi.tensor import TensorSpec
 
 _log = logging.getLogger(__name__)
+
+_LABEL_LENGTH = 12
 
 # How long a stream that was cancelled may take to end before it counts against the limit.
 _STREAM_END_S = 1.0
@@ -57,10 +61,18 @@ class Session:
     account: Account
     compilations: Account
 
-    def __init__(self, settings: Settings, client: str, held: MemoryBudget | None = None) -> None:
+    def __init__(
+        self, settings: Settings, client: str, held: MemoryBudget | None = None, identity: Identity = ANYBODY
+    ) -> None:
         """`held` bounds what all sessions hold together."""
         self.id = secrets.token_bytes(16)
+        # What it is called where its id, which is a secret, must not stand.
+        self.label = sha256(self.id).hexdigest()[:_LABEL_LENGTH]
+        # Called with it and the cause when it ends.
+        self.on_end: Callable[[Session, str], object] = lambda session, cause: None
         self.client = client
+        # Settled when its client opens or resumes it.
+        self.identity = identity
         # Whether its client asks for that; what it sends compressed is taken in any case.
         self.wants_compression = False
         # The process at the other end of the local socket, once it has attached itself.
@@ -92,8 +104,13 @@ class Session:
         self._streams_waiting = 0
 
     def attach(self, peer: Peer) -> None:
-        """The process that the session's local socket leads to. Raises OperationForbidden for another one later."""
+        """The process that the session's local socket leads to.
+
+        Raises OperationForbidden for another one later, and for another user's than the session's.
+        """
         with self._lock:
+            if self.identity.user_id not in (None, peer.user_id):
+                raise OperationForbidden(f"the session is of user {self.identity.user_id}, not of {peer.user_id}")
             if self.local_peer not in (None, peer):
                 raise OperationForbidden("another process is attached to this session's local socket")
             self.local_peer = peer
@@ -261,7 +278,7 @@ class Session:
         for end in endings:
             end()
 
-    def close(self) -> None:
+    def close(self, cause: str = "closed") -> None:
         """Free everything. Runs in flight are cancelled; what they use is freed when they end. Idempotent."""
         with self._lock:
             if not self.is_open:
@@ -270,6 +287,7 @@ class Session:
             models, self.models = self.models, {}
             endings = [*self._on_close, *(end for (end,) in self._local_connections)]
             self._on_close.clear()
+        self.on_end(self, cause)
         # The calls first: to its client a run cut off is a death, not a run that the device cancelled.
         for end in endings:
             end()

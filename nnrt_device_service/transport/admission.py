@@ -7,13 +7,14 @@ from typing import Any
 
 import grpc
 
+from nnrt_device_service.access.identity import Role
 from nnrt_device_service.core.device import Device
 from nnrt_device_service.sessions.memory_budget import MemoryBudget
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.transport.call_threads import CallThreads
 from nnrt_device_service.transport.interceptor import OUR_SERVICES
 from nnrt_device_service.transport.requests import RequestReader
-from nnrt_hdi.errors import InvalidParameter, OutOfMemory, UnknownHandle
+from nnrt_hdi.errors import InvalidParameter, OperationForbidden, OutOfMemory, UnknownHandle
 from nnrt_hdi.wire import SESSION_METADATA
 
 # Calls of one method of another service at a time.
@@ -36,6 +37,14 @@ _UNGATED = {
 }
 
 _ReadEach = Callable[[Iterator[Any], MemoryBudget | None], Generator[Any, None, None]]
+
+
+# Roles that calls need; all others, and the local socket, need Role.RUN. `Device` asks for more where it compiles.
+_ROLES = {
+    "NnrtDevice/GetDeviceStatus": Role.OBSERVE,
+    "NnrtDevice/GetSupportedOperation": Role.OBSERVE,
+    "PreparedModel/ExportModelCache": Role.RESTORE,
+}
 
 
 def session_of(device: Device, context: Any) -> Session:
@@ -143,8 +152,15 @@ class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grp
             yield None  # `SessionRegistry` counts them.
             return
         session = session_of(self._device, context)
-        with _counter_of(session, method)(context.cancel):
-            yield session.budget
+        try:
+            session.identity.require(_ROLES.get(method, Role.RUN), method)
+            with _counter_of(session, method)(context.cancel):
+                yield session.budget
+        except (OperationForbidden, OutOfMemory) as error:
+            self._device.audit.write(
+                "refused", session.identity, session=session.label, method=method, cause=str(error)
+            )
+            raise
 
     @contextmanager
     def _work(self, method: str, context: Any) -> Iterator[None]:

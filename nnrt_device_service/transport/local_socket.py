@@ -13,6 +13,7 @@ from functools import partial
 
 from google.protobuf.message import DecodeError
 
+from nnrt_device_service.access.identity import Role
 from nnrt_device_service.core.device import Device
 from nnrt_device_service.host.threads import start_thread
 from nnrt_device_service.sessions.run_registry import Run
@@ -129,9 +130,14 @@ class LocalSocket:
         if request.WhichOneof("request") != "attach":
             raise InvalidParameter("the first request on the local socket must be Attach")
         session = self._device.sessions.of(request.attach.session_id)
-        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        pid, user_id, _ = _CREDENTIALS.unpack(credentials)
-        session.attach(Peer(pid, user_id))
+        try:
+            session.identity.require(Role.RUN, "the local socket")
+            session.attach(_peer_of(connection))
+        except OperationForbidden as error:
+            self._device.audit.write(
+                "refused", session.identity, session=session.label, method="the local socket", cause=str(error)
+            )
+            raise
         return session
 
 
@@ -147,7 +153,8 @@ class LocalConnection:
         resources: ExitStack,
     ) -> None:
         """`resources`, which has the socket, is closed with it."""
-        self.user: Hashable = session.account.user
+        # That the kernel names: on this host no other word is needed.
+        self.user: Hashable = session.local_peer.user_id if session.local_peer else None
         self.session = session
         self._device = device
         self._requests = requests
@@ -270,6 +277,12 @@ class LocalConnection:
                 " written to a buffer"
             )
         return local_socket_pb2.LocalReply(run=prepared_model_pb2.RunReply(run_id=run.id, kept=True))
+
+
+def _peer_of(connection: socket.socket) -> Peer:
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, user_id, _ = _CREDENTIALS.unpack(credentials)
+    return Peer(pid, user_id)
 
 
 def _undecodable(error: DecodeError) -> InvalidParameter:

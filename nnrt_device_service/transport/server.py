@@ -14,17 +14,22 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from nnrt_device_service.access.access_file import AccessFile
 from nnrt_device_service.core.device import Device
 from nnrt_device_service.host.allocator import give_back_freed_memory
 from nnrt_device_service.host.exit import ExitCode, exit_at_once
 from nnrt_device_service.host.limits import raise_descriptor_limit, thread_limit
 from nnrt_device_service.host.threads import start_thread
+from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings
 from nnrt_device_service.transport.admission import FOREIGN_CALLS, AdmissionInterceptor
 from nnrt_device_service.transport.call_threads import CallThreads
+from nnrt_device_service.transport.certificates import server_credentials
+from nnrt_device_service.transport.identities import Identities
 from nnrt_device_service.transport.interceptor import CodecInterceptor, ErrorInterceptor
 from nnrt_device_service.transport.local_socket import LocalSocket
 from nnrt_device_service.transport.servicers import DeviceSessionServicer, NnrtDeviceServicer, PreparedModelServicer
+from nnrt_device_service.transport.tickets import Tickets
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.v2 import (
     device_pb2,
@@ -81,6 +86,9 @@ class Daemon:
         self._calls = CallThreads(device.threads)
         most_descriptors = raise_descriptor_limit()
         most_connections = min(int(most_descriptors * _CONNECTIONS_SHARE / len(settings.listen)), _MANY)
+        self._credentials = server_credentials(settings)
+        self._tickets = Tickets()
+        self._identities = Identities(AccessFile(Path(settings.access)) if settings.access else None, self._tickets)
         message_bytes = settings.message_bytes + _MESSAGE_OVERHEAD_BYTES
         self._server = grpc.server(
             self._calls,
@@ -100,7 +108,9 @@ class Daemon:
             ],
         )
         session_pb2_grpc.add_DeviceSessionServicer_to_server(
-            DeviceSessionServicer(device, settings, self._local_socket.name if self._local_socket else b""),
+            DeviceSessionServicer(
+                device, settings, self._identities, self._local_socket.name if self._local_socket else b""
+            ),
             self._server,
         )
         device_pb2_grpc.add_NnrtDeviceServicer_to_server(NnrtDeviceServicer(device, settings), self._server)
@@ -147,6 +157,7 @@ class Daemon:
     def stop(self) -> bool:
         """Stop now; work under way is cut off. Whether all of it has ended."""
         self._stopped.set()
+        self._tickets.stop()
         if self._local_socket is not None:
             self._local_socket.stop()
         self._device.sessions.hang_up_all()
@@ -176,11 +187,20 @@ class Daemon:
             _require_free_port(address)
         else:
             raise InvalidParameter(f"address is {address!r}; use HOST:PORT or unix:PATH", place="--listen")
+        self._settings.require_guarded(address)
         try:
-            port = self._server.add_insecure_port(address)
+            if path != address or self._credentials is None:
+                port = self._server.add_insecure_port(address)
+            else:
+                port = self._server.add_secure_port(address, self._credentials)
         except (RuntimeError, ValueError) as error:
             raise InvalidParameter(f"can't listen there: {error}", place=f"address {address!r}") from error
+        if path != address:
+            self._tickets.listen(path)
         return address if path != address else f"{address.rpartition(':')[0]}:{port}"
+
+    def _has_lost_its_rights(self, session: Session) -> bool:
+        return not self._identities.still_holds(session.identity)
 
     def _set_health(self, status: int) -> None:
         for name in self._health_names:
@@ -209,6 +229,8 @@ class Daemon:
                     idle_since = None
                     give_back_freed_memory()
                 sessions.tend_chunked_inputs()
+                for session in sessions.close_if(self._has_lost_its_rights, "its identity was taken away"):
+                    _log.info("client %s is no more let in as it was; its session is over", session.client)
                 for session in sessions.hang_up_silent():
                     _log.info("client %s has been silent for too long; its connection counts as lost", session.client)
                 for session in sessions.close_expired():

@@ -13,6 +13,7 @@ from nnrt_device_service.sessions.constants import MissingConstants
 from nnrt_device_service.sessions.session import Prepared, Session
 from nnrt_device_service.settings import Settings
 from nnrt_device_service.transport.admission import session_id_of, session_of
+from nnrt_device_service.transport.identities import Identities
 from nnrt_device_service.transport.run_requests import RunRequests, arrived_inline, messages_of, sent_bytes
 from nnrt_device_service.transport.run_stream import RunStream
 from nnrt_hdi import HDI_VERSION, PROTOCOL_MINOR, wire
@@ -44,20 +45,16 @@ PartT = TypeVar("PartT")
 
 
 class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
-    def __init__(self, device: Device, settings: Settings, local_socket: bytes = b"") -> None:
+    def __init__(self, device: Device, settings: Settings, identities: Identities, local_socket: bytes = b"") -> None:
         self._device = device
+        self._identities = identities
         self._settings = settings
         self._local_socket = local_socket
 
     def Open(self, requests: Iterator[session_pb2.SessionRequest], context: Any) -> Iterator[session_pb2.SessionReply]:
         sessions, hang_up = self._device.sessions, context.cancel
         session_id = session_id_of(context)
-        if session_id is None:
-            self._device.gate.require_open()
-            # The session exists before Hello, so that a client that never sends one is hung up like any silent client.
-            session = sessions.open(context.peer(), hang_up)
-        else:
-            session = sessions.resume(session_id, hang_up)
+        session = self._opened(session_id, context)
         # gRPC doesn't tell a half-closed stream from a broken one for sure: only a client that says so is done.
         ending = sessions.close if session_id is None else partial(sessions.detach, hang_up=hang_up)
         hello = None
@@ -66,20 +63,46 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
             if hello is None or hello.WhichOneof("request") != "hello":
                 raise InvalidParameter("the first message of a session must be Hello", place="DeviceSession.Open")
             # For logs: on one line, and no longer than a name is.
-            session.client = f"{hello.hello.client_name[:_CLIENT_NAME_LENGTH]!r} at {context.peer()}"
+            name, user = hello.hello.client_name[:_CLIENT_NAME_LENGTH], hello.hello.user[:_USER_LENGTH]
+            session.client = f"{name!r} of {session.identity} at {context.peer()}"
             session.wants_compression = FEATURE in hello.hello.features
             if session_id is None:
-                self._device.open_account(session, user_at(context.peer(), hello.hello.user))
+                self._device.open_account(session, user)
+                session.on_end = partial(self._audit_end, time.monotonic())
+            what = "session opened" if session_id is None else "session resumed"
+            self._audit(what, session, peer=context.peer(), client=name, user=user)
             ending = partial(sessions.detach, hang_up=hang_up)
             yield session_pb2.SessionReply(welcome=self._welcome(session))
             if (yield from self._beats(session, requests)):
-                ending = sessions.close
-        except NnrtError:
+                ending = partial(sessions.close, cause="the client said goodbye")
+        except NnrtError as error:
             if hello is not None:
-                ending = sessions.close
+                ending = partial(sessions.close, cause=str(error))
             raise
         finally:
             ending(session)
+
+    def _opened(self, session_id: bytes | None, context: Any) -> Session:
+        """The session that a client opens, or resumes; a refusal is audited."""
+        sessions, hang_up, identity = self._device.sessions, context.cancel, None
+        try:
+            identity = self._identities.of(context)
+            if session_id is not None:
+                return sessions.resume(session_id, hang_up, identity)
+            self._device.gate.require_open()
+            # The session exists before Hello, so that a client that never sends one is hung up like any silent client.
+            return sessions.open(context.peer(), hang_up, identity)
+        except NnrtError as error:
+            self._device.audit.write(
+                "refused", identity, peer=context.peer(), method="DeviceSession/Open", cause=str(error)
+            )
+            raise
+
+    def _audit(self, event: str, session: Session, **about: Any) -> None:
+        self._device.audit.write(event, session.identity, session=session.label, **about)
+
+    def _audit_end(self, since: float, session: Session, cause: str) -> None:
+        self._audit("session ended", session, cause=cause, seconds=round(time.monotonic() - since, 3))
 
     def _beats(
         self, session: Session, requests: Iterator[session_pb2.SessionRequest]
@@ -138,13 +161,6 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
             held_bytes=device.sessions.held_bytes,
             sessions=len(device.sessions),
         )
-
-
-def user_at(peer: str, declared: str) -> str:
-    """Name the user that a client counts as: who it says it is, on the host that gRPC says it is on."""
-    transport, _, address = peer.partition(":")
-    host = address.rpartition(":")[0] if transport in ("ipv4", "ipv6") else transport
-    return f"{host} {declared[:_USER_LENGTH]}"
 
 
 class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
@@ -301,17 +317,33 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
 
         # The end of the block waits for the compilation, also where the client has gone: all that this call holds (its
         # count in the session, memory, the gate) is in use until then.
+        began = time.monotonic()
         compiled = self._device.threads.submit(wanted)
         compiled.add_done_callback(lambda _: replies.put(None))
         try:
             yield from iter(replies.get, None)
         finally:
             wait([compiled])
-        outcome = compiled.result()
+        outcome = self._audited(session, compiled.result, began)
         is_sending = True
         if isinstance(outcome, Prepared):
             session.remember(request_id, outcome)
         yield _prepare_reply(outcome)
+
+    def _audited(
+        self, session: Session, result: Callable[[], Prepared | MissingConstants], began: float
+    ) -> Prepared | MissingConstants:
+        """The outcome of a compilation, for the audit log too unless constants are missing yet."""
+        about = {"session": session.label, "seconds": round(time.monotonic() - began, 3)}
+        write = partial(self._device.audit.write, "model", session.identity, **about)
+        try:
+            outcome = result()
+        except Exception as error:
+            write(cause=str(error) if isinstance(error, NnrtError) else type(error).__name__)
+            raise
+        if isinstance(outcome, Prepared):
+            write(model=outcome.model_id, origin=outcome.origin.name)
+        return outcome
 
 
 class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
@@ -354,7 +386,7 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
     ) -> prepared_model_pb2.ExportModelCacheReply:
         session = session_of(self._device, context)
         with session.model(request.model_id) as model:
-            exported = [part.data for part in model.prepared.export()]
+            exported = [part.data for part in self._device.exported(model.prepared)]
         reply = prepared_model_pb2.ExportModelCacheReply()
         for data, buffer_id in zip(exported, session.adopt_exported(request.model_id, exported), strict=True):
             region = model_pb2.BufferRegion(buffer_id=buffer_id, data_size=data.nbytes)

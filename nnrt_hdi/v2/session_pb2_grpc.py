@@ -55,6 +55,12 @@ class DeviceSessionServicer(object):
         the client's own to choose. Beats are made by the program, not by gRPC's keepalive, which keeps answering when the
         program hangs.
 
+        Who the client is counts from here to the end of the session: by a certificate that TLS has verified, or by a token
+        in the metadata `authorization`, as `Bearer TOKEN`. On a Unix socket PATH it counts by whose process it is: who connects
+        to PATH.who is sent a ticket of 32 bytes there, which Open takes as metadata `nnrt-ticket-bin`, once and soon. Where the daemon asks for one and there is none, Open fails with
+        CONNECTION_EXCEPTION; a call for which the identity lacks the role fails with OPERATION_FORBIDDEN. Only the identity
+        that opened a session can resume it.
+
         Every other call carries Welcome.session_id in its metadata as `nnrt-session-bin`; without a living session it fails
         with UNAVAILABLE_DEVICE. Calls still open when the session ends are cancelled.
 

@@ -43,11 +43,19 @@ from nnrt_hdi.wire.runs import (
     io_tensor_message,
     run_times,
 )
-from nnrt_hdi.wire.session import SESSION_METADATA, device_info, device_info_message, device_state, device_status
+from nnrt_hdi.wire.session import (
+    SESSION_METADATA,
+    TICKET_METADATA,
+    device_info,
+    device_info_message,
+    device_state,
+    device_status,
+)
 from nnrt_hdi.wire.tensors import array_from_bytes, tensor_message, tensor_spec
 
 __all__ = [
     "SESSION_METADATA",
+    "TICKET_METADATA",
     "SentModel",
     "array_from_bytes",
     "at_place",

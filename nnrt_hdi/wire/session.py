@@ -7,6 +7,8 @@ from nnrt_hdi.wire.enums import enum_or, number
 
 # Metadata of every call but DeviceSession.Open: the session it belongs to.
 SESSION_METADATA = "nnrt-session-bin"
+# Metadata of DeviceSession.Open on a Unix socket: the ticket that says whose the client is.
+TICKET_METADATA = "nnrt-ticket-bin"
 
 _FLAGS = tuple(name for name in Capabilities.__slots__ if name != "program_formats")
 

@@ -40,6 +40,7 @@ LIMITS = {
     "--session-models": MODELS,
     "--session-streams": STREAMS,
     "--max-sessions": SESSIONS,
+    "--identity-share": 1,
 }
 # Bytes that gRPC itself lets through above --message-bytes.
 OVERHEAD_BYTES = 64 * 1024

@@ -277,8 +277,10 @@ def test_priorities_take_nothing_from_other_users() -> None:
 
 
 @pytest.mark.parametrize("users", [("one", "two", "three"), ("one", "one", "one")])
-def test_even_shares_of_device_time(users: tuple[str, ...]) -> None:
-    """Between users, and between the sessions of one: however long their runs are, and however many wait."""
+@pytest.mark.parametrize("of", [False, True], ids=["identities", "users of an identity"])
+def test_even_shares_of_device_time(users: tuple[str, ...], of: bool) -> None:
+    """Between identities, between the users of one, and between the sessions of one: however long their runs are, and
+    however many wait."""
     clock = Clock()
     scheduler = new_scheduler(clock=clock)
     spent = [0.0] * len(users)
@@ -295,7 +297,7 @@ def test_even_shares_of_device_time(users: tuple[str, ...]) -> None:
 
     with occupied(scheduler) as queue:
         for client, user in enumerate(users):
-            account = scheduler.account(user)
+            account = scheduler.account("same", user) if of else scheduler.account(user)
             for _ in range(left[client]):
                 queue(partial(run, client), account)
     assert jain_index(shares_when_one_was_done[0]) >= 0.99
@@ -315,6 +317,32 @@ def test_a_user_has_one_share_however_many_sessions_it_opens() -> None:
             for _ in range(10):
                 queue(partial(run, user), account)
     assert abs(order[:20].count("one") - 10) <= 1
+
+
+def test_who_says_to_be_several_users_has_one_share() -> None:
+    clock, order = Clock(), list[str]()
+    scheduler = new_scheduler(clock=clock)
+
+    def run(name: str) -> None:
+        order.append(name)
+        clock.advance(0.01)
+
+    with occupied(scheduler) as queue:
+        for identity, user in (("many", "1"), ("many", "2"), ("many", "3"), ("one", "1")):
+            account = scheduler.account(identity, user)
+            for _ in range(10):
+                queue(partial(run, identity), account)
+    assert abs(order[:20].count("one") - 10) <= 1
+
+
+def test_an_identity_does_not_fill_the_queue() -> None:
+    scheduler = Scheduler(1, 5, AGEING_S, identity_runs=3)
+    with occupied(scheduler) as queue:
+        for user in ("1", "2", "3"):
+            queue(let_others_run, scheduler.account("many", user))
+        with pytest.raises(OutOfMemory, match=r"3 runs of this identity wait .*--identity-share"):
+            scheduler.acquire(scheduler.account("many", "4").flows[0], Cancellation())
+        queue(let_others_run, scheduler.account("one"))
 
 
 def test_a_user_does_not_leave_its_debt_behind() -> None:
@@ -345,7 +373,7 @@ def test_users_are_forgotten() -> None:
             queue(partial(clock.advance, 0.25), scheduler.account(f"user {number}"))
     scheduler.account("the next")
     gc.collect()
-    assert len(scheduler._users) <= 3
+    assert len(scheduler._identities) <= 3
 
 
 # ---- races

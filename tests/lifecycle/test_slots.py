@@ -15,7 +15,6 @@ from observer import Observer
 from recorder import Recorder
 
 from nnrt_client import Compilation, Executor, OutOfMemory, Priority, Runtime, TimedOut
-from nnrt_device_service.transport.servicers import user_at
 from nnrt_hdi.backend import DeviceState
 
 ONE = np.ones(1, np.float32)
@@ -213,18 +212,3 @@ def test_an_expired_run_never_starts(start_daemon: StartDaemon, gate: Path) -> N
         observer.wait_for(lambda state: (state.running, state.queued) == (0, 0))
     started = [line.rpartition(" ")[2] for line in daemon.log().splitlines() if "run started with" in line]
     assert started == ["2.0", "3.0"]
-
-
-@pytest.mark.parametrize(
-    ("peer", "host"),
-    [
-        ("ipv4:10.0.0.7:50123", "10.0.0.7"),
-        ("ipv6:%5B2001:db8::7%5D:50123", "%5B2001:db8::7%5D"),
-        ("unix:", "unix"),
-        ("unix:/tmp/socket", "unix"),
-    ],
-)
-def test_a_user_is_a_name_on_a_host(peer: str, host: str) -> None:
-    """Whatever port it comes from, and no longer than a name is."""
-    assert user_at(peer, "1000") == f"{host} 1000"
-    assert len(user_at(peer, "x" * 10_000)) <= len(host) + 101

@@ -63,7 +63,7 @@ def test_float16_is_for_operators(onnxruntime_daemon: DaemonProcess) -> None:
 
 
 def test_a_daemon_that_others_reach_takes_none(start_daemon: StartDaemon) -> None:
-    daemon = start_daemon("--backend", "onnxruntime", listen="0.0.0.0:0")
+    daemon = start_daemon("--backend", "onnxruntime", "--insecure", listen="0.0.0.0:0")
     address = f"127.0.0.1:{daemon.address.rpartition(':')[2]}"
     with Runtime([address]) as runtime:
         assert runtime.device().capabilities.program_formats == ()
@@ -83,6 +83,6 @@ def test_a_daemon_that_others_reach_takes_none(start_daemon: StartDaemon) -> Non
 def test_who_runs_the_daemon_decides(
     start_daemon: StartDaemon, listen: str, accept: str, formats: tuple[str, ...]
 ) -> None:
-    daemon = start_daemon("--backend", "onnxruntime", "--accept-programs", accept, listen=listen)
+    daemon = start_daemon("--backend", "onnxruntime", "--insecure", "--accept-programs", accept, listen=listen)
     with Runtime([daemon.address.replace("0.0.0.0", "127.0.0.1")]) as runtime:  # noqa: S104
         assert runtime.device().capabilities.program_formats == formats

@@ -1,0 +1,184 @@
+"""What a client shows a daemon, and what it asks to be shown: certificates and tokens."""
+
+import re
+import socket
+import ssl
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from nnrt_client.session.address import Address
+from nnrt_client.settings import TLS_CA_VARIABLE, Settings
+from nnrt_hdi.errors import ConnectionFailed, InvalidFile, InvalidPath, OperationForbidden
+from nnrt_hdi.limits import TICKET_BYTES, TICKET_SUFFIX
+from nnrt_hdi.wire import TICKET_METADATA
+
+Metadata = tuple[tuple[str, str | bytes], ...]
+
+_UNIX = "unix:"
+# gRPC's option for who reaches a daemon by another name than it has.
+_NAME_OPTION = "grpc.ssl_target_name_override"
+# A bundle of all the authorities that there are has a quarter of that.
+_MOST_FILE_BYTES = 1 << 20
+_TOKEN = rb"[A-Za-z0-9._~+/-]+=*"  # RFC 6750
+# What OpenSSL says of certificates (X509_V_ERR_...).
+_NOT_YET_VALID, _EXPIRED, _HOST_MISMATCH, _ADDRESS_MISMATCH = 9, 10, 62, 64
+
+
+def speaks_tls(address: str, settings: Settings) -> bool:
+    """Tell whether a client reaches a daemon there by TLS: on a Unix socket the kernel says who is there."""
+    return bool(settings.tls_ca) and not address.startswith(_UNIX)
+
+
+def channel_credentials(settings: Settings) -> Any:
+    """gRPC's credentials, from files as they are now. Raises InvalidPath or InvalidFile."""
+    _client_context(settings)  # Of files that gRPC can't use it says only that nobody answers.
+    own = (settings.tls_key, settings.tls_cert) if settings.tls_cert else ()
+    return grpc.ssl_channel_credentials(_read("tls_ca", settings.tls_ca), *(_read("tls_cert", path) for path in own))
+
+
+def token_metadata(address: str, settings: Settings) -> Metadata:
+    """Metadata that says who the client is.
+
+    Raises OperationForbidden where others could read it on its way, InvalidPath or InvalidFile for the file.
+    """
+    if not settings.token_file:
+        return ()
+    if not speaks_tls(address, settings) and not Address(address).is_local:
+        raise OperationForbidden(
+            f"the token would travel there in plain text; set tls_ca ({TLS_CA_VARIABLE}), or no token_file",
+            place=f"daemon at {address}",
+        )
+    token = _read("token_file", settings.token_file).strip()
+    if not re.fullmatch(_TOKEN, token):
+        what = f"token_file {settings.token_file!r} holds no token, which is one line of letters, digits and -._~+/="
+        raise InvalidFile(what, place="Settings")
+    return (("authorization", f"Bearer {token.decode()}"),)
+
+
+def ticket_metadata(address: str, timeout_s: float) -> Metadata:
+    """Metadata that says whose the client is by the kernel's word: a ticket, which a daemon on a Unix socket gives.
+
+    Raises ConnectionFailed where it gives none in time; one that never gives any gets none.
+    """
+    if not address.startswith(_UNIX) or not hasattr(socket, "SO_PEERCRED"):
+        return ()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(timeout_s)
+        try:
+            connection.connect(address.removeprefix(_UNIX) + TICKET_SUFFIX)
+            ticket = connection.recv(TICKET_BYTES, socket.MSG_WAITALL)
+        except (TimeoutError, BlockingIOError) as error:  # It stands still, or too many ask.
+            raise ConnectionFailed(f"no answer within {timeout_s:g} s", place=f"daemon at {address}") from error
+        except OSError:  # Such as that nobody gives tickets there.
+            return ()
+    return ((TICKET_METADATA, ticket),) if len(ticket) == TICKET_BYTES else ()
+
+
+def what_is_wrong(address: str, settings: Settings) -> str:
+    """Say why a daemon that can be reached doesn't speak with us, as far as a handshake shows; else nothing. gRPC says
+    of most mistakes only that nobody answers."""
+    host, _, port = address.rpartition(":")
+    if address.startswith(_UNIX) or not port.isdecimal():
+        return ""
+    host = host.strip("[]")
+    try:
+        with socket.create_connection((host, int(port)), settings.verdict_timeout_s) as connection:
+            if speaks_tls(address, settings):
+                return _wrong_with_tls(connection, host, settings)
+            return _wrong_with_plain(connection)
+    except OSError:
+        return ""
+
+
+def _wrong_with_plain(connection: socket.socket) -> str:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with context.wrap_socket(connection):  # Which fails where nobody speaks TLS.
+        return (
+            "it speaks TLS, and this client doesn't; set tls_ca to the certificate of its authority (Settings,"
+            f" {TLS_CA_VARIABLE} or --tls-ca)"
+        )
+
+
+def _wrong_with_tls(connection: socket.socket, host: str, settings: Settings) -> str:
+    context = _client_context(settings)
+    try:
+        with context.wrap_socket(
+            connection, server_hostname=str(dict(settings.channel_options).get(_NAME_OPTION, host))
+        ) as tls:
+            return "" if _greets(tls) else _unwelcome(settings)
+    except ssl.SSLCertVerificationError as error:
+        return _distrusted(error, host, settings)
+    except ssl.SSLError as error:
+        if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"):
+            return "it speaks no TLS, and tls_ca is set; give the daemon --tls-cert and --tls-key, or set no tls_ca"
+        return f"the TLS handshake fails: {error.reason or error}"
+
+
+def _greets(tls: ssl.SSLSocket) -> bool:
+    """Tell whether the daemon speaks first, as HTTP/2 asks; one that doesn't take our certificate hangs up."""
+    try:
+        return bool(tls.recv(1))
+    except ConnectionError:
+        return False
+
+
+def _unwelcome(settings: Settings) -> str:
+    if not settings.tls_cert:
+        return (
+            "it hangs up on a client without a certificate (--tls-client-ca); set tls_cert and tls_key (Settings,"
+            " NNRT_TLS_CERT and NNRT_TLS_KEY, or --tls-cert and --tls-key)"
+        )
+    return (
+        f"it doesn't take the certificate {settings.tls_cert!r} (tls_cert): it is of another authority than the"
+        " daemon's --tls-client-ca, has expired, or is none for clients"
+    )
+
+
+def _distrusted(error: ssl.SSLCertVerificationError, host: str, settings: Settings) -> str:
+    said = error.verify_message
+    if error.verify_code in (_EXPIRED, _NOT_YET_VALID):
+        return f"its certificate counts no more, or not yet: {said}; have it renewed, and look at this host's clock"
+    if error.verify_code in (_HOST_MISMATCH, _ADDRESS_MISMATCH):
+        return f"its certificate is not for {host!r}: {said}; use a name that is in it, or have one made for this name"
+    return (
+        f"its certificate is of no authority in {settings.tls_ca!r} (tls_ca): {said}; set tls_ca to that of the daemon"
+    )
+
+
+def _client_context(settings: Settings) -> ssl.SSLContext:
+    """A context of the settings' files. Raises InvalidPath or InvalidFile."""
+    try:
+        context = ssl.create_default_context(cafile=settings.tls_ca)
+    except ssl.SSLError as error:
+        what = f"tls_ca {settings.tls_ca!r} holds no certificate in PEM: {error.reason or error}"
+        raise InvalidFile(what, place="Settings") from error
+    except OSError as error:
+        raise _unreadable("tls_ca", settings.tls_ca, error) from error
+    context.set_alpn_protocols(["h2"])
+    if settings.tls_cert:
+        try:
+            context.load_cert_chain(settings.tls_cert, settings.tls_key, password=lambda: "")
+        except ssl.SSLError as error:
+            raise InvalidFile(
+                f"tls_cert {settings.tls_cert!r} and tls_key {settings.tls_key!r} are no PEM files of a certificate and"
+                f" of its key without a passphrase: {error.reason or error}",
+                place="Settings",
+            ) from error
+        except OSError as error:
+            raise _unreadable("tls_cert or tls_key", f"{settings.tls_cert}, {settings.tls_key}", error) from error
+    return context
+
+
+def _read(setting: str, path: str) -> bytes:
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(_MOST_FILE_BYTES)
+    except OSError as error:
+        raise _unreadable(setting, path, error) from error
+
+
+def _unreadable(setting: str, path: str, error: OSError) -> InvalidPath:
+    return InvalidPath(f"{setting} {path!r} can't be read: {error.strerror}", place="Settings")

@@ -1,0 +1,172 @@
+"""The access file: who may use a daemon, and in which role.
+
+A line for each way in which an identity is known: `NAME ROLE token SHA256`, `NAME ROLE certificate COMMON-NAME` or
+`NAME ROLE user UNIX-USER`. Tokens are random and long, so that a plain hash of one tells nothing of it.
+"""
+
+import hmac
+import pwd
+import re
+import stat
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+
+from nnrt_device_service.access.identity import ROLES, Identity, Role
+from nnrt_device_service.access.new_file import write_new
+from nnrt_device_service.access.watched_files import WatchedFiles
+from nnrt_hdi.errors import ConnectionFailed, InvalidFile
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_KINDS = ("token", "certificate", "user")
+_MOST_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a client has shown, and what the transport knows of it."""
+
+    # Where it calls from.
+    host: str
+    token: bytes = field(default=b"", repr=False)
+    # The common name of a certificate that TLS has verified.
+    certificate: str = ""
+    # The user whose process it is, by the kernel.
+    user_id: int | None = None
+
+    def identity(self) -> Identity:
+        """Who it is to a daemon without an access file, where everybody has every right."""
+        if self.certificate:
+            return Identity("certificate", self.certificate)
+        if self.user_id is not None:
+            return Identity("user", str(self.user_id), user_id=self.user_id)
+        return Identity("host", self.host)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entries:
+    """The identities of an access file, by the kind and value of what they are known by."""
+
+    known: dict[tuple[str, str], Identity] = field(default_factory=dict)
+    roles: dict[str, Role] = field(default_factory=dict)
+
+
+class AccessFile:
+    """Who may use the daemon, as its file says at the moment."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises InvalidFile."""
+        self._path = path
+        self._files = WatchedFiles([path], lambda: _read(path))
+
+    def identity(self, shown: Credentials) -> Identity:
+        """The identity that a client has shown to be; a token counts before a certificate. Raises ConnectionFailed."""
+        entries = self._files.content()
+        if shown.token:
+            if found := _of_token(entries, shown.token):
+                return found
+            raise ConnectionFailed("the daemon knows no such token (its --access file); look whether it was replaced")
+        if shown.certificate:
+            if found := entries.known.get(("certificate", shown.certificate)):
+                return found
+            known = f"the certificate is of {shown.certificate!r}"
+        elif shown.user_id is not None:
+            if found := entries.known.get(("user", str(shown.user_id))):
+                return replace(found, user_id=shown.user_id)
+            known = f"the kernel says Unix user {shown.user_id}"
+        else:
+            known = "nothing says who the client is"
+        raise ConnectionFailed(
+            f"{known}, whom the daemon's --access file doesn't name; set token_file to your token's (Settings,"
+            " NNRT_TOKEN_FILE or --token-file), or ask whoever keeps that file"
+        )
+
+    def still_holds(self, identity: Identity) -> bool:
+        """Tell whether the file still says who the client is, in no lesser role."""
+        found = self._files.content().known.get(identity.known_by)
+        return found is not None and found.is_same(identity) and found.role >= identity.role
+
+
+def add_entry(path: Path, identity: Identity, kind: str, value: str, replaces: bool = False) -> None:
+    """Add a line to the file, which is made if it is missing; with `replaces` it takes the place of such lines of this
+    identity. Raises InvalidFile where the file would not be right."""
+    lines = path.read_text().splitlines() if path.exists() else ["# NAME ROLE KIND VALUE, by `nnrt-device keys`"]
+    if replaces:
+        lines = [line for line in lines if line.split()[:1] != [identity.name] or line.split()[2:3] != [kind]]
+    text = "\n".join([*lines, f"{identity.name} {identity.role} {kind} {value}", ""])
+    _parsed(text, path)
+    write_new(path, text.encode(), is_private=True, replaces=True)
+
+
+def _of_token(entries: _Entries, token: bytes) -> Identity | None:
+    """Look at every token, so that the time tells nothing."""
+    digest, found = sha256(token).hexdigest(), None
+    for (kind, value), identity in entries.known.items():
+        if kind == "token" and hmac.compare_digest(value, digest):
+            found = identity
+    return found
+
+
+def _read(path: Path) -> _Entries:
+    try:
+        with path.open("rb") as file:
+            if stat.S_IMODE(path.stat().st_mode) & stat.S_IWOTH:
+                raise InvalidFile("everybody may write to it; chmod o-w", place=str(path))
+            text = file.read(_MOST_BYTES).decode()
+    except OSError as error:
+        raise InvalidFile(f"it can't be read: {error.strerror}", place=str(path)) from error
+    except UnicodeDecodeError as error:
+        raise InvalidFile(f"it is no text in UTF-8: {error.reason}", place=str(path)) from error
+    return _parsed(text, path)
+
+
+def _parsed(text: str, path: Path) -> _Entries:
+    entries = _Entries()
+    for number, line in enumerate(text.splitlines(), 1):
+        if words := line.partition("#")[0].split():
+            try:
+                _enter(entries, words)
+            except ValueError as error:
+                raise InvalidFile(str(error), place=f"{path} line {number}") from error
+    return entries
+
+
+def _enter(entries: _Entries, words: list[str]) -> None:
+    """Enter a line. Raises ValueError that says what is wrong with it."""
+    if len(words) != 4:
+        raise ValueError(f"it has {len(words)} words; use NAME ROLE KIND VALUE")
+    name, role, kind, value = words
+    if not NAME.fullmatch(name):
+        raise ValueError(f"the name is {name!r}; use letters, digits and ._@-")
+    if role not in ROLES:
+        raise ValueError(f"the role is {role!r}; use one of {', '.join(ROLES)}")
+    key = kind, _checked(kind, value)
+    identity = Identity("name", name, Role[role.upper()], key)
+    if entries.roles.setdefault(name, identity.role) != identity.role:
+        raise ValueError(f"{name} has the role {str(entries.roles[name])!r} above; give it one")
+    if entries.known.setdefault(key, identity) != identity:
+        raise ValueError(f"the {kind} is that of {entries.known[key]} above; give it to one of them")
+
+
+def _checked(kind: str, value: str) -> str:
+    match kind:
+        case "token":
+            if not _DIGEST.fullmatch(value):
+                raise ValueError("the token is no SHA-256 in hexadecimal digits; `nnrt-device keys token` writes one")
+        case "certificate":
+            pass
+        case "user":
+            return str(_user_id(value))
+        case _:
+            raise ValueError(f"it is known by {kind!r}; use one of {', '.join(_KINDS)}")
+    return value
+
+
+def _user_id(value: str) -> int:
+    if value.isdecimal():
+        return int(value)
+    try:
+        return pwd.getpwnam(value).pw_uid
+    except KeyError:
+        raise ValueError(f"this host has no user {value!r}; give a name or a number") from None

@@ -1,0 +1,153 @@
+"""The command `nnrt-device keys`: certificates and tokens for a fleet."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from nnrt_device_service.access.access_file import NAME, add_entry
+from nnrt_device_service.access.identity import ROLES, Identity, Role
+from nnrt_device_service.access.tokens import issue_token
+from nnrt_device_service.cli.table import new_table, print_table
+from nnrt_hdi.errors import NnrtError
+
+if TYPE_CHECKING:
+    from nnrt_device_service.access.keys import Authority
+
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+
+_ACCESS = "access"
+
+
+class _Commands(click.Group):
+    """Commands whose failures are one line."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except NnrtError as error:
+            raise click.ClickException(str(error)) from error
+        except OSError as error:
+            raise click.ClickException(f"{error.filename}: {error.strerror}") from error
+
+
+@click.group(cls=_Commands)
+def keys() -> None:
+    """Make what lets clients in: certificates and tokens, in a folder that is the fleet's."""
+
+
+def _checked_name(_: click.Context, __: click.Parameter, name: str) -> str:
+    if not NAME.fullmatch(name):
+        raise click.BadParameter(f"{name!r} is no name; use letters, digits and ._@-")
+    return name
+
+
+_folder = click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+_name = click.argument("name", callback=_checked_name)
+_role = click.option("--role", type=click.Choice(ROLES), required=True, help="What the client may do.")
+_days = click.option(
+    "--days", type=click.IntRange(1, 3650), default=365, show_default=True, help="How long the certificate counts."
+)
+_replace = click.option("--replace", "replaces", is_flag=True, help="Renew what is there.")
+
+
+@keys.command()
+@_folder
+@click.option("--host", "hosts", multiple=True, required=True, help="By which clients reach it. May be repeated.")
+@_days
+@_replace
+def server(folder: Path, hosts: tuple[str, ...], days: int, replaces: bool) -> None:
+    """Make a daemon's certificate, and the fleet's authority if FOLDER has none."""
+    authority = _authority(folder)
+    certificate, key = authority.issue_server(re.sub(r"[^A-Za-z0-9._-]", "_", hosts[0]), hosts, days, replaces)
+    _tell(
+        [
+            *_of_authority(authority),
+            (certificate, "the daemon's certificate", "--tls-cert"),
+            (key, "its key, for nobody else", "--tls-key"),
+        ],
+        f"nnrt-device keys token {folder} NAME --role compile",
+        f"nnrt-device serve --listen {_addressed(hosts[0])} --tls-cert {certificate} --tls-key {key}"
+        f" --access {folder / _ACCESS}",
+    )
+
+
+@keys.command()
+@_folder
+@_name
+@_role
+@_days
+@_replace
+def client(folder: Path, name: str, role: str, days: int, replaces: bool) -> None:
+    """Make a certificate that says who a client is, and name it in FOLDER/access."""
+    authority = _authority(folder)
+    certificate, key = authority.issue_client(name, days, replaces)
+    add_entry(folder / _ACCESS, Identity("name", name, Role[role.upper()]), "certificate", name, replaces=True)
+    _tell(
+        [
+            *_of_authority(authority),
+            (certificate, f"the certificate of {name}", "NNRT_TLS_CERT"),
+            (key, "its key, for nobody else", "NNRT_TLS_KEY"),
+            (folder / _ACCESS, f"now with {name}, role {role}", "--access"),
+        ],
+        f"NNRT_TLS_CA={folder / 'ca.pem'} NNRT_TLS_CERT={certificate} NNRT_TLS_KEY={key} nnrt devices HOST:PORT",
+    )
+
+
+@keys.command()
+@_folder
+@_name
+@_role
+@_replace
+def token(folder: Path, name: str, role: str, replaces: bool) -> None:
+    """Make a token that says who a client is, and name it in FOLDER/access."""
+    path, digest = issue_token(folder, name, replaces)
+    try:
+        add_entry(folder / _ACCESS, Identity("name", name, Role[role.upper()]), "token", digest, replaces)
+    except NnrtError:
+        if not replaces:
+            path.unlink()
+        raise
+    _tell(
+        [
+            (path, f"the token of {name}, for nobody else", "NNRT_TOKEN_FILE"),
+            (folder / _ACCESS, f"now with {name}, role {role}", "--access"),
+        ],
+        f"NNRT_TLS_CA={folder / 'ca.pem'} NNRT_TOKEN_FILE={path} nnrt devices HOST:PORT",
+    )
+
+
+def _authority(folder: Path) -> "Authority":
+    try:
+        from nnrt_device_service.access.keys import Authority
+    except ImportError as error:
+        raise click.ClickException("certificates need the package cryptography; install nnrt[keys]") from error
+    return Authority(folder)
+
+
+def _of_authority(authority: "Authority") -> list[tuple[Path, str, str]]:
+    if not authority.is_new:
+        return []
+    return [
+        (authority.folder / "ca.pem", "the fleet's authority, for every client", "NNRT_TLS_CA"),
+        (authority.folder / "ca-key.pem", "its key: who has it lets in anybody", ""),
+    ]
+
+
+def _addressed(host: str) -> str:
+    return f"[{host}]:50051" if ":" in host else f"{host}:50051"
+
+
+def _tell(written: list[tuple[Path, str, str]], *next_commands: str) -> None:
+    """Print what was written, and what to type next."""
+    table = new_table()
+    for column in ("written", "what it is", "for"):
+        table.add_column(column)
+    for path, what, use in written:
+        table.add_row(str(path), what, use)
+    print_table(table)
+    click.echo("next:")
+    for command in next_commands:
+        click.echo(f"  {command}")

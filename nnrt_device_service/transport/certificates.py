@@ -1,0 +1,57 @@
+"""TLS on the daemon's port: its certificate, and the authority of its clients' certificates."""
+
+import ssl
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from nnrt_device_service.access.watched_files import WatchedFiles
+from nnrt_device_service.settings import Settings
+from nnrt_hdi.errors import InvalidFile, InvalidParameter
+
+
+def server_credentials(settings: Settings) -> Any:
+    """gRPC's credentials, from files that may be renewed while the daemon serves; None where there is no TLS.
+
+    Raises InvalidParameter or InvalidFile for what they can't be made of.
+    """
+    if not (settings.tls_cert or settings.tls_key or settings.tls_client_ca):
+        return None
+    if not (settings.tls_cert and settings.tls_key):
+        raise InvalidParameter("TLS needs both; give --tls-cert and --tls-key", place="TLS")
+    certificate, key = Path(settings.tls_cert), Path(settings.tls_key)
+    client_ca = Path(settings.tls_client_ca) if settings.tls_client_ca else None
+
+    def read() -> Any:
+        try:
+            pairs = [(key.read_bytes(), certificate.read_bytes())]
+            authority = client_ca.read_bytes() if client_ca else None
+            _require_sound(certificate, key, client_ca)
+        except OSError as error:
+            raise InvalidFile(f"{error.filename} can't be read: {error.strerror}", place="TLS") from error
+        return grpc.ssl_server_certificate_configuration(pairs, authority)
+
+    files = WatchedFiles([certificate, key, *([client_ca] if client_ca else [])], read)
+    return grpc.dynamic_ssl_server_credentials(files.content(), files.content, client_ca is not None)
+
+
+def _require_sound(certificate: Path, key: Path, client_ca: Path | None) -> None:
+    """Of files that gRPC can't use it says only that no client gets in."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(certificate, key, password=_refuse_encrypted)
+    except ssl.SSLError as error:
+        what = f"{certificate} and {key} are no PEM files of a certificate and of its key: {error.reason or error}"
+        raise InvalidFile(what, place="--tls-cert, --tls-key") from error
+    try:
+        if client_ca is not None:
+            context.load_verify_locations(client_ca)
+    except ssl.SSLError as error:
+        what = f"{client_ca} is no PEM file of certificates: {error.reason or error}"
+        raise InvalidFile(what, place="--tls-client-ca") from error
+
+
+def _refuse_encrypted() -> str:
+    """OpenSSL would ask at the terminal."""
+    raise InvalidFile("the key is encrypted; give one without a passphrase", place="--tls-key")

@@ -1,0 +1,54 @@
+"""Who calls, as far as gRPC knows."""
+
+from typing import Any
+from urllib.parse import unquote
+
+from nnrt_device_service.access.access_file import AccessFile, Credentials
+from nnrt_device_service.access.identity import Identity
+from nnrt_device_service.transport.tickets import Tickets
+from nnrt_hdi.errors import ConnectionFailed
+from nnrt_hdi.wire import TICKET_METADATA
+
+
+class Identities:
+    """Tells who opens a session. Looked up once for each."""
+
+    def __init__(self, access: AccessFile | None, tickets: Tickets) -> None:
+        self._access = access
+        self._tickets = tickets
+
+    def of(self, context: Any) -> Identity:
+        """Who makes a call. Raises ConnectionFailed where the daemon has an access file that doesn't say."""
+        shown = self._shown(context)
+        return shown.identity() if self._access is None else self._access.identity(shown)
+
+    def still_holds(self, identity: Identity) -> bool:
+        """Tell whether a client may go on as it was let in."""
+        return self._access is None or self._access.still_holds(identity)
+
+    def _shown(self, context: Any) -> Credentials:
+        names = context.auth_context().get("x509_common_name", [b""])
+        ticket = _metadata(context, TICKET_METADATA)
+        return Credentials(
+            host=host_of(context.peer()),
+            token=_token(_metadata(context, "authorization") or ""),
+            certificate=names[0].decode(errors="replace"),
+            user_id=self._tickets.user_of(ticket) if ticket else None,
+        )
+
+
+def host_of(peer: str) -> str:
+    """The host that a peer of gRPC's is on; `unix` where it is this one, by a Unix socket."""
+    transport, _, address = peer.partition(":")
+    return unquote(address.rpartition(":")[0]).strip("[]") if transport in ("ipv4", "ipv6") else transport
+
+
+def _metadata(context: Any, name: str) -> Any:
+    return next((value for key, value in context.invocation_metadata() if key == name), None)
+
+
+def _token(authorization: str) -> bytes:
+    scheme, _, token = authorization.partition(" ")
+    if authorization and (scheme.lower() != "bearer" or not token):
+        raise ConnectionFailed("the metadata `authorization` has no token; send `Bearer TOKEN`")
+    return token.encode(errors="replace")

@@ -1,0 +1,96 @@
+"""Whose the clients on a Unix socket are, by the kernel's word. gRPC doesn't tell.
+
+Beside the socket PATH stands another one, PATH.who: whoever connects to it gets a ticket that stands for its user, once
+and for a short time, and sends it when it opens a session.
+"""
+
+import logging
+import secrets
+import socket
+import struct
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from nnrt_device_service.host.threads import start_thread
+from nnrt_hdi.limits import TICKET_BYTES, TICKET_SUFFIX
+
+_log = logging.getLogger(__name__)
+
+_CREDENTIALS = struct.Struct("3i")
+# A client asks for one when it is about to send it.
+_VALID_S = 30.0
+# Tickets of one user that count at a time; the oldest gives way.
+_MOST_PER_USER = 256
+# Between attempts to accept when the process has no descriptor left.
+_PAUSE_S = 0.1
+
+
+class Tickets:
+    """The tickets that were given and not yet used."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        # By users: when each ticket ends, in the order in which they were given.
+        self._given: dict[int, dict[bytes, float]] = {}
+        self._listeners: list[tuple[socket.socket, Path]] = []
+        self._stopped = threading.Event()
+
+    def listen(self, path: str) -> None:
+        """Give tickets to those who come to the Unix socket at this path. Where that can't be, they have no names."""
+        if not hasattr(socket, "SO_PEERCRED"):
+            return
+        who = Path(path + TICKET_SUFFIX)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            if who.is_socket():
+                who.unlink()  # Of a daemon that was killed; nobody listens at `path`.
+            listener.bind(str(who))
+            who.chmod(0o777)  # A ticket is of use only to those who reach the other socket.
+            listener.listen()
+        except OSError as error:
+            listener.close()
+            _log.warning("clients at unix:%s count as one, for nobody can ask who they are: %s", path, error)
+            return
+        self._listeners.append((listener, who))
+        start_thread(lambda: self._accept(listener), "tickets")
+
+    def user_of(self, ticket: bytes) -> int | None:
+        """The user whom a ticket stands for; it counts no more after that."""
+        now = time.monotonic()
+        with self._lock:
+            for user_id, tickets in self._given.items():
+                if (until := tickets.pop(ticket, None)) is not None:
+                    return user_id if now < until else None
+        return None
+
+    def stop(self) -> None:
+        """Give no more."""
+        self._stopped.set()
+        for listener, who in self._listeners:
+            with suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)
+            with suppress(OSError):
+                who.unlink()
+
+    def _accept(self, listener: socket.socket) -> None:
+        with listener:
+            while not self._stopped.is_set():
+                try:
+                    connection, _ = listener.accept()
+                    with connection:
+                        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+                        _, user_id, _ = _CREDENTIALS.unpack(credentials)
+                        connection.send(self._new(user_id), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+                except OSError:  # It is gone, or no descriptor is left.
+                    self._stopped.wait(_PAUSE_S)
+
+    def _new(self, user_id: int) -> bytes:
+        ticket, now = secrets.token_bytes(TICKET_BYTES), time.monotonic()
+        with self._lock:
+            tickets = self._given.setdefault(user_id, {})
+            while tickets and (len(tickets) >= _MOST_PER_USER or next(iter(tickets.values())) < now):
+                del tickets[next(iter(tickets))]
+            tickets[ticket] = now + _VALID_S
+        return ticket

@@ -1,0 +1,96 @@
+"""`nnrt-device keys`: three commands from nothing to a daemon that lets in whom it knows."""
+
+import re
+import shlex
+import stat
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from conftest import StartDaemon
+
+from access.conftest import works
+from nnrt_client import Settings
+from nnrt_device_service.cli import main
+
+
+def keys(*arguments: object, exit_code: int = 0) -> str:
+    """What the command prints."""
+    result = CliRunner().invoke(main, ["keys", *map(str, arguments)])
+    assert result.exit_code == exit_code, result.output
+    return result.output
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def serve_flags(told: str) -> list[str]:
+    """The flags of the `serve` that the command tells to type next, but for the address."""
+    (line,) = re.findall(r"nnrt-device serve (.*)", told)
+    flags = shlex.split(line)
+    assert flags[0] == "--listen"
+    return flags[2:]
+
+
+def test_three_commands(start_daemon: StartDaemon, tmp_path: Path) -> None:
+    folder = tmp_path / "keys"
+    flags = serve_flags(keys("server", folder, "--host", "localhost", "--host", "127.0.0.1"))
+    told = keys("token", folder, "alice", "--role", "compile")
+    daemon = start_daemon(*flags, listen="0.0.0.0:0")
+    address = daemon.address.replace("0.0.0.0", "127.0.0.1")  # noqa: S104
+    works(address, Settings(tls_ca=str(folder / "ca.pem"), token_file=str(folder / "alice.token")))
+    assert (folder / "alice.token").read_text().strip() not in told + (folder / "access").read_text() + daemon.log()
+    private = [folder / name for name in ("ca-key.pem", "localhost-key.pem", "alice.token", "access")]
+    assert {mode(path) for path in private} == {0o600}
+    assert mode(folder) == 0o700
+
+
+def test_certificates_of_clients(start_daemon: StartDaemon, tmp_path: Path) -> None:
+    flags = serve_flags(keys("server", tmp_path, "--host", "127.0.0.1"))
+    keys("client", tmp_path, "render-7", "--role", "compile")
+    settings = Settings(
+        tls_ca=str(tmp_path / "ca.pem"),
+        tls_cert=str(tmp_path / "render-7.pem"),
+        tls_key=str(tmp_path / "render-7-key.pem"),
+    )
+    daemon = start_daemon(*flags, "--tls-client-ca", str(tmp_path / "ca.pem"))
+    works(daemon.address, settings)
+    keys("client", tmp_path, "render-7", "--role", "run", "--replace")
+    assert (tmp_path / "access").read_text().splitlines()[1:] == ["render-7 run certificate render-7"]
+
+
+def test_nothing_is_overwritten_unasked(tmp_path: Path) -> None:
+    made = [("server", "--host", "rack7"), ("client", "bob", "--role", "run"), ("token", "alice", "--role", "run")]
+    for command, *others in made:
+        keys(command, tmp_path, *others)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    for command, *others in made:
+        assert "it is there already; move it away, or give --replace" in keys(command, tmp_path, *others, exit_code=1)
+    assert before == {path: path.read_bytes() for path in tmp_path.iterdir()}
+    for command, *others in made:
+        keys(command, tmp_path, *others, "--replace")
+    after = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    assert after.keys() == before.keys()
+    assert {path.name for path in after if after[path] == before[path]} == {"ca.pem", "ca-key.pem"}
+
+
+def test_mistakes(tmp_path: Path) -> None:
+    keys("token", tmp_path, "alice", "--role", "run")
+    assert "is no name" in keys("token", tmp_path, "../alice", "--role", "run", exit_code=2)
+    assert "alice has the role 'run' above" in keys("client", tmp_path, "alice", "--role", "compile", exit_code=1)
+    (tmp_path / "ca.pem").write_text("nothing")
+    assert "are no authority that was made here" in keys("server", tmp_path, "--host", "x", exit_code=1)
+
+
+@pytest.mark.parametrize(
+    "flags", [(), ("access",), ("tls",)], ids=["nothing", "authentication without TLS", "TLS without authentication"]
+)
+def test_a_daemon_that_is_open_to_strangers(start_daemon: StartDaemon, tmp_path: Path, flags: tuple[str, ...]) -> None:
+    """It starts only if it is told that this is meant."""
+    given = serve_flags(keys("server", tmp_path, "--host", "127.0.0.1"))
+    keys("token", tmp_path, "alice", "--role", "run")
+    chosen = [*(given[4:] if "access" in flags else ()), *(given[:4] if "tls" in flags else ())]
+    with pytest.raises(RuntimeError, match=r"address '0\.0\.0\.0:0': others than this host reach it.*or --insecure"):
+        start_daemon(*chosen, listen="0.0.0.0:0")
+    start_daemon(*chosen, "--insecure", listen="0.0.0.0:0")

@@ -1,0 +1,127 @@
+"""On a Unix socket a client is who the kernel says, whatever it says itself."""
+
+import os
+import pwd
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from conftest import StartDaemon
+from daemon_process import DaemonProcess
+
+from access.conftest import refusal, works
+from nnrt_client import Runtime, Settings
+from nnrt_client.session.credentials import ticket_metadata
+from nnrt_device_service.transport.tickets import Tickets
+from nnrt_hdi.v2 import session_pb2, session_pb2_grpc
+
+NOBODY = 65534
+# In a process that another user takes over, for the interpreter itself may be out of that user's reach.
+CLIENT = """
+import os, sys
+from nnrt_client import Runtime, NnrtError
+os.setresgid({0}, {0}, {0}); os.setresuid({0}, {0}, {0})
+with Runtime([sys.argv[1]]) as runtime:
+    try:
+        print(runtime.device().status().name, flush=True)
+    except NnrtError as error:
+        print(error)
+"""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """One that every user may look into."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+def start(start_daemon: StartDaemon, folder: Path, *lines: str) -> DaemonProcess:
+    access = folder / "access"
+    access.write_text("\n".join(lines))
+    daemon = start_daemon("--access", str(access), listen=f"unix:{folder}/s")
+    (folder / "s").chmod(0o777)
+    return daemon
+
+
+def as_nobody(address: str) -> str:
+    environment = {**os.environ, "HOME": "/"}
+    command = [sys.executable, "-c", CLIENT.format(NOBODY), address]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment).stdout.strip()
+
+
+def test_a_user_of_the_access_file(start_daemon: StartDaemon, folder: Path) -> None:
+    me = pwd.getpwuid(os.getuid()).pw_name
+    daemon = start(start_daemon, folder, f"me compile user {me}")
+    works(daemon.address, Settings())
+    works(daemon.address, Settings(share_memory=False))
+    daemon.kill()
+    daemon = start(start_daemon, folder, "other compile user 4242")  # The killed one has left its sockets there.
+    assert f"the kernel says Unix user {os.getuid()}, whom the daemon's --access file" in refusal(
+        daemon.address, Settings()
+    )
+
+
+def test_who_asks_no_kernel_is_nobody(start_daemon: StartDaemon, folder: Path) -> None:
+    """Also with a ticket that was used, or made up."""
+    daemon = start(start_daemon, folder, f"me compile user {os.getuid()}")
+    used = ticket_metadata(daemon.address, 10)
+    with grpc.insecure_channel(daemon.address) as channel:
+        opener = session_pb2_grpc.DeviceSessionStub(channel)
+        hello = session_pb2.SessionRequest(hello=session_pb2.Hello(user=str(os.getuid())))
+        assert next(opener.Open(iter([hello]), metadata=used)).HasField("welcome")
+        for metadata in ((), used, (("nnrt-ticket-bin", b"x" * 32),)):
+            with pytest.raises(grpc.RpcError) as refused:
+                next(opener.Open(iter([hello]), metadata=metadata))
+            assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+            assert "nothing says who the client is" in refused.value.details()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user(start_daemon: StartDaemon, folder: Path) -> None:
+    daemon = start(start_daemon, folder, f"me compile user {os.getuid()}", f"guest observe user {NOBODY}")
+    assert as_nobody(daemon.address) == "AVAILABLE"
+    (folder / "access").write_text(f"me compile user {os.getuid()}\n")
+    assert f"the kernel says Unix user {NOBODY}, whom" in as_nobody(daemon.address)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_the_local_socket_is_for_the_same_user(start_daemon: StartDaemon, folder: Path) -> None:
+    daemon = start(start_daemon, folder, f"me compile user {os.getuid()}")
+    with Runtime([daemon.address], Settings(share_memory=False)) as runtime:
+        welcome = runtime.device()._session().welcome
+        attach = f"""
+import os, socket
+from nnrt_hdi.v2 import local_socket_pb2
+os.setresuid({NOBODY}, {NOBODY}, {NOBODY})
+connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+connection.connect(b"\\0" + {welcome.local_socket!r})
+request = local_socket_pb2.LocalRequest(attach=dict(session_id={welcome.session_id!r}))
+connection.send(request.SerializeToString())
+print(local_socket_pb2.LocalReply.FromString(connection.recv(65536)).error.message)
+"""
+        done = subprocess.run([sys.executable, "-c", attach], capture_output=True, text=True, timeout=60)
+        assert f"the session is of user {os.getuid()}, not of {NOBODY}" in done.stdout
+
+
+def test_tickets_end(folder: Path) -> None:
+    """Each counts once, and so many of a user at a time."""
+    tickets = Tickets()
+    tickets.listen(f"{folder}/s")
+    try:
+        first, *others = (ticket_metadata(f"unix:{folder}/s", 10)[0][1] for _ in range(257))
+        assert isinstance(first, bytes)
+        assert tickets.user_of(first) is None  # It gave way.
+        for ticket in others:
+            assert isinstance(ticket, bytes)
+            assert tickets.user_of(ticket) == os.getuid()
+            assert tickets.user_of(ticket) is None
+    finally:
+        tickets.stop()
+    assert not list(folder.iterdir())
+    assert ticket_metadata(f"unix:{folder}/s", 10) == ()
