@@ -300,7 +300,9 @@ class Device:
                     results = prepared.run(inputs, cancellation, arrays)
                 else:
                     peak_bytes = sizes.peak_bytes
-                    with session.budget.reserved(peak_bytes), self._run_memory.reserved(peak_bytes, cancellation):
+                    # Memory that the outputs are given counts in the session already.
+                    more_bytes = max(peak_bytes - sum(array.nbytes for array in arrays if array is not None), 0)
+                    with session.budget.reserved(more_bytes), self._run_memory.reserved(peak_bytes, cancellation):
                         results = prepared.run(inputs, cancellation, arrays)
                 computed_ns = time.perf_counter_ns() - began
             except (NnrtError, MemoryError):

@@ -281,7 +281,7 @@ def test_few_weights_are_sent_unasked(shared_daemon: DaemonProcess, takes_severa
 
 
 @pytest.mark.parametrize("shares_memory", [True, False])
-@pytest.mark.parametrize("session_bytes", [256 << 20, 13 << 20], ids=["roomy", "narrow"])
+@pytest.mark.parametrize("session_bytes", [256 << 20, 15_100_000], ids=["roomy", "narrow"])
 def test_many_weights(start_daemon: StartDaemon, shares_memory: bool, session_bytes: int) -> None:
     """They arrive as they are, through memory that both have or over gRPC, which needs no room beside them."""
     daemon = start_daemon("--session-bytes", str(session_bytes))
