@@ -214,7 +214,7 @@ class Daemon:
         while not self._stopped.wait(interval_s):
             stood_still = time.monotonic() - looked_at > interval_s + timeout_s / 4
             looked_at = time.monotonic()
-            if not all(thread.is_alive() for thread in self._serving):
+            if not all(thread.is_alive() for thread in self._serving) and not self._stopped.is_set():
                 exit_at_once(ExitCode.NOT_SERVING, "gRPC serves no more calls")
             try:
                 if stood_still:

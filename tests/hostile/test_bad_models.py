@@ -222,12 +222,12 @@ def long_cycle(draft: Draft) -> None:
     draft.message.output_index.append(0)
 
 
-@malformed("", "there are 65537 nodes; use at most 65536")
+@malformed("", "there are 65537 Node messages or more; use at most 65536")
 def too_many_nodes(draft: Draft) -> None:
     draft.message.MergeFromString(b"\x22\x00" * 65536)
 
 
-@malformed("", "there are 262147 tensors; use at most 262144")
+@malformed("", "there are 262145 Tensor messages or more; use at most 262144")
 def too_many_tensors(draft: Draft) -> None:
     draft.message.MergeFromString(b"\x2a\x00" * 262144)
 
@@ -237,7 +237,7 @@ def too_many_operands(draft: Draft) -> None:
     draft.nodes[0].input_index.extend([0] * (2 << 20))
 
 
-@malformed("", "there are 1048577 quantization parameters; use at most 1048576")
+@malformed("", "there are 1048577 QuantParam messages or more; use at most 1048576")
 def too_many_quantization_parameters(draft: Draft) -> None:
     draft.tensors[0].MergeFromString(b"\x32\x00" * (1 << 20))
     draft.tensors[1].quant_params.add()
