@@ -150,7 +150,8 @@ class Executor(BaseExecutor):
         try:
             self._accept(run, inputs, outputs, timeout_ms)
             future: RunFuture[Any] = RunFuture()
-            future._bind(run, self._queue, convert)
+            if not future._bind(run, self._queue, convert):
+                raise _closed()
             self._start(run)
             return future
         except BaseException:
@@ -191,8 +192,9 @@ class Executor(BaseExecutor):
             run.limit(timeout_ms)
             self._callbacks.expect(run)
             self._require_open()  # Again: `close` may have looked before.
-            run.keeps_tensors = True
-            run.on_ended = partial(self._callbacks.ended, partial(self._deliver, done, died, user_data, outputs))
+            deliver = partial(self._deliver, done, died, user_data, outputs)
+            if not run.tell(partial(self._callbacks.ended, deliver), keeps_tensors=True):
+                raise _closed()
             self._start(run)
         except BaseException:
             run.on_ended, run.keeps_tensors = None, False
@@ -257,7 +259,7 @@ class Executor(BaseExecutor):
 
     def _require_open(self) -> None:
         if not self._is_open:
-            raise OperationForbidden("the executor is closed; make a new one")
+            raise _closed()
 
     def _deliver(
         self,
@@ -276,3 +278,7 @@ class Executor(BaseExecutor):
                 done(user_data, result if error is None else outputs, error)
         except Exception:
             _log.exception("a callback of run %r failed", user_data)
+
+
+def _closed() -> OperationForbidden:
+    return OperationForbidden("the executor is closed; make a new one")

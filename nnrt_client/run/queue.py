@@ -279,7 +279,8 @@ class RunQueue(LockOwner):
                 _log.debug("a run goes over gRPC: %s", error)
                 self._enqueue(self._remote, run)
             else:
-                run.fail(told(error, _COULD_NOT_SEND.details))
+                # One that has been given up meanwhile has no inputs left.
+                run.fail(run.given_up or told(error, _COULD_NOT_SEND.details))
             return False
         stream.run, run.stream = run, stream
         if stream.is_over:

@@ -117,6 +117,14 @@ class Run:
         """Milliseconds that are left of its time, for the daemon; 0 without a limit."""
         return max(int((self.deadline - time.monotonic()) * 1000), 1) if self.timeout_ms else 0
 
+    def tell(self, on_ended: OnEnded, future: "RunFuture[Any] | None" = None, *, keeps_tensors: bool = False) -> bool:
+        """Call this when the run ends; false where it has ended before it began, for its executor was closed."""
+        with self._lock:
+            if not self.ended.is_set:
+                self.on_ended, self.future, self.keeps_tensors = on_ended, future, keeps_tensors
+                return True
+        return False
+
     def finish(self, unpack: Unpack) -> None:
         """End with the outputs of the reply, which is here, unless the run has been given up. Nothing ends it
         meanwhile.
@@ -228,8 +236,9 @@ class RunFuture(Future[ResultT]):
     the threads for them, where they keep no reply waiting.
     """
 
-    def _bind(self, run: Run, queue: "RunQueue", convert: "Callable[[RunResult[Any]], ResultT] | None") -> None:
-        """Be the future of a run that is about to begin. The result is what `convert` makes of the run's."""
+    def _bind(self, run: Run, queue: "RunQueue", convert: "Callable[[RunResult[Any]], ResultT] | None") -> bool:
+        """Be the future of a run that is about to begin; false where it has ended before. The result is what `convert`
+        makes of the run's."""
         self._run = run
         self._outcome: tuple[RunResult[Any] | None, BaseException | None] = None, None
         self._queue = queue
@@ -237,7 +246,7 @@ class RunFuture(Future[ResultT]):
         self._converted: list[Any] = []
         self._callbacks: list[Callable[[Future[ResultT]], object]] = []
         self._callbacks_lock = threading.RLock()
-        run.future, run.on_ended = self, self._settle
+        return run.tell(self._settle, self)
 
     def _settle(self, run: Run) -> None:
         """Tell concurrent.futures that the run has ended, and have the callbacks called."""

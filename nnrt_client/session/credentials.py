@@ -85,6 +85,7 @@ def what_is_wrong(address: str, settings: Settings) -> str:
     host = host.strip("[]")
     try:
         with socket.create_connection((host, int(port)), settings.verdict_timeout_s) as connection:
+            connection.getpeername()  # The module ssl closes no socket that has been reset before it begins.
             if speaks_tls(address, settings):
                 return _wrong_with_tls(connection, host, settings)
             return _wrong_with_plain(connection)

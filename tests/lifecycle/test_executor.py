@@ -35,6 +35,7 @@ from nnrt_client import (
     TimedOut,
     UnavailableDevice,
 )
+from nnrt_client.run import run as runs
 
 ONE = np.ones(1, np.float32)
 LONG_MS = 600_000
@@ -578,3 +579,24 @@ def test_input_larger_than_the_session_may_hold(start_daemon: StartDaemon) -> No
             with pytest.raises(OutOfMemory, match="4194304 more bytes pass this session's limit of 2000000"):
                 executor.run_sync([np.zeros(1 << 20, np.float32)])
             np.testing.assert_array_equal(executor.run_sync([ONE]), [ONE])
+
+
+@pytest.mark.parametrize("begin", ["submit", "run_async"])
+def test_closed_before_a_run_begins(compilation: Compilation, monkeypatch: pytest.MonkeyPatch, begin: str) -> None:
+    """What `close` has ended is refused, and has neither a future nor a callback that nobody would settle."""
+    recorder = Recorder()
+    executor = recorder.watch(Executor(compilation))
+    tell = runs.Run.tell
+
+    def closed_meanwhile(run: runs.Run, *arguments: Any, **options: Any) -> bool:
+        executor.close()
+        assert run.ended.wait(10)
+        return tell(run, *arguments, **options)
+
+    monkeypatch.setattr(runs.Run, "tell", closed_meanwhile)
+    with pytest.raises(OperationForbidden, match="the executor is closed"):
+        if begin == "submit":
+            executor.submit([ONE])
+        else:
+            executor.run_async([ONE], timeout_ms=LONG_MS, user_data="mine")
+    executor.close()
