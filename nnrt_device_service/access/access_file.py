@@ -5,6 +5,7 @@ A line for each way in which an identity is known: `NAME ROLE token SHA256`, `NA
 """
 
 import hmac
+import os
 import pwd
 import re
 import stat
@@ -111,7 +112,7 @@ def _of_token(entries: _Entries, token: bytes) -> Identity | None:
 def _read(path: Path) -> _Entries:
     try:
         with path.open("rb") as file:
-            if stat.S_IMODE(path.stat().st_mode) & stat.S_IWOTH:
+            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & stat.S_IWOTH:
                 raise InvalidFile("everybody may write to it; chmod o-w", place=str(path))
             text = file.read(_MOST_BYTES).decode()
     except OSError as error:

@@ -50,6 +50,12 @@ class _PrivateFile(WatchedFileHandler):
         descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         return os.fdopen(descriptor, "a", encoding=self.encoding)
 
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            super().emit(record)
+        except OSError:  # Raised where the file has been moved away and no other one can be made.
+            self.handleError(record)
+
     def handleError(self, record: logging.LogRecord) -> None:
         if not self._is_lost:  # Once, for there may be many.
             _log.error("lines of the audit log are lost: %s", sys.exc_info()[1])

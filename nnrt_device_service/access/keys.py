@@ -12,9 +12,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from nnrt_device_service.access.new_file import write_new
-from nnrt_hdi.errors import InvalidFile, InvalidPath
+from nnrt_hdi.errors import InvalidFile, InvalidParameter, InvalidPath
 
 CA, CA_KEY = "ca.pem", "ca-key.pem"
+_KEY_END = "-key"
 _CA_DAYS = 3650
 # Clocks of a fleet differ.
 _SLACK = timedelta(hours=1)
@@ -60,10 +61,12 @@ class Authority:
         others: Sequence[x509.ExtensionType],
         replaces: bool,
     ) -> tuple[Path, Path]:
+        if f"{name}.pem" in (CA, CA_KEY) or name.endswith(_KEY_END):  # Also with `replaces`.
+            raise InvalidParameter(f"{name!r} would name the file of an authority or of a key; use another name")
         key = ec.generate_private_key(ec.SECP256R1())
         extensions = (x509.ExtendedKeyUsage([usage]), *others)
         certificate = _built(_name(name), key, days, (self._certificate, self._key), extensions)
-        certificate_file, key_file = self.folder / f"{name}.pem", self.folder / f"{name}-key.pem"
+        certificate_file, key_file = self.folder / f"{name}.pem", self.folder / f"{name}{_KEY_END}.pem"
         if certificate_file.exists() and not replaces:  # Before its key is written.
             raise InvalidPath("it is there already; move it away, or give --replace", place=str(certificate_file))
         write_new(key_file, _key_pem(key), is_private=True, replaces=replaces)

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -11,7 +12,9 @@ from nnrt_hdi.errors import NnrtError
 _log = logging.getLogger(__name__)
 
 ContentT = TypeVar("ContentT")
-_Stamp = tuple[tuple[int, int, int] | None, ...]
+_Stamp = tuple[tuple[int, int, int, int] | None, ...]
+# Between attempts to read files that couldn't be.
+_RETRY_S = 1.0
 
 
 class WatchedFiles(Generic[ContentT]):
@@ -26,29 +29,39 @@ class WatchedFiles(Generic[ContentT]):
         self._read = read
         self._lock = threading.Lock()
         self._stamp = self._present_stamp()
+        # Of files that couldn't be read, and when to try again: it may have been for want of descriptors.
+        self._failed: _Stamp | None = None
+        self._retry_at = 0.0
         self._content = read()
 
     def content(self) -> ContentT:
         """What they say now. Raises nothing, and where they haven't changed reads nothing."""
         with self._lock:
             stamp = self._present_stamp()
-            if stamp != self._stamp:
-                self._stamp = stamp
-                names = ", ".join(map(str, self._paths))
-                try:
-                    self._content = self._read()
-                    _log.info("read again: %s", names)
-                except NnrtError as error:
-                    _log.error("what %s said before counts on: %s", names, error)
+            if stamp != self._stamp and (stamp != self._failed or time.monotonic() >= self._retry_at):
+                self._read_again(stamp)
             return self._content
+
+    def _read_again(self, stamp: _Stamp) -> None:
+        names = ", ".join(map(str, self._paths))
+        try:
+            self._content = self._read()
+        except NnrtError as error:
+            if stamp != self._failed:
+                _log.error("what %s said before counts on: %s", names, error)
+            self._failed, self._retry_at = stamp, time.monotonic() + _RETRY_S
+        else:
+            self._stamp, self._failed = stamp, None
+            _log.info("read again: %s", names)
 
     def _present_stamp(self) -> _Stamp:
         return tuple(map(_stamp_of, self._paths))
 
 
-def _stamp_of(path: Path) -> tuple[int, int, int] | None:
+def _stamp_of(path: Path) -> tuple[int, int, int, int] | None:
     try:
         status = path.stat()
     except OSError:
         return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
+    # The third changes with the mode as well.
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino

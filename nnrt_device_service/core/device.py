@@ -303,6 +303,7 @@ class Device:
                     # Memory that the outputs are given counts in the session already.
                     more_bytes = max(peak_bytes - sum(array.nbytes for array in arrays if array is not None), 0)
                     with session.budget.reserved(more_bytes), self._run_memory.reserved(peak_bytes, cancellation):
+                        cancellation.began_ns = began = time.perf_counter_ns()
                         results = prepared.run(inputs, cancellation, arrays)
                 computed_ns = time.perf_counter_ns() - began
             except (NnrtError, MemoryError):

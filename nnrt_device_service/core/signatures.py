@@ -2,6 +2,7 @@
 
 import hmac
 import logging
+import os
 import stat
 from collections.abc import Sequence
 from hashlib import sha256
@@ -25,7 +26,7 @@ class CacheKey:
         place = f"--cache-key {str(path)!r}"
         try:
             with path.open("rb") as file:
-                if stat.S_IMODE(path.stat().st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
+                if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
                     raise InvalidFile("others than its owner may use it; chmod 600", place=place)
                 self._key = file.read(_MOST_KEY_BYTES)
         except OSError as error:
@@ -55,4 +56,5 @@ class CacheKey:
 
 def is_signature(part: Part) -> bool:
     """Tell whether a part is the signature of those before it, by whatever key."""
-    return bytes(part.data[: len(_MAGIC)]) == _MAGIC
+    # Nothing longer is, which would be copied to be compared.
+    return part.data.nbytes == len(_MAGIC) + sha256().digest_size and bytes(part.data[: len(_MAGIC)]) == _MAGIC

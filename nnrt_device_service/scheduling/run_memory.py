@@ -1,6 +1,7 @@
 """The memory that runs may make at a time, all together."""
 
 import threading
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,12 +11,14 @@ from nnrt_hdi.errors import OutOfMemory, TimedOut
 
 class RunMemory:
     """A number of bytes, of which a run takes what it is going to make before it starts. One that finds too few left
-    waits for others to end, which it may, for those that run need no more."""
+    waits for others to end, which it may, for those that run need no more. Who waits first is first: smaller runs that
+    follow each other would keep a large one out for ever."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._freed = threading.Condition()
         self._used = 0
+        self._waiting: deque[Cancellation] = deque()
 
     @contextmanager
     def reserved(self, size_bytes: int, cancellation: Cancellation) -> Iterator[None]:
@@ -38,7 +41,7 @@ class RunMemory:
 
     def _take(self, size_bytes: int) -> bool:
         with self._freed:
-            fits = self._fits(size_bytes)
+            fits = not self._waiting and self._fits(size_bytes)
             self._used += size_bytes if fits else 0
             return fits
 
@@ -46,13 +49,22 @@ class RunMemory:
         return self._used + size_bytes <= self._limit_bytes
 
     def _wait(self, size_bytes: int, cancellation: Cancellation) -> None:
+        def is_next() -> bool:
+            return self._waiting[0] is cancellation and self._fits(size_bytes)
+
         cancellation.on_cancel(self._look_again)
+        cancellation.began_ns = None  # Only what it computes counts as time on the device.
         with self._freed:
-            self._freed.wait_for(lambda: cancellation.is_cancelled or self._fits(size_bytes), cancellation.remaining)
-            cancellation.check()
-            if not self._fits(size_bytes):
-                raise TimedOut("the run's time was over before others had left memory for it")
-            self._used += size_bytes
+            self._waiting.append(cancellation)
+            try:
+                self._freed.wait_for(lambda: cancellation.is_cancelled or is_next(), cancellation.remaining)
+                cancellation.check()
+                if not is_next():
+                    raise TimedOut("the run's time was over before others had left memory for it")
+                self._used += size_bytes
+            finally:
+                self._waiting.remove(cancellation)
+                self._freed.notify_all()
 
     def _look_again(self) -> None:
         with self._freed:

@@ -9,6 +9,9 @@ from nnrt_device_service.transport.tickets import Tickets
 from nnrt_hdi.errors import ConnectionFailed
 from nnrt_hdi.wire import TICKET_METADATA
 
+# The host of those who come by a Unix socket.
+_UNIX = "unix"
+
 
 class Identities:
     """Tells who opens a session. Looked up once for each."""
@@ -28,9 +31,11 @@ class Identities:
 
     def _shown(self, context: Any) -> Credentials:
         names = context.auth_context().get("x509_common_name", [b""])
-        ticket = _metadata(context, TICKET_METADATA)
+        host = host_of(context.peer())
+        # Whoever comes another way may not reach the socket that the ticket is for.
+        ticket = _metadata(context, TICKET_METADATA) if host == _UNIX else None
         return Credentials(
-            host=host_of(context.peer()),
+            host=host,
             token=_token(_metadata(context, "authorization") or ""),
             certificate=names[0].decode(errors="replace"),
             user_id=self._tickets.user_of(ticket) if ticket else None,

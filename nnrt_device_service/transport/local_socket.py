@@ -32,7 +32,7 @@ from nnrt_hdi.wire.packets import AT_ONCE, receive_packet, send_packet
 
 _log = logging.getLogger(__name__)
 
-_CREDENTIALS = struct.Struct("3i")
+_CREDENTIALS = struct.Struct("iII")
 # What a connection gets to say whose it is.
 _ATTACH_S = 2.0
 # Connections that have not yet said so.

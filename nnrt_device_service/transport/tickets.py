@@ -18,7 +18,7 @@ from nnrt_hdi.limits import TICKET_BYTES, TICKET_SUFFIX
 
 _log = logging.getLogger(__name__)
 
-_CREDENTIALS = struct.Struct("3i")
+_CREDENTIALS = struct.Struct("iII")
 # A client asks for one when it is about to send it.
 _VALID_S = 30.0
 # Tickets of one user that count at a time; the oldest gives way.
@@ -79,12 +79,14 @@ class Tickets:
             while not self._stopped.is_set():
                 try:
                     connection, _ = listener.accept()
-                    with connection:
-                        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-                        _, user_id, _ = _CREDENTIALS.unpack(credentials)
-                        connection.send(self._new(user_id), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-                except OSError:  # It is gone, or no descriptor is left.
+                except OSError:
                     self._stopped.wait(_PAUSE_S)
+                    continue
+                # One that is gone must not have the others wait.
+                with connection, suppress(OSError):
+                    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+                    _, user_id, _ = _CREDENTIALS.unpack(credentials)
+                    connection.send(self._new(user_id), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
     def _new(self, user_id: int) -> bytes:
         ticket, now = secrets.token_bytes(TICKET_BYTES), time.monotonic()

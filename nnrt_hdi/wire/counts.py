@@ -33,7 +33,8 @@ _FIXED_BYTES = {_FIXED64: 8, _FIXED32: 4}
 def require_moderate(data: bytes, kind: type[Message]) -> None:
     """Raise InvalidParameter for a serialized message with more parts than any real one has.
 
-    What is no message is left for protobuf to refuse.
+    So is whatever else can't be read to its end here, which nothing of ours has: what protobuf makes of the rest could
+    not be told. (It passes over groups whose fields are none.)
     """
     if len(data) < UNCOUNTED_BYTES:
         return
@@ -55,7 +56,7 @@ def require_moderate(data: bytes, kind: type[Message]) -> None:
             elif tag & 7 == _BYTES:
                 length, at = _number(data, at)
                 if at + length > end:
-                    return
+                    raise _unreadable()
                 inner = nested.get(tag >> 3)
                 if inner is None:
                     at += length
@@ -65,12 +66,18 @@ def require_moderate(data: bytes, kind: type[Message]) -> None:
                     require_at_most(_LIMITS.get(name, _MOST), count, f"{inner.name} messages or more")
                     outer.append((end, nested))
                     end, nested = at + length, _nested(inner)
+            elif (fixed_bytes := _FIXED_BYTES.get(tag & 7)) is not None:
+                at += fixed_bytes
             else:
-                at += _FIXED_BYTES.get(tag & 7, 0)
+                raise _unreadable()
             if at > end:
-                return
+                raise _unreadable()
     except IndexError:
-        return
+        raise _unreadable() from None
+
+
+def _unreadable() -> InvalidParameter:
+    return InvalidParameter("the request can't be decoded: its fields don't end where they should, or are groups")
 
 
 @cache

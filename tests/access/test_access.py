@@ -27,7 +27,10 @@ from nnrt_client import (
 from nnrt_client.session.channel import Channel
 from nnrt_device_service.access.access_file import AccessFile, Credentials
 from nnrt_device_service.access.identity import ROLES
+from nnrt_device_service.access.watched_files import WatchedFiles
+from nnrt_device_service.core.signatures import is_signature
 from nnrt_hdi.errors import InvalidFile
+from nnrt_hdi.part import Part
 
 NAMES = {role: f"{role}r" for role in ROLES}
 
@@ -213,3 +216,35 @@ def test_nobody_takes_over_the_session_of_another(start_daemon: StartDaemon, acc
             channel.wait_closed(10)
         device.status()
         assert device.is_connected
+
+
+def test_a_file_that_may_be_read_later(tmp_path: Path) -> None:
+    """For its mode was mended, or there are descriptors again."""
+    path = tmp_path / "access"
+    path.write_text("alice run certificate alice\nbob run certificate bob\n")
+    access = AccessFile(path)
+    bob = access.identity(Credentials("host", certificate="bob"))
+    path.write_text("alice run certificate alice\n")
+    path.chmod(0o666)
+    assert access.still_holds(bob)
+    path.chmod(0o600)
+    assert not access.still_holds(bob)
+
+    outcomes = iter((True, False, True))
+
+    def read() -> str:
+        if not next(outcomes):
+            raise InvalidFile("no descriptor is left")
+        return path.read_text()
+
+    files = WatchedFiles([path], read)
+    path.write_text("")
+    assert files.content() == "alice run certificate alice\n"
+    until(lambda: files.content() == "")
+
+
+def test_what_is_no_signature() -> None:
+    signature = b"nnrt cache signature 1\n" + bytes(32)
+    assert is_signature(Part.of(signature))
+    assert not is_signature(Part.of(signature + b"x"))
+    assert not is_signature(Part.of(signature[:-1]))

@@ -5,12 +5,14 @@ import stat
 from pathlib import Path
 from typing import Any
 
+import pytest
 from conftest import StartDaemon
 from waiting import until
 
 from access.conftest import Access, refusal, start
 from access.test_access import compile_and_run, exported, refused
 from nnrt_client import Runtime
+from nnrt_device_service.access.audit import AuditLog
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -64,3 +66,20 @@ def test_standard_error(start_daemon: StartDaemon) -> None:
     with Runtime([daemon.address]) as runtime:
         runtime.device().status()
     assert '"event": "session opened", "identity": "host 127.0.0.1", "role": "administer"' in daemon.log()
+
+
+def test_a_log_that_cannot_be_written_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder, moved = tmp_path / "logs", tmp_path / "moved"
+    folder.mkdir()
+    audit = AuditLog(str(folder / "audit"))
+    audit.write("first", None)
+    folder.rename(moved)
+    audit.write("second", None)
+    audit.write("third", None)
+    assert caplog.text.count("lines of the audit log are lost") == 1
+    folder.mkdir()
+    audit.write("fourth", None)
+    assert events(moved / "audit") == [("first", None)]
+    assert events(folder / "audit") == [("fourth", None)]
+    assert audit._handler is not None
+    audit._handler.close()

@@ -94,3 +94,15 @@ def test_a_daemon_that_is_open_to_strangers(start_daemon: StartDaemon, tmp_path:
     with pytest.raises(RuntimeError, match=r"address '0\.0\.0\.0:0': others than this host reach it.*or --insecure"):
         start_daemon(*chosen, listen="0.0.0.0:0")
     start_daemon(*chosen, "--insecure", listen="0.0.0.0:0")
+
+
+@pytest.mark.parametrize("name", ["ca", "ca-key", "alice-key"])
+def test_names_of_other_files(tmp_path: Path, name: str) -> None:
+    """A certificate takes the place of no authority and of no key, whatever may be replaced."""
+    for client in ("alice", name):
+        written = {path.name: path.read_bytes() for path in tmp_path.glob("*.pem")}
+        arguments = ["keys", "client", str(tmp_path), client, "--role", "run", "--replace"]
+        result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 1
+    assert "use another name" in result.output
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("*.pem")} == written

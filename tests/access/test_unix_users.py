@@ -2,9 +2,11 @@
 
 import os
 import pwd
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +18,8 @@ from daemon_process import DaemonProcess
 from access.conftest import refusal, works
 from nnrt_client import Runtime, Settings
 from nnrt_client.session.credentials import ticket_metadata
+from nnrt_device_service.access.identity import Identity
+from nnrt_device_service.transport.identities import Identities
 from nnrt_device_service.transport.tickets import Tickets
 from nnrt_hdi.v2 import session_pb2, session_pb2_grpc
 
@@ -125,3 +129,38 @@ def test_tickets_end(folder: Path) -> None:
         tickets.stop()
     assert not list(folder.iterdir())
     assert ticket_metadata(f"unix:{folder}/s", 10) == ()
+
+
+def test_who_hangs_up_on_the_tickets(folder: Path) -> None:
+    """has nobody else wait."""
+    tickets = Tickets()
+    tickets.listen(f"{folder}/s")
+    try:
+        began = time.monotonic()
+        for _ in range(100):
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.connect(f"{folder}/s.who")
+        assert ticket_metadata(f"unix:{folder}/s", 10)
+        assert time.monotonic() - began < 5
+    finally:
+        tickets.stop()
+
+
+class Call:
+    """A call as far as it tells who makes it."""
+
+    def __init__(self, peer: str, metadata: tuple[tuple[str, str | bytes], ...]) -> None:
+        self.peer = lambda: peer
+        self.invocation_metadata = lambda: metadata
+        self.auth_context = dict[str, list[bytes]]
+
+
+def test_a_ticket_counts_on_unix_sockets_only(folder: Path) -> None:
+    tickets = Tickets()
+    tickets.listen(f"{folder}/s")
+    try:
+        identities, shown = Identities(None, tickets), ticket_metadata(f"unix:{folder}/s", 10)
+    finally:
+        tickets.stop()
+    assert identities.of(Call("ipv4:127.0.0.1:1024", shown)) == Identity("host", "127.0.0.1")
+    assert identities.of(Call("unix:", shown)) == Identity("user", str(os.getuid()))

@@ -10,9 +10,11 @@ import pytest
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from observer import DEADLINE_S
+from waiting import until
 
 from nnrt_client import Compilation, Executor, Model, OperationType, OutOfMemory, Runtime
 from nnrt_device_service.scheduling.run_memory import RunMemory
+from nnrt_device_service.scheduling.run_watch import RunWatch
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.errors import OperationFailed, TimedOut
 
@@ -93,3 +95,25 @@ def test_runs_wait_for_the_memory_of_others() -> None:
         go_on.set()
         running.result(DEADLINE_S)
         waiting.result(DEADLINE_S)
+
+
+def test_who_waits_for_memory_first_is_first() -> None:
+    """Smaller runs don't pass it, and it isn't on the device meanwhile."""
+    memory, large = RunMemory(100), Cancellation()
+    large.began_ns = 1
+
+    def run() -> None:
+        with memory.reserved(80, large):
+            pass
+
+    with ThreadPoolExecutor(1) as threads:
+        with memory.reserved(60, Cancellation()):
+            waiting = threads.submit(run)
+            until(lambda: memory._waiting)
+            with pytest.raises(TimedOut), memory.reserved(40, Cancellation(deadline=0.0)):
+                pass
+            assert RunWatch(max_run_s=0.001, stuck_s=0.001).look([large]) == ""
+            assert not large.is_cancelled
+        waiting.result(DEADLINE_S)
+    with memory.reserved(100, Cancellation(deadline=0.0)):
+        pass
