@@ -3,8 +3,10 @@
 import re
 import socket
 import ssl
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 
@@ -14,6 +16,7 @@ from nnrt_hdi.errors import ConnectionFailed, InvalidFile, InvalidPath, Operatio
 from nnrt_hdi.limits import TICKET_BYTES, TICKET_SUFFIX
 from nnrt_hdi.wire import TICKET_METADATA
 
+ResultT = TypeVar("ResultT")
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 _UNIX = "unix:"
@@ -21,6 +24,7 @@ _UNIX = "unix:"
 _NAME_OPTION = "grpc.ssl_target_name_override"
 # A bundle of all the authorities that there are has a quarter of that.
 _MOST_FILE_BYTES = 1 << 20
+_RECEIVED_BYTES = 1 << 14
 _TOKEN = rb"[A-Za-z0-9._~+/-]+=*"  # RFC 6750
 # What OpenSSL says of certificates (X509_V_ERR_...).
 _NOT_YET_VALID, _EXPIRED, _HOST_MISMATCH, _ADDRESS_MISMATCH = 9, 10, 62, 64
@@ -85,7 +89,6 @@ def what_is_wrong(address: str, settings: Settings) -> str:
     host = host.strip("[]")
     try:
         with socket.create_connection((host, int(port)), settings.verdict_timeout_s) as connection:
-            connection.getpeername()  # The module ssl closes no socket that has been reset before it begins.
             if speaks_tls(address, settings):
                 return _wrong_with_tls(connection, host, settings)
             return _wrong_with_plain(connection)
@@ -96,20 +99,18 @@ def what_is_wrong(address: str, settings: Settings) -> str:
 def _wrong_with_plain(connection: socket.socket) -> str:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    with context.wrap_socket(connection):  # Which fails where nobody speaks TLS.
-        return (
-            "it speaks TLS, and this client doesn't; set tls_ca to the certificate of its authority (Settings,"
-            f" {TLS_CA_VARIABLE} or --tls-ca)"
-        )
+    _Handshake(connection, context, None)  # Which fails where nobody speaks TLS.
+    return (
+        "it speaks TLS, and this client doesn't; set tls_ca to the certificate of its authority (Settings,"
+        f" {TLS_CA_VARIABLE} or --tls-ca)"
+    )
 
 
 def _wrong_with_tls(connection: socket.socket, host: str, settings: Settings) -> str:
     context = _client_context(settings)
     try:
-        with context.wrap_socket(
-            connection, server_hostname=str(dict(settings.channel_options).get(_NAME_OPTION, host))
-        ) as tls:
-            return "" if _greets(tls) else _unwelcome(settings)
+        shaken = _Handshake(connection, context, str(dict(settings.channel_options).get(_NAME_OPTION, host)))
+        return "" if shaken.is_greeted() else _unwelcome(settings)
     except ssl.SSLCertVerificationError as error:
         return _distrusted(error, host, settings)
     except ssl.SSLError as error:
@@ -118,12 +119,36 @@ def _wrong_with_tls(connection: socket.socket, host: str, settings: Settings) ->
         return f"the TLS handshake fails: {error.reason or error}"
 
 
-def _greets(tls: ssl.SSLSocket) -> bool:
-    """Tell whether the daemon speaks first, as HTTP/2 asks; one that doesn't take our certificate hangs up."""
-    try:
-        return bool(tls.recv(1))
-    except ConnectionError:
-        return False
+class _Handshake:
+    """TLS on a connection that stays the caller's. (`wrap_socket` takes it, and leaks one that is reset too soon.)"""
+
+    def __init__(self, connection: socket.socket, context: ssl.SSLContext, host: str | None) -> None:
+        """Raises ssl.SSLError or OSError where it fails."""
+        self._connection = connection
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
+        self._done(self._tls.do_handshake)
+
+    def is_greeted(self) -> bool:
+        """Tell whether the daemon speaks first, as HTTP/2 asks; one that doesn't take our certificate hangs up."""
+        try:
+            return bool(self._done(partial(self._tls.read, 1)))
+        except (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError):
+            return False
+
+    def _done(self, step: Callable[[], ResultT]) -> ResultT:
+        while True:
+            try:
+                result = step()
+            except ssl.SSLWantReadError:
+                self._connection.sendall(self._outgoing.read())
+                if data := self._connection.recv(_RECEIVED_BYTES):
+                    self._incoming.write(data)
+                else:
+                    self._incoming.write_eof()
+            else:
+                self._connection.sendall(self._outgoing.read())
+                return result
 
 
 def _unwelcome(settings: Settings) -> str:
