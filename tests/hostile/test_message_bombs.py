@@ -13,6 +13,8 @@ from nnrt_hdi.graph import MAX_NODES
 from nnrt_hdi.v2 import device_pb2, model_pb2
 from nnrt_hdi.wire.counts import UNCOUNTED_BYTES, require_moderate
 
+pytestmark = pytest.mark.slow
+
 MIB = 1 << 20
 
 
