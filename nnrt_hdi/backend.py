@@ -202,8 +202,9 @@ class PreparedModel(ABC):
         """
 
     def sizes(self, inputs: Sequence[Array]) -> Sizes:
-        """What is known before a run with these inputs of its outputs, and of the memory that it takes: so much is free
-        when `run` is called, and outputs whose shapes are all known may be given memory.
+        """The outputs of a run with these inputs and the memory that it takes, as far as they are known before.
+
+        So much is free when `run` is called, and outputs whose shapes are all known may be given memory.
 
         By default what `self.outputs` says of all runs. Raises as `run`.
         """

@@ -1,4 +1,4 @@
-"""What is known of the size of a run before it starts."""
+"""The size of a run, as far as it is known before it starts."""
 
 from dataclasses import dataclass
 

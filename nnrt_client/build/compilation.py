@@ -29,11 +29,11 @@ from nnrt_client.build.sources import (
 )
 from nnrt_client.model.model import Model
 from nnrt_client.model.program import Program
-from nnrt_client.session.closable import Closable
 from nnrt_client.session.device import Device
 from nnrt_client.session.fork import LockOwner
 from nnrt_client.session.main_thread import off_the_main_thread
 from nnrt_hdi.backend import Origin
+from nnrt_hdi.closable import Closable
 from nnrt_hdi.enums import PerformanceMode, Priority
 from nnrt_hdi.errors import (
     InvalidParameter,

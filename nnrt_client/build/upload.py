@@ -217,7 +217,7 @@ def _chunks(
 
 
 def _pieces(part: Part, message_bytes: int, received: int) -> Iterable[tuple[int, memoryview]]:
-    """What is left of a part, each piece with its offset. An empty part is one empty piece."""
+    """Cut the rest of a part into pieces, each with its offset. An empty part is one empty piece."""
     return cut(part.data, message_bytes, received) if part.data.nbytes else ((0, part.data),)
 
 

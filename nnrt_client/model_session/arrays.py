@@ -1,4 +1,4 @@
-"""What applications give as inputs, as arrays."""
+"""Makes arrays of the inputs that applications give."""
 
 from typing import Any
 

@@ -22,11 +22,11 @@ from nnrt_client.run.base_executor import BaseExecutor
 from nnrt_client.run.result import RunResult, is_of_unsent
 from nnrt_client.run.run_tensors import NewArray
 from nnrt_client.run.signature import Inputs, listed
-from nnrt_client.session.closable import Closable
 from nnrt_client.session.device import Device
 from nnrt_client.session.fork import ModuleLock
 from nnrt_client.tensors.run_tensor import RunTensor
 from nnrt_client.tensors.tensor_desc import TensorDesc
+from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import InvalidParameter, OperationForbidden, UnavailableDevice
 from nnrt_hdi.run_times import RunTimes
 

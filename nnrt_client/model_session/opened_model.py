@@ -50,7 +50,7 @@ class OpenedModel:
 
     @property
     def source(self) -> Model | Buffer:
-        """What `load` takes of it."""
+        """Give `load` its part of it."""
         return self.data if self.model is None else self.model
 
     @property

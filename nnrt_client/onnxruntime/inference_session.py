@@ -31,8 +31,8 @@ from nnrt_client.onnxruntime.node_arg import ModelMetadata, NodeArg, model_metad
 from nnrt_client.onnxruntime.options import RunOptions, SessionOptions
 from nnrt_client.onnxruntime.ort_value import DEVICE, HOST, OrtValue, placed
 from nnrt_client.onnxruntime.providers import NNRT, Provider, chosen_options, load_options
-from nnrt_client.session.closable import Closable
 from nnrt_client.tensors.run_tensor import RunTensor
+from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.tensor import TensorSpec
 
@@ -347,7 +347,7 @@ class InferenceSession(Closable):
         return given
 
     def _readable(self, name: str, spec: TensorSpec, given: Any) -> Any:
-        """What is given for an input as an array or a tensor. Raises what ONNX Runtime does where it is none."""
+        """Make an array or a tensor of an input that is given. Raises what ONNX Runtime does where it is none."""
         if isinstance(given, OrtValue):
             return given._readable(self._device)
         if isinstance(given, RunTensor):

@@ -1,4 +1,4 @@
-"""What a session runs its model with."""
+"""The interface by which a session runs its model."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -10,9 +10,9 @@ import numpy as np
 from nnrt_client.run.result import RunResult
 from nnrt_client.run.run_tensors import NewArray
 from nnrt_client.run.signature import Inputs, Signature, item_at
-from nnrt_client.session.closable import Closable
 from nnrt_client.tensors.run_tensor import RunTensor
 from nnrt_client.tensors.tensor_desc import TensorDesc
+from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import InvalidParameter
 
 # A NewArray stands for an output that is to come as an array.

@@ -1,4 +1,4 @@
-"""What a client shows a daemon, and what it asks to be shown: certificates and tokens."""
+"""Certificates and tokens that a client shows a daemon, or asks it to show."""
 
 import re
 import socket

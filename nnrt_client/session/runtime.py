@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from numbers import Integral
 
 from nnrt_client.session import fork
-from nnrt_client.session.closable import Closable
 from nnrt_client.session.device import Device
 from nnrt_client.session.session import Session
 from nnrt_client.settings import DEVICES_VARIABLE, Settings, addresses_from_environment
+from nnrt_hdi.closable import Closable
 from nnrt_hdi.enums import DeviceStatus
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OperationForbidden
 

@@ -399,7 +399,7 @@ class Session(fork.LockOwner):
 
     @property
     def is_leaving(self) -> bool:
-        """Whether this process is about to end, and has said goodbye."""
+        """True while this process is about to end, and has said goodbye."""
         return self._keeper.is_leaving
 
     def wait_left(self, timeout_s: float) -> None:

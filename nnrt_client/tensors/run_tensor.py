@@ -4,11 +4,11 @@ import threading
 from abc import abstractmethod
 from typing import Generic, TypeVar
 
-from nnrt_client.session.closable import Closable
 from nnrt_client.session.device import Device
 from nnrt_client.session.fork import LockOwner
 from nnrt_client.tensors.device_buffer import DeviceBuffer
 from nnrt_client.tensors.tensor_desc import TensorDesc
+from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.shared_memory import SharedMemory
 from nnrt_hdi.tensor import Shape

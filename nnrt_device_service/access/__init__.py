@@ -1,1 +1,1 @@
-"""Who clients are, what they may do, and the files that say so."""
+"""Identities and rights of clients, and the files that say them."""

@@ -26,7 +26,7 @@ _MOST_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a client has shown, and what the transport knows of it."""
+    """The proofs that a client has shown, and those that the transport has of it."""
 
     # Where it calls from.
     host: str
@@ -37,7 +37,7 @@ class Credentials:
     user_id: int | None = None
 
     def identity(self) -> Identity:
-        """Who it is to a daemon without an access file, where everybody has every right."""
+        """Its identity to a daemon without an access file, where everybody has every right."""
         if self.certificate:
             return Identity("certificate", self.certificate)
         if self.user_id is not None:
@@ -54,7 +54,7 @@ class _Entries:
 
 
 class AccessFile:
-    """Who may use the daemon, as its file says at the moment."""
+    """Those who may use the daemon, as its file says at the moment."""
 
     def __init__(self, path: Path) -> None:
         """Raises InvalidFile."""

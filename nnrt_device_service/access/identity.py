@@ -1,4 +1,4 @@
-"""Who a client is, and what it may do."""
+"""The identity of a client, and its rights."""
 
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -7,7 +7,7 @@ from nnrt_hdi.errors import OperationForbidden
 
 
 class Role(IntEnum):
-    """What an identity may do; each role may do what those before it may."""
+    """Rights of an identity; each role has those of the roles before it."""
 
     OBSERVE = 1
     """Ask for the device's state, and what it supports."""

@@ -18,7 +18,7 @@ _RETRY_S = 1.0
 
 
 class WatchedFiles(Generic[ContentT]):
-    """What some files say.
+    """The content of some files.
 
     They are read again when they have changed; until they can be read again, what they said before counts.
     """
@@ -35,7 +35,7 @@ class WatchedFiles(Generic[ContentT]):
         self._content = read()
 
     def content(self) -> ContentT:
-        """What they say now. Raises nothing, and where they haven't changed reads nothing."""
+        """Their content now. Raises nothing, and where they haven't changed reads nothing."""
         with self._lock:
             stamp = self._present_stamp()
             if stamp != self._stamp and (stamp != self._failed or time.monotonic() >= self._retry_at):

@@ -92,7 +92,7 @@ class Places(Protocol):
 
     @property
     def are_known(self) -> bool:
-        """Whether all shapes are known of what goes there."""
+        """True where all shapes are known of what goes there."""
 
     @property
     def arrays(self) -> Sequence[Array | None]:
@@ -257,7 +257,7 @@ class Device:
             return self._added(session, prepared, Origin.RESTORED, undo, config.priority)
 
     def exported(self, model: PreparedModel) -> Sequence[Part]:
-        """What `restore` loads again, signed where the daemon has a key."""
+        """The parts that `restore` loads again, signed where the daemon has a key."""
         parts = model.export()
         return self._cache_key.signed(parts) if self._cache_key else parts
 
@@ -296,10 +296,10 @@ class Device:
                 if places is not None and not places.are_known:
                     places.learn(sizes.outputs)
                 arrays = places.arrays if places is not None else ()
-                if sizes.peak_bytes < _UNCOUNTED_BYTES:
+                peak_bytes = sizes.peak_bytes
+                if peak_bytes < _UNCOUNTED_BYTES:
                     results = prepared.run(inputs, cancellation, arrays)
                 else:
-                    peak_bytes = sizes.peak_bytes
                     # Memory that the outputs are given counts in the session already.
                     more_bytes = max(peak_bytes - sum(array.nbytes for array in arrays if array is not None), 0)
                     with session.budget.reserved(more_bytes), self._run_memory.reserved(peak_bytes, cancellation):

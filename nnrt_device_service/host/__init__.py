@@ -1,1 +1,1 @@
-"""What the host gives the daemon: threads, memory, and the limits on them."""
+"""Threads and memory that the host gives the daemon, and the limits on them."""

@@ -87,7 +87,7 @@ class SessionRegistry:
         raise OutOfMemory(f"{said}; close sessions, try again later, or raise it")
 
     def _budget_of(self, identity: Identity) -> MemoryBudget:
-        """What all sessions of an identity hold together."""
+        """The budget of all sessions of an identity together."""
         budget = self._budgets.get(str(identity))
         if budget is None:
             limit_bytes = self._settings.share_of(self._held.limit_bytes)

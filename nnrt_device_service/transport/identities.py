@@ -1,4 +1,4 @@
-"""Who calls, as far as gRPC knows."""
+"""The identities of callers, as far as gRPC knows them."""
 
 from typing import Any
 from urllib.parse import unquote
@@ -21,7 +21,7 @@ class Identities:
         self._tickets = tickets
 
     def of(self, context: Any) -> Identity:
-        """Who makes a call. Raises ConnectionFailed where the daemon has an access file that doesn't say."""
+        """The caller's identity. Raises ConnectionFailed where the daemon has an access file that doesn't say."""
         shown = self._shown(context)
         return shown.identity() if self._access is None else self._access.identity(shown)
 

@@ -1,4 +1,4 @@
-"""What follows from the inputs of a run before it starts: shapes, and the memory that it takes."""
+"""Shapes, and the memory that a run takes, as they follow from its inputs before it starts."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -30,11 +30,10 @@ class RunSizes:
         self._graph = graph
         self._max_tensor_bytes = max_tensor_bytes
         self._deciding = _deciding(graph, input_count)
-        self._always: Sizes | None = None
         self._known: OrderedDict[_Decided, Sizes] = OrderedDict()
-        sizes = self._sizes(graph)
-        if not self._deciding and not any(spec.is_dynamic for spec in graph.tensors):
-            self._always = sizes
+        require_fits(graph, max_tensor_bytes)
+        varies = self._deciding or any(spec.is_dynamic for spec in graph.tensors)
+        self._always = None if varies else _sizes(graph)
 
     @property
     def are_fixed(self) -> bool:
@@ -58,16 +57,16 @@ class RunSizes:
         for at in self._deciding:
             constants[self._graph.inputs[at]] = Constant(b"", inputs[at].nbytes, inputs[at])
         rest = tuple(index for index in self._graph.inputs if index not in constants)
-        self._known[decided] = sizes = self._sizes(
-            inferred_graph(replace(self._graph, tensors=tuple(tensors), inputs=rest, constants=constants))
-        )
+        graph = inferred_graph(replace(self._graph, tensors=tuple(tensors), inputs=rest, constants=constants))
+        require_fits(graph, self._max_tensor_bytes)
+        self._known[decided] = sizes = _sizes(graph)
         while len(self._known) > _MOST_REMEMBERED:
             self._known.popitem(last=False)
         return sizes
 
-    def _sizes(self, graph: Graph) -> Sizes:
-        require_fits(graph, self._max_tensor_bytes)
-        return Sizes(graph.output_specs, peak_bytes(graph))
+
+def _sizes(graph: Graph) -> Sizes:
+    return Sizes(graph.output_specs, peak_bytes(graph))
 
 
 def require_fits(graph: Graph, max_tensor_bytes: int) -> None:

@@ -141,7 +141,7 @@ class _Program:
         return FLOAT32 if dtype == HALF and not self._half_kernels else dtype
 
     def _kept(self, result: Value, spec: TensorSpec) -> Value:
-        """What a node gives, in the type that those behind it read."""
+        """The result of a node, in the type that those behind it read."""
         stored = self._stored(spec)
         return result if result.dtype == self._computed(stored) else result.cast(stored)
 

@@ -3,23 +3,22 @@
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any
 
 from onnxruntime import GraphOptimizationLevel
-from typing_extensions import Self
 
 from nnrt_backend_onnxruntime.builder import AnyArray
 from nnrt_backend_onnxruntime.programs.trials import Crashed, Trial, Trials
 from nnrt_backend_onnxruntime.providers import ProviderDevice
 from nnrt_backend_onnxruntime.session import open_session, session_options
 from nnrt_hdi.backend import ModelConfig
+from nnrt_hdi.closable import Closable
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Opening:
+class Opening(Closable):
     """Opens the sessions of one program. Closed, it tries nothing any more."""
 
     weights: Mapping[str, AnyArray]
@@ -31,17 +30,9 @@ class Opening:
     is_optimized: bool = True
     _under_way: tuple[bytes, Mapping[str, str], Trial] | None = field(default=None, init=False)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._end()
-
     def begin(self, model: bytes, entries: Mapping[str, str]) -> None:
         """Have a model tried that is likely the one to open, with these entries of the configuration."""
-        self._end()
+        self.close()
         if self.trials is not None:
             trial = self.trials.begin(
                 model, self.weights, self.device, self.config, entries, is_optimized=self.is_optimized
@@ -74,9 +65,9 @@ class Opening:
             if self._under_way is not None:
                 self._under_way[2].require_success(self.waiting)
         finally:
-            self._end()
+            self.close()
 
-    def _end(self) -> None:
+    def close(self) -> None:
         if self._under_way is not None:
             self._under_way[2].close()
         self._under_way = None

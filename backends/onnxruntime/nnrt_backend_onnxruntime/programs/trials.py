@@ -16,10 +16,8 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import accumulate
-from types import TracebackType
 
 import onnxruntime
-from typing_extensions import Self
 
 from nnrt_backend_onnxruntime.builder import AnyArray
 from nnrt_backend_onnxruntime.programs.trial_process import (
@@ -32,6 +30,7 @@ from nnrt_backend_onnxruntime.programs.trial_process import (
 )
 from nnrt_backend_onnxruntime.providers import ProviderDevice
 from nnrt_hdi.backend import ModelConfig
+from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import OperationFailed, Unsupported
 from nnrt_hdi.tensor import flat_bytes
 
@@ -161,21 +160,13 @@ class Trials:
         return ours
 
 
-class Trial:
+class Trial(Closable):
     """A trial under way. Closed, it ends."""
 
     def __init__(self, reply: socket.socket) -> None:
         """Made by Trials."""
         self._reply = reply
         self._deadline = time.monotonic() + MOST_S
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def require_success(self, waiting: Callable[[], None]) -> None:
         """Wait for its end, and call `waiting` meanwhile.

@@ -1,4 +1,4 @@
-"""What applications close, by hand or by `with`."""
+"""A base of all that is closed by hand or by `with`."""
 
 from abc import ABC, abstractmethod
 from types import TracebackType
@@ -8,6 +8,8 @@ from typing_extensions import Self
 
 class Closable(ABC):
     """A context manager that closes itself."""
+
+    __slots__ = ()
 
     def __enter__(self) -> Self:
         return self
