@@ -39,6 +39,7 @@ from nnrt_client.run.result import OutputTooSmall, RunResult
 from nnrt_client.run.run import RunFuture
 from nnrt_client.session.compression import CompressionStatistics
 from nnrt_client.session.device import Device
+from nnrt_client.session.membership import AddressChange
 from nnrt_client.session.process_runtime import connect, disconnect
 from nnrt_client.session.runtime import Runtime
 from nnrt_client.settings import Settings
@@ -70,6 +71,7 @@ from nnrt_hdi.errors import (
 from nnrt_hdi.run_times import RunTimes
 
 __all__ = [
+    "AddressChange",
     "Bindings",
     "BuildReport",
     "Capabilities",

@@ -16,13 +16,13 @@ _COMPRESSIONS = ("none", FEATURE)
 
 
 def addresses_from_environment() -> tuple[str, ...]:
-    """Read the addresses in NNRT_DEVICES, which commas separate."""
+    """Read the addresses and names in NNRT_DEVICES, which commas separate."""
     return tuple(address.strip() for address in os.environ.get(DEVICES_VARIABLE, "").split(",") if address.strip())
 
 
 def addresses_to_ask_for(device: str | int | None) -> tuple[str, ...]:
-    """Give the addresses where a device may be: its own if it is given by one, else those of NNRT_DEVICES."""
-    # A name has no colon; an address always has one.
+    """Give the addresses and names where a device may be: what it is given by itself, else those of NNRT_DEVICES."""
+    # What a device calls itself has no colon; all others have one.
     return (device,) if isinstance(device, str) and ":" in device else addresses_from_environment()
 
 

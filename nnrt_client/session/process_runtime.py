@@ -15,7 +15,7 @@ _settings: Settings | None = None
 
 
 def connect(*addresses: str, settings: Settings | None = None) -> Runtime:
-    """Let `nnrt_client.oh_nn` use the devices at these addresses; without any, those that NNRT_DEVICES names.
+    """Let `nnrt_client.oh_nn` use the devices at these addresses or names; without any, those of NNRT_DEVICES.
 
     What was connected before is closed, and what was made there is dead.
     """

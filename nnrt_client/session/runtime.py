@@ -3,13 +3,15 @@
 import logging
 import threading
 import time
-from collections.abc import Iterable, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from numbers import Integral
 
 from nnrt_client.session import fork
 from nnrt_client.session.device import Device
+from nnrt_client.session.membership import AddressChange, Membership
 from nnrt_client.session.session import Session
 from nnrt_client.settings import DEVICES_VARIABLE, Settings, addresses_from_environment
 from nnrt_hdi.closable import Closable
@@ -19,6 +21,8 @@ from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, Operat
 _log = logging.getLogger(__name__)
 
 _CALLBACK_THREADS = 4
+# Daemons that are asked at a time.
+_MOST_PROBES = 64
 _USABLE = (DeviceStatus.AVAILABLE, DeviceStatus.BUSY)
 
 
@@ -36,19 +40,22 @@ class _LeftOut:
 class Runtime(fork.LockOwner, Closable):
     """Connections to device daemons.
 
-    `addresses` are HOST:PORT or unix:PATH; without them those in the environment variable NNRT_DEVICES count,
-    separated by commas. A context manager: leaving it ends the sessions, and the daemons free what was made
-    in them.
+    `addresses` are HOST:PORT or unix:PATH, or names behind which addresses are found, such as dns:///HOST:PORT and
+    file:///PATH (docs/fleet.md has them all); without any those in the environment variable NNRT_DEVICES count,
+    separated by commas. Names are watched from first use: what they gain is used, and what they lose is offered for
+    nothing new. A context manager: leaving it ends the sessions, and the daemons free what was made in them.
     """
 
     def __init__(self, addresses: Sequence[str] | None = None, settings: Settings | None = None) -> None:
         fork.require_original_process()
         given = addresses if addresses is not None else addresses_from_environment()
-        self._addresses = tuple(dict.fromkeys(_require_addresses(given)))
         self._settings = settings if settings is not None else Settings()
         if not isinstance(self._settings, Settings):
             raise InvalidParameter(f"the settings are {settings!r}; give Settings", place="Runtime")
+        self._members = Membership(_require_addresses(given), self._settings)
         self._devices: dict[str, Device] = {}
+        # Dead ones that no address leads to any more; somebody may still use them, and so connect them again.
+        self._absent: weakref.WeakSet[Device] = weakref.WeakSet()
         # Per address where the last look found no device to use.
         self._left_out: dict[str, _LeftOut] = {}
         # Per address of a device with the name of another one, which one that is.
@@ -58,8 +65,25 @@ class Runtime(fork.LockOwner, Closable):
 
     def _make_locks(self) -> None:
         self._lock = threading.RLock()
-        self._connecting = {address: threading.RLock() for address in self._addresses}
+        # Per address.
+        self._connecting: dict[str, threading.RLock] = {}
         self._callbacks = ThreadPoolExecutor(_CALLBACK_THREADS, thread_name_prefix="nnrt-callback")
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Addresses known now, those behind names included. The first time it waits until names are looked up, for
+        connect_timeout_s at most."""
+        return self._members.addresses
+
+    def watch(self, listener: Callable[[AddressChange], None]) -> Callable[[], None]:
+        """Call `listener` with each change of the addresses; what is returned ends that.
+
+        It hears at once, from this call, that all known now were added, and of later changes in a thread of the
+        runtime's, one at a time. What it raises is logged.
+        """
+        fork.require_original_process()
+        self._require_open()
+        return self._members.watch(listener)
 
     def answers(self) -> dict[str, Device | None]:
         """Ask all daemons: per address, the device that answers there now and takes work; None where none does."""
@@ -86,16 +110,17 @@ class Runtime(fork.LockOwner, Closable):
         if device is not None:
             self._tell()
             return device
-        if not self._addresses:
+        if not self._members.given:
             what = "" if which == 0 else f"{which!r} is no HOST:PORT, and "
             raise OperationFailed(f"{what}no addresses are known; give a device's address, or set {DEVICES_VARIABLE}")
         wanted = "no device" if which == 0 else f"no device {which!r}"
         there = ", ".join(device.name for device in self._usable()) or "none"
         with self._lock:
             reasons = {address: left.why for address, left in self._left_out.items()} | self._doubles
+        reasons |= self._members.failures()
         left_out = ", ".join(f"{address} ({why})" for address, why in reasons.items()) or "none"
         raise OperationFailed(
-            f"{wanted} answers at {', '.join(self._addresses)}; devices there: {there}; left out: {left_out}"
+            f"{wanted} answers at {', '.join(self._members.given)}; devices there: {there}; left out: {left_out}"
         )
 
     def find(self, which: str | int = 0) -> Device | None:
@@ -107,17 +132,27 @@ class Runtime(fork.LockOwner, Closable):
     def _found(self, which: str | int) -> Device | None:
         if not isinstance(which, str | int | Integral):
             raise InvalidParameter(f"the device is {which!r}; give a name, an address or an id", place="Runtime")
-        known = self._known_first() if which == 0 else _chosen(which, self._usable())
-        return known or _chosen(which, self._answering())
+        known = self._known_first() if which == 0 else self._chosen(which, self._usable())
+        return known or self._chosen(which, self._answering())
 
     def _asked(self) -> dict[str, Device | None]:
         fork.require_original_process()
-        if not self._is_open:
-            raise OperationForbidden("the runtime is closed; make a new one")
-        if not self._addresses:
+        self._require_open()
+        addresses = self.addresses
+        self._forget_all_but(addresses)
+        if not addresses:
             return {}
-        with ThreadPoolExecutor(len(self._addresses), thread_name_prefix="nnrt-probe") as pool:
-            return dict(zip(self._addresses, pool.map(self._probe, self._addresses), strict=True))
+        with ThreadPoolExecutor(min(len(addresses), _MOST_PROBES), thread_name_prefix="nnrt-probe") as pool:
+            return dict(zip(addresses, pool.map(self._probe, addresses), strict=True))
+
+    def _forget_all_but(self, addresses: Sequence[str]) -> None:
+        """Let go of what belongs to other addresses. Devices whose daemons live stay, in case they are used."""
+        with self._lock:
+            for address in self._left_out.keys() - set(addresses):
+                del self._left_out[address]
+            for address in self._devices.keys() - set(addresses):
+                if not self._devices[address].is_connected:
+                    self._absent.add(self._devices.pop(address))
 
     def _answering(self) -> list[Device]:
         """The devices that answer now, each name once."""
@@ -135,14 +170,22 @@ class Runtime(fork.LockOwner, Closable):
     def _knows(self, which: str | int) -> bool:
         """Tell if such a device has answered before, though it may be gone."""
         with self._lock:
-            return _chosen(which, self._devices.values()) is not None
+            return self._chosen(which, self._devices.values()) is not None
+
+    def _chosen(self, which: str | int, devices: Iterable[Device]) -> Device | None:
+        behind = self._members.behind(which) if isinstance(which, str) else ()
+        for device in devices:
+            if which in (0, device.name, device.id) or device.address in behind:
+                return device
+        return None
 
     def _known_first(self) -> Device | None:
         """The device that `devices` would name first, None if that has to be asked: one before it may be back."""
         usable = {device.address: device for device in self._usable()}
         looked_since = time.monotonic() - self._settings.look_again_s
+        addresses = self.addresses
         with self._lock:
-            for address in self._addresses:
+            for address in addresses:
                 if address in usable:
                     return usable[address]
                 left = self._left_out.get(address)
@@ -153,24 +196,29 @@ class Runtime(fork.LockOwner, Closable):
 
     def _usable(self) -> list[Device]:
         """The devices that, as far as is known, take work now, in the order of their addresses. Asks nobody."""
-        if not self._is_open:
-            raise OperationForbidden("the runtime is closed; make a new one")
+        self._require_open()
+        addresses = self.addresses
         with self._lock:
-            known = [self._devices[address] for address in self._addresses if address in self._devices]
+            known = [self._devices[address] for address in addresses if address in self._devices]
         return [device for device in known if device.is_connected and device.state.status in _USABLE]
 
     def close(self) -> None:
         """End all sessions. Idempotent."""
         with self._lock:
             self._is_open = False
-            devices = list(self._devices.values())
+            devices = [*self._devices.values(), *self._absent]
+        self._members.close()
         for device in devices:
             device.close()
         self._callbacks.shutdown(wait=False)
 
+    def _require_open(self) -> None:
+        if not self._is_open:
+            raise OperationForbidden("the runtime is closed; make a new one")
+
     def _probe(self, address: str) -> Device | None:
         try:
-            with self._connecting[address]:
+            with self._connecting.setdefault(address, threading.RLock()):
                 device = self._devices.get(address) or self._connected(address)
             status = device.status()
         except NnrtError as error:
@@ -217,10 +265,3 @@ def _require_addresses(given: Iterable[str]) -> tuple[str, ...]:
         if all(isinstance(address, str) for address in addresses):
             return addresses
     raise InvalidParameter(f'the addresses are {given!r}; give a list of texts: ["127.0.0.1:50051"]', place="Runtime")
-
-
-def _chosen(which: str | int, devices: Iterable[Device]) -> Device | None:
-    for device in devices:
-        if which in (0, device.name, device.address, device.id):
-            return device
-    return None

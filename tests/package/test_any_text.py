@@ -86,8 +86,8 @@ def test_the_environment_of_a_client(text: str) -> None:
         with suppress(NnrtError):
             assert cache_bytes() >= 0
         assert cache_directory().is_absolute()
-        with Runtime() as runtime:
-            assert runtime._addresses == tuple(dict.fromkeys(addresses_from_environment()))
+        with suppress(NnrtError), Runtime() as runtime:
+            assert runtime.addresses == tuple(dict.fromkeys(addresses_from_environment()))
 
 
 @any_text

@@ -1,0 +1,105 @@
+"""dns:///HOST:PORT, by this host's name service; dns:///_SERVICE._tcp.DOMAIN and dns://SERVER/NAME, by dnspython.
+
+Of a host that has addresses of both families those of IPv4 count, unless `family=6` says otherwise: each address stands
+for a daemon, and both families lead to the same ones.
+"""
+
+import socket
+from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+from nnrt_client.resolvers.names import Name
+from nnrt_client.resolvers.resolver import PollingResolver, Resolver
+from nnrt_client.settings import Settings
+from nnrt_hdi.errors import ConnectionFailed
+
+# The name service of the host doesn't say how long an answer holds; it remembers answers itself, where that is wanted.
+_EVERY_S = 1.0
+_LOOK_UP_S = 5.0
+_MOST_PORT = 65535
+_DNS_PORT = 53
+_FAMILIES = {"": (4, 6), "4": (4,), "6": (6,)}
+# A name that exists no more, or has no address now, is an answer as well.
+_NO_ADDRESS = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
+
+
+Target = tuple[IPv4Address | IPv6Address, int]
+# Of IP, in the order of preference.
+Families = tuple[int, ...]
+
+
+class HostResolver(PollingResolver):
+    """Addresses of a host, as all programs of this host find them."""
+
+    def __init__(self, name: str, host: str, port: int, families: Families, every_s: float) -> None:
+        super().__init__(name, every_s + _LOOK_UP_S)
+        self._host, self._port, self._families, self._every_s = host, port, families, every_s
+
+    def _ask(self) -> tuple[tuple[str, ...], float]:
+        try:
+            found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+        except socket.gaierror as error:
+            if error.errno not in _NO_ADDRESS:
+                raise ConnectionFailed(f"the host is not found: {error.strerror}", place=self.name) from error
+            found = []
+        except (OSError, ValueError) as error:  # A name may be none that could be looked up.
+            raise ConnectionFailed(f"the host is not found: {error}", place=self.name) from error
+        ips = {ip_address(target[0]) for *_, target in found}
+        return in_order((ip, self._port) for ip in preferred(ips, self._families)), self._every_s
+
+
+def preferred(ips: Iterable[IPv4Address | IPv6Address], families: Families) -> list[IPv4Address | IPv6Address]:
+    """Those of the first of the families that has any."""
+    of_family = {family: [ip for ip in ips if ip.version == family] for family in families}
+    return next(filter(None, of_family.values()), [])
+
+
+def in_order(targets: Iterable[Target]) -> tuple[str, ...]:
+    """Addresses, in an order that isn't the answer's: name servers turn that about."""
+    ordered = sorted(set(targets), key=lambda target: (target[0].version, target))
+    return tuple(f"[{ip}]:{port}" if ip.version == 6 else f"{ip}:{port}" for ip, port in ordered)
+
+
+def create(name: Name, settings: Settings) -> Resolver:
+    """The resolver of such a name. Raises InvalidParameter, and ModuleNotFoundError where it needs dnspython."""
+    name.allow_options("every", "family")
+    families = _families(name)
+    every_s = name.seconds("every", _EVERY_S) if "every" in name.options else None
+    host, port = name.path, 0
+    if not _is_service(name.path):
+        host, port = _host_and_port(name, name.path)
+        if not name.authority:
+            return HostResolver(name.text, host, port, families, every_s or _EVERY_S)
+    from nnrt_client.resolvers.name_server import NameServerResolver
+
+    server = _server(name) if name.authority else None
+    return NameServerResolver(name.text, host, port, families, server, every_s, settings.query_timeout_s)
+
+
+def _families(name: Name) -> Families:
+    family = name.options.get("family", "")
+    if family not in _FAMILIES:
+        raise name.wrong(f"family is {family!r}; use 4 or 6, or leave it out")
+    return _FAMILIES[family]
+
+
+def _is_service(path: str) -> bool:
+    """Tell the name of SRV records, such as _nnrt._tcp.example.org, which say the ports themselves."""
+    return path.startswith("_") and ":" not in path
+
+
+def _host_and_port(name: Name, text: str, default: str = "") -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon and default:
+        host, port = text, default
+    if host and port.isascii() and port.isdecimal() and len(port) <= len(str(_MOST_PORT)) and int(port) <= _MOST_PORT:
+        return host.strip("[]"), int(port)
+    raise name.wrong(f"{text!r} is no HOST:PORT; use dns:///HOST:PORT, or dns:///_nnrt._tcp.DOMAIN for SRV records")
+
+
+def _server(name: Name) -> tuple[str, int]:
+    host, port = _host_and_port(name, name.authority, str(_DNS_PORT))
+    try:
+        return str(ip_address(host)), port
+    except ValueError as error:
+        raise name.wrong(f"the name server is {host!r}; give its IP address") from error

@@ -1,0 +1,66 @@
+"""file:///PATH: a file with an address on each line; what follows a # is a comment."""
+
+import os
+import time
+from pathlib import Path
+
+from nnrt_client.resolvers.names import Name
+from nnrt_client.resolvers.resolver import PollingResolver
+from nnrt_client.settings import Settings
+from nnrt_hdi.errors import ConnectionFailed
+
+_EVERY_S = 0.2
+# A file that hasn't changed for so long is written to its end.
+_SETTLED_S = 0.5
+_MOST_BYTES = 1 << 20
+
+
+class FileResolver(PollingResolver):
+    """Addresses in a file, in its order.
+
+    Others may be writing it while it is read. So a line counts when its end is there, and what is missing is gone only
+    when the file has been the same for a while.
+    """
+
+    def __init__(self, name: str, path: Path, every_s: float) -> None:
+        super().__init__(name, every_s + _SETTLED_S)
+        self._path = path
+        self._every_s = every_s
+        self._stamp: tuple[int, ...] = ()
+        self._changed_at = 0.0
+        self._listed: tuple[str, ...] | None = None
+
+    def _ask(self) -> tuple[tuple[str, ...], float]:
+        try:
+            with self._path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
+                text = file.read(_MOST_BYTES + 1)
+        except OSError as error:
+            raise ConnectionFailed(f"the file can't be read: {error.strerror}", place=self.name) from error
+        if len(text) > _MOST_BYTES:
+            raise ConnectionFailed(f"the file is longer than {_MOST_BYTES} bytes; is it a list?", place=self.name)
+        now = time.monotonic()
+        if stamp != self._stamp:
+            self._stamp, self._changed_at = stamp, now
+        # One that nobody has touched since before it was first read, too.
+        is_settled = max(now - self._changed_at, time.time() - status.st_mtime) >= _SETTLED_S
+        if is_settled:
+            self._listed = _addresses(text)
+        else:
+            whole_lines = text[: text.rfind(b"\n") + 1]
+            self._listed = tuple(dict.fromkeys((*(self._listed or ()), *_addresses(whole_lines))))
+        return self._listed, self._every_s
+
+
+def _addresses(text: bytes) -> tuple[str, ...]:
+    lines = (line.partition("#")[0].strip() for line in text.decode(errors="replace").splitlines())
+    return tuple(line for line in lines if line)
+
+
+def create(name: Name, _: Settings) -> FileResolver:
+    """The resolver of such a name. Raises InvalidParameter."""
+    name.allow_options("every")
+    if name.authority or not name.path:
+        raise name.wrong("it names no file of this host; use file:///PATH, with three slashes")
+    return FileResolver(name.text, Path("/", name.path), name.seconds("every", _EVERY_S))

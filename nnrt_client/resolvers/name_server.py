@@ -1,0 +1,83 @@
+"""Look-ups that this host's name service doesn't make: SRV records, and those of a certain name server."""
+
+import time
+from ipaddress import ip_address
+from itertools import islice
+from typing import Any
+
+import dns.exception
+import dns.name
+import dns.rdatatype
+import dns.resolver
+
+from nnrt_client.resolvers.dns import Families, Target, in_order, preferred
+from nnrt_client.resolvers.resolver import PollingResolver
+from nnrt_hdi.errors import ConnectionFailed, InvalidParameter
+
+# How soon and how late to ask again, whatever an answer says of how long it holds.
+_LEAST_S, _MOST_S = 1.0, 30.0
+_KINDS = {4: dns.rdatatype.A, 6: dns.rdatatype.AAAA}
+# Of one service.
+_MOST_HOSTS = 256
+
+
+class NameServerResolver(PollingResolver):
+    """Addresses of a host, or with port 0 of the hosts and ports of a service; asked again when the answer expires."""
+
+    def __init__(
+        self,
+        name: str,
+        host: str,
+        port: int,
+        families: Families,
+        server: tuple[str, int] | None,
+        every_s: float | None,
+        timeout_s: float,
+    ) -> None:
+        """Asks `server`, or those of /etc/resolv.conf. Raises InvalidParameter."""
+        super().__init__(name, (every_s or _MOST_S) + timeout_s)
+        try:
+            self._host = dns.name.from_text(host)
+            self._resolver = dns.resolver.Resolver(configure=server is None)
+        except dns.exception.DNSException as error:
+            raise InvalidParameter(f"it can't be looked up: {error}", place=name) from error
+        if server is not None:
+            self._resolver.nameservers, self._resolver.port = [server[0]], server[1]
+        self._timeout_s = timeout_s
+        self._port = port
+        self._families = families
+        self._every_s = every_s
+
+    def _ask(self) -> tuple[tuple[str, ...], float]:
+        self._holds_s = _MOST_S
+        self._deadline = time.monotonic() + self._timeout_s
+        try:
+            targets = self._targets_of(self._host, self._port) if self._port else self._targets_of_service()
+        except dns.exception.DNSException as error:
+            raise ConnectionFailed(f"the look-up failed: {error}", place=self.name) from error
+        holds_s = max(self._holds_s, _LEAST_S) if targets else _LEAST_S
+        return in_order(targets), self._every_s or holds_s
+
+    def _targets_of(self, host: dns.name.Name, port: int) -> set[Target]:
+        kinds = (_KINDS[family] for family in self._families)
+        ips = [ip_address(record.address) for kind in kinds for record in self._records(host, kind)]
+        return {(ip, port) for ip in preferred(ips, self._families)}
+
+    def _targets_of_service(self) -> set[Target]:
+        services = self._records(self._host, dns.rdatatype.SRV)
+        offered = (record for record in services if record.target != dns.name.root)  # That says: not here.
+        return {
+            target for record in islice(offered, _MOST_HOSTS) for target in self._targets_of(record.target, record.port)
+        }
+
+    def _records(self, host: dns.name.Name, kind: dns.rdatatype.RdataType) -> list[Any]:
+        """What the server says now; nothing is an answer as well. Notes how long it holds."""
+        remaining_s = max(self._deadline - time.monotonic(), 0.0)
+        try:
+            answer = self._resolver.resolve(host, kind, raise_on_no_answer=False, lifetime=remaining_s)
+        except dns.resolver.NXDOMAIN:
+            return []
+        if answer.rrset is None:
+            return []
+        self._holds_s = min(self._holds_s, answer.rrset.ttl)
+        return list(answer.rrset)
