@@ -18,12 +18,11 @@ PUBLIC = """
     AddressChange Bindings BuildReport Capabilities Compilation CompressionStatistics ConnectionFailed DataType Device
     DeviceInfo
     DeviceState DeviceStatus DeviceType DynamicShape Executor Fallback Format FuseType InvalidFile InvalidParameter
-    InvalidPath LegacyTensor Memory Model ModelSession ModelTensor NamedOutputs NnrtError NullPointer
-    OperationFailed OperationForbidden OperationType Origin OutOfMemory OutputTooSmall PadMode PartReport
-    PartitionReport PerformanceMode Priority Progress QuantParam ResidentTensor ReturnCode RunFuture RunResult
-    RunTensor RunTimes
-    Runtime SaveCacheFailed Settings Support Tensor TensorDesc TensorType TimedOut UnavailableDevice Unsupported Way
-    connect disconnect from_onnx load
+    InvalidPath LegacyTensor LoadOptions Member MemberState Memory Model ModelSession ModelTensor NamedOutputs
+    NnrtError NullPointer OperationFailed OperationForbidden OperationType Origin OutOfMemory OutputTooSmall PadMode
+    PartReport PartitionReport PerformanceMode Pool PoolReport PooledSession Priority Progress QuantParam
+    ResidentTensor ReturnCode RunFuture RunResult RunTensor RunTimes Runtime SaveCacheFailed Settings Support Tensor
+    TensorDesc TensorType TimedOut UnavailableDevice Unsupported Way connect disconnect from_onnx load
 """
 EXPORTED: dict[str, Any] = {name: getattr(nnrt_client, name) for name in nnrt_client.__all__}
 # Python 3.10 takes aliases such as Callable[[int], str] for classes.
