@@ -86,7 +86,7 @@ def load(
 
 def _addresses(device: str | int | Device | Sequence[str] | None) -> Sequence[str] | None:
     """The addresses of a pool; None for those of NNRT_DEVICES."""
-    if isinstance(device, int | Device):
+    if isinstance(device, int | Device) or (isinstance(device, str) and ":" not in device):
         raise InvalidParameter(f"the device is {device!r}; replicas need addresses, or names that are resolved")
     return [device] if isinstance(device, str) else device
 

@@ -17,15 +17,15 @@ from nnrt_client.model_session.model_session import ModelSession
 from nnrt_client.model_session.opened_model import Source
 from nnrt_client.pool.attempts import Rule
 from nnrt_client.pool.candidate import Candidate
+from nnrt_client.pool.fleet import Fleet
 from nnrt_client.pool.member import Member
-from nnrt_client.pool.membership import Membership
 from nnrt_client.pool.replica import Loaded
 from nnrt_client.pool.replicas import Replicas, Wanted
 from nnrt_client.pool.replicated_executor import ReplicatedExecutor
 from nnrt_client.pool.report import PoolReport
 from nnrt_client.session.device import Device
 from nnrt_client.session.runtime import Runtime
-from nnrt_client.settings import Settings
+from nnrt_client.settings import DEVICES_VARIABLE, Settings
 from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
 
@@ -92,8 +92,8 @@ class Pool(Closable):
         self._stack = ExitStack()
         with self._stack:
             runtime = runtime or self._stack.enter_context(Runtime(devices, settings))
-            self._membership = Membership(runtime)
-            self._stack.callback(self._membership.close)
+            self._fleet = Fleet(runtime)
+            self._stack.callback(self._fleet.close)
             self._stack = self._stack.pop_all()
 
     def load(
@@ -128,7 +128,7 @@ class Pool(Closable):
 
     def members(self) -> list[Member]:
         """Tell what the pool knows of its devices now."""
-        return self._membership.members()
+        return self._fleet.members()
 
     def close(self) -> None:
         """End the sessions of the pool. Idempotent."""
@@ -136,7 +136,7 @@ class Pool(Closable):
 
     @property
     def _candidates(self) -> list[Candidate]:
-        return self._membership.candidates
+        return self._fleet.candidates
 
     def _session(
         self,
@@ -162,13 +162,13 @@ class Pool(Closable):
                 return loading.on(lambda: device, own, told)
 
         wanted = Wanted(replicas, same_numbers, b"" if replicas is None else loading.digest)
-        membership = self._membership
-        placed = Replicas(place, wanted, membership.wake, membership.call_back)
+        fleet = self._fleet
+        placed = Replicas(place, wanted, fleet.wake, fleet.call_back)
         executor = stack.enter_context(ReplicatedExecutor(placed, rule))
-        membership.add(placed)
+        fleet.add(placed)
         placed.wait_settled()
         if not placed.serving:
-            raise _why_none(placed.reasons(membership.candidates))
+            raise _why_none(fleet, placed)
         return PooledSession(executor, self, stack.pop_all())
 
 
@@ -177,10 +177,14 @@ def _require_count(name: str, given: int | None, least: int) -> None:
         raise InvalidParameter(f"{name} is {given!r}; use a whole number of {least} or more", place="Pool.load")
 
 
-def _why_none(reasons: dict[str, NnrtError]) -> NnrtError:
+def _why_none(fleet: Fleet, placed: Replicas) -> NnrtError:
     """The error of a model that no device has taken: the only one, or one with the reasons of all."""
+    if placed.end_reason is not None:
+        return placed.end_reason.copy()
+    reasons = placed.reasons(fleet.candidates)
+    reasons |= {name: OperationFailed(why) for name, why in fleet.runtime._members.failures().items()}
     if not reasons:
-        return OperationFailed("no addresses are known; give those of devices")
+        return OperationFailed(f"no addresses are known; give those of devices, or set {DEVICES_VARIABLE}")
     kinds = {type(error) for error in reasons.values()}
     if len(reasons) == 1:
         ((address, error),) = reasons.items()

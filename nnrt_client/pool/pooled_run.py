@@ -3,7 +3,7 @@
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
@@ -11,12 +11,11 @@ from typing import Any
 from nnrt_client.pool.attempts import Attempts
 from nnrt_client.pool.replica import Replica
 from nnrt_client.pool.replicas import Replicas
-from nnrt_client.run.base_executor import Targets
+from nnrt_client.run.base_executor import Convert, Targets
+from nnrt_client.run.composed_future import ComposedFuture
 from nnrt_client.run.signature import Inputs
 from nnrt_client.session.latch import Latch
 from nnrt_hdi.errors import NnrtError
-
-OnEnded = Callable[["PooledRun", Any, "BaseException | None"], object]
 
 
 class PooledRun:
@@ -27,10 +26,12 @@ class PooledRun:
         replicas: Replicas,
         attempts: Attempts,
         arguments: tuple[Inputs, Targets | None, Sequence[int]],
-        on_ended: OnEnded,
+        convert: Convert | None,
+        registry: "set[PooledRun]",
     ) -> None:
-        """`arguments` are inputs, targets and unwanted outputs; `on_ended` is called once, with the result or an
-        error."""
+        """`arguments` are inputs, targets and unwanted outputs. It is in the registry from its start to its end."""
+        self.future: ComposedFuture[Any] = ComposedFuture()
+        self.future._bind(self)
         self.error: BaseException | None = None
         self.ended = Latch()
         # While it waits for a replica.
@@ -38,7 +39,8 @@ class PooledRun:
         self._replicas = replicas
         self._attempts = attempts
         self._inputs, self._outputs, self._unwanted = arguments
-        self._on_ended = on_ended
+        self._convert = convert
+        self._registry = registry
         # Held by who begins or ends an attempt, or the run: never while anything is started or called.
         self._lock = threading.RLock()
         self._under_way: dict[Future[Any], Replica] = {}
@@ -47,6 +49,7 @@ class PooledRun:
     def start(self) -> None:
         """Begin the first attempt. Raises what is wrong with the run itself, as far as it is known before anything is
         sent."""
+        self._registry.add(self)
         replica = self._replicas.choose()
         if replica is None:
             self._wait()
@@ -55,6 +58,7 @@ class PooledRun:
             self._begin(replica)
         except NnrtError as error:
             if not self._attempts.allow(replica, error):
+                self._registry.discard(self)
                 raise
             self._go_on()
 
@@ -120,9 +124,19 @@ class PooledRun:
             left = list(self._under_way)
         for future in left:
             future.cancel()
+        self._registry.discard(self)
         try:
-            self._on_ended(self, result, error)
-        finally:
-            self._inputs, self._outputs = (), None
-            self.ended.set()
+            if error is None and self._convert is not None:
+                result = self._convert(result)
+        except Exception as failure:
+            error = failure
+        self._inputs, self._outputs = (), None
+        self.ended.set()
+        self.future._settle(result, error)
         return True
+
+    def fail_in_child(self, reason: NnrtError) -> None:
+        """End after a fork, whoever held the lock before. Callbacks are the parent's."""
+        self._is_over, self.error = True, reason
+        self.ended.set()
+        self.future._fail_in_child(reason)

@@ -230,6 +230,11 @@ class Replicas:
             with suppress(IndexError):  # Another thread does the same.
                 self._waiting.popleft().resume()
 
+    def enter_child(self, reason: NnrtError) -> None:
+        """End after a fork, whoever held locks before."""
+        self.changes = Changes()
+        self.end_reason, self.is_open = reason, False
+
     def close(self) -> None:
         """End the runs that are under way, and free the model everywhere. Idempotent."""
         if self.is_open:

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from nnrt_client.pool.attempts import Attempts, Rule, has_tensors
@@ -13,17 +12,19 @@ from nnrt_client.run.base_executor import BaseExecutor, Convert, Targets, requir
 from nnrt_client.run.composed_future import ComposedFuture
 from nnrt_client.run.result import RunResult
 from nnrt_client.run.signature import Inputs
+from nnrt_client.session.fork import LockOwner
 from nnrt_hdi.errors import NnrtError, OperationFailed
 from nnrt_hdi.tensor import TensorSpec
 
 
-class ReplicatedExecutor(BaseExecutor):
+class ReplicatedExecutor(LockOwner, BaseExecutor):
     """Runs a model on whichever of its replicas is likely to be the soonest, from any number of threads."""
 
     def __init__(self, replicas: Replicas, rule: Rule) -> None:
         self.replicas = replicas
         self._rule = rule
         self._runs: set[PooledRun] = set()
+        super().__init__()
 
     @property
     def _specs(self) -> tuple[Sequence[TensorSpec], Sequence[TensorSpec]]:
@@ -73,40 +74,27 @@ class ReplicatedExecutor(BaseExecutor):
         unwanted: Sequence[int] = (),
     ) -> "ComposedFuture[Any]":
         """Raises at once what is wrong with the run itself."""
-        future: ComposedFuture[Any] = ComposedFuture()
         attempts = self._attempts(time.monotonic(), timeout_ms, inputs, outputs)
-        run = PooledRun(self.replicas, attempts, (inputs, outputs, unwanted), partial(self._ended, future, convert))
-        future._bind(run)
-        self._runs.add(run)
+        run = PooledRun(self.replicas, attempts, (inputs, outputs, unwanted), convert, self._runs)
         try:
             run.start()
         except BaseException as error:
-            self._runs.discard(run)
             if not isinstance(error, Exception):
                 run.give_up(OperationFailed("the run was given up"))
             raise
-        return future
+        return run.future
 
     def close(self) -> None:
         """End the runs in flight, and free the model everywhere. Idempotent."""
         self.replicas.close()
 
-    def _ended(
-        self,
-        future: "ComposedFuture[Any]",
-        convert: Convert | None,
-        run: PooledRun,
-        result: Any,
-        error: BaseException | None,
-    ) -> None:
-        self._runs.discard(run)
-        value = None
-        if error is None:
-            try:
-                value = result if convert is None else convert(result)
-            except Exception as failure:
-                error = failure
-        future._settle(value, error)
+    def _make_locks(self) -> None:
+        """It has none."""
+
+    def _enter_child(self, reason: NnrtError) -> None:
+        for run in list(self._runs):
+            run.fail_in_child(reason)
+        self.replicas.enter_child(reason)
 
     def _attempts(self, began: float, timeout_ms: int | None, inputs: Inputs, outputs: Targets | None) -> Attempts:
         if timeout_ms is not None:

@@ -65,6 +65,11 @@ class ComposedFuture(Future[ResultT]):
             raise CancelledError
         return self._error
 
+    def _fail_in_child(self, error: NnrtError) -> None:
+        """End after a fork, whoever held the lock of concurrent.futures before."""
+        self._error = error
+        self._settled.set()
+
     def _settle(self, value: ResultT | None, error: BaseException | None) -> None:
         """Take what came of the run, and tell concurrent.futures."""
         if isinstance(error, _Cancelled):

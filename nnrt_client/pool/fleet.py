@@ -13,7 +13,7 @@ from nnrt_client.pool.replica import Replica
 from nnrt_client.pool.replicas import Replicas
 from nnrt_client.session.fork import LockOwner
 from nnrt_client.session.runtime import Runtime
-from nnrt_hdi.errors import NnrtError
+from nnrt_hdi.errors import NnrtError, OperationForbidden
 
 _log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ _LOOK_AGAIN_S = 0.25
 _END_S = 5.0
 
 
-class Membership(LockOwner):
+class Fleet(LockOwner):
     """The daemons of a runtime, which are asked again and again while they don't take work, and the replicas there."""
 
     def __init__(self, runtime: Runtime) -> None:
@@ -33,7 +33,8 @@ class Membership(LockOwner):
         # What enters the answers of daemons.
         self._answers: queue.SimpleQueue[Callable[[float], None]] = queue.SimpleQueue()
         self._is_open = True
-        self._follow_addresses()
+        # Why it isn't.
+        self._end_reason: NnrtError = OperationForbidden("the pool is closed; make a new one")
         super().__init__()
         self._thread = threading.Thread(target=self._keep, name="nnrt-pool", daemon=True)
         self._thread.start()
@@ -42,8 +43,11 @@ class Membership(LockOwner):
         """None: what other threads may do to it are single steps."""
 
     def _enter_child(self, reason: NnrtError) -> None:
-        self._is_open = False
-        for model in self._models:
+        self._end_reason, self._is_open = reason, False
+
+    def _end(self, reason: NnrtError) -> None:
+        self._end_reason, self._is_open = reason, False
+        for model in list(self._models):
             model.end(reason)
 
     def wake(self) -> None:
@@ -53,6 +57,8 @@ class Membership(LockOwner):
     def add(self, model: Replicas) -> None:
         """Look after the replicas of a model, until they are closed."""
         self._models.append(model)
+        if not self._is_open:  # Its thread may have looked before.
+            model.end(self._end_reason)
         self.wake()
 
     @property
@@ -83,6 +89,17 @@ class Membership(LockOwner):
     # ---- in the pool's thread
 
     def _keep(self) -> None:
+        try:
+            unwatch = self.runtime.watch(lambda _: self.wake())  # Waits for names to be looked up.
+        except NnrtError as error:  # The runtime has been closed already.
+            self._end(error)
+            return
+        try:
+            self._follow()
+        finally:
+            unwatch()
+
+    def _follow(self) -> None:
         while self._is_open:
             pause_s = _LOOK_AGAIN_S
             try:
@@ -99,6 +116,8 @@ class Membership(LockOwner):
         while not self._answers.empty():
             self._answers.get()(time.monotonic())
         self._follow_addresses()
+        if not self.runtime._is_open:
+            self._end(OperationForbidden("the runtime is closed; make a new one"))
         now, due = time.monotonic(), float("inf")
         for candidate in self.candidates:
             if candidate.is_due(now):
@@ -116,7 +135,7 @@ class Membership(LockOwner):
         return due
 
     def _follow_addresses(self) -> None:
-        listed = self.runtime._addresses
+        listed = self.runtime.addresses
         for address in listed:
             if address not in self._candidates:
                 self._candidates[address] = Candidate(address)
