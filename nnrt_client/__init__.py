@@ -29,10 +29,14 @@ from nnrt_client.enums import (
 )
 from nnrt_client.model.model import Model, ModelTensor
 from nnrt_client.model_session.load import load
+from nnrt_client.model_session.loading import LoadOptions
 from nnrt_client.model_session.model_session import ModelSession, NamedOutputs
 from nnrt_client.model_session.partition.fallback import Fallback
 from nnrt_client.model_session.partition.report import PartitionReport, PartReport
+from nnrt_client.model_session.pool import Pool, PooledSession
 from nnrt_client.onnx_import import from_onnx
+from nnrt_client.pool.member import Member, MemberState
+from nnrt_client.pool.report import PoolReport
 from nnrt_client.run.bindings import Bindings, Memory
 from nnrt_client.run.executor import Executor
 from nnrt_client.run.result import OutputTooSmall, RunResult
@@ -93,6 +97,9 @@ __all__ = [
     "InvalidParameter",
     "InvalidPath",
     "LegacyTensor",
+    "LoadOptions",
+    "Member",
+    "MemberState",
     "Memory",
     "Model",
     "ModelSession",
@@ -110,6 +117,9 @@ __all__ = [
     "PartReport",
     "PartitionReport",
     "PerformanceMode",
+    "Pool",
+    "PoolReport",
+    "PooledSession",
     "Priority",
     "Progress",
     "QuantParam",

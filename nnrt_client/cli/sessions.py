@@ -12,7 +12,8 @@ from nnrt_client.build.way import Way
 from nnrt_client.cli.options import Settled, opened
 from nnrt_client.cli.printing import build_bar, one_line, print_line
 from nnrt_client.model.model import Model
-from nnrt_client.model_session.load import DEFAULT_WAYS, load
+from nnrt_client.model_session.load import load
+from nnrt_client.model_session.loading import DEFAULT_WAYS
 from nnrt_client.model_session.model_session import ModelSession
 from nnrt_client.model_session.opened_model import Source, is_onnx
 from nnrt_client.model_session.partition.fallback import CPU, Fallback

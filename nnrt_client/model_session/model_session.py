@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from nnrt_client.build.build_task import BuildReport
 from nnrt_client.build.way import Way
 from nnrt_client.model_session.arrays import input_array
-from nnrt_client.model_session.outage import Outage
+from nnrt_client.pool.outage import Outage
 from nnrt_client.run.base_executor import BaseExecutor
 from nnrt_client.run.result import RunResult, is_of_unsent
 from nnrt_client.run.run_tensors import NewArray
@@ -63,8 +63,8 @@ class ModelSession(Closable):
 
     def __init__(self, executor: BaseExecutor, device: Device, report: BuildReport, resources: ExitStack) -> None:
         """Takes over `resources`, all that is to be closed with the session."""
-        self.device = device
-        self.report = report
+        self._device = device
+        self._report = report
         self._executor = executor
         self._resources = resources
         self._is_open = True
@@ -77,6 +77,21 @@ class ModelSession(Closable):
 
     def __repr__(self) -> str:
         return f"<ModelSession on {self.device.name}: {', '.join(self._inputs)} -> {', '.join(self._outputs)}>"
+
+    @property
+    def device(self) -> Device:
+        """The device that runs it; in a pool, the first of those that do now."""
+        return self._device
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices that run it now."""
+        return (self.device,)
+
+    @property
+    def report(self) -> BuildReport:
+        """Report of how the device got the model; in a pool a PoolReport, of all that have it."""
+        return self._report
 
     @property
     def inputs(self) -> tuple[TensorDesc, ...]:
@@ -182,7 +197,7 @@ class ModelSession(Closable):
     def _reload(self, load_again: "Callable[[], ModelSession]") -> None:
         fresh = self._outage.end(load_again)
         dead, self._resources = self._resources, fresh._resources
-        self.device, self.report, self._executor = fresh.device, fresh.report, fresh._executor
+        self._device, self._report, self._executor = fresh.device, fresh.report, fresh._executor
         dead.close()
 
     def _goes_on(self, error: UnavailableDevice, inputs: Sequence[Any], targets: Sequence[Any] | None) -> bool:

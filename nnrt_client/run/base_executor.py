@@ -14,6 +14,7 @@ from nnrt_client.tensors.run_tensor import RunTensor
 from nnrt_client.tensors.tensor_desc import TensorDesc
 from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.tensor import TensorSpec
 
 # A NewArray stands for an output that is to come as an array.
 Targets = Sequence[RunTensor[Any] | NewArray]
@@ -25,7 +26,7 @@ WRITE_S = 10.0
 
 
 class BaseExecutor(Closable):
-    """Runs a model that is on a device, whole or in part, from any number of threads."""
+    """Runs a model that is on a device, whole or in part, or on several, from any number of threads."""
 
     # Set by constructors.
     _signature: Signature
@@ -35,20 +36,25 @@ class BaseExecutor(Closable):
     @property
     def input_count(self) -> int:
         """Number of inputs that a run takes."""
-        return len(self._signature.inputs)
+        return len(self._specs[0])
 
     @property
     def output_count(self) -> int:
         """Number of outputs that a run gives."""
-        return len(self._signature.outputs)
+        return len(self._specs[1])
 
     def input_desc(self, index: int) -> TensorDesc:
         """Description of an input, -1 where a dimension varies; the caller's own. Raises InvalidParameter."""
-        return TensorDesc._from_spec(item_at(self._signature.inputs, index, "input"))
+        return TensorDesc._from_spec(item_at(self._specs[0], index, "input"))
 
     def output_desc(self, index: int) -> TensorDesc:
         """Description of an output as far as it is known before a run; the caller's own. Raises InvalidParameter."""
-        return TensorDesc._from_spec(item_at(self._signature.outputs, index, "output"))
+        return TensorDesc._from_spec(item_at(self._specs[1], index, "output"))
+
+    @property
+    def _specs(self) -> tuple[Sequence[TensorSpec], Sequence[TensorSpec]]:
+        """Inputs and outputs."""
+        return self._signature.inputs, self._signature.outputs
 
     @property
     def _is_living(self) -> bool:

@@ -36,7 +36,7 @@ from nnrt_client import (
     UnavailableDevice,
     load,
 )
-from nnrt_client.model_session.outage import Outage
+from nnrt_client.pool.outage import Outage
 from nnrt_client.tensors.run_tensor import _OWNER
 
 

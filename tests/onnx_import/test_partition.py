@@ -1,6 +1,7 @@
 """Models in parts, some on the device and some here: the same numbers as ONNX Runtime alone gives."""
 
 import copy
+import queue
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from contextlib import ExitStack
@@ -392,6 +393,18 @@ def test_cancelling_and_closing_end_a_part_here(shared_daemon: DaemonProcess) ->
         with pytest.raises(OperationFailed, match="closed"):
             future.result(60)
         observer.wait_for(lambda state: state.held_bytes == before)
+
+
+def test_a_callback_has_the_result(shared_daemon: DaemonProcess) -> None:
+    """It need not wait for a future that it is called with."""
+    model = cut_models.loop_in_the_middle()
+    given = feeds(model, 1)
+    outcomes: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    with cut(model.SerializeToString(), shared_daemon.address) as session:
+        session.submit(given).add_done_callback(lambda future: outcomes.put((future.done(), future.result(10))))
+        is_done, outputs = outcomes.get(timeout=20)
+    assert is_done
+    assert outputs
 
 
 def test_a_deadline_and_a_cancellation_end_a_part_on_the_device(start_daemon: StartDaemon) -> None:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from nnrt_client.model_session.partition.deadlines import Deadlines
-from nnrt_client.model_session.partition.partitioned_run import PartitionedFuture, PartitionedRun, ReadyPart
+from nnrt_client.model_session.partition.partitioned_run import PartitionedRun, ReadyPart
 from nnrt_client.model_session.partition.report import PartitionReport
 from nnrt_client.run.base_executor import WRITE_S, BaseExecutor, Convert, Targets, require_timeout
+from nnrt_client.run.composed_future import ComposedFuture
 from nnrt_client.run.result import RunResult
 from nnrt_client.run.run_tensors import RunTensors
 from nnrt_client.run.signature import Inputs, Signature
@@ -70,7 +71,7 @@ class PartitionedExecutor(BaseExecutor):
         timeout_ms: int | None,
         convert: Convert | None,
         unwanted: Sequence[int] = (),
-    ) -> "PartitionedFuture[Any]":
+    ) -> "ComposedFuture[Any]":
         """The future stops all parts when it is cancelled. Unwanted outputs come, too."""
         if timeout_ms is not None:
             require_timeout(timeout_ms, "; without one there is no limit")
@@ -86,8 +87,8 @@ class PartitionedExecutor(BaseExecutor):
 
     def _started(
         self, given: Sequence[Any], tensors: RunTensors | None, timeout_ms: int | None, convert: Convert | None
-    ) -> "PartitionedFuture[Any]":
-        future: PartitionedFuture[Any] = PartitionedFuture()
+    ) -> "ComposedFuture[Any]":
+        future: ComposedFuture[Any] = ComposedFuture()
         run = PartitionedRun(
             self._parts,
             {spec.name: one for spec, one in zip(self._signature.inputs, given, strict=True)},
@@ -115,7 +116,7 @@ class PartitionedExecutor(BaseExecutor):
 
     def _ended(
         self,
-        future: "PartitionedFuture[Any]",
+        future: "ComposedFuture[Any]",
         convert: Convert | None,
         tensors: RunTensors | None,
         run: PartitionedRun,

@@ -4,18 +4,12 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from nnrt_client.model_session.partition.device_part import OnPartDone
-from nnrt_client.run.run import _Cancelled
 from nnrt_client.session.latch import Latch
 from nnrt_client.tensors.run_tensor import RunTensor
-from nnrt_hdi.errors import NnrtError, OperationFailed
-
-ResultT = TypeVar("ResultT")
 
 
 class PartCall(Protocol):
@@ -157,53 +151,3 @@ class PartitionedRun:
         finally:
             self.values = {}
             self.ended.set()
-
-
-class PartitionedFuture(Future[ResultT]):
-    """The future of a run in parts. Made by `PartitionedExecutor.submit`."""
-
-    def _bind(self, run: PartitionedRun) -> None:
-        self._run = run
-
-    def done(self) -> bool:
-        """True once the run has ended, or has been cancelled."""
-        return self._run.ended.is_set or self.cancelled()
-
-    def cancelled(self) -> bool:
-        """True once the run has been cancelled."""
-        return isinstance(self._run.error, _Cancelled)
-
-    def cancel(self) -> bool:
-        """Give the run up, if it has not ended; true if that was in time. The parts under way are stopped."""
-        self._run.give_up(_Cancelled("the run was cancelled"))
-        return self.cancelled()
-
-    def result(self, timeout: float | None = None) -> ResultT:
-        """Wait for the outputs, so many seconds at most. Raises what `run_sync` raises, CancelledError or
-        TimeoutError."""
-        self._wait(timeout)
-        return super().result(0)
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait for the end of the run, so many seconds at most: the error, None for a run that succeeded."""
-        self._wait(timeout)
-        return super().exception(0)
-
-    def _wait(self, timeout_s: float | None) -> None:
-        if self.cancelled():
-            raise CancelledError
-        if not self._run.ended.wait(timeout_s):
-            raise FutureTimeoutError
-        if self.cancelled():
-            raise CancelledError
-
-    def _settle(self, value: ResultT | None, error: BaseException | None) -> None:
-        """Take what came of the run."""
-        if isinstance(error, _Cancelled):
-            super().cancel()
-            super().set_running_or_notify_cancel()
-        elif super().set_running_or_notify_cancel():
-            if error is None:
-                self.set_result(value)  # type: ignore[arg-type]  # One of the two is given.
-            else:
-                self.set_exception(error if isinstance(error, NnrtError) else OperationFailed(repr(error)))

@@ -1,0 +1,193 @@
+"""Several devices that an application uses as one.
+
+with Pool(["10.0.0.1:50051", "10.0.0.2:50051"]) as pool, pool.load("model.onnx", replicas=2) as session:
+    outputs = session.run({"x": array})
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import fields
+
+from typing_extensions import Unpack
+
+from nnrt_client.build.build_task import Progress
+from nnrt_client.model.model import Model
+from nnrt_client.model_session.loading import Loading, LoadOptions
+from nnrt_client.model_session.model_session import ModelSession
+from nnrt_client.model_session.opened_model import Source
+from nnrt_client.pool.attempts import Rule
+from nnrt_client.pool.candidate import Candidate
+from nnrt_client.pool.fleet import Fleet
+from nnrt_client.pool.member import Member
+from nnrt_client.pool.replica import Loaded
+from nnrt_client.pool.replicas import Replicas, Wanted
+from nnrt_client.pool.replicated_executor import ReplicatedExecutor
+from nnrt_client.pool.report import PoolReport
+from nnrt_client.session.device import Device
+from nnrt_client.session.runtime import Runtime
+from nnrt_client.settings import DEVICES_VARIABLE, Settings
+from nnrt_hdi.closable import Closable
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
+
+RETRIES = 2
+PATIENCE_S = 10.0
+_DEFAULT_RULE = Rule(RETRIES, PATIENCE_S)
+
+
+class PooledSession(ModelSession):
+    """A model on several devices, to each of which runs go. Made by `Pool.load`, or by `load` with several devices."""
+
+    _executor: ReplicatedExecutor
+
+    def __init__(self, executor: ReplicatedExecutor, pool: "Pool", resources: ExitStack) -> None:
+        """Takes over `resources`. There is a replica."""
+        self._pool = pool
+        first = executor.replicas.everywhere[0].loaded
+        super().__init__(executor, first.device, first.report, resources)
+
+    def __repr__(self) -> str:
+        names = ", ".join(device.name for device in self.devices) or "no device now"
+        return f"<ModelSession on {names}: {', '.join(self._inputs)} -> {', '.join(self._outputs)}>"
+
+    @property
+    def pool(self) -> "Pool":
+        """The pool that it belongs to."""
+        return self._pool
+
+    @property
+    def device(self) -> Device:
+        """The first of the devices that run it now; where none does, one that did."""
+        return next(iter(self.devices), self._device)
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices that run it now."""
+        return tuple(replica.loaded.device for replica in self._executor.replicas.serving)
+
+    @property
+    def report(self) -> PoolReport:
+        """Report of the first of these devices, with those of the others, and why devices haven't the model."""
+        replicas = self._executor.replicas
+        reports = replicas.reports
+        first = next(iter(reports.values()), self._report)
+        refused = {address: str(error) for address, error in replicas.reasons(self._pool._candidates).items()}
+        return PoolReport(
+            **{each.name: getattr(first, each.name) for each in fields(first)}, replicas=reports, refused=refused
+        )
+
+
+class Pool(Closable):
+    """The devices of a runtime, of which each run takes the one that is likely to be the soonest.
+
+    The pool follows what becomes of its daemons: one that shuts down gets no new runs, one that dies is replaced by
+    another device where there is one, and taken back when it returns. A context manager: leaving it ends its sessions.
+    """
+
+    def __init__(
+        self, devices: Sequence[str] | None = None, *, settings: Settings | None = None, runtime: Runtime | None = None
+    ) -> None:
+        """`devices` are addresses as for Runtime; several pools may share a runtime, which is given instead then."""
+        if runtime is not None and (devices is not None or settings is not None):
+            raise InvalidParameter("a runtime has its devices and settings; give it alone", place="Pool")
+        self._stack = ExitStack()
+        with self._stack:
+            runtime = runtime or self._stack.enter_context(Runtime(devices, settings))
+            self._fleet = Fleet(runtime)
+            self._stack.callback(self._fleet.close)
+            self._stack = self._stack.pop_all()
+
+    def load(
+        self,
+        model: Source | Model,
+        *,
+        replicas: int | None = None,
+        retries: int = RETRIES,
+        patience_s: float = PATIENCE_S,
+        same_numbers: bool = False,
+        progress: Progress | None = None,
+        **how: Unpack[LoadOptions],
+    ) -> PooledSession:
+        """Have devices ready to run a model: so many, or all; a session as `load` gives, which takes the rest as here.
+
+        It returns when there are as many replicas as are wanted, or all devices have been tried; there is one at least.
+        Others join as soon as they can. A run that a device fails, or whose daemon dies, is made again on another one,
+        `retries` times at most and within its time; runs with tensors are not. Where no replica is left a run waits
+        for one, `patience_s` at most, and then raises UnavailableDevice. With `same_numbers` only devices of one kind
+        take part, with one backend in one version: the kind of which there are the most. Raises what `load` raises;
+        where devices have different reasons, OperationFailed with all of them.
+        """
+        with ExitStack() as stack:
+            return self._session(
+                Loading(model, **how),
+                stack,
+                replicas=replicas,
+                progress=progress,
+                rule=Rule(retries, patience_s),
+                same_numbers=same_numbers,
+            )
+
+    def members(self) -> list[Member]:
+        """Tell what the pool knows of its devices now."""
+        return self._fleet.members()
+
+    def close(self) -> None:
+        """End the sessions of the pool. Idempotent."""
+        self._stack.close()
+
+    @property
+    def _candidates(self) -> list[Candidate]:
+        return self._fleet.candidates
+
+    def _session(
+        self,
+        loading: Loading,
+        stack: ExitStack,
+        *,
+        replicas: int | None,
+        progress: Progress | None,
+        rule: Rule = _DEFAULT_RULE,
+        same_numbers: bool = False,
+    ) -> PooledSession:
+        """See `load`. The session takes over what the stack closes."""
+        _require_count("replicas", replicas, 1)
+        _require_count("retries", rule.retries, 0)
+
+        def place(device: Device, check_open: Callable[..., None]) -> Loaded:
+            def told(stage: str, fraction: float) -> None:
+                check_open()
+                if progress is not None:
+                    progress(stage, fraction)
+
+            with ExitStack() as own:
+                return loading.on(lambda: device, own, told)
+
+        wanted = Wanted(replicas, same_numbers, b"" if replicas is None else loading.digest)
+        fleet = self._fleet
+        placed = Replicas(place, wanted, fleet.wake, fleet.call_back)
+        executor = stack.enter_context(ReplicatedExecutor(placed, rule))
+        fleet.add(placed)
+        placed.wait_settled()
+        if not placed.serving:
+            raise _why_none(fleet, placed)
+        return PooledSession(executor, self, stack.pop_all())
+
+
+def _require_count(name: str, given: int | None, least: int) -> None:
+    if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < least):
+        raise InvalidParameter(f"{name} is {given!r}; use a whole number of {least} or more", place="Pool.load")
+
+
+def _why_none(fleet: Fleet, placed: Replicas) -> NnrtError:
+    """The error of a model that no device has taken: the only one, or one with the reasons of all."""
+    if placed.end_reason is not None:
+        return placed.end_reason.copy()
+    reasons = placed.reasons(fleet.candidates)
+    reasons |= {name: OperationFailed(why) for name, why in fleet.runtime._members.failures().items()}
+    if not reasons:
+        return OperationFailed(f"no addresses are known; give those of devices, or set {DEVICES_VARIABLE}")
+    kinds = {type(error) for error in reasons.values()}
+    if len(reasons) == 1:
+        ((address, error),) = reasons.items()
+        return error.at(f"device at {address}")
+    told = "; ".join(f"{address}: {error}" for address, error in reasons.items())
+    return (kinds.pop() if len(kinds) == 1 else OperationFailed)(f"no device takes the model: {told}")

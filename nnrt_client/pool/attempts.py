@@ -1,0 +1,103 @@
+"""The attempts to have one run made: on which replicas, how often, and until when."""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nnrt_client.pool.replica import Replica
+from nnrt_client.pool.replicas import Replicas
+from nnrt_client.run.result import is_of_unsent
+from nnrt_client.run.signature import Inputs
+from nnrt_client.tensors.run_tensor import RunTensor
+from nnrt_hdi.errors import (
+    ConnectionFailed,
+    NnrtError,
+    OperationFailed,
+    OperationForbidden,
+    OutOfMemory,
+    TimedOut,
+    UnavailableDevice,
+)
+
+_DEVICES_FAILURES = (UnavailableDevice, ConnectionFailed)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How often a run is made again that devices have failed, and how long it waits for one that has the model."""
+
+    retries: int
+    patience_s: float
+
+
+class Attempts:
+    """Decides what follows a failed attempt.
+
+    A run is pure: where a device fails it, or its daemon dies before it has answered, it is made on another one. Errors
+    of the run itself are not: they would come again.
+    """
+
+    def __init__(self, replicas: Replicas, rule: Rule, began: float, timeout_ms: int | None, has_tensors: bool) -> None:
+        """`began` on the clock of time.monotonic. What has tensors is not made again: they may be being written."""
+        self._replicas = replicas
+        self._left = rule.retries
+        self._patience_s = rule.patience_s
+        self._began = began
+        self._deadline = math.inf if timeout_ms is None else began + timeout_ms / 1000
+        self._has_tensors = has_tensors
+        self._tried: dict[Replica, NnrtError] = {}
+        self._had_no_room = False
+
+    @property
+    def remaining_ms(self) -> int | None:
+        """What is left of the time of the run; None without a limit."""
+        if self._deadline == math.inf:
+            return None
+        return max(math.ceil((self._deadline - time.monotonic()) * 1000), 1)
+
+    @property
+    def waits_until(self) -> float:
+        """How long to wait for a replica that gets runs."""
+        return min(self._deadline, time.monotonic() + self._patience_s)
+
+    def allow(self, replica: Replica, error: NnrtError) -> bool:
+        """Count a failed attempt; tell if there may be another one."""
+        replicas = self._replicas
+        self._tried[replica] = error
+        if isinstance(error, TimedOut):
+            replicas.ran(replica, time.monotonic() - self._began)
+        if not replicas.is_open or self._has_tensors:
+            return False
+        if replica.is_left and isinstance(error, OperationForbidden | OperationFailed):
+            return True  # It was closed just then.
+        if isinstance(error, OutOfMemory):
+            had_no_room, self._had_no_room = self._had_no_room, True
+            return not had_no_room and any(one not in self._tried for one in replicas.serving)
+        if not isinstance(error, _DEVICES_FAILURES):
+            return False
+        replicas.failed(replica)
+        if not is_of_unsent(error):
+            self._left -= 1
+        return self._left >= 0 and time.monotonic() < self._deadline
+
+    def next(self) -> Replica | None:
+        """The replica for the next attempt; None where there is none that gets runs."""
+        return self._replicas.choose_another(self._tried)
+
+    def given_up(self) -> NnrtError:
+        """Say why no attempt is made any more."""
+        if self._replicas.end_reason is not None:
+            return self._replicas.end_reason.copy()
+        tried = "; ".join(f"{replica.candidate.address}: {error}" for replica, error in self._tried.items())
+        return UnavailableDevice(
+            f"no device of the pool has the model, since {time.monotonic() - self._began:.1f} s; the run was tried on"
+            f" {tried or 'none'}; `Pool.members` says what became of them"
+        )
+
+
+def has_tensors(inputs: Inputs, outputs: Sequence[Any] | None) -> bool:
+    """Tell if a run reads or writes memory that is not its own."""
+    given = inputs.values() if isinstance(inputs, Mapping) else inputs
+    return outputs is not None or any(isinstance(one, RunTensor) for one in given)

@@ -1,0 +1,180 @@
+"""The thread of a pool: it knows which daemons there are, and has replicas follow."""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from nnrt_client.pool.candidate import Candidate
+from nnrt_client.pool.member import Member, MemberState
+from nnrt_client.pool.replica import Replica
+from nnrt_client.pool.replicas import Replicas
+from nnrt_client.session.fork import LockOwner
+from nnrt_client.session.runtime import Runtime
+from nnrt_hdi.errors import NnrtError, OperationForbidden
+
+_log = logging.getLogger(__name__)
+
+# It looks so often at what nobody tells it: the states that daemons beat with, and runs that end where no new ones go.
+_LOOK_AGAIN_S = 0.25
+_END_S = 5.0
+
+
+class Fleet(LockOwner):
+    """The daemons of a runtime, which are asked again and again while they don't take work, and the replicas there."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self._candidates: dict[str, Candidate] = {}
+        self._models: list[Replicas] = []
+        self._asked: queue.SimpleQueue[None] = queue.SimpleQueue()
+        # What enters the answers of daemons.
+        self._answers: queue.SimpleQueue[Callable[[float], None]] = queue.SimpleQueue()
+        self._is_open = True
+        # Why it isn't.
+        self._end_reason: NnrtError = OperationForbidden("the pool is closed; make a new one")
+        super().__init__()
+        self._thread = threading.Thread(target=self._keep, name="nnrt-pool", daemon=True)
+        self._thread.start()
+
+    def _make_locks(self) -> None:
+        """None: what other threads may do to it are single steps."""
+
+    def _enter_child(self, reason: NnrtError) -> None:
+        self._end_reason, self._is_open = reason, False
+
+    def _end(self, reason: NnrtError) -> None:
+        self._end_reason, self._is_open = reason, False
+        for model in list(self._models):
+            model.end(reason)
+
+    def wake(self) -> None:
+        """Have the pool's thread look soon. Any thread, at any line."""
+        self._asked.put(None)
+
+    def add(self, model: Replicas) -> None:
+        """Look after the replicas of a model, until they are closed."""
+        self._models.append(model)
+        if not self._is_open:  # Its thread may have looked before.
+            model.end(self._end_reason)
+        self.wake()
+
+    @property
+    def candidates(self) -> list[Candidate]:
+        """The daemons that there are, or were while they had a replica."""
+        return list(self._candidates.values())
+
+    def members(self) -> list[Member]:
+        """What the pool says of its devices."""
+        return [self._member(candidate) for candidate in self.candidates]
+
+    def call_back(self, function: Callable[..., object], *arguments: object) -> None:
+        """Have a thread for callbacks call this."""
+        try:
+            self.runtime._callbacks.submit(function, *arguments)
+        except RuntimeError:  # The runtime has been closed meanwhile, and its threads with it.
+            function(*arguments)
+
+    def close(self) -> None:
+        """Close all models, and end the thread. Idempotent."""
+        self._is_open = False
+        for model in list(self._models):
+            model.close()
+        self.wake()
+        if self._thread is not threading.current_thread():
+            self._thread.join(_END_S)
+
+    # ---- in the pool's thread
+
+    def _keep(self) -> None:
+        try:
+            unwatch = self.runtime.watch(lambda _: self.wake())  # Waits for names to be looked up.
+        except NnrtError as error:  # The runtime has been closed already.
+            self._end(error)
+            return
+        try:
+            self._follow()
+        finally:
+            unwatch()
+
+    def _follow(self) -> None:
+        while self._is_open:
+            pause_s = _LOOK_AGAIN_S
+            try:
+                pause_s = min(pause_s, self._look() - time.monotonic())
+            except Exception:  # Of memory, perhaps. Others wait for it.
+                _log.exception("looking after a pool failed")
+            with suppress(queue.Empty):
+                self._asked.get(timeout=max(pause_s, 0.0))
+                while True:
+                    self._asked.get_nowait()
+
+    def _look(self) -> float:
+        """Look at everything once; give when to do so again at the latest."""
+        while not self._answers.empty():
+            self._answers.get()(time.monotonic())
+        self._follow_addresses()
+        if not self.runtime._is_open:
+            self._end(OperationForbidden("the runtime is closed; make a new one"))
+        now, due = time.monotonic(), float("inf")
+        for candidate in self.candidates:
+            if candidate.is_due(now):
+                candidate.is_being_asked = True
+                threading.Thread(
+                    target=self._ask, args=(candidate,), name=f"nnrt-pool-ask {candidate.address}", daemon=True
+                ).start()
+            elif candidate.is_to_be_asked:
+                due = min(due, candidate.due)
+        self._models = [model for model in self._models if model.is_open]
+        for model in self._models:
+            due = min(due, model.look(self.candidates, now))
+        if self._models:
+            self.runtime._tell()
+        return due
+
+    def _follow_addresses(self) -> None:
+        listed = self.runtime.addresses
+        for address in listed:
+            if address not in self._candidates:
+                self._candidates[address] = Candidate(address)
+        for address, candidate in list(self._candidates.items()):
+            candidate.is_listed = address in listed
+            if not candidate.is_listed and not any(model.has(candidate) for model in self._models):
+                del self._candidates[address]
+
+    def _ask(self, candidate: Candidate) -> None:
+        enter = candidate.ask(self.runtime, lambda _: self.wake())
+        self._answers.put(enter)
+        self.wake()
+
+    def _member(self, candidate: Candidate) -> Member:
+        replicas = [one for model in self._models for one in model.everywhere if one.candidate is candidate]
+        runs = sum(one.runs for one in replicas)
+        state, why = self._state(candidate, replicas)
+        return Member(
+            address=candidate.address,
+            name=candidate.name,
+            state=state,
+            why=why,
+            replicas=len(replicas),
+            outstanding=sum(len(one.under_way) for one in replicas),
+            runs=candidate.past_runs + runs,
+            failures=candidate.past_failures + sum(one.failures for one in replicas),
+            latency_s=sum(one.latency_s * one.runs for one in replicas) / runs if runs else None,
+        )
+
+    def _state(self, candidate: Candidate, replicas: list[Replica]) -> tuple[MemberState, str]:
+        if not candidate.is_listed:
+            return MemberState.GONE, "its address is gone"
+        if candidate.is_draining and candidate.is_connected:
+            return MemberState.DRAINING, "its daemon is shutting down"
+        if candidate.takes_work is False:
+            return MemberState.GONE, candidate.why
+        if not candidate.is_up or any(model.is_loading_on(candidate) for model in self._models):
+            return MemberState.JOINING, candidate.why
+        refusals = [model.refusal_of(candidate) for model in self._models]
+        if replicas:
+            return MemberState.READY, ""
+        return MemberState.SPARE, "; ".join(str(error) for error in refusals if error is not None)

@@ -1,0 +1,142 @@
+"""A run on one of several devices that no thread waits for."""
+
+import math
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from nnrt_client.pool.attempts import Attempts
+from nnrt_client.pool.replica import Replica
+from nnrt_client.pool.replicas import Replicas
+from nnrt_client.run.base_executor import Convert, Targets
+from nnrt_client.run.composed_future import ComposedFuture
+from nnrt_client.run.signature import Inputs
+from nnrt_client.session.latch import Latch
+from nnrt_hdi.errors import NnrtError
+
+
+class PooledRun:
+    """A run from its start to its end: an attempt, and others where the devices of the earlier ones fail it."""
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        attempts: Attempts,
+        arguments: tuple[Inputs, Targets | None, Sequence[int]],
+        convert: Convert | None,
+        registry: "set[PooledRun]",
+    ) -> None:
+        """`arguments` are inputs, targets and unwanted outputs. It is in the registry from its start to its end."""
+        self.future: ComposedFuture[Any] = ComposedFuture()
+        self.future._bind(self)
+        self.error: BaseException | None = None
+        self.ended = Latch()
+        # While it waits for a replica.
+        self.waits_until = math.inf
+        self._replicas = replicas
+        self._attempts = attempts
+        self._inputs, self._outputs, self._unwanted = arguments
+        self._convert = convert
+        self._registry = registry
+        # Held by who begins or ends an attempt, or the run: never while anything is started or called.
+        self._lock = threading.RLock()
+        self._under_way: dict[Future[Any], Replica] = {}
+        self._is_over = False
+
+    def start(self) -> None:
+        """Begin the first attempt. Raises what is wrong with the run itself, as far as it is known before anything is
+        sent."""
+        self._registry.add(self)
+        replica = self._replicas.choose()
+        if replica is None:
+            self._wait()
+            return
+        try:
+            self._begin(replica)
+        except NnrtError as error:
+            if not self._attempts.allow(replica, error):
+                self._registry.discard(self)
+                raise
+            self._go_on()
+
+    def resume(self) -> None:
+        """Go on after a wait: there is a replica, or none came in time."""
+        if self._replicas.choose() is not None:
+            self._go_on()
+        else:
+            self._end(None, self._attempts.given_up())
+
+    def give_up(self, reason: BaseException) -> bool:
+        """End with this error, and stop what is under way. False where it was over already. Any thread."""
+        return self._end(None, reason)
+
+    def _go_on(self) -> None:
+        while not self._is_over:
+            replica = self._attempts.next()
+            if replica is None:
+                self._wait()
+                return
+            try:
+                self._begin(replica)
+                return
+            except NnrtError as error:
+                if not self._attempts.allow(replica, error):
+                    self._end(None, error)
+
+    def _wait(self) -> None:
+        self.waits_until = self._attempts.waits_until
+        self._replicas.park(self)
+
+    def _begin(self, replica: Replica) -> None:
+        began = time.monotonic()
+        future = replica.executor._submit(
+            self._inputs, self._outputs, self._attempts.remaining_ms, None, self._unwanted
+        )
+        with self._lock:
+            self._under_way[future] = replica
+            is_over = self._is_over
+        if is_over:
+            future.cancel()
+        future.add_done_callback(partial(self._attempt_ended, replica, began))
+
+    def _attempt_ended(self, replica: Replica, began: float, future: Future[Any]) -> None:
+        with self._lock:
+            self._under_way.pop(future, None)
+            if self._is_over or future.cancelled():
+                return
+        error = future.exception()
+        if error is None:
+            self._replicas.ran(replica, time.monotonic() - began)
+            self._end(future.result(), None)
+        elif isinstance(error, NnrtError) and self._attempts.allow(replica, error):
+            self._go_on()
+        else:
+            self._end(None, error)
+
+    def _end(self, result: Any, error: BaseException | None) -> bool:
+        with self._lock:
+            if self._is_over:
+                return False
+            self._is_over, self.error = True, error
+            left = list(self._under_way)
+        for future in left:
+            future.cancel()
+        self._registry.discard(self)
+        try:
+            if error is None and self._convert is not None:
+                result = self._convert(result)
+        except Exception as failure:
+            error = failure
+        self._inputs, self._outputs = (), None
+        self.ended.set()
+        self.future._settle(result, error)
+        return True
+
+    def fail_in_child(self, reason: NnrtError) -> None:
+        """End after a fork, whoever held the lock before. Callbacks are the parent's."""
+        self._is_over, self.error = True, reason
+        self.ended.set()
+        self.future._fail_in_child(reason)

@@ -1,0 +1,77 @@
+"""Several daemons at a time, and load on a session."""
+
+import threading
+from collections import Counter
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from typing_extensions import Self
+from waiting import until
+
+from nnrt_client import ModelSession, NnrtError, Pool
+
+JOIN_S = 60.0
+
+
+class Load:
+    """Threads that run a session all the time, and check each answer. A context manager; its end is theirs."""
+
+    def __init__(self, session: ModelSession, threads: int = 4, timeout_ms: int | None = None) -> None:
+        self._session = session
+        self._timeout_ms = timeout_ms
+        self._is_over = False
+        self.errors: list[BaseException] = []
+        self.counts: Counter[int] = Counter()
+        self._threads = [threading.Thread(target=self._run, args=(number,)) for number in range(threads)]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_over = True
+        for thread in self._threads:
+            thread.join(JOIN_S)
+            assert not thread.is_alive(), "a run does not end"
+
+    @property
+    def total(self) -> int:
+        """Runs that have ended as they should."""
+        return sum(self.counts.values())
+
+    def go_on(self, runs: int = 100) -> None:
+        """Wait until so many more runs have ended."""
+        wanted = self.total + runs
+        until(lambda: self.total >= wanted or self.errors)
+
+    def _run(self, number: int) -> None:
+        while not self._is_over:
+            given = np.array([number, self.counts[number]], np.float32)
+            try:
+                (output,) = self._given_back(given)
+            except NnrtError as error:
+                self.errors.append(error)
+                return
+            if not np.array_equal(output, given):
+                self.errors.append(AssertionError(f"{output} for {given}"))
+            self.counts[number] += 1
+
+    def _given_back(self, given: Any) -> Any:
+        """Every other thread runs, the others submit."""
+        if threading.current_thread() in self._threads[::2]:
+            return self._session.run([given], timeout_ms=self._timeout_ms).values()
+        return self._session.submit([given], timeout_ms=self._timeout_ms).result().values()
+
+
+def states(pool: Pool) -> dict[str, str]:
+    """The states of a pool's members by address."""
+    return {member.address: member.state.value for member in pool.members()}
+
+
+def wait_for_states(pool: Pool, *wanted: str) -> None:
+    """Wait until the members, in their order, are in these states."""
+    until(lambda: tuple(states(pool).values()) == wanted, pool.members)
