@@ -15,7 +15,6 @@ from report import Report
 from small_run import device_daemon, identity_model, in_turns, ratio_cells
 
 from nnrt_client import Compilation, Executor, Runtime, Settings
-from nnrt_device_service.access.access_file import add_entry
 from nnrt_device_service.access.identity import Identity, Role
 from nnrt_device_service.access.keys import CA, Authority
 from nnrt_device_service.access.tokens import issue_token
@@ -29,8 +28,7 @@ SESSIONS = 3
 def guarded(folder: Path) -> tuple[list[str], Settings]:
     """Flags of a daemon with TLS and an access file, and the settings of a client with a token."""
     certificate, key = Authority(folder).issue_server("daemon", [HOST], days=1)
-    token, digest = issue_token(folder, "alice")
-    add_entry(folder / "access", Identity("name", "alice", Role.COMPILE), "token", digest)
+    token = issue_token(folder, folder / "access", Identity("name", "alice", Role.COMPILE))
     flags = ["--tls-cert", str(certificate), "--tls-key", str(key), "--access", str(folder / "access")]
     return flags, Settings(tls_ca=str(folder / CA), token_file=str(token), share_memory=False)
 

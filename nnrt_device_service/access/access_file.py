@@ -9,6 +9,8 @@ import os
 import pwd
 import re
 import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -89,13 +91,36 @@ class AccessFile:
         return found is not None and found.is_same(identity) and found.role >= identity.role
 
 
-def add_entry(path: Path, identity: Identity, kind: str, value: str, replaces: bool = False) -> None:
-    """Add a line to the file, which is made if it is missing; with `replaces` it takes the place of such lines of this
-    identity. Raises InvalidFile where the file would not be right."""
-    lines = path.read_text().splitlines() if path.exists() else ["# NAME ROLE KIND VALUE, by `nnrt-device keys`"]
-    if replaces:
-        lines = [line for line in lines if line.split()[:1] != [identity.name] or line.split()[2:3] != [kind]]
-    text = "\n".join([*lines, f"{identity.name} {identity.role} {kind} {value}", ""])
+@contextmanager
+def new_entry(path: Path, identity: Identity, kind: str, value: str, replaces: bool = False) -> Iterator[None]:
+    """Add a line to the file, which is made if it is missing, for a client that gets in this block what it shows.
+
+    With `replaces` it takes the place of such lines of this identity. These count until the block has ended, so that
+    a crash in it locks out nobody; if it fails, the file is as before. For who is the only writer of the file. Raises
+    InvalidFile where it would not be right.
+    """
+    before = path.read_bytes() if path.exists() else None
+    _parsed((before or b"").decode(), path)
+    lines = before.decode().splitlines() if before is not None else ["# NAME ROLE KIND VALUE, by `nnrt-device keys`"]
+    former = [words for line in lines if (words := line.partition("#")[0].split())[::2] == [identity.name, kind]]
+    others = [line for line in lines if line.partition("#")[0].split() not in former] if replaces else lines
+    line = f"{identity.name} {identity.role} {kind} {value}"
+    still = [f"{identity.name} {identity.role} {kind} {words[3]}" for words in former] if replaces else []
+    _write(path, [*others, *still, line])
+    try:
+        yield
+    except BaseException:
+        if before is None:
+            path.unlink()
+        else:
+            write_new(path, before, is_private=True, replaces=True)
+        raise
+    if still:
+        _write(path, [*others, line])
+
+
+def _write(path: Path, lines: Sequence[str]) -> None:
+    text = "\n".join([*lines, ""])
     _parsed(text, path)
     write_new(path, text.encode(), is_private=True, replaces=True)
 

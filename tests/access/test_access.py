@@ -1,5 +1,6 @@
 """The access file: who gets in, what each role may do, and what a daemon says to others."""
 
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,9 +10,9 @@ import numpy as np
 import pytest
 from conftest import StartDaemon
 from networks import identity_model
-from waiting import until
+from waiting import DEADLINE_S, until
 
-from access.conftest import Access, refusal, start
+from access.conftest import Access, move, refusal, start
 from nnrt_client import (
     Compilation,
     ConnectionFailed,
@@ -26,7 +27,7 @@ from nnrt_client import (
 )
 from nnrt_client.session.channel import Channel
 from nnrt_device_service.access.access_file import AccessFile, Credentials
-from nnrt_device_service.access.identity import ROLES
+from nnrt_device_service.access.identity import ROLES, Role
 from nnrt_device_service.access.watched_files import WatchedFiles
 from nnrt_device_service.core.signatures import is_signature
 from nnrt_hdi.errors import InvalidFile
@@ -228,7 +229,7 @@ def test_a_file_that_may_be_read_later(tmp_path: Path) -> None:
     path.chmod(0o666)
     assert access.still_holds(bob)
     path.chmod(0o600)
-    assert not access.still_holds(bob)
+    until(lambda: not access.still_holds(bob))
 
     outcomes = iter((True, False, True))
 
@@ -241,6 +242,69 @@ def test_a_file_that_may_be_read_later(tmp_path: Path) -> None:
     path.write_text("")
     assert files.content() == "alice run certificate alice\n"
     until(lambda: files.content() == "")
+
+
+def test_a_file_that_is_being_written(tmp_path: Path) -> None:
+    """In place: half of it, or nothing, is no access file. Who has found out asks the file only when it is done."""
+    path = tmp_path / "access"
+    path.write_text("alice run certificate alice\nbob run certificate bob\n")
+    access = AccessFile(path)
+    bob = access.identity(Credentials("host", certificate="bob"))
+    with path.open("w") as file:
+        assert access.still_holds(bob)
+        file.write("alice run certificate alice\n")
+        file.flush()
+        assert access.still_holds(bob)
+        file.write("bob compile certificate bob\n")
+    until(lambda: access.identity(Credentials("host", certificate="bob")).role is Role.COMPILE)
+
+
+def test_a_file_that_is_written_while_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "watched"
+    move_new(path, "first")
+    writes = iter((None, "third", None))
+
+    def read() -> str:
+        text = path.read_text()
+        if new := next(writes):
+            move_new(path, new)
+        return text
+
+    files = WatchedFiles([path], read)
+    move_new(path, "second")
+    assert files.content() == "first"
+    assert files.content() == "third"
+
+
+def move_new(path: Path, text: str) -> None:
+    beside = path.with_name("new")
+    beside.write_text(text)
+    move(beside, path)
+
+
+def test_nobody_waits_for_a_disk(tmp_path: Path) -> None:
+    """Who asks while another one reads gets what the file said before."""
+    path = tmp_path / "watched"
+    path.write_text("first")
+    is_reading, may_read = threading.Event(), threading.Event()
+    may_read.set()
+
+    def read() -> str:
+        is_reading.set()
+        assert may_read.wait(DEADLINE_S)
+        return path.read_text()
+
+    files = WatchedFiles([path], read)
+    may_read.clear()
+    is_reading.clear()
+    move_new(path, "second")
+    reader = threading.Thread(target=files.content)
+    reader.start()
+    assert is_reading.wait(DEADLINE_S)
+    assert files.content() == "first"
+    may_read.set()
+    reader.join(DEADLINE_S)
+    assert files.content() == "second"
 
 
 def test_what_is_no_signature() -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from conftest import StartDaemon
+from waiting import until
 
-from access.conftest import DAYS, HOSTS, Fleet, MakeFleet, refusal, works
+from access.conftest import DAYS, HOSTS, Fleet, MakeFleet, move, refusal, works
 from nnrt_client import (
     InvalidParameter,
     NnrtError,
@@ -129,17 +130,23 @@ def test_half_of_the_flags(start_daemon: StartDaemon, fleet: Fleet) -> None:
         start_daemon(*fleet.flags, "--tls-client-ca", str(fleet.key))
 
 
-def test_renewed_files_count_at_once(start_daemon: StartDaemon, make_fleet: MakeFleet, fleet: Fleet) -> None:
+def test_renewed_files_count(start_daemon: StartDaemon, make_fleet: MakeFleet, fleet: Fleet) -> None:
     """Sessions go on, and a file that is broken leaves the daemon with what it had."""
     daemon, other = start_daemon(*fleet.flags), make_fleet("other")
+
+    def is_refused() -> bool:
+        with Runtime([daemon.address], fleet.settings()) as runtime:
+            return not runtime.devices()
+
     with Runtime([daemon.address], fleet.settings()) as runtime:
         device = runtime.device()
         fleet.certificate.write_text("half a certif")
-        works(daemon.address, fleet.settings())
+        until(lambda: not is_refused() and "said before counts on" in daemon.log())
         works(daemon.address, fleet.settings())
         assert daemon.log().count("said before counts on") == 1
-        fleet.key.write_bytes(other.key.read_bytes())
-        fleet.certificate.write_bytes(other.certificate.read_bytes())
+        move(other.key, fleet.key)
+        works(daemon.address, fleet.settings())  # The key is for a certificate that is still to come.
+        move(other.certificate, fleet.certificate)
         works(daemon.address, other.settings())
         assert "its certificate is of no authority" in refusal(daemon.address, fleet.settings())
         device.status()

@@ -15,7 +15,7 @@ import pytest
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
 
-from access.conftest import refusal, works
+from access.conftest import move, refusal, works
 from nnrt_client import Runtime, Settings
 from nnrt_client.session.credentials import ticket_metadata
 from nnrt_device_service.access.identity import Identity
@@ -23,7 +23,7 @@ from nnrt_device_service.transport.identities import Identities
 from nnrt_device_service.transport.tickets import Tickets
 from nnrt_hdi.v2 import session_pb2, session_pb2_grpc
 
-NOBODY = 65534
+OTHER = 4711
 # In a process that another user takes over, for the interpreter itself may be out of that user's reach.
 CLIENT = """
 import os, sys
@@ -53,9 +53,9 @@ def start(start_daemon: StartDaemon, folder: Path, *lines: str) -> DaemonProcess
     return daemon
 
 
-def as_nobody(address: str) -> str:
+def as_other(address: str) -> str:
     environment = {**os.environ, "HOME": "/"}
-    command = [sys.executable, "-c", CLIENT.format(NOBODY), address]
+    command = [sys.executable, "-c", CLIENT.format(OTHER), address]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment).stdout.strip()
 
 
@@ -88,10 +88,11 @@ def test_who_asks_no_kernel_is_nobody(start_daemon: StartDaemon, folder: Path) -
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_another_user(start_daemon: StartDaemon, folder: Path) -> None:
-    daemon = start(start_daemon, folder, f"me compile user {os.getuid()}", f"guest observe user {NOBODY}")
-    assert as_nobody(daemon.address) == "AVAILABLE"
-    (folder / "access").write_text(f"me compile user {os.getuid()}\n")
-    assert f"the kernel says Unix user {NOBODY}, whom" in as_nobody(daemon.address)
+    daemon = start(start_daemon, folder, f"me compile user {os.getuid()}", f"guest observe user {OTHER}")
+    assert as_other(daemon.address) == "AVAILABLE"
+    (folder / "new").write_text(f"me compile user {os.getuid()}\n")
+    move(folder / "new", folder / "access")
+    assert f"the kernel says Unix user {OTHER}, whom" in as_other(daemon.address)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -102,7 +103,7 @@ def test_the_local_socket_is_for_the_same_user(start_daemon: StartDaemon, folder
         attach = f"""
 import os, socket
 from nnrt_hdi.v2 import local_socket_pb2
-os.setresuid({NOBODY}, {NOBODY}, {NOBODY})
+os.setresuid({OTHER}, {OTHER}, {OTHER})
 connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 connection.connect(b"\\0" + {welcome.local_socket!r})
 request = local_socket_pb2.LocalRequest(attach=dict(session_id={welcome.session_id!r}))
@@ -110,7 +111,7 @@ connection.send(request.SerializeToString())
 print(local_socket_pb2.LocalReply.FromString(connection.recv(65536)).error.message)
 """
         done = subprocess.run([sys.executable, "-c", attach], capture_output=True, text=True, timeout=60)
-        assert f"the session is of user {os.getuid()}, not of {NOBODY}" in done.stdout
+        assert f"the session is of user {os.getuid()}, not of {OTHER}" in done.stdout
 
 
 def test_tickets_end(folder: Path) -> None:
