@@ -17,6 +17,7 @@ from pathlib import Path
 
 from nnrt_device_service.access.identity import ROLES, Identity, Role
 from nnrt_device_service.access.new_file import write_new
+from nnrt_device_service.access.unix_users import SHARED_USER
 from nnrt_device_service.access.watched_files import WatchedFiles
 from nnrt_hdi.errors import ConnectionFailed, InvalidFile
 
@@ -24,6 +25,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _KINDS = ("token", "certificate", "user")
 _MOST_BYTES = 16 << 20
+_SHARED = f"the kernel says Unix user {SHARED_USER}, as of all users that the daemon's user namespace doesn't know"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class Credentials:
         """Its identity to a daemon without an access file, where everybody has every right."""
         if self.certificate:
             return Identity("certificate", self.certificate)
-        if self.user_id is not None:
+        if self.user_id not in (None, SHARED_USER):
             return Identity("user", str(self.user_id), user_id=self.user_id)
         return Identity("host", self.host)
 
@@ -74,6 +76,8 @@ class AccessFile:
             if found := entries.known.get(("certificate", shown.certificate)):
                 return found
             known = f"the certificate is of {shown.certificate!r}"
+        elif shown.user_id == SHARED_USER:
+            known = f"{_SHARED}; it may be anybody"
         elif shown.user_id is not None:
             if found := entries.known.get(("user", str(shown.user_id))):
                 return replace(found, user_id=shown.user_id)
@@ -183,7 +187,10 @@ def _checked(kind: str, value: str) -> str:
         case "certificate":
             pass
         case "user":
-            return str(_user_id(value))
+            user_id = _user_id(value)
+            if user_id == SHARED_USER:
+                raise ValueError(f"{_SHARED}: give the client a token")
+            return str(user_id)
         case _:
             raise ValueError(f"it is known by {kind!r}; use one of {', '.join(_KINDS)}")
     return value

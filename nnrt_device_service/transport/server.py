@@ -97,7 +97,11 @@ class Daemon:
         message_bytes = settings.message_bytes + _MESSAGE_OVERHEAD_BYTES
         self._server = grpc.server(
             self._calls,
-            interceptors=[ErrorInterceptor(), AdmissionInterceptor(device, self._calls), CodecInterceptor()],
+            interceptors=[
+                ErrorInterceptor(),
+                AdmissionInterceptor(device, self._calls, settings.connections_of_a_host),
+                CodecInterceptor(),
+            ],
             # A burst of calls has room to be refused for what it is.
             maximum_concurrent_rpcs=2 * self._most_threads,
             options=[

@@ -18,9 +18,12 @@ from daemon_process import DaemonProcess
 from access.conftest import move, refusal, works
 from nnrt_client import Runtime, Settings
 from nnrt_client.session.credentials import ticket_metadata
+from nnrt_device_service.access.access_file import AccessFile, Credentials
 from nnrt_device_service.access.identity import Identity
+from nnrt_device_service.access.unix_users import SHARED_USER
 from nnrt_device_service.transport.identities import Identities
 from nnrt_device_service.transport.tickets import Tickets
+from nnrt_hdi.errors import InvalidFile
 from nnrt_hdi.v2 import session_pb2, session_pb2_grpc
 
 OTHER = 4711
@@ -53,9 +56,9 @@ def start(start_daemon: StartDaemon, folder: Path, *lines: str) -> DaemonProcess
     return daemon
 
 
-def as_other(address: str) -> str:
+def as_other(address: str, user: int = OTHER) -> str:
     environment = {**os.environ, "HOME": "/"}
-    command = [sys.executable, "-c", CLIENT.format(OTHER), address]
+    command = [sys.executable, "-c", CLIENT.format(user), address]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment).stdout.strip()
 
 
@@ -114,6 +117,31 @@ print(local_socket_pb2.LocalReply.FromString(connection.recv(65536)).error.messa
         assert f"the session is of user {os.getuid()}, not of {OTHER}" in done.stdout
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_user_who_is_many(start_daemon: StartDaemon, folder: Path) -> None:
+    """The kernel says one number of all whom the daemon's user namespace doesn't know; it is nobody's identity."""
+    daemon = start(start_daemon, folder, f"me compile user {os.getuid()}")
+    assert "as of all users that the daemon's user namespace doesn't know; it may be anybody, whom" in as_other(
+        daemon.address, SHARED_USER
+    )
+    assert Credentials("unix", user_id=SHARED_USER).identity() == Identity("host", "unix")
+    (folder / "wrong").write_text(f"many run user {SHARED_USER}")
+    with pytest.raises(InvalidFile, match="user namespace doesn't know: give the client a token"):
+        AccessFile(folder / "wrong")
+
+
+def test_tickets_of_the_absent_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are forgotten when others are given one."""
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    tickets = Tickets()
+    for user in range(1000):
+        now += 1
+        ticket = tickets._new(user)
+    assert len(tickets._given) < 100
+    assert tickets.user_of(ticket) == 999
+
+
 def test_tickets_end(folder: Path) -> None:
     """Each counts once, and so many of a user at a time."""
     tickets = Tickets()
@@ -163,5 +191,5 @@ def test_a_ticket_counts_on_unix_sockets_only(folder: Path) -> None:
         identities, shown = Identities(None, tickets), ticket_metadata(f"unix:{folder}/s", 10)
     finally:
         tickets.stop()
-    assert identities.of(Call("ipv4:127.0.0.1:1024", shown)) == Identity("host", "127.0.0.1")
+    assert identities.of(Call("ipv4:192.0.2.1:1024", shown)) == Identity("host", "192.0.2.1")
     assert identities.of(Call("unix:", shown)) == Identity("user", str(os.getuid()))
