@@ -332,6 +332,7 @@ class Device:
         self.threads.close()
         if ended:
             self._backend.close()
+        self.audit.close()
         return ended
 
     def _require_format(self, format: str) -> None:
