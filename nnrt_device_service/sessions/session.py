@@ -124,10 +124,14 @@ class Session:
     # ---- models
 
     def add_model(
-        self, prepared: PreparedModel, on_closed: Callable[[], None], priority: Priority = Priority.NONE
+        self,
+        prepared: PreparedModel,
+        on_closed: Callable[[], None],
+        priority: Priority = Priority.NONE,
+        is_signable: bool = False,
     ) -> int:
         """Own a prepared model; its id. Raises OutOfMemory beyond the limit, UnavailableDevice after the end."""
-        loaded = LoadedModel(prepared, on_closed, priority)
+        loaded = LoadedModel(prepared, on_closed, priority, is_signable)
         try:
             with self._lock:
                 self._require_open()

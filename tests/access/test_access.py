@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from conftest import StartDaemon
 from networks import identity_model
+from onnx import parser
 from waiting import DEADLINE_S, until
 
 from access.conftest import Access, move, refusal, start
@@ -25,6 +26,7 @@ from nnrt_client import (
     Settings,
     load,
 )
+from nnrt_client.onnx_import import program_from_onnx
 from nnrt_client.session.channel import Channel
 from nnrt_device_service.access.access_file import AccessFile, Credentials
 from nnrt_device_service.access.identity import ROLES, Role
@@ -33,6 +35,10 @@ from nnrt_device_service.core.signatures import is_signature
 from nnrt_hdi.errors import InvalidFile
 from nnrt_hdi.part import Part
 
+DOUBLED = """
+<ir_version: 9, opset_import: ["": 17]>
+doubled (float[2] x) => (float[2] y) { y = Add(x, x) }
+"""
 NAMES = {role: f"{role}r" for role in ROLES}
 
 
@@ -127,6 +133,51 @@ def test_signed_caches(start_daemon: StartDaemon, access: Access, closing: ExitS
         refused(other, "runner", restore(cache))
         restore(cache)(its)
         refused(mine, "runner", restore(exported(its)))
+
+
+def test_what_came_unsigned_leaves_unsigned(
+    start_daemon: StartDaemon, access: Access, closing: ExitStack, tmp_path: Path
+) -> None:
+    """Else who may bring code could have it signed, and with that brought in by anybody."""
+    runner, restorer = access.add("runner", "run"), access.add("restorer", "restore")
+    key = tmp_path / "key"
+    key.write_bytes(b"k" * 32)
+    key.chmod(0o600)
+    flags = ("--cache-key", str(key), "--store-dir", str(tmp_path / "store"))
+    elsewhere = start(start_daemon, access, "--backend", "restoring")
+    unsigned = exported(closing.enter_context(Runtime([elsewhere.address], restorer)).device())
+    daemon = start(start_daemon, access, "--backend", "restoring", *flags)
+    mine, its = (closing.enter_context(Runtime([daemon.address], who)).device() for who in (runner, restorer))
+    refused(mine, "runner", restore(exported_again(unsigned, its)))
+    signed = exported(its)
+    restore(signed)(mine)
+    restore(exported_again(signed, its))(mine)
+    restore(exported(its))(mine)  # From the store, which compiled it.
+
+
+def exported_again(cache: bytes, device: Device) -> bytes:
+    with Compilation.from_offline_buffer(cache, device) as compilation:
+        compilation.build()
+        return compilation.export_cache()
+
+
+def test_programs_are_not_signed(start_daemon: StartDaemon, access: Access, closing: ExitStack, tmp_path: Path) -> None:
+    """Neither as they come nor out of the store."""
+    runner, restorer = access.add("runner", "run"), access.add("restorer", "restore")
+    key, program = tmp_path / "key", program_from_onnx(parser.parse_model(DOUBLED).SerializeToString())
+    key.write_bytes(b"k" * 32)
+    key.chmod(0o600)
+    flags = ("--cache-key", str(key), "--store-dir", str(tmp_path / "store"))
+    daemon = start(start_daemon, access, "--backend", "onnxruntime", *flags)
+    mine, its = (closing.enter_context(Runtime([daemon.address], who)).device() for who in (runner, restorer))
+    for origin in (Origin.COMPILED, Origin.STORED):
+        with Compilation._from_source(program, its) as compilation:
+            compilation.build()
+            assert compilation.report is not None
+            assert compilation.report.origin is origin
+            cache = compilation.export_cache()
+        refused(mine, "runner", restore(cache))
+    restore(cache)(its)
 
 
 def test_a_key_that_is_none(start_daemon: StartDaemon, tmp_path: Path) -> None:
