@@ -73,6 +73,32 @@ def test_mistakes(
         runtime.device()
 
 
+@pytest.mark.parametrize(
+    ("client", "said"),
+    [
+        ("plain", "WRONG_VERSION_NUMBER"),
+        ("without", "PEER_DID_NOT_RETURN_A_CERTIFICATE"),
+        ("foreign", "CERTIFICATE_VERIFY_FAILED"),
+        ("expired", "CERTIFICATE_VERIFY_FAILED"),
+        ("server", "CERTIFICATE_VERIFY_FAILED"),
+    ],
+)
+def test_what_a_daemon_says_of_mistakes(
+    start_daemon: StartDaemon, make_fleet: MakeFleet, fleet: Fleet, client: str, said: str
+) -> None:
+    """gRPC does, on the daemon's standard error, in words that docs/security.md explains; it names no address."""
+    daemon = start_daemon(*fleet.client_flags)
+    certificate, key = {
+        "foreign": lambda: make_fleet("other").authority.issue_client("mallory", DAYS),
+        "expired": lambda: fleet.authority.issue_client("late", days=0),
+        "server": lambda: (fleet.certificate, fleet.key),
+    }.get(client, lambda: ("", ""))()
+    trusting = Settings(tls_ca=fleet.ca, tls_cert=str(certificate), tls_key=str(key))
+    refusal(daemon.address, Settings() if client == "plain" else trusting)
+    until(lambda: f"OPENSSL_internal:{said}" in daemon.log(), daemon.log)
+    assert said in (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+
+
 def test_an_expired_certificate(start_daemon: StartDaemon, fleet: Fleet) -> None:
     certificate, key = fleet.authority.issue_server("expired", HOSTS, days=0)
     daemon = start_daemon("--tls-cert", str(certificate), "--tls-key", str(key))
