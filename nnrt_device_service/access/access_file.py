@@ -143,7 +143,10 @@ def _read(path: Path) -> _Entries:
         with path.open("rb") as file:
             if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & stat.S_IWOTH:
                 raise InvalidFile("everybody may write to it; chmod o-w", place=str(path))
-            text = file.read(_MOST_BYTES).decode()
+            data = file.read(_MOST_BYTES + 1)
+            if len(data) > _MOST_BYTES:
+                raise InvalidFile(f"it has more than {_MOST_BYTES} bytes; give it fewer lines", place=str(path))
+            text = data.decode()
     except OSError as error:
         raise InvalidFile(f"it can't be read: {error.strerror}", place=str(path)) from error
     except UnicodeDecodeError as error:

@@ -214,6 +214,11 @@ def test_files_that_make_no_sense(start_daemon: StartDaemon, access: Access) -> 
     access.path.chmod(0o666)
     with pytest.raises(RuntimeError, match=r"access: everybody may write to it; chmod o-w"):
         start(start_daemon, access)
+    access.path.chmod(0o600)
+    with access.path.open("w") as file:
+        file.truncate((16 << 20) + 1)
+    with pytest.raises(RuntimeError, match=r"access: it has more than 16777216 bytes"):
+        start(start_daemon, access)
     access.path.unlink()
     with pytest.raises(RuntimeError, match=r"access: it can't be read: No such file"):
         start(start_daemon, access)

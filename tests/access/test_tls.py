@@ -148,6 +148,16 @@ def test_files_of_a_daemon_that_make_no_sense(start_daemon: StartDaemon, fleet: 
         start_daemon(*fleet.flags)
 
 
+def test_a_key_that_everybody_may_read(start_daemon: StartDaemon, fleet: Fleet) -> None:
+    """Some who mount secrets can't help it; others hear of it."""
+    warning = f"everybody on this host may read the key {fleet.key}"
+    assert warning not in start_daemon(*fleet.flags).log()
+    fleet.key.chmod(0o644)
+    daemon = start_daemon(*fleet.flags)
+    assert warning in daemon.log()
+    works(daemon.address, fleet.settings())
+
+
 def test_half_of_the_flags(start_daemon: StartDaemon, fleet: Fleet) -> None:
     for flags in (fleet.flags[:2], fleet.flags[2:], fleet.client_flags[4:]):
         with pytest.raises(RuntimeError, match="TLS needs both; give --tls-cert and --tls-key"):
