@@ -47,8 +47,8 @@ def identity_model(elements: int = KILOBYTE) -> Model:
     return model
 
 
-def serve_echo(address: str, pipe: Connection) -> None:
-    """The least a gRPC-Python server can do with a unary call."""
+def serve_echo(address: str, pipe: Connection, pair: tuple[bytes, bytes] | None = None) -> None:
+    """The least a gRPC-Python server can do with a unary call; over TLS with the pair of a key and its certificate."""
 
     class Echo(grpc.GenericRpcHandler):  # type: ignore[misc]
         def service(self, details: Any) -> Any:
@@ -56,18 +56,24 @@ def serve_echo(address: str, pipe: Connection) -> None:
 
     server = grpc.server(ThreadPoolExecutor(4))
     server.add_generic_rpc_handlers((Echo(),))
-    port = server.add_insecure_port(address)
+    port = opened_port(server, address, pair)
     server.start()
     pipe.send(port)
     pipe.recv()
     server.stop(0).wait()
 
 
+def opened_port(server: Any, address: str, pair: tuple[bytes, bytes] | None) -> int:
+    if pair is None:
+        return int(server.add_insecure_port(address))
+    return int(server.add_secure_port(address, grpc.ssl_server_credentials([pair])))
+
+
 @contextmanager
-def echo_server(address: str) -> Iterator[str]:
+def echo_server(address: str, pair: tuple[bytes, bytes] | None = None) -> Iterator[str]:
     context = mp.get_context("spawn")
     pipe, there = context.Pipe()
-    process = context.Process(target=serve_echo, args=(address, there))
+    process = context.Process(target=serve_echo, args=(address, there, pair))
     process.start()
     port = pipe.recv()
     yield address if address.startswith("unix:") else f"127.0.0.1:{port}"

@@ -19,7 +19,7 @@ from typing import Any
 import grpc
 import numpy as np
 from report import Report
-from small_run import device_daemon
+from small_run import device_daemon, opened_port
 
 from nnrt_client import Compilation, Executor, Model, OperationType, Runtime
 from nnrt_device_service.host.allocator import keep_freed_memory
@@ -39,8 +39,8 @@ PEAKS = (64 << 20, 256 << 20)
 # ---- by hand
 
 
-def serve_sink(pipe: Connection) -> None:
-    """A server that copies what comes into place, and says so whenever the place is full."""
+def serve_sink(pipe: Connection, pair: tuple[bytes, bytes] | None = None) -> None:
+    """A server that copies what comes into place, and says so whenever the place is full; see `serve_echo`."""
     keep_freed_memory()
 
     def filled(requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
@@ -59,17 +59,17 @@ def serve_sink(pipe: Connection) -> None:
 
     server = grpc.server(ThreadPoolExecutor(2 * len(CHUNKS)), options=[("grpc.max_receive_message_length", -1)])
     server.add_generic_rpc_handlers((Sink(),))
-    pipe.send(server.add_insecure_port("127.0.0.1:0"))
+    pipe.send(opened_port(server, "127.0.0.1:0", pair))
     server.start()
     pipe.recv()
     server.stop(0).wait()
 
 
 @contextmanager
-def sink_server() -> Iterator[str]:
+def sink_server(pair: tuple[bytes, bytes] | None = None) -> Iterator[str]:
     context = mp.get_context("spawn")
     pipe, there = context.Pipe()
-    process = context.Process(target=serve_sink, args=(there,))
+    process = context.Process(target=serve_sink, args=(there, pair))
     process.start()
     yield f"127.0.0.1:{pipe.recv()}"
     pipe.send(None)
@@ -77,8 +77,8 @@ def sink_server() -> Iterator[str]:
 
 
 @contextmanager
-def sender(address: str, data: memoryview, chunk_bytes: int) -> Iterator[Callable[[], Any]]:
-    """A function that sends the data over a stream of its own, in chunks of raw bytes."""
+def sender(address: str, data: memoryview, chunk_bytes: int, ca: bytes | None = None) -> Iterator[Callable[[], Any]]:
+    """A function that sends the data over a stream of its own, in chunks of raw bytes; with an authority over TLS."""
     turns: queue.SimpleQueue[bool] = queue.SimpleQueue()
 
     def chunks() -> Iterator[bytes]:
@@ -90,7 +90,12 @@ def sender(address: str, data: memoryview, chunk_bytes: int) -> Iterator[Callabl
         turns.put(True)
         next(replies)
 
-    with grpc.insecure_channel(address, options=[("grpc.max_send_message_length", -1)]) as channel:
+    options = [("grpc.max_send_message_length", -1)]
+    if ca is None:
+        opened = grpc.insecure_channel(address, options=options)
+    else:
+        opened = grpc.secure_channel(address, grpc.ssl_channel_credentials(ca), options=options)
+    with opened as channel:
         replies = channel.stream_stream("/sink/stream")(chunks())
         yield send
         turns.put(False)

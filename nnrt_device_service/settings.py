@@ -91,6 +91,13 @@ class Settings:
     identity_share: float = _setting(
         0.75, "Share of --max-sessions, --held-bytes and --queued-runs that one identity may take.", 0.01, 1.0
     )
+    host_connections: int = _setting(
+        0,
+        "Connections with calls under way that a host may have; an IPv6 network of 64 bits is one host. 0: twice"
+        " --max-sessions.",
+        0,
+        _MANY,
+    )
     session_models: int = _setting(64, "Prepared models per client.", 1, _MANY)
     session_streams: int = _setting(
         8, "Open streams per client: of runs, of uploads, from and to buffers.", 2, _MANY
@@ -138,6 +145,11 @@ class Settings:
     def share_of(self, whole: int) -> int:
         """How much of something one identity may take."""
         return math.ceil(whole * self.identity_share)
+
+    @property
+    def connections_of_a_host(self) -> int:
+        """How many connections may have calls from one host: each session has one, and may be taken over by another."""
+        return self.host_connections or 2 * self.max_sessions
 
     def require_guarded(self, address: str) -> None:
         """Raises InvalidParameter for an address that other hosts reach, where nothing keeps strangers out."""

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from nnrt_client.session.device import Device
 from nnrt_client.session.fork import ModuleLock
 from nnrt_client.session.runtime import Runtime
-from nnrt_client.settings import addresses_to_ask_for
+from nnrt_client.settings import Settings, addresses_to_ask_for
 
 _log = logging.getLogger(__name__)
 
@@ -26,9 +26,9 @@ Release = Callable[[], object]
 class Connection:
     """A runtime, and the number of those who use it. Made by `use`."""
 
-    def __init__(self, addresses: tuple[str, ...]) -> None:
-        self._runtime = Runtime(addresses)
-        self._addresses = addresses
+    def __init__(self, addresses: tuple[str, ...], settings: Settings) -> None:
+        self._runtime = Runtime(addresses, settings)
+        self._key = addresses, settings
         self._users = 0
         self._notes: queue.SimpleQueue[Release] = queue.SimpleQueue()
 
@@ -72,23 +72,26 @@ class Connection:
                 self._users -= 1
                 if self._users:
                     continue
-                if _connections.get(self._addresses) is self:
-                    del _connections[self._addresses]
+                if _connections.get(self._key) is self:
+                    del _connections[self._key]
             self._runtime.close()
             return
 
 
-_connections: dict[tuple[str, ...], Connection] = {}
+_connections: dict[tuple[tuple[str, ...], Settings], Connection] = {}
 
 
-def use(which: str | int | None, user: object, release: Release) -> tuple[Connection, Release]:
+def use(
+    which: str | int | None, user: object, release: Release, settings: Settings | None = None
+) -> tuple[Connection, Release]:
     """The connection to a device, given by its address, or by its name or place among those of NNRT_DEVICES; and what
-    gives it up. See `Connection.used_by`."""
-    addresses = addresses_to_ask_for(which)
+    gives it up. Whoever has the same settings, by default those of the environment, shares it. See
+    `Connection.used_by`."""
+    key = addresses_to_ask_for(which), settings or Settings()
     with _lock.itself:
-        connection = _connections.get(addresses)
+        connection = _connections.get(key)
         if connection is None:
-            connection = _connections[addresses] = Connection(addresses)
+            connection = _connections[key] = Connection(*key)
         return connection, connection.used_by(user, release)
 
 

@@ -85,10 +85,10 @@ class InferenceSession(Closable):
         self._open(*chosen_options(providers, provider_options))
 
     def _open(self, providers: list[str], given: dict[str, Any]) -> None:
-        options = load_options(given)
+        options, settings = load_options(given)
         which, constants = options.pop("device", None), options.get("constants", {})
         held = ExitStack()
-        connection, close = use(which, self, held.close)
+        connection, close = use(which, self, held.close, settings)
         try:
             device = connection.device(which)
             session = held.enter_context(load(self._source, device, shapes=self._shapes(), **options))

@@ -5,11 +5,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nnrt_client.onnxruntime.errors import BadBinding, InvalidArgument
+from nnrt_client.settings import Settings
 from nnrt_hdi.enums import PerformanceMode, Priority
+from nnrt_hdi.errors import InvalidParameter
 
 NNRT = "NnrtExecutionProvider"
 # They are taken beside the device's and never used.
 _BESIDE = ("CPUExecutionProvider",)
+
+# Of `Settings`: which daemons are trusted, and who the application is to them.
+_FILES = ("tls_ca", "tls_cert", "tls_key", "token_file")
 
 Provider = str | tuple[str, Mapping[Any, Any]]
 
@@ -49,11 +54,17 @@ def chosen_options(
     return [NNRT, *(name for name in options if name in _BESIDE)], options[NNRT]
 
 
-def load_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of the provider as `nnrt_client.load` takes them, without those that are None. Raises InvalidArgument."""
+def load_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], Settings]:
+    """Options of the provider as `nnrt_client.load` takes them, without those that are None; and the settings of the
+    connection, where those that aren't given are of the environment. Raises InvalidArgument."""
     if unknown := sorted(set(options) - set(_READERS)):
         raise InvalidArgument(f"{NNRT} has no options {unknown}; there are {sorted(_READERS)}")
-    return {name: _READERS[name](name, value) for name, value in options.items() if value is not None}
+    given = {name: _READERS[name](name, value) for name, value in options.items() if value is not None}
+    files = {name: given.pop(name) for name in _FILES if name in given}
+    try:
+        return given, Settings(**files)
+    except InvalidParameter as error:
+        raise InvalidArgument(f"{NNRT}: {error.message}") from error
 
 
 def _pair(provider: object) -> tuple[str, Mapping[Any, Any]]:
@@ -70,6 +81,12 @@ def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise InvalidArgument(f"{name} is {value!r}; give a text")
     return value
+
+
+def _path(name: str, value: Any) -> str:
+    if not isinstance(value, str | os.PathLike):
+        raise InvalidArgument(f"{name} is {value!r}; give the path of a file")
+    return os.fspath(value)
 
 
 def _listed(name: str, value: Any) -> list[Any]:
@@ -115,4 +132,5 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "ways": _listed,
     "fallback": _text,
     "constants": _mapped,
+    **dict.fromkeys(_FILES, _path),
 }

@@ -9,12 +9,15 @@ import os
 import pwd
 import re
 import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 
 from nnrt_device_service.access.identity import ROLES, Identity, Role
 from nnrt_device_service.access.new_file import write_new
+from nnrt_device_service.access.unix_users import SHARED_USER
 from nnrt_device_service.access.watched_files import WatchedFiles
 from nnrt_hdi.errors import ConnectionFailed, InvalidFile
 
@@ -22,6 +25,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _KINDS = ("token", "certificate", "user")
 _MOST_BYTES = 16 << 20
+_SHARED = f"the kernel says Unix user {SHARED_USER}, as of all users that the daemon's user namespace doesn't know"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,7 @@ class Credentials:
         """Its identity to a daemon without an access file, where everybody has every right."""
         if self.certificate:
             return Identity("certificate", self.certificate)
-        if self.user_id is not None:
+        if self.user_id not in (None, SHARED_USER):
             return Identity("user", str(self.user_id), user_id=self.user_id)
         return Identity("host", self.host)
 
@@ -72,6 +76,8 @@ class AccessFile:
             if found := entries.known.get(("certificate", shown.certificate)):
                 return found
             known = f"the certificate is of {shown.certificate!r}"
+        elif shown.user_id == SHARED_USER:
+            known = f"{_SHARED}; it may be anybody"
         elif shown.user_id is not None:
             if found := entries.known.get(("user", str(shown.user_id))):
                 return replace(found, user_id=shown.user_id)
@@ -89,13 +95,36 @@ class AccessFile:
         return found is not None and found.is_same(identity) and found.role >= identity.role
 
 
-def add_entry(path: Path, identity: Identity, kind: str, value: str, replaces: bool = False) -> None:
-    """Add a line to the file, which is made if it is missing; with `replaces` it takes the place of such lines of this
-    identity. Raises InvalidFile where the file would not be right."""
-    lines = path.read_text().splitlines() if path.exists() else ["# NAME ROLE KIND VALUE, by `nnrt-device keys`"]
-    if replaces:
-        lines = [line for line in lines if line.split()[:1] != [identity.name] or line.split()[2:3] != [kind]]
-    text = "\n".join([*lines, f"{identity.name} {identity.role} {kind} {value}", ""])
+@contextmanager
+def new_entry(path: Path, identity: Identity, kind: str, value: str, replaces: bool = False) -> Iterator[None]:
+    """Add a line to the file, which is made if it is missing, for a client that gets in this block what it shows.
+
+    With `replaces` it takes the place of such lines of this identity. These count until the block has ended, so that
+    a crash in it locks out nobody; if it fails, the file is as before. For who is the only writer of the file. Raises
+    InvalidFile where it would not be right.
+    """
+    before = path.read_bytes() if path.exists() else None
+    _parsed((before or b"").decode(), path)
+    lines = before.decode().splitlines() if before is not None else ["# NAME ROLE KIND VALUE, by `nnrt-device keys`"]
+    former = [words for line in lines if (words := line.partition("#")[0].split())[::2] == [identity.name, kind]]
+    others = [line for line in lines if line.partition("#")[0].split() not in former] if replaces else lines
+    line = f"{identity.name} {identity.role} {kind} {value}"
+    still = [f"{identity.name} {identity.role} {kind} {words[3]}" for words in former] if replaces else []
+    _write(path, [*others, *still, line])
+    try:
+        yield
+    except BaseException:
+        if before is None:
+            path.unlink()
+        else:
+            write_new(path, before, is_private=True, replaces=True)
+        raise
+    if still:
+        _write(path, [*others, line])
+
+
+def _write(path: Path, lines: Sequence[str]) -> None:
+    text = "\n".join([*lines, ""])
     _parsed(text, path)
     write_new(path, text.encode(), is_private=True, replaces=True)
 
@@ -114,7 +143,10 @@ def _read(path: Path) -> _Entries:
         with path.open("rb") as file:
             if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & stat.S_IWOTH:
                 raise InvalidFile("everybody may write to it; chmod o-w", place=str(path))
-            text = file.read(_MOST_BYTES).decode()
+            data = file.read(_MOST_BYTES + 1)
+            if len(data) > _MOST_BYTES:
+                raise InvalidFile(f"it has more than {_MOST_BYTES} bytes; give it fewer lines", place=str(path))
+            text = data.decode()
     except OSError as error:
         raise InvalidFile(f"it can't be read: {error.strerror}", place=str(path)) from error
     except UnicodeDecodeError as error:
@@ -158,7 +190,10 @@ def _checked(kind: str, value: str) -> str:
         case "certificate":
             pass
         case "user":
-            return str(_user_id(value))
+            user_id = _user_id(value)
+            if user_id == SHARED_USER:
+                raise ValueError(f"{_SHARED}: give the client a token")
+            return str(user_id)
         case _:
             raise ValueError(f"it is known by {kind!r}; use one of {', '.join(_KINDS)}")
     return value

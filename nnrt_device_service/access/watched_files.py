@@ -5,63 +5,96 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from nnrt_hdi.errors import NnrtError
 
 _log = logging.getLogger(__name__)
 
 ContentT = TypeVar("ContentT")
-_Stamp = tuple[tuple[int, int, int, int] | None, ...]
+# A file that was written to so lately may be half of itself.
+_SETTLED_S = 0.5
 # Between attempts to read files that couldn't be.
 _RETRY_S = 1.0
+
+
+class _Stamp(NamedTuple):
+    """What changes with a file."""
+
+    size: int
+    written_ns: int
+    # With its mode and its name as well.
+    changed_ns: int
+    inode: int
+
+    @property
+    def is_settled(self) -> bool:
+        """True where nobody is likely to be writing: it was written a while ago, or moved here when that was done."""
+        return self.written_ns < self.changed_ns or self.changed_ns < time.time_ns() - int(_SETTLED_S * 1e9)
 
 
 class WatchedFiles(Generic[ContentT]):
     """The content of some files.
 
-    They are read again when they have changed; until they can be read again, what they said before counts.
+    They are read again when they have changed and nobody writes to them any more; until they can be read again, what
+    they said before counts.
     """
 
     def __init__(self, paths: Sequence[Path], read: Callable[[], ContentT]) -> None:
         """Raises what `read` raises, an NnrtError."""
         self._paths = paths
         self._read = read
-        self._lock = threading.Lock()
-        self._stamp = self._present_stamp()
-        # Of files that couldn't be read, and when to try again: it may have been for want of descriptors.
-        self._failed: _Stamp | None = None
-        self._retry_at = 0.0
+        # For whoever looks whether they have changed. Nobody else waits for the disk.
+        self._looking = threading.Lock()
+        self._stamps = self._present_stamps()
+        # Another state of theirs, when it was first seen, when it may be read, and whether that has failed.
+        self._seen = self._stamps
+        self._seen_at = self._read_at = 0.0
+        self._has_failed = False
         self._content = read()
 
     def content(self) -> ContentT:
         """Their content now. Raises nothing, and where they haven't changed reads nothing."""
-        with self._lock:
-            stamp = self._present_stamp()
-            if stamp != self._stamp and (stamp != self._failed or time.monotonic() >= self._retry_at):
-                self._read_again(stamp)
-            return self._content
+        if self._looking.acquire(blocking=False):
+            try:
+                self._look()
+            finally:
+                self._looking.release()
+        return self._content
 
-    def _read_again(self, stamp: _Stamp) -> None:
+    def _look(self) -> None:
+        stamps, now = self._present_stamps(), time.monotonic()
+        if stamps == self._stamps:
+            self._seen = stamps
+            return
+        if stamps != self._seen:
+            self._seen, self._seen_at, self._read_at, self._has_failed = stamps, now, now, False
+        # The second where clocks differ, such as those of a file server.
+        is_settled = all(stamp is None or stamp.is_settled for stamp in stamps) or now - self._seen_at > _SETTLED_S
+        if is_settled and now >= self._read_at:
+            self._read_again(stamps, now)
+
+    def _read_again(self, stamps: tuple[_Stamp | None, ...], now: float) -> None:
         names = ", ".join(map(str, self._paths))
         try:
-            self._content = self._read()
+            content = self._read()
         except NnrtError as error:
-            if stamp != self._failed:
+            if not self._has_failed:
                 _log.error("what %s said before counts on: %s", names, error)
-            self._failed, self._retry_at = stamp, time.monotonic() + _RETRY_S
-        else:
-            self._stamp, self._failed = stamp, None
+            # It may have been for want of descriptors.
+            self._has_failed, self._read_at = True, now + _RETRY_S
+            return
+        if self._present_stamps() == stamps:  # Else who asks next sees that it was written to meanwhile.
+            self._content, self._stamps = content, stamps
             _log.info("read again: %s", names)
 
-    def _present_stamp(self) -> _Stamp:
+    def _present_stamps(self) -> tuple[_Stamp | None, ...]:
         return tuple(map(_stamp_of, self._paths))
 
 
-def _stamp_of(path: Path) -> tuple[int, int, int, int] | None:
+def _stamp_of(path: Path) -> _Stamp | None:
     try:
         status = path.stat()
     except OSError:
         return None
-    # The third changes with the mode as well.
-    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+    return _Stamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)

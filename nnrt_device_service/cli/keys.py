@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from nnrt_device_service.access.access_file import NAME, add_entry
+from nnrt_device_service.access.access_file import NAME, new_entry
 from nnrt_device_service.access.identity import ROLES, Identity, Role
+from nnrt_device_service.access.new_file import only_writer_of
 from nnrt_device_service.access.tokens import issue_token
 from nnrt_device_service.cli.table import new_table, print_table
 from nnrt_hdi.errors import NnrtError
@@ -60,8 +61,9 @@ _replace = click.option("--replace", "replaces", is_flag=True, help="Renew what 
 @_replace
 def server(folder: Path, hosts: tuple[str, ...], days: int, replaces: bool) -> None:
     """Make a daemon's certificate, and the fleet's authority if FOLDER has none."""
-    authority = _authority(folder)
-    certificate, key = authority.issue_server(re.sub(r"[^A-Za-z0-9._-]", "_", hosts[0]), hosts, days, replaces)
+    with only_writer_of(folder):
+        authority = _authority(folder)
+        certificate, key = authority.issue_server(re.sub(r"[^A-Za-z0-9._-]", "_", hosts[0]), hosts, days, replaces)
     _tell(
         [
             *_of_authority(authority),
@@ -82,9 +84,10 @@ def server(folder: Path, hosts: tuple[str, ...], days: int, replaces: bool) -> N
 @_replace
 def client(folder: Path, name: str, role: str, days: int, replaces: bool) -> None:
     """Make a certificate that says who a client is, and name it in FOLDER/access."""
-    authority = _authority(folder)
-    certificate, key = authority.issue_client(name, days, replaces)
-    add_entry(folder / _ACCESS, Identity("name", name, Role[role.upper()]), "certificate", name, replaces=True)
+    identity = Identity("name", name, Role[role.upper()])
+    with only_writer_of(folder), new_entry(folder / _ACCESS, identity, "certificate", name, replaces=True):
+        authority = _authority(folder)
+        certificate, key = authority.issue_client(name, days, replaces)
     _tell(
         [
             *_of_authority(authority),
@@ -103,13 +106,8 @@ def client(folder: Path, name: str, role: str, days: int, replaces: bool) -> Non
 @_replace
 def token(folder: Path, name: str, role: str, replaces: bool) -> None:
     """Make a token that says who a client is, and name it in FOLDER/access."""
-    path, digest = issue_token(folder, name, replaces)
-    try:
-        add_entry(folder / _ACCESS, Identity("name", name, Role[role.upper()]), "token", digest, replaces)
-    except NnrtError:
-        if not replaces:
-            path.unlink()
-        raise
+    with only_writer_of(folder):
+        path = issue_token(folder, folder / _ACCESS, Identity("name", name, Role[role.upper()]), replaces)
     _tell(
         [
             (path, f"the token of {name}, for nobody else", "NNRT_TOKEN_FILE"),

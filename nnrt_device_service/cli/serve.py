@@ -3,13 +3,13 @@
 import gc
 import logging
 import os
-import sys
 from typing import Any, NoReturn
 
 import click
 
 from nnrt_device_service.core.device import Device
 from nnrt_device_service.host.allocator import keep_freed_memory
+from nnrt_device_service.host.log_lines import StandardErrorHandler, never_wait_for_a_reader
 from nnrt_device_service.host.readiness import notify
 from nnrt_device_service.host.stop_signals import StopSignals
 from nnrt_device_service.settings import Settings, setting_options
@@ -28,10 +28,11 @@ def serve(**values: Any) -> None:
     settings = Settings(**values)
     keep_freed_memory()
     stop_signals = StopSignals()
+    never_wait_for_a_reader()
     logging.basicConfig(
         level=logging.DEBUG if settings.verbose else logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
+        handlers=[StandardErrorHandler()],
     )
     try:
         device = Device(load_backend(settings.backend, settings.backend_options()), settings)

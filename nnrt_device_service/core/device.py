@@ -251,15 +251,15 @@ class Device:
             parts = self._held(session, buffers, undo)
             if isinstance(parts, MissingConstants):
                 return parts
-            parts = self._trusted(session, parts)
+            parts, is_signed = self._trusted(session, parts)
             with self._compiler(session, config.priority, progress):
                 prepared = self._backend.restore(parts, config)
-            return self._added(session, prepared, Origin.RESTORED, undo, config.priority)
+            return self._added(session, prepared, Origin.RESTORED, undo, config.priority, is_signed)
 
-    def exported(self, model: PreparedModel) -> Sequence[Part]:
-        """The parts that `restore` loads again, signed where the daemon has a key."""
-        parts = model.export()
-        return self._cache_key.signed(parts) if self._cache_key else parts
+    def exported(self, model: LoadedModel) -> Sequence[Part]:
+        """The parts that `restore` loads again, signed where the daemon has a key and `LoadedModel.is_signable`."""
+        parts = model.prepared.export()
+        return self._cache_key.signed(parts) if self._cache_key and model.is_signable else parts
 
     def run(
         self,
@@ -332,6 +332,7 @@ class Device:
         self.threads.close()
         if ended:
             self._backend.close()
+        self.audit.close()
         return ended
 
     def _require_format(self, format: str) -> None:
@@ -361,12 +362,13 @@ class Device:
             for buffer in buffers
         ]
 
-    def _trusted(self, session: Session, parts: list[Part]) -> list[Part]:
-        """The parts of a cache that the client may bring, without their signature."""
-        is_signed = bool(parts) and is_signature(parts[-1])
-        if not (is_signed and self._cache_key and self._cache_key.has_signed(parts)):
+    def _trusted(self, session: Session, parts: list[Part]) -> tuple[list[Part], bool]:
+        """The parts of a cache that the client may bring, without their signature, and whether that is of our key."""
+        has_signature = bool(parts) and is_signature(parts[-1])
+        is_signed = has_signature and self._cache_key is not None and self._cache_key.has_signed(parts)
+        if not is_signed:
             session.identity.require(Role.RESTORE, _UNSIGNED)
-        return parts[:-1] if is_signed else parts
+        return parts[:-1] if has_signature else parts, is_signed
 
     def _checked(self, graph: Graph) -> Graph:
         """The graph as well as it can be known. Raises what `prepare` says of its nodes."""
@@ -422,7 +424,7 @@ class Device:
                     return stored
             with self._compiler(session, config.priority, progress):
                 prepared = compile_it()
-            made = self._added(session, prepared, Origin.COMPILED, undo, config.priority)
+            made = self._added(session, prepared, Origin.COMPILED, undo, config.priority, _is_signable(model))
             self._keep(recipe, session, made, compiling.pop_all())
             return made
 
@@ -461,7 +463,7 @@ class Device:
                 _log.exception("the stored model %s is compiled again: it can't be restored", recipe.key[:SHOWN_KEY])
                 return None
             _log.info("restored model %s from the store for client %s", recipe.key[:SHOWN_KEY], session.client)
-            return self._added(session, prepared, Origin.STORED, undo, config.priority)
+            return self._added(session, prepared, Origin.STORED, undo, config.priority, _is_signable(model))
 
     def _keep(self, recipe: Recipe | None, session: Session, made: Prepared, compiling: ExitStack) -> None:
         """Store a model while its client runs it already. `compiling` is left when it is in the store."""
@@ -522,10 +524,16 @@ class Device:
         return None
 
     def _added(
-        self, session: Session, prepared: PreparedModel, origin: Origin, undo: ExitStack, priority: Priority
+        self,
+        session: Session,
+        prepared: PreparedModel,
+        origin: Origin,
+        undo: ExitStack,
+        priority: Priority,
+        is_signable: bool,
     ) -> Prepared:
         """Give a model to the session, with what to undo when the model is closed: at once where it isn't taken."""
-        model_id = session.add_model(prepared, undo.pop_all().close, priority)
+        model_id = session.add_model(prepared, undo.pop_all().close, priority, is_signable)
         return Prepared(model_id, prepared.inputs, prepared.outputs, origin)
 
     def _supported(self, inferred: Inference) -> list[Support]:
@@ -571,6 +579,11 @@ class Device:
                 raise OperationForbidden(
                     "the device can't honour it; leave it at its neutral value", place=f"ModelConfig.{what}"
                 )
+
+
+def _is_signable(model: Request) -> bool:
+    """Tell whether what is compiled follows from NNRt's operators alone. A program is code of who brings it."""
+    return not isinstance(model, Program)
 
 
 def without_programs(capabilities: Capabilities) -> Capabilities:

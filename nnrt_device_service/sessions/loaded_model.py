@@ -21,12 +21,19 @@ class LoadedModel:
     A context manager that keeps it open for a block, any number of them at a time.
     """
 
-    __slots__ = ("_lock", "_on_closed", "_users", "inputs", "outputs", "prepared", "rank", "usual_ns")
+    __slots__ = ("_lock", "_on_closed", "_users", "inputs", "is_signable", "outputs", "prepared", "rank", "usual_ns")
 
     def __init__(
-        self, prepared: PreparedModel, on_closed: Callable[[], None], priority: Priority = Priority.NONE
+        self,
+        prepared: PreparedModel,
+        on_closed: Callable[[], None],
+        priority: Priority = Priority.NONE,
+        is_signable: bool = False,
     ) -> None:
         self.prepared = prepared
+        # Whether the daemon may sign what it exports: it was compiled of NNRt's operators, or restored from what had a
+        # signature. Else a client that may bring code would have it signed for those that may not.
+        self.is_signable = is_signable
         self.inputs = tuple(map(TensorForm, prepared.inputs))
         self.outputs = tuple(map(TensorForm, prepared.outputs))
         self.rank = priority.rank

@@ -5,9 +5,11 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from weakref import WeakValueDictionary
 
 from nnrt_device_service.access.identity import ANYBODY, Identity, Role
+from nnrt_device_service.host.steps import take_each
 from nnrt_device_service.sessions.memory_budget import MemoryBudget
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings
@@ -153,8 +155,7 @@ class SessionRegistry:
             if (hang_up := entry.hang_up) is not None and entry.session.last_heard < horizon
         ]
         for session, hang_up in silent:
-            hang_up()
-            self.detach(session, hang_up)
+            take_each((hang_up, partial(self.detach, session, hang_up)), f"hanging up on client {session.client}")
         return [session for session, _ in silent]
 
     def close_expired(self) -> Sequence[Session]:
@@ -172,9 +173,8 @@ class SessionRegistry:
         """End the sessions of which that is true; which ones."""
         over = [entry for entry in list(self._sessions.values()) if is_over(entry.session)]
         for entry in over:
-            if (hang_up := entry.hang_up) is not None:
-                hang_up()
-            self.close(entry.session, cause)
+            hang_up = [entry.hang_up] if entry.hang_up is not None else []
+            take_each((*hang_up, partial(self.close, entry.session, cause)), f"ending client {entry.session.client}")
         return [entry.session for entry in over]
 
     def hang_up_all(self) -> None:

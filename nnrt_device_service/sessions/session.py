@@ -8,11 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from itertools import count
 from typing import NamedTuple
 
 from nnrt_device_service.access.identity import ANYBODY, Identity
+from nnrt_device_service.host.steps import take_each
 from nnrt_device_service.scheduling.scheduler import Account
 from nnrt_device_service.sessions.buffers import BufferPool
 from nnrt_device_service.sessions.chunked_inputs import ChunkedInputs
@@ -122,10 +124,14 @@ class Session:
     # ---- models
 
     def add_model(
-        self, prepared: PreparedModel, on_closed: Callable[[], None], priority: Priority = Priority.NONE
+        self,
+        prepared: PreparedModel,
+        on_closed: Callable[[], None],
+        priority: Priority = Priority.NONE,
+        is_signable: bool = False,
     ) -> int:
         """Own a prepared model; its id. Raises OutOfMemory beyond the limit, UnavailableDevice after the end."""
-        loaded = LoadedModel(prepared, on_closed, priority)
+        loaded = LoadedModel(prepared, on_closed, priority, is_signable)
         try:
             with self._lock:
                 self._require_open()
@@ -279,7 +285,10 @@ class Session:
             end()
 
     def close(self, cause: str = "closed") -> None:
-        """Free everything. Runs in flight are cancelled; what they use is freed when they end. Idempotent."""
+        """Free everything. Runs in flight are cancelled; what they use is freed when they end. Idempotent.
+
+        Raises nothing: what goes wrong is logged, and the rest is freed.
+        """
         with self._lock:
             if not self.is_open:
                 return
@@ -287,18 +296,18 @@ class Session:
             models, self.models = self.models, {}
             endings = [*self._on_close, *(end for (end,) in self._local_connections)]
             self._on_close.clear()
-        self.on_end(self, cause)
-        # The calls first: to its client a run cut off is a death, not a run that the device cancelled.
-        for end in endings:
-            end()
-        for cancellation in list(self.cancellations):
-            cancellation.cancel()
-        for loaded in models.values():
-            loaded.release()
-        self.runs.close()
-        self.buffers.close()
-        self.constants.clear()
-        self.budget.close()
+        steps: tuple[Callable[[], object], ...] = (
+            partial(self.on_end, self, cause),
+            # The calls first: to its client a run cut off is a death, not a run that the device cancelled.
+            *endings,
+            *(cancellation.cancel for cancellation in list(self.cancellations)),
+            *(loaded.release for loaded in models.values()),
+            self.runs.close,
+            self.buffers.close,
+            self.constants.clear,
+            self.budget.close,
+        )
+        take_each(steps, f"ending the session of client {self.client}")
 
     def _require_open(self) -> None:
         if not self.is_open:

@@ -1,8 +1,9 @@
 """Admits calls: those of a living session, within its limits, and no new work once the daemon shuts down."""
 
 import threading
-from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from typing import Any
 
 import grpc
@@ -12,6 +13,7 @@ from nnrt_device_service.core.device import Device
 from nnrt_device_service.sessions.memory_budget import MemoryBudget
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.transport.call_threads import CallThreads
+from nnrt_device_service.transport.identities import UNIX, host_of
 from nnrt_device_service.transport.interceptor import OUR_SERVICES
 from nnrt_device_service.transport.requests import RequestReader
 from nnrt_hdi.errors import InvalidParameter, OperationForbidden, OutOfMemory, UnknownHandle
@@ -35,9 +37,6 @@ _UNGATED = {
     "PreparedModel/Release",
     "PreparedModel/RunStream",
 }
-
-_ReadEach = Callable[[Iterator[Any], MemoryBudget | None], Generator[Any, None, None]]
-
 
 # Roles that calls need; all others, and the local socket, need Role.RUN. `Device` asks for more where it compiles.
 _ROLES = {
@@ -71,8 +70,9 @@ class _ForeignCalls:
     The oldest gives way, so that nobody keeps others out by never ending a call.
     """
 
-    def __init__(self, threads: CallThreads) -> None:
+    def __init__(self, threads: CallThreads, connections: "_Connections") -> None:
         self._threads = threads
+        self._connections = connections
         self._lock = threading.Lock()
         self._calls: dict[str, dict[Any, None]] = {}
 
@@ -80,8 +80,15 @@ class _ForeignCalls:
     def counted(self, method: str, context: Any) -> Iterator[None]:
         try:
             self._threads.require_thread()
+            with self._connections.counted(context.peer()), self._placed(method, context):
+                yield
+        except InvalidParameter as error:  # Of the request; the errors of other services are their own.
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except OutOfMemory as error:
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+
+    @contextmanager
+    def _placed(self, method: str, context: Any) -> Iterator[None]:
         with self._lock:
             calls = self._calls.setdefault(method, {})
             oldest = next(iter(calls)) if len(calls) >= FOREIGN_CALLS else None
@@ -91,24 +98,59 @@ class _ForeignCalls:
             oldest.cancel()
         try:
             yield
-        except InvalidParameter as error:  # That there was no request; the errors of other services are their own.
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         finally:
             with self._lock:
                 calls.pop(context, None)
+
+
+class _Connections:
+    """Connections that have calls under way: so many of each host, as far as it is known."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        # By hosts: how many calls are under way on each connection.
+        self._calls: dict[str, Counter[str]] = {}
+
+    @contextmanager
+    def counted(self, peer: str) -> Iterator[None]:
+        """Count a call. Raises OutOfMemory where it comes on one connection too many."""
+        host = host_of(peer)
+        if host == UNIX:  # There all are called the same.
+            yield
+            return
+        with self._lock:
+            calls = self._calls.setdefault(host, Counter())
+            if peer not in calls and len(calls) >= self._most:
+                raise OutOfMemory(
+                    f"host {host} has {len(calls)} connections with calls under way, its limit; use fewer, or raise the"
+                    " daemon's --host-connections"
+                )
+            calls[peer] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                calls[peer] -= 1
+                if not calls[peer]:
+                    del calls[peer]
+                if not calls:
+                    self._calls.pop(host, None)
 
 
 class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
     """Counts each call, in its session if it has one, from before its request has come until its end.
 
     To gRPC every handler then takes a stream of requests: it would give a thread to a call that never sends its only
-    one before asking us. Those of our services come as bytes: gRPC would parse them in the one thread that serves all.
+    one before asking us. They come as bytes: gRPC would parse them in the one thread that serves all.
     """
 
-    def __init__(self, device: Device, threads: CallThreads) -> None:
+    def __init__(self, device: Device, threads: CallThreads, host_connections: int) -> None:
+        """A host may have calls on so many connections."""
         self._device = device
         self._threads = threads
-        self._foreign_calls = _ForeignCalls(threads)
+        self._connections = _Connections(host_connections)
+        self._foreign_calls = _ForeignCalls(threads, self._connections)
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
         handler = continuation(details)
@@ -116,10 +158,7 @@ class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grp
             return handler
         method, is_ours = details.method.removeprefix(OUR_SERVICES), details.method.startswith(OUR_SERVICES)
         counted, work = (self._counted, self._work) if is_ours else (self._foreign_calls.counted, _no_work)
-        read_each: _ReadEach = _as_they_are
-        deserializer = handler.request_deserializer
-        if is_ours:
-            read_each, deserializer = RequestReader(method, deserializer).each, None
+        read_each = RequestReader(method, handler.request_deserializer).each
         request_arity = "stream" if handler.request_streaming else "unary"
         reply_arity = "stream" if handler.response_streaming else "unary"
         behavior = getattr(handler, f"{request_arity}_{reply_arity}")
@@ -140,7 +179,7 @@ class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grp
         make_handler = getattr(grpc, f"stream_{reply_arity}_rpc_method_handler")
         return make_handler(
             stream if handler.response_streaming else call,
-            request_deserializer=deserializer,
+            request_deserializer=None,
             response_serializer=handler.response_serializer,
         )
 
@@ -148,9 +187,20 @@ class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grp
     def _counted(self, method: str, context: Any) -> Iterator[MemoryBudget | None]:
         """Count a call; the memory of its session, if it has one."""
         self._threads.require_thread()
-        if method == _OPEN:
-            yield None  # `SessionRegistry` counts them.
-            return
+        with ExitStack() as counts:
+            try:
+                counts.enter_context(self._connections.counted(context.peer()))
+            except OutOfMemory as error:
+                self._device.audit.write("refused", None, peer=context.peer(), method=method, cause=str(error))
+                raise
+            if method == _OPEN:
+                yield None  # `SessionRegistry` counts them.
+            else:
+                with self._counted_in_session(method, context) as budget:
+                    yield budget
+
+    @contextmanager
+    def _counted_in_session(self, method: str, context: Any) -> Iterator[MemoryBudget]:
         session = session_of(self._device, context)
         try:
             session.identity.require(_ROLES.get(method, Role.RUN), method)
@@ -185,10 +235,6 @@ def _counter_of(session: Session, method: str) -> Callable[[Callable[[], object]
     if method in _STREAMS:
         return session.open_stream
     return session.control_call if method in _CONTROL_CALLS else session.call
-
-
-def _as_they_are(requests: Iterator[Any], _: MemoryBudget | None) -> Generator[Any, None, None]:
-    yield from requests
 
 
 def _only(requests: Iterator[Any]) -> Any:

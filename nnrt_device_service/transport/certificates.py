@@ -1,6 +1,8 @@
 """TLS on the daemon's port: its certificate, and the authority of its clients' certificates."""
 
+import logging
 import ssl
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,10 @@ import grpc
 from nnrt_device_service.access.watched_files import WatchedFiles
 from nnrt_device_service.settings import Settings
 from nnrt_hdi.errors import InvalidFile, InvalidParameter
+
+_log = logging.getLogger(__name__)
+
+_FOR_EVERYBODY = stat.S_IROTH | stat.S_IWOTH
 
 
 def server_credentials(settings: Settings) -> Any:
@@ -28,6 +34,8 @@ def server_credentials(settings: Settings) -> Any:
             pairs = [(key.read_bytes(), certificate.read_bytes())]
             authority = client_ca.read_bytes() if client_ca else None
             _require_sound(certificate, key, client_ca)
+            if stat.S_IMODE(key.stat().st_mode) & _FOR_EVERYBODY:
+                _log.warning("everybody on this host may read the key %s, and pose as this daemon; chmod 600", key)
         except OSError as error:
             raise InvalidFile(f"{error.filename} can't be read: {error.strerror}", place="TLS") from error
         return grpc.ssl_server_certificate_configuration(pairs, authority)

@@ -1,5 +1,7 @@
 """The identities of callers, as far as gRPC knows them."""
 
+from functools import lru_cache
+from ipaddress import IPv6Address, IPv6Network, ip_address
 from typing import Any
 from urllib.parse import unquote
 
@@ -10,7 +12,10 @@ from nnrt_hdi.errors import ConnectionFailed
 from nnrt_hdi.wire import TICKET_METADATA
 
 # The host of those who come by a Unix socket.
-_UNIX = "unix"
+UNIX = "unix"
+_LOOPBACK = "127.0.0.1"
+# Of an IPv6 address, those that a host chooses itself (RFC 4291).
+_INTERFACE_BITS = 64
 
 
 class Identities:
@@ -33,7 +38,7 @@ class Identities:
         names = context.auth_context().get("x509_common_name", [b""])
         host = host_of(context.peer())
         # Whoever comes another way may not reach the socket that the ticket is for.
-        ticket = _metadata(context, TICKET_METADATA) if host == _UNIX else None
+        ticket = _metadata(context, TICKET_METADATA) if host == UNIX else None
         return Credentials(
             host=host,
             token=_token(_metadata(context, "authorization") or ""),
@@ -42,10 +47,27 @@ class Identities:
         )
 
 
+@lru_cache(maxsize=1024)
 def host_of(peer: str) -> str:
-    """The host that a peer of gRPC's is on; `unix` where it is this one, by a Unix socket."""
-    transport, _, address = peer.partition(":")
-    return unquote(address.rpartition(":")[0]).strip("[]") if transport in ("ipv4", "ipv6") else transport
+    """The host that a peer of gRPC's is on; `unix` where it is this one, by a Unix socket.
+
+    A host may call from any address of its IPv6 network, of 64 bits, and from any of loopback: those are one.
+    """
+    transport, _, rest = peer.partition(":")
+    if transport not in ("ipv4", "ipv6"):
+        return transport
+    text = unquote(rest.rpartition(":")[0]).strip("[]")
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return text
+    if isinstance(address, IPv6Address) and address.ipv4_mapped:
+        address = address.ipv4_mapped
+    if address.is_loopback:
+        return _LOOPBACK
+    if isinstance(address, IPv6Address):
+        return str(IPv6Network((int(address) >> _INTERFACE_BITS << _INTERFACE_BITS, _INTERFACE_BITS)))
+    return str(address)
 
 
 def _metadata(context: Any, name: str) -> Any:

@@ -10,7 +10,7 @@ from nnrt_hdi.errors import InvalidParameter, OutOfMemory
 from nnrt_hdi.v2 import device_pb2, prepared_model_pb2
 from nnrt_hdi.wire.counts import require_moderate
 
-# Hello, beats, numbers of models and runs.
+# Hello, beats, numbers of models and runs; and what other services than ours are asked.
 CONTROL_BYTES = 16 * 1024
 # Graphs, whose larger constants travel by themselves.
 GRAPH_BYTES = 16 << 20

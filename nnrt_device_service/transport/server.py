@@ -21,6 +21,7 @@ from nnrt_device_service.host.allocator import give_back_freed_memory
 from nnrt_device_service.host.exit import ExitCode, exit_at_once
 from nnrt_device_service.host.limits import raise_descriptor_limit, thread_limit
 from nnrt_device_service.host.readiness import sign_of_life_s, tell_alive, tell_ready, tell_stopping
+from nnrt_device_service.host.steps import take_each
 from nnrt_device_service.host.threads import start_thread
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings
@@ -96,7 +97,11 @@ class Daemon:
         message_bytes = settings.message_bytes + _MESSAGE_OVERHEAD_BYTES
         self._server = grpc.server(
             self._calls,
-            interceptors=[ErrorInterceptor(), AdmissionInterceptor(device, self._calls), CodecInterceptor()],
+            interceptors=[
+                ErrorInterceptor(),
+                AdmissionInterceptor(device, self._calls, settings.connections_of_a_host),
+                CodecInterceptor(),
+            ],
             # A burst of calls has room to be refused for what it is.
             maximum_concurrent_rpcs=2 * self._most_threads,
             options=[
@@ -218,36 +223,41 @@ class Daemon:
         sign_s = sign_of_life_s()
         interval_s = min(interval_s, sign_s or interval_s)
         looked_at = signed_at = time.monotonic()
-        idle_since: float | None = None
+        memory = _IdleMemory()
         while not self._stopped.wait(interval_s):
             stood_still = time.monotonic() - looked_at > interval_s + timeout_s / 4
             looked_at = time.monotonic()
             if not all(thread.is_alive() for thread in self._serving) and not self._stopped.is_set():
                 exit_at_once(ExitCode.NOT_SERVING, "gRPC serves no more calls")
-            try:
-                if stood_still:
-                    sessions.forgive_silence()
-                else:
-                    self._device.look_after_runs()
-                    if self._device.stuck:
-                        self._give_up(self._device.stuck)
-                if len(sessions):
-                    idle_since = looked_at
-                elif idle_since is not None and looked_at - idle_since > _GIVE_BACK_S:
-                    idle_since = None
-                    give_back_freed_memory()
-                sessions.tend_chunked_inputs()
-                for session in sessions.close_if(self._has_lost_its_rights, "its identity was taken away"):
-                    _log.info("client %s is no more let in as it was; its session is over", session.client)
-                for session in sessions.hang_up_silent():
-                    _log.info("client %s has been silent for too long; its connection counts as lost", session.client)
-                for session in sessions.close_expired():
-                    _log.info("client %s has not come back; its session is over", session.client)
-            except Exception:  # The other sessions are watched all the same.
-                _log.exception("a silent or lost session could not be ended")
+            steps = (
+                sessions.forgive_silence if stood_still else self._look_after_runs,
+                partial(memory.look, len(sessions), looked_at),
+                sessions.tend_chunked_inputs,
+                self._close_those_without_rights,
+                self._hang_up_silent,
+                self._close_expired,
+            )
+            take_each(steps, "looking after sessions")
             if sign_s and time.monotonic() - signed_at >= sign_s - interval_s / 2:
                 signed_at = time.monotonic()
                 tell_alive(addresses)
+
+    def _look_after_runs(self) -> None:
+        self._device.look_after_runs()
+        if self._device.stuck:
+            self._give_up(self._device.stuck)
+
+    def _close_those_without_rights(self) -> None:
+        for session in self._device.sessions.close_if(self._has_lost_its_rights, "its identity was taken away"):
+            _log.info("client %s is no more let in as it was; its session is over", session.client)
+
+    def _hang_up_silent(self) -> None:
+        for session in self._device.sessions.hang_up_silent():
+            _log.info("client %s has been silent for too long; its connection counts as lost", session.client)
+
+    def _close_expired(self) -> None:
+        for session in self._device.sessions.close_expired():
+            _log.info("client %s has not come back; its session is over", session.client)
 
     def _give_up(self, why: str) -> NoReturn:
         """Tell the clients, and end the process: nothing else ends what the device is doing."""
@@ -257,6 +267,20 @@ class Daemon:
         while len(self._device.sessions) and time.monotonic() < until:
             self._stopped.wait(_MIN_WATCH_INTERVAL_S)
         exit_at_once(ExitCode.STUCK, why)
+
+
+class _IdleMemory:
+    """Gives free memory back to the host, once, when there has been no client for a while."""
+
+    def __init__(self) -> None:
+        self._idle_since: float | None = None
+
+    def look(self, sessions: int, now: float) -> None:
+        if sessions:
+            self._idle_since = now
+        elif self._idle_since is not None and now - self._idle_since > _GIVE_BACK_S:
+            self._idle_since = None
+            give_back_freed_memory()
 
 
 def _local_socket(device: Device, settings: Settings) -> LocalSocket | None:

@@ -386,7 +386,7 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
     ) -> prepared_model_pb2.ExportModelCacheReply:
         session = session_of(self._device, context)
         with session.model(request.model_id) as model:
-            exported = [part.data for part in self._device.exported(model.prepared)]
+            exported = [part.data for part in self._device.exported(model)]
         reply = prepared_model_pb2.ExportModelCacheReply()
         for data, buffer_id in zip(exported, session.adopt_exported(request.model_id, exported), strict=True):
             region = model_pb2.BufferRegion(buffer_id=buffer_id, data_size=data.nbytes)

@@ -32,7 +32,7 @@ class Tickets:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # By users: when each ticket ends, in the order in which they were given.
+        # By users, the one who was given one last at the end: when each ticket ends, in the order of that.
         self._given: dict[int, dict[bytes, float]] = {}
         self._listeners: list[tuple[socket.socket, Path]] = []
         self._stopped = threading.Event()
@@ -91,8 +91,18 @@ class Tickets:
     def _new(self, user_id: int) -> bytes:
         ticket, now = secrets.token_bytes(TICKET_BYTES), time.monotonic()
         with self._lock:
-            tickets = self._given.setdefault(user_id, {})
+            self._forget_the_ended(now)
+            tickets = self._given.pop(user_id, {})
             while tickets and (len(tickets) >= _MOST_PER_USER or next(iter(tickets.values())) < now):
                 del tickets[next(iter(tickets))]
             tickets[ticket] = now + _VALID_S
+            self._given[user_id] = tickets
         return ticket
+
+    def _forget_the_ended(self, now: float) -> None:
+        """Forget users who have no ticket that counts, as long as the first is one: it was given one longest ago."""
+        while self._given:
+            user_id, tickets = next(iter(self._given.items()))
+            if tickets and next(reversed(tickets.values())) >= now:
+                return
+            del self._given[user_id]

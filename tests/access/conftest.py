@@ -1,5 +1,6 @@
 """A fleet with an authority of its own, and files that name who may use a daemon."""
 
+import os
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -75,6 +76,12 @@ def refusal(address: str, settings: Settings) -> str:
     return str(refused.value)
 
 
+def move(new: Path, place: Path) -> None:
+    """Move a file that nobody writes to any more, however coarse the host's clock of files is."""
+    os.utime(new, (0, 0))
+    new.replace(place)
+
+
 class Access:
     """An access file, and the tokens of those whom it names."""
 
@@ -96,10 +103,10 @@ class Access:
         return Settings(token_file=str(file))
 
     def write(self, lines: list[str]) -> None:
-        """Replace the file at once, as editors do."""
+        """Move a file in its place that was written before."""
         new = self.folder / "new"
         new.write_text("\n".join([*lines, ""]))
-        new.replace(self.path)
+        move(new, self.path)
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """The access file: who gets in, what each role may do, and what a daemon says to others."""
 
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,9 +10,10 @@ import numpy as np
 import pytest
 from conftest import StartDaemon
 from networks import identity_model
-from waiting import until
+from onnx import parser
+from waiting import DEADLINE_S, until
 
-from access.conftest import Access, refusal, start
+from access.conftest import Access, move, refusal, start
 from nnrt_client import (
     Compilation,
     ConnectionFailed,
@@ -24,14 +26,19 @@ from nnrt_client import (
     Settings,
     load,
 )
+from nnrt_client.onnx_import import program_from_onnx
 from nnrt_client.session.channel import Channel
 from nnrt_device_service.access.access_file import AccessFile, Credentials
-from nnrt_device_service.access.identity import ROLES
+from nnrt_device_service.access.identity import ROLES, Role
 from nnrt_device_service.access.watched_files import WatchedFiles
 from nnrt_device_service.core.signatures import is_signature
 from nnrt_hdi.errors import InvalidFile
 from nnrt_hdi.part import Part
 
+DOUBLED = """
+<ir_version: 9, opset_import: ["": 17]>
+doubled (float[2] x) => (float[2] y) { y = Add(x, x) }
+"""
 NAMES = {role: f"{role}r" for role in ROLES}
 
 
@@ -128,6 +135,51 @@ def test_signed_caches(start_daemon: StartDaemon, access: Access, closing: ExitS
         refused(mine, "runner", restore(exported(its)))
 
 
+def test_what_came_unsigned_leaves_unsigned(
+    start_daemon: StartDaemon, access: Access, closing: ExitStack, tmp_path: Path
+) -> None:
+    """Else who may bring code could have it signed, and with that brought in by anybody."""
+    runner, restorer = access.add("runner", "run"), access.add("restorer", "restore")
+    key = tmp_path / "key"
+    key.write_bytes(b"k" * 32)
+    key.chmod(0o600)
+    flags = ("--cache-key", str(key), "--store-dir", str(tmp_path / "store"))
+    elsewhere = start(start_daemon, access, "--backend", "restoring")
+    unsigned = exported(closing.enter_context(Runtime([elsewhere.address], restorer)).device())
+    daemon = start(start_daemon, access, "--backend", "restoring", *flags)
+    mine, its = (closing.enter_context(Runtime([daemon.address], who)).device() for who in (runner, restorer))
+    refused(mine, "runner", restore(exported_again(unsigned, its)))
+    signed = exported(its)
+    restore(signed)(mine)
+    restore(exported_again(signed, its))(mine)
+    restore(exported(its))(mine)  # From the store, which compiled it.
+
+
+def exported_again(cache: bytes, device: Device) -> bytes:
+    with Compilation.from_offline_buffer(cache, device) as compilation:
+        compilation.build()
+        return compilation.export_cache()
+
+
+def test_programs_are_not_signed(start_daemon: StartDaemon, access: Access, closing: ExitStack, tmp_path: Path) -> None:
+    """Neither as they come nor out of the store."""
+    runner, restorer = access.add("runner", "run"), access.add("restorer", "restore")
+    key, program = tmp_path / "key", program_from_onnx(parser.parse_model(DOUBLED).SerializeToString())
+    key.write_bytes(b"k" * 32)
+    key.chmod(0o600)
+    flags = ("--cache-key", str(key), "--store-dir", str(tmp_path / "store"))
+    daemon = start(start_daemon, access, "--backend", "onnxruntime", *flags)
+    mine, its = (closing.enter_context(Runtime([daemon.address], who)).device() for who in (runner, restorer))
+    for origin in (Origin.COMPILED, Origin.STORED):
+        with Compilation._from_source(program, its) as compilation:
+            compilation.build()
+            assert compilation.report is not None
+            assert compilation.report.origin is origin
+            cache = compilation.export_cache()
+        refused(mine, "runner", restore(cache))
+    restore(cache)(its)
+
+
 def test_a_key_that_is_none(start_daemon: StartDaemon, tmp_path: Path) -> None:
     key = tmp_path / "key"
     for content, mode, said in ((b"x" * 32, 0o640, "others than its owner"), (b"short", 0o600, "it has 5 bytes")):
@@ -161,6 +213,11 @@ def test_lines_that_make_no_sense(tmp_path: Path, line: str, said: str) -> None:
 def test_files_that_make_no_sense(start_daemon: StartDaemon, access: Access) -> None:
     access.path.chmod(0o666)
     with pytest.raises(RuntimeError, match=r"access: everybody may write to it; chmod o-w"):
+        start(start_daemon, access)
+    access.path.chmod(0o600)
+    with access.path.open("w") as file:
+        file.truncate((16 << 20) + 1)
+    with pytest.raises(RuntimeError, match=r"access: it has more than 16777216 bytes"):
         start(start_daemon, access)
     access.path.unlink()
     with pytest.raises(RuntimeError, match=r"access: it can't be read: No such file"):
@@ -228,7 +285,7 @@ def test_a_file_that_may_be_read_later(tmp_path: Path) -> None:
     path.chmod(0o666)
     assert access.still_holds(bob)
     path.chmod(0o600)
-    assert not access.still_holds(bob)
+    until(lambda: not access.still_holds(bob))
 
     outcomes = iter((True, False, True))
 
@@ -241,6 +298,69 @@ def test_a_file_that_may_be_read_later(tmp_path: Path) -> None:
     path.write_text("")
     assert files.content() == "alice run certificate alice\n"
     until(lambda: files.content() == "")
+
+
+def test_a_file_that_is_being_written(tmp_path: Path) -> None:
+    """In place: half of it, or nothing, is no access file. Who has found out asks the file only when it is done."""
+    path = tmp_path / "access"
+    path.write_text("alice run certificate alice\nbob run certificate bob\n")
+    access = AccessFile(path)
+    bob = access.identity(Credentials("host", certificate="bob"))
+    with path.open("w") as file:
+        assert access.still_holds(bob)
+        file.write("alice run certificate alice\n")
+        file.flush()
+        assert access.still_holds(bob)
+        file.write("bob compile certificate bob\n")
+    until(lambda: access.identity(Credentials("host", certificate="bob")).role is Role.COMPILE)
+
+
+def test_a_file_that_is_written_while_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "watched"
+    move_new(path, "first")
+    writes = iter((None, "third", None))
+
+    def read() -> str:
+        text = path.read_text()
+        if new := next(writes):
+            move_new(path, new)
+        return text
+
+    files = WatchedFiles([path], read)
+    move_new(path, "second")
+    assert files.content() == "first"
+    assert files.content() == "third"
+
+
+def move_new(path: Path, text: str) -> None:
+    beside = path.with_name("new")
+    beside.write_text(text)
+    move(beside, path)
+
+
+def test_nobody_waits_for_a_disk(tmp_path: Path) -> None:
+    """Who asks while another one reads gets what the file said before."""
+    path = tmp_path / "watched"
+    path.write_text("first")
+    is_reading, may_read = threading.Event(), threading.Event()
+    may_read.set()
+
+    def read() -> str:
+        is_reading.set()
+        assert may_read.wait(DEADLINE_S)
+        return path.read_text()
+
+    files = WatchedFiles([path], read)
+    may_read.clear()
+    is_reading.clear()
+    move_new(path, "second")
+    reader = threading.Thread(target=files.content)
+    reader.start()
+    assert is_reading.wait(DEADLINE_S)
+    assert files.content() == "first"
+    may_read.set()
+    reader.join(DEADLINE_S)
+    assert files.content() == "second"
 
 
 def test_what_is_no_signature() -> None:

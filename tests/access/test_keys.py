@@ -3,6 +3,8 @@
 import re
 import shlex
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,8 @@ from conftest import StartDaemon
 
 from access.conftest import works
 from nnrt_client import Settings
+from nnrt_device_service.access.access_file import AccessFile, Credentials
+from nnrt_device_service.access.identity import Identity, Role
 from nnrt_device_service.cli import main
 
 
@@ -106,3 +110,57 @@ def test_names_of_other_files(tmp_path: Path, name: str) -> None:
     assert result.exit_code == 1
     assert "use another name" in result.output
     assert {path.name: path.read_bytes() for path in tmp_path.glob("*.pem")} == written
+
+
+IN_THE_BLOCK = """
+import os, sys
+from pathlib import Path
+from nnrt_device_service.access import tokens
+from nnrt_device_service.access.identity import Identity, Role
+from nnrt_device_service.access.new_file import only_writer_of
+when, write_new, folder = sys.argv[1], tokens.write_new, Path(sys.argv[2])
+def die(*arguments, **options):
+    if when == "after":
+        write_new(*arguments, **options)
+    os._exit(9)
+tokens.write_new = die
+with only_writer_of(folder):
+    tokens.issue_token(folder, folder / "access", Identity("name", "alice", Role.COMPILE), replaces=True)
+"""
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_crash_while_a_token_is_replaced(tmp_path: Path, when: str) -> None:
+    """Whichever token is there is known, and those that may have it go on; the next attempt tidies up."""
+    keys("token", tmp_path, "alice", "--role", "run")
+    keys("token", tmp_path, "bob", "--role", "run")
+    former = (tmp_path / "alice.token").read_bytes()
+    assert subprocess.run([sys.executable, "-c", IN_THE_BLOCK, when, str(tmp_path)], timeout=60).returncode == 9
+    there = (tmp_path / "alice.token").read_bytes()
+    assert (there == former) == (when == "before")
+    for token in (former, there):
+        assert identity_of(tmp_path, token) == Identity("name", "alice", Role.COMPILE)
+    assert keys("token", tmp_path, "alice", "--role", "compile", exit_code=1)
+    keys("token", tmp_path, "alice", "--role", "compile", "--replace")
+    lines = (tmp_path / "access").read_text().splitlines()
+    assert [line.split()[:3] for line in lines[1:]] == [["bob", "run", "token"], ["alice", "compile", "token"]]
+    assert identity_of(tmp_path, (tmp_path / "alice.token").read_bytes()).role is Role.COMPILE
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["access", "alice.token", "bob.token"]
+
+
+def identity_of(folder: Path, token: bytes) -> Identity:
+    return AccessFile(folder / "access").identity(Credentials("host", token.strip()))
+
+
+def test_many_at_once(tmp_path: Path) -> None:
+    """No line of one process is lost to another."""
+    names = [f"client-{number}" for number in range(6)]
+    command = [sys.executable, "-m", "nnrt_device_service", "keys", "token", str(tmp_path)]
+    processes = [
+        subprocess.Popen([*command, name, "--role", "run"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        for name in names
+    ]
+    for process in processes:
+        assert process.communicate(timeout=120)[1] == b""
+    lines = (tmp_path / "access").read_text().splitlines()
+    assert sorted(line.split()[0] for line in lines[1:]) == names

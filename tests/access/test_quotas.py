@@ -2,10 +2,15 @@
 
 import gc
 from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 from conftest import StartDaemon
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from waiting import until
 
 from access.conftest import Access, refusal, start
 from nnrt_client import DataType, OutOfMemory, ResidentTensor, Runtime, Settings, TensorDesc
@@ -13,6 +18,7 @@ from nnrt_device_service.access.identity import Identity, Role
 from nnrt_device_service.sessions.registry import SessionRegistry
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings as DaemonSettings
+from nnrt_device_service.transport.identities import host_of
 
 MIB = 1 << 20
 
@@ -97,3 +103,65 @@ def test_an_identity_with_its_share_makes_nobody_else_go() -> None:
     assert (away.is_open, gone.is_open) == (True, False)
     open_session(bob)
     assert not away.is_open
+
+
+@pytest.mark.parametrize(
+    ("peer", "host"),
+    [
+        ("ipv4:10.0.0.7:50000", "10.0.0.7"),
+        ("ipv6:%5B::ffff:10.0.0.7%5D:50000", "10.0.0.7"),
+        ("ipv6:%5B2001:db8:0:7:1234::1%5D:50000", "2001:db8:0:7::/64"),
+        ("ipv6:[2001:db8:0:7:ffff:ffff:ffff:ffff]:50001", "2001:db8:0:7::/64"),
+        ("ipv6:%5B2001:db8:0:8::1%5D:50000", "2001:db8:0:8::/64"),
+        ("ipv6:%5Bfe80::1%25eth0%5D:50000", "fe80::/64"),
+        ("ipv4:127.1.2.3:50000", "127.0.0.1"),
+        ("ipv6:%5B::1%5D:50000", "127.0.0.1"),
+        ("ipv6:%5B::ffff:127.0.0.2%5D:50000", "127.0.0.1"),
+        ("unix:", "unix"),
+        ("unix:/run/nnrt.sock", "unix"),
+    ],
+)
+def test_addresses_of_one_host(peer: str, host: str) -> None:
+    """Those that it may choose itself are no others."""
+    assert host_of(peer) == host
+
+
+def test_another_address_of_loopback_is_no_other_host(start_daemon: StartDaemon, closing: ExitStack) -> None:
+    daemon = start_daemon("--max-sessions", "4", "--insecure", listen="[::]:0")
+    port = daemon.address.rpartition(":")[2]
+    for address in ("127.0.0.1", "[::1]", "127.0.0.2"):
+        closing.enter_context(Runtime([f"{address}:{port}"])).device()
+    assert "host 127.0.0.1 has 3 sessions, its limit" in refusal(f"127.0.0.3:{port}", Settings())
+
+
+def test_connections_of_a_host(start_daemon: StartDaemon, tmp_path: Path, closing: ExitStack) -> None:
+    """Each that has a call under way, of whatever service; calls on one of them are as many as they like."""
+    log = tmp_path / "audit"
+    daemon = start_daemon("--host-connections", "3", "--audit-log", str(log), "--listen", f"unix:{tmp_path}/s")
+    at_tcp, at_unix = daemon.addresses
+    device = closing.enter_context(Runtime([at_tcp], Settings(share_memory=False))).device()
+    watches = [watching(at_tcp, closing) for _ in range(2)]
+    for watch in watches:
+        assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+    assert "host 127.0.0.1 has 3 connections with calls under way, its limit; use fewer, or raise" in refusal(
+        at_tcp, Settings()
+    )
+    assert '"method": "DeviceSession/Open", "cause": "host 127.0.0.1 has 3 connections' in log.read_text()
+    with pytest.raises(grpc.RpcError, match=r"host 127\.0\.0\.1 has 3 connections") as refused:
+        next(watching(at_tcp, closing))
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    device.status()
+    closing.enter_context(Runtime([at_unix])).device().status()
+    watches.pop().cancel()
+    until(lambda: is_welcome(at_tcp))
+
+
+def watching(address: str, closing: ExitStack) -> Any:
+    """A call on a connection of its own, which lasts."""
+    channel = closing.enter_context(grpc.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)]))
+    return health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+
+
+def is_welcome(address: str) -> bool:
+    with Runtime([address]) as runtime:
+        return bool(runtime.devices())

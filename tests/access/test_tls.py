@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from conftest import StartDaemon
+from waiting import until
 
-from access.conftest import DAYS, HOSTS, Fleet, MakeFleet, refusal, works
+from access.conftest import DAYS, HOSTS, Fleet, MakeFleet, move, refusal, works
 from nnrt_client import (
     InvalidParameter,
     NnrtError,
@@ -72,6 +73,32 @@ def test_mistakes(
         runtime.device()
 
 
+@pytest.mark.parametrize(
+    ("client", "said"),
+    [
+        ("plain", "WRONG_VERSION_NUMBER"),
+        ("without", "PEER_DID_NOT_RETURN_A_CERTIFICATE"),
+        ("foreign", "CERTIFICATE_VERIFY_FAILED"),
+        ("expired", "CERTIFICATE_VERIFY_FAILED"),
+        ("server", "CERTIFICATE_VERIFY_FAILED"),
+    ],
+)
+def test_what_a_daemon_says_of_mistakes(
+    start_daemon: StartDaemon, make_fleet: MakeFleet, fleet: Fleet, client: str, said: str
+) -> None:
+    """gRPC does, on the daemon's standard error, in words that docs/security.md explains; it names no address."""
+    daemon = start_daemon(*fleet.client_flags)
+    certificate, key = {
+        "foreign": lambda: make_fleet("other").authority.issue_client("mallory", DAYS),
+        "expired": lambda: fleet.authority.issue_client("late", days=0),
+        "server": lambda: (fleet.certificate, fleet.key),
+    }.get(client, lambda: ("", ""))()
+    trusting = Settings(tls_ca=fleet.ca, tls_cert=str(certificate), tls_key=str(key))
+    refusal(daemon.address, Settings() if client == "plain" else trusting)
+    until(lambda: f"OPENSSL_internal:{said}" in daemon.log(), daemon.log)
+    assert said in (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+
+
 def test_an_expired_certificate(start_daemon: StartDaemon, fleet: Fleet) -> None:
     certificate, key = fleet.authority.issue_server("expired", HOSTS, days=0)
     daemon = start_daemon("--tls-cert", str(certificate), "--tls-key", str(key))
@@ -121,6 +148,16 @@ def test_files_of_a_daemon_that_make_no_sense(start_daemon: StartDaemon, fleet: 
         start_daemon(*fleet.flags)
 
 
+def test_a_key_that_everybody_may_read(start_daemon: StartDaemon, fleet: Fleet) -> None:
+    """Some who mount secrets can't help it; others hear of it."""
+    warning = f"everybody on this host may read the key {fleet.key}"
+    assert warning not in start_daemon(*fleet.flags).log()
+    fleet.key.chmod(0o644)
+    daemon = start_daemon(*fleet.flags)
+    assert warning in daemon.log()
+    works(daemon.address, fleet.settings())
+
+
 def test_half_of_the_flags(start_daemon: StartDaemon, fleet: Fleet) -> None:
     for flags in (fleet.flags[:2], fleet.flags[2:], fleet.client_flags[4:]):
         with pytest.raises(RuntimeError, match="TLS needs both; give --tls-cert and --tls-key"):
@@ -129,17 +166,23 @@ def test_half_of_the_flags(start_daemon: StartDaemon, fleet: Fleet) -> None:
         start_daemon(*fleet.flags, "--tls-client-ca", str(fleet.key))
 
 
-def test_renewed_files_count_at_once(start_daemon: StartDaemon, make_fleet: MakeFleet, fleet: Fleet) -> None:
+def test_renewed_files_count(start_daemon: StartDaemon, make_fleet: MakeFleet, fleet: Fleet) -> None:
     """Sessions go on, and a file that is broken leaves the daemon with what it had."""
     daemon, other = start_daemon(*fleet.flags), make_fleet("other")
+
+    def is_refused() -> bool:
+        with Runtime([daemon.address], fleet.settings()) as runtime:
+            return not runtime.devices()
+
     with Runtime([daemon.address], fleet.settings()) as runtime:
         device = runtime.device()
         fleet.certificate.write_text("half a certif")
-        works(daemon.address, fleet.settings())
+        until(lambda: not is_refused() and "said before counts on" in daemon.log())
         works(daemon.address, fleet.settings())
         assert daemon.log().count("said before counts on") == 1
-        fleet.key.write_bytes(other.key.read_bytes())
-        fleet.certificate.write_bytes(other.certificate.read_bytes())
+        move(other.key, fleet.key)
+        works(daemon.address, fleet.settings())  # The key is for a certificate that is still to come.
+        move(other.certificate, fleet.certificate)
         works(daemon.address, other.settings())
         assert "its certificate is of no authority" in refusal(daemon.address, fleet.settings())
         device.status()

@@ -15,15 +15,18 @@ import pytest
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
 
-from access.conftest import refusal, works
+from access.conftest import move, refusal, works
 from nnrt_client import Runtime, Settings
 from nnrt_client.session.credentials import ticket_metadata
+from nnrt_device_service.access.access_file import AccessFile, Credentials
 from nnrt_device_service.access.identity import Identity
+from nnrt_device_service.access.unix_users import SHARED_USER
 from nnrt_device_service.transport.identities import Identities
 from nnrt_device_service.transport.tickets import Tickets
+from nnrt_hdi.errors import InvalidFile
 from nnrt_hdi.v2 import session_pb2, session_pb2_grpc
 
-NOBODY = 65534
+OTHER = 4711
 # In a process that another user takes over, for the interpreter itself may be out of that user's reach.
 CLIENT = """
 import os, sys
@@ -53,9 +56,9 @@ def start(start_daemon: StartDaemon, folder: Path, *lines: str) -> DaemonProcess
     return daemon
 
 
-def as_nobody(address: str) -> str:
+def as_other(address: str, user: int = OTHER) -> str:
     environment = {**os.environ, "HOME": "/"}
-    command = [sys.executable, "-c", CLIENT.format(NOBODY), address]
+    command = [sys.executable, "-c", CLIENT.format(user), address]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment).stdout.strip()
 
 
@@ -88,10 +91,11 @@ def test_who_asks_no_kernel_is_nobody(start_daemon: StartDaemon, folder: Path) -
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_another_user(start_daemon: StartDaemon, folder: Path) -> None:
-    daemon = start(start_daemon, folder, f"me compile user {os.getuid()}", f"guest observe user {NOBODY}")
-    assert as_nobody(daemon.address) == "AVAILABLE"
-    (folder / "access").write_text(f"me compile user {os.getuid()}\n")
-    assert f"the kernel says Unix user {NOBODY}, whom" in as_nobody(daemon.address)
+    daemon = start(start_daemon, folder, f"me compile user {os.getuid()}", f"guest observe user {OTHER}")
+    assert as_other(daemon.address) == "AVAILABLE"
+    (folder / "new").write_text(f"me compile user {os.getuid()}\n")
+    move(folder / "new", folder / "access")
+    assert f"the kernel says Unix user {OTHER}, whom" in as_other(daemon.address)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -102,7 +106,7 @@ def test_the_local_socket_is_for_the_same_user(start_daemon: StartDaemon, folder
         attach = f"""
 import os, socket
 from nnrt_hdi.v2 import local_socket_pb2
-os.setresuid({NOBODY}, {NOBODY}, {NOBODY})
+os.setresuid({OTHER}, {OTHER}, {OTHER})
 connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 connection.connect(b"\\0" + {welcome.local_socket!r})
 request = local_socket_pb2.LocalRequest(attach=dict(session_id={welcome.session_id!r}))
@@ -110,7 +114,32 @@ connection.send(request.SerializeToString())
 print(local_socket_pb2.LocalReply.FromString(connection.recv(65536)).error.message)
 """
         done = subprocess.run([sys.executable, "-c", attach], capture_output=True, text=True, timeout=60)
-        assert f"the session is of user {os.getuid()}, not of {NOBODY}" in done.stdout
+        assert f"the session is of user {os.getuid()}, not of {OTHER}" in done.stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_user_who_is_many(start_daemon: StartDaemon, folder: Path) -> None:
+    """The kernel says one number of all whom the daemon's user namespace doesn't know; it is nobody's identity."""
+    daemon = start(start_daemon, folder, f"me compile user {os.getuid()}")
+    assert "as of all users that the daemon's user namespace doesn't know; it may be anybody, whom" in as_other(
+        daemon.address, SHARED_USER
+    )
+    assert Credentials("unix", user_id=SHARED_USER).identity() == Identity("host", "unix")
+    (folder / "wrong").write_text(f"many run user {SHARED_USER}")
+    with pytest.raises(InvalidFile, match="user namespace doesn't know: give the client a token"):
+        AccessFile(folder / "wrong")
+
+
+def test_tickets_of_the_absent_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are forgotten when others are given one."""
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    tickets = Tickets()
+    for user in range(1000):
+        now += 1
+        ticket = tickets._new(user)
+    assert len(tickets._given) < 100
+    assert tickets.user_of(ticket) == 999
 
 
 def test_tickets_end(folder: Path) -> None:
@@ -162,5 +191,5 @@ def test_a_ticket_counts_on_unix_sockets_only(folder: Path) -> None:
         identities, shown = Identities(None, tickets), ticket_metadata(f"unix:{folder}/s", 10)
     finally:
         tickets.stop()
-    assert identities.of(Call("ipv4:127.0.0.1:1024", shown)) == Identity("host", "127.0.0.1")
+    assert identities.of(Call("ipv4:192.0.2.1:1024", shown)) == Identity("host", "192.0.2.1")
     assert identities.of(Call("unix:", shown)) == Identity("user", str(os.getuid()))

@@ -13,6 +13,7 @@ from raw_client import DEADLINE_S, INPUT, METHODS, SUM, VALUES, RawClient, attac
 from waiting import until
 
 from nnrt_device_service.transport.admission import FOREIGN_CALLS
+from nnrt_device_service.transport.requests import CONTROL_BYTES
 from nnrt_hdi import wire
 from nnrt_hdi.v2 import device_pb2, prepared_model_pb2
 
@@ -79,6 +80,25 @@ def test_a_health_check_without_a_request() -> None:
         with pytest.raises(grpc.RpcError, match="ended without a request") as refusal:
             channel.stream_unary("/grpc.health.v1.Health/Check")(iter(()), timeout=DEADLINE_S)
         assert refusal.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    ("path", "call"),
+    [
+        ("/grpc.health.v1.Health/Check", "unary_unary"),
+        ("/grpc.health.v1.Health/Watch", "unary_stream"),
+        ("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "stream_stream"),
+    ],
+)
+def test_other_services_are_asked_in_few_bytes(path: str, call: str) -> None:
+    """They are asked by name, and names are short: more is not even parsed."""
+    with attacked_daemon() as daemon, grpc.insecure_channel(daemon.address) as channel:
+        request: Any = bytes(CONTROL_BYTES + 1)
+        method = getattr(channel, call)(path)
+        with pytest.raises(grpc.RpcError, match=rf"the request has {CONTROL_BYTES + 1} bytes; use at most") as refusal:
+            answer = method(iter([request]) if call.startswith("stream") else request, timeout=DEADLINE_S)
+            next(iter(answer))
+        assert refusal.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 # ---- what a client has given up
