@@ -22,7 +22,6 @@ from nnrt_device_service.core.signatures import CacheKey, is_signature
 from nnrt_device_service.host.limits import memory_limit
 from nnrt_device_service.host.threads import Threads
 from nnrt_device_service.scheduling.drain_gate import DrainGate
-from nnrt_device_service.scheduling.run_memory import RunMemory
 from nnrt_device_service.scheduling.run_watch import RunWatch
 from nnrt_device_service.scheduling.scheduler import Scheduler
 from nnrt_device_service.sessions.constants import MissingConstants, uploaded_digests
@@ -144,12 +143,15 @@ class Device:
         share_bytes = int(memory_limit().value * _MEMORY_SHARE)
         self.sessions = SessionRegistry(settings, settings.held_bytes or share_bytes)
         run_bytes = settings.run_bytes or share_bytes
-        self._run_memory = RunMemory(run_bytes)
         backend.start(run_bytes, accepts_programs=bool(described.capabilities.program_formats))
         slots = settings.concurrent_runs or backend.concurrent_runs
         queued_runs = settings.queued_runs
         self.scheduler = Scheduler(
-            slots, queued_runs, settings.priority_ageing_s, identity_runs=settings.share_of(queued_runs)
+            slots,
+            queued_runs,
+            settings.priority_ageing_s,
+            identity_runs=settings.share_of(queued_runs),
+            run_bytes=run_bytes,
         )
         compilers = settings.concurrent_compilations or max((os.cpu_count() or 1) // 2, 2)
         # There are no more compilations than calls.
@@ -302,7 +304,8 @@ class Device:
                 else:
                     # Memory that the outputs are given counts in the session already.
                     more_bytes = max(peak_bytes - sum(array.nbytes for array in arrays if array is not None), 0)
-                    with session.budget.reserved(more_bytes), self._run_memory.reserved(peak_bytes, cancellation):
+                    with session.budget.reserved(more_bytes):
+                        self.scheduler.reserve(cancellation, peak_bytes)
                         cancellation.began_ns = began = time.perf_counter_ns()
                         results = prepared.run(inputs, cancellation, arrays)
                 computed_ns = time.perf_counter_ns() - began
