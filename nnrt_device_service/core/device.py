@@ -21,14 +21,15 @@ from nnrt_device_service.core.compilations import Compilations, Progress
 from nnrt_device_service.core.signatures import CacheKey, is_signature
 from nnrt_device_service.host.limits import memory_limit
 from nnrt_device_service.host.threads import Threads
+from nnrt_device_service.scheduling.compile_quota import CompileQuota
 from nnrt_device_service.scheduling.drain_gate import DrainGate
-from nnrt_device_service.scheduling.run_watch import RunWatch
+from nnrt_device_service.scheduling.run_watch import CompileWatch, RunWatch
 from nnrt_device_service.scheduling.scheduler import Scheduler
 from nnrt_device_service.sessions.constants import MissingConstants, uploaded_digests
 from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.registry import SessionRegistry
 from nnrt_device_service.sessions.session import Prepared, Session
-from nnrt_device_service.settings import Settings
+from nnrt_device_service.settings import LimitReached, Settings
 from nnrt_hdi import __version__
 from nnrt_hdi.backend import Backend, Cancellation, Capabilities, ModelConfig, Origin, PreparedModel, Support
 from nnrt_hdi.enums import DeviceStatus, PerformanceMode, Priority
@@ -157,6 +158,8 @@ class Device:
         # There are no more compilations than calls.
         self._compilers = Scheduler(compilers, sys.maxsize, settings.priority_ageing_s)
         self._run_watch = RunWatch(settings.max_run_s, settings.stuck_s)
+        self._compile_watch = CompileWatch(settings.max_compile_s, settings.stuck_s)
+        self._compile_quota = CompileQuota(settings.identity_compile_s)
         # Why the device can't be used any more; empty while it can.
         self.stuck = ""
         self.gate = DrainGate()
@@ -212,7 +215,8 @@ class Device:
             session.budget.reserve(inline_bytes)
             undo.callback(session.budget.release, inline_bytes)
             compile_it = partial(self._backend.prepare, held, config, partial(progress, "compiling"))
-            return self._compiled(session, model, recipe, config, progress, undo, compile_it)
+            size_bytes = sum(entry.size_bytes for entry in known.constants.values())
+            return self._compiled(session, model, recipe, config, progress, undo, compile_it, size_bytes)
 
     def load_program(
         self, session: Session, program: Program, config: ModelConfig, progress: Progress
@@ -235,7 +239,7 @@ class Device:
             if isinstance(parts, MissingConstants):
                 return parts
             load_it = partial(self._backend.load_program, program.format, parts, config, partial(progress, "compiling"))
-            return self._compiled(session, program, recipe, config, progress, undo, load_it)
+            return self._compiled(session, program, recipe, config, progress, undo, load_it, _size_of(parts))
 
     def restore(
         self, session: Session, buffers: Buffers, config: ModelConfig, progress: Progress
@@ -256,12 +260,23 @@ class Device:
             parts = self._trusted(session, parts)
             with self._compiler(session, config.priority, progress):
                 prepared = self._backend.restore(parts, config)
-            return self._added(session, prepared, Origin.RESTORED, undo, config.priority)
+            return self._added(session, prepared, Origin.RESTORED, undo, config.priority, _size_of(parts))
 
-    def exported(self, model: PreparedModel) -> Sequence[Part]:
-        """The parts that `restore` loads again, signed where the daemon has a key."""
-        parts = model.export()
-        return self._cache_key.signed(parts) if self._cache_key else parts
+    def export(self, session: Session, model_id: int, progress: Progress) -> list[tuple[int, int]]:
+        """Have the backend export a model: the buffers that hold its parts, by id and size, as `restore` takes them;
+        signed where the daemon has a key.
+
+        There is room before for as many bytes as the model was made of. Raises what `PreparedModel.export` raises, and
+        OutOfMemory.
+        """
+        with session.model(model_id) as model, self._compiler(session, Priority.NONE, progress):
+            with session.budget.reserved(model.size_bytes):
+                parts = model.prepared.export()
+            if self._cache_key:
+                parts = self._cache_key.signed(parts)
+            exported = [part.data for part in parts]
+            buffer_ids = session.adopt_exported(model_id, exported)
+            return [(buffer_id, data.nbytes) for buffer_id, data in zip(buffer_ids, exported, strict=True)]
 
     def run(
         self,
@@ -323,9 +338,14 @@ class Device:
             session.cancellations.discard(cancellation)
             model.release(computed_ns)
 
-    def look_after_runs(self) -> None:
-        """End runs that last too long. Once one doesn't end, say so in `stuck`, and take no new work."""
-        self.stuck = self.stuck or self._run_watch.look(self.scheduler.on_device())
+    def look_after_work(self) -> None:
+        """End runs and compilations that last too long. Where one doesn't end, say so in `stuck`, and take no new
+        work."""
+        self.stuck = (
+            self.stuck
+            or self._run_watch.look(self.scheduler.on_device())
+            or self._compile_watch.look(self._compilers.on_device())
+        )
         if self.stuck:
             self.gate.close(0.0)
 
@@ -379,27 +399,38 @@ class Device:
         self._require_known_inputs(known)
         for index, support in enumerate(self._supported(inferred)):
             if too_large := self._too_large(known, index):
-                raise OutOfMemory(too_large, place=known.place(index))
+                raise LimitReached(too_large, "--tensor-bytes", place=known.place(index))
             if not support.supported:
                 raise Unsupported(support.reason, place=known.place(index))
         return known
 
     @contextmanager
     def _compiler(self, session: Session, priority: Priority, progress: Progress) -> Iterator[None]:
-        """Let the backend work on a model in this block, in the user's turn, unless its client gives up before."""
-        session.cancellations.add(progress.cancellation)
+        """Let the backend work on a model in this block, in the user's turn, unless its client gives up before.
+
+        Raises OutOfMemory where the identity has spent all that it has of such time.
+        """
+        identity, cancellation = str(session.identity), progress.cancellation
+        session.cancellations.add(cancellation)
         try:
             if not session.is_open:
-                progress.cancellation.cancel()
+                cancellation.cancel()
+            self._compile_quota.require_room(identity)
             if not self._compilers.has_free_slot:
                 progress("waiting", 0.0)
-            self._compilers.acquire(session.compilations.flows[priority.rank], progress.cancellation)
+            self._compilers.acquire(session.compilations.flows[priority.rank], cancellation)
             try:
-                yield
+                self._compile_quota.require_room(identity)  # Others of its compilations have ended meanwhile.
+                cancellation.began_ns = began_ns = time.perf_counter_ns()
+                try:
+                    yield
+                finally:
+                    cancellation.began_ns = None
+                    self._compile_quota.spend(identity, (time.perf_counter_ns() - began_ns) / 1e9)
             finally:
-                self._compilers.release(progress.cancellation)
+                self._compilers.release(cancellation)
         finally:
-            session.cancellations.discard(progress.cancellation)
+            session.cancellations.discard(cancellation)
 
     def _recipe(self, model: Request, config: ModelConfig) -> Recipe | None:
         """Make the recipe by which the store knows a model; None where there is no store."""
@@ -416,6 +447,7 @@ class Device:
         progress: Progress,
         undo: ExitStack,
         compile_it: Callable[[], PreparedModel],
+        size_bytes: int,
     ) -> Prepared:
         """The model as the backend compiles it, which the store keeps; or from there, if another session was faster."""
         with ExitStack() as compiling:
@@ -425,7 +457,7 @@ class Device:
                     return stored
             with self._compiler(session, config.priority, progress):
                 prepared = compile_it()
-            made = self._added(session, prepared, Origin.COMPILED, undo, config.priority)
+            made = self._added(session, prepared, Origin.COMPILED, undo, config.priority, size_bytes)
             self._keep(recipe, session, made, compiling.pop_all())
             return made
 
@@ -464,7 +496,7 @@ class Device:
                 _log.exception("the stored model %s is compiled again: it can't be restored", recipe.key[:SHOWN_KEY])
                 return None
             _log.info("restored model %s from the store for client %s", recipe.key[:SHOWN_KEY], session.client)
-            return self._added(session, prepared, Origin.STORED, undo, config.priority)
+            return self._added(session, prepared, Origin.STORED, undo, config.priority, size_bytes)
 
     def _keep(self, recipe: Recipe | None, session: Session, made: Prepared, compiling: ExitStack) -> None:
         """Store a model while its client runs it already. `compiling` is left when it is in the store."""
@@ -525,10 +557,16 @@ class Device:
         return None
 
     def _added(
-        self, session: Session, prepared: PreparedModel, origin: Origin, undo: ExitStack, priority: Priority
+        self,
+        session: Session,
+        prepared: PreparedModel,
+        origin: Origin,
+        undo: ExitStack,
+        priority: Priority,
+        size_bytes: int,
     ) -> Prepared:
         """Give a model to the session, with what to undo when the model is closed: at once where it isn't taken."""
-        model_id = session.add_model(prepared, undo.pop_all().close, priority)
+        model_id = session.add_model(prepared, undo.pop_all().close, priority, size_bytes)
         return Prepared(model_id, prepared.inputs, prepared.outputs, origin)
 
     def _supported(self, inferred: Inference) -> list[Support]:
@@ -579,6 +617,10 @@ class Device:
 def without_programs(capabilities: Capabilities) -> Capabilities:
     """The capabilities of a device that takes no model files as they are."""
     return replace(capabilities, program_formats=())
+
+
+def _size_of(parts: Sequence[Part]) -> int:
+    return sum(part.data.nbytes for part in parts)
 
 
 def require_input_count(inputs: Sized, count: int) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable
 
-from nnrt_hdi.errors import OutOfMemory
+from nnrt_device_service.settings import LimitReached
 
 
 class RunMemory:
@@ -18,8 +18,9 @@ class RunMemory:
     def require_possible(self, size_bytes: int) -> None:
         """Raises OutOfMemory for more than there are."""
         if size_bytes > self._limit_bytes:
-            raise OutOfMemory(
-                f"the run makes {size_bytes} bytes at a time; the daemon's limit (--run-bytes) is {self._limit_bytes}"
+            raise LimitReached(
+                f"the run makes {size_bytes} bytes at a time; the daemon's limit (--run-bytes) is {self._limit_bytes}",
+                "--run-bytes",
             )
 
     def has_left(self, size_bytes: int) -> bool:

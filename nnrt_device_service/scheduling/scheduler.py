@@ -9,9 +9,10 @@ from weakref import WeakValueDictionary
 
 from nnrt_device_service.scheduling.fair_queue import FairQueue, Flow
 from nnrt_device_service.scheduling.run_memory import RunMemory
+from nnrt_device_service.settings import LimitReached
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.enums import Priority
-from nnrt_hdi.errors import OutOfMemory, TimedOut
+from nnrt_hdi.errors import TimedOut
 
 
 class PriorityClass:
@@ -244,14 +245,16 @@ class Scheduler:
 
     def _enqueued(self, flow: SessionFlow, cancellation: Cancellation) -> _QueuedRun:
         if self._queued >= self._queued_runs:
-            raise OutOfMemory(
+            raise LimitReached(
                 f"{self._queued} runs wait for the device, its limit; try again later,"
-                " or raise the daemon's --queued-runs"
+                " or raise the daemon's --queued-runs",
+                "--queued-runs",
             )
         if flow.user.identity.waiting + flow.user.identity.lacking >= self._identity_runs:
-            raise OutOfMemory(
+            raise LimitReached(
                 f"{self._identity_runs} runs of this identity wait for the device, its limit; try again later, or raise"
-                " the daemon's --identity-share or --queued-runs"
+                " the daemon's --identity-share or --queued-runs",
+                "--identity-share",
             )
         queued = _QueuedRun(flow, cancellation)
         now = self._clock()

@@ -21,12 +21,18 @@ class LoadedModel:
     A context manager that keeps it open for a block, any number of them at a time.
     """
 
-    __slots__ = ("_lock", "_on_closed", "_users", "inputs", "outputs", "prepared", "rank", "usual_ns")
+    __slots__ = ("_lock", "_on_closed", "_users", "inputs", "outputs", "prepared", "rank", "size_bytes", "usual_ns")
 
     def __init__(
-        self, prepared: PreparedModel, on_closed: Callable[[], None], priority: Priority = Priority.NONE
+        self,
+        prepared: PreparedModel,
+        on_closed: Callable[[], None],
+        priority: Priority = Priority.NONE,
+        size_bytes: int = 0,
     ) -> None:
         self.prepared = prepared
+        # The bytes that it was made of.
+        self.size_bytes = size_bytes
         self.inputs = tuple(map(TensorForm, prepared.inputs))
         self.outputs = tuple(map(TensorForm, prepared.outputs))
         self.rank = priority.rank

@@ -10,8 +10,8 @@ from weakref import WeakValueDictionary
 from nnrt_device_service.access.identity import ANYBODY, Identity, Role
 from nnrt_device_service.sessions.memory_budget import MemoryBudget
 from nnrt_device_service.sessions.session import Session
-from nnrt_device_service.settings import Settings
-from nnrt_hdi.errors import OperationForbidden, OutOfMemory, UnknownHandle
+from nnrt_device_service.settings import LimitReached, Settings
+from nnrt_hdi.errors import OperationForbidden, UnknownHandle
 
 _log = logging.getLogger(__name__)
 
@@ -81,10 +81,11 @@ class SessionRegistry:
         if longest_away.hang_up is None:
             return longest_away
         if is_full:
-            said = f"the daemon serves {len(everybody)} clients, its limit (--max-sessions)"
+            said, setting = f"the daemon serves {len(everybody)} clients, its limit (--max-sessions)", "--max-sessions"
         else:
             said = f"{identity} has {len(own)} sessions, its limit (--identity-share of --max-sessions)"
-        raise OutOfMemory(f"{said}; close sessions, try again later, or raise it")
+            setting = "--identity-share"
+        raise LimitReached(f"{said}; close sessions, try again later, or raise it", setting)
 
     def _budget_of(self, identity: Identity) -> MemoryBudget:
         """The budget of all sessions of an identity together."""

@@ -20,10 +20,10 @@ from nnrt_device_service.sessions.constants import ConstantPool
 from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.memory_budget import MemoryBudget
 from nnrt_device_service.sessions.run_registry import RunRegistry
-from nnrt_device_service.settings import Settings
+from nnrt_device_service.settings import LimitReached, Settings
 from nnrt_hdi.backend import Cancellation, Origin, PreparedModel
 from nnrt_hdi.enums import Priority
-from nnrt_hdi.errors import OperationForbidden, OutOfMemory, UnavailableDevice, UnknownHandle
+from nnrt_hdi.errors import OperationForbidden, UnavailableDevice, UnknownHandle
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.tensor import TensorSpec
 
@@ -122,17 +122,23 @@ class Session:
     # ---- models
 
     def add_model(
-        self, prepared: PreparedModel, on_closed: Callable[[], None], priority: Priority = Priority.NONE
+        self,
+        prepared: PreparedModel,
+        on_closed: Callable[[], None],
+        priority: Priority = Priority.NONE,
+        size_bytes: int = 0,
     ) -> int:
-        """Own a prepared model; its id. Raises OutOfMemory beyond the limit, UnavailableDevice after the end."""
-        loaded = LoadedModel(prepared, on_closed, priority)
+        """Own a prepared model, made of so many bytes; its id. Raises OutOfMemory beyond the limit, UnavailableDevice
+        after the end."""
+        loaded = LoadedModel(prepared, on_closed, priority, size_bytes)
         try:
             with self._lock:
                 self._require_open()
                 if len(self.models) >= self._settings.session_models:
-                    raise OutOfMemory(
+                    raise LimitReached(
                         f"this session has {len(self.models)} prepared models, its limit;"
-                        " release one, or raise the daemon's --session-models"
+                        " release one, or raise the daemon's --session-models",
+                        "--session-models",
                     )
                 model_id = next(self._model_ids)
                 self.models[model_id] = loaded
@@ -212,9 +218,10 @@ class Session:
         with self._lock:
             self._require_open()
             if len(self._local_connections) > self._settings.session_streams:
-                raise OutOfMemory(
+                raise LimitReached(
                     f"this session has {len(self._local_connections)} connections to the local socket, its limit; use"
-                    " fewer, or raise the daemon's --session-streams"
+                    " fewer, or raise the daemon's --session-streams",
+                    "--session-streams",
                 )
             self._local_connections.add(place)
         try:
@@ -228,9 +235,10 @@ class Session:
         with self._lock:
             self._require_open()
             if self._under_way[what] >= limit:
-                raise OutOfMemory(
+                raise LimitReached(
                     f"this session has {self._under_way[what]} {what} under way, its limit; make fewer at a time,"
-                    f" or raise the daemon's {flag}"
+                    f" or raise the daemon's {flag}",
+                    flag,
                 )
             self._under_way[what] += 1
             self._on_close.add(end)
@@ -248,9 +256,10 @@ class Session:
             self._await_ending_streams()
             self._require_open()
             if self._streams >= self._settings.session_streams:
-                raise OutOfMemory(
+                raise LimitReached(
                     f"this session has {self._streams} streams open, its limit; use fewer at a time,"
-                    " or raise the daemon's --session-streams"
+                    " or raise the daemon's --session-streams",
+                    "--session-streams",
                 )
             self._streams += 1
             self._on_close.add(end)

@@ -10,12 +10,14 @@ from nnrt_device_service.sessions.chunked_inputs import announced
 from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.run_registry import Run
 from nnrt_device_service.sessions.session import Session
+from nnrt_device_service.settings import LimitReached
+from nnrt_device_service.transport.requests import COUNTED_BYTES
 from nnrt_hdi import wire
 from nnrt_hdi.backend import Cancellation, PreparedModel
 from nnrt_hdi.chunks import INLINE_BYTES as MAX_INLINE_BYTES
 from nnrt_hdi.chunks import beyond_inline, pieces
 from nnrt_hdi.compression import INLINE_BYTES
-from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfMemory
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
 from nnrt_hdi.run_times import RunTimes
 from nnrt_hdi.tensor import Array, TensorForm, TensorSpec, flat_bytes
 from nnrt_hdi.v2 import model_pb2, prepared_model_pb2
@@ -34,7 +36,6 @@ class RunResult:
         "_regions",
         "_run_id",
         "_times",
-        "chunked_bytes",
         "inline_bytes",
     )
 
@@ -53,9 +54,8 @@ class RunResult:
         self._outputs = outputs
         self._regions = regions
         self._times = times
-        # Those that follow the reply in chunks, and their length.
+        # Those that follow the reply in chunks.
         self._chunked: set[int] = set()
-        self.chunked_bytes = 0
         self._chunk: Callable[[memoryview], bytes] = reply_chunk
         self._message_bytes = message_bytes
         # Length of the outputs that are in no region.
@@ -63,6 +63,11 @@ class RunResult:
         for index, array in enumerate(outputs):
             if not regions or regions[index] is None:
                 self.inline_bytes += array.nbytes
+
+    @property
+    def counted_bytes(self) -> int:
+        """Bytes that count in the session until the reply has been sent; none for a small one."""
+        return self.inline_bytes if self.inline_bytes >= COUNTED_BYTES else 0
 
     def fit(self, *, in_chunks: bool, compressed: bool = False) -> None:
         """Have no message be too long. Raises OutOfMemory where that takes chunks and they aren't wanted."""
@@ -72,9 +77,10 @@ class RunResult:
         elif in_chunks:
             self._cut(self._message_bytes)
         elif self.inline_bytes > self._message_bytes:
-            raise OutOfMemory(
+            raise LimitReached(
                 f"the outputs have {self.inline_bytes} bytes, a message at most {self._message_bytes};"
-                " take large outputs in chunks, or have them written to a buffer"
+                " take large outputs in chunks, or have them written to a buffer",
+                "--message-bytes",
             )
 
     def _cut(self, inline_bytes: int) -> None:
@@ -83,7 +89,6 @@ class RunResult:
         regions = self._regions or (None,) * len(self._outputs)
         pairs = zip(self._outputs, regions, strict=True)
         self._chunked = beyond_inline((array.nbytes if region is None else 0 for array, region in pairs), inline_bytes)
-        self.chunked_bytes = sum(self._outputs[index].nbytes for index in self._chunked)
 
     def messages(self) -> Iterator[prepared_model_pb2.RunReply | bytes]:
         """The RunReply, with outputs inline that are in no region and not too long, and the chunks of the others."""

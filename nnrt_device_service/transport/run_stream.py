@@ -50,13 +50,13 @@ class RunStream:
     def replies(self) -> Iterator[prepared_model_pb2.RunReply | bytes]:
         session, runs, gate = self._session, self._session.runs, self._device.gate
         run: Run | None = None
-        chunked_bytes = 0
+        counted_bytes = 0
         try:
             while (request := self._next_request()) is not None:
                 result = None  # Its outputs may lie in the memory that the next inputs need.
-                if chunked_bytes:
-                    session.budget.release(chunked_bytes)
-                    chunked_bytes = 0
+                if counted_bytes:
+                    session.budget.release(counted_bytes)
+                    counted_bytes = 0
                 former, run = run, None
                 timeout_ms, run_id = request.message.timeout_ms, request.message.run_id
                 cancellation = Cancellation(time.monotonic() + timeout_ms / 1000 if timeout_ms else None)
@@ -74,9 +74,9 @@ class RunStream:
                     gate.enter()
                     is_inside = True
                     result = self._result(request, cancellation)
-                    if wanted_bytes := result.chunked_bytes:
+                    if wanted_bytes := result.counted_bytes:
                         session.budget.reserve(wanted_bytes)
-                        chunked_bytes = wanted_bytes
+                        counted_bytes = wanted_bytes
                     if run is not None:
                         runs.finish(run, result)
                     yield from result.messages()
@@ -91,8 +91,8 @@ class RunStream:
                     if is_inside:
                         gate.leave()
         finally:
-            if chunked_bytes:
-                session.budget.release(chunked_bytes)
+            if counted_bytes:
+                session.budget.release(counted_bytes)
             if run is not None:
                 keep_reply(session, run)
 

@@ -228,7 +228,7 @@ class Daemon:
                 if stood_still:
                     sessions.forgive_silence()
                 else:
-                    self._device.look_after_runs()
+                    self._device.look_after_work()
                     if self._device.stuck:
                         self._give_up(self._device.stuck)
                 if len(sessions):

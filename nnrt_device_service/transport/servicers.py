@@ -359,6 +359,11 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
         context.add_callback(cancellation.cancel)
         result = self._requests.run(session, request.message, cancellation, arrived_inline(request))
         result.fit(in_chunks=False)
+        if counted_bytes := result.counted_bytes:
+            session.budget.reserve(counted_bytes)
+            release = partial(session.budget.release, counted_bytes)
+            if not context.add_callback(release):  # The call is over already.
+                release()
         return result.message()
 
     def RunStream(self, requests: Iterator[Incoming], context: Any) -> Iterator[prepared_model_pb2.RunReply | bytes]:
@@ -384,13 +389,11 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
     def ExportModelCache(
         self, request: prepared_model_pb2.ExportModelCacheRequest, context: Any
     ) -> prepared_model_pb2.ExportModelCacheReply:
-        session = session_of(self._device, context)
-        with session.model(request.model_id) as model:
-            exported = [part.data for part in self._device.exported(model.prepared)]
+        session, progress = session_of(self._device, context), Progress()
+        context.add_callback(progress.cancellation.cancel)
         reply = prepared_model_pb2.ExportModelCacheReply()
-        for data, buffer_id in zip(exported, session.adopt_exported(request.model_id, exported), strict=True):
-            region = model_pb2.BufferRegion(buffer_id=buffer_id, data_size=data.nbytes)
-            reply.buffers.add(region=region)
+        for buffer_id, size_bytes in self._device.export(session, request.model_id, progress):
+            reply.buffers.add(region=model_pb2.BufferRegion(buffer_id=buffer_id, data_size=size_bytes))
         return reply
 
     def GetInputDimRanges(
