@@ -32,6 +32,7 @@ from nnrt_device_service.sessions.session import Prepared, Session
 from nnrt_device_service.settings import LimitReached, Settings
 from nnrt_hdi import __version__
 from nnrt_hdi.backend import Backend, Cancellation, Capabilities, ModelConfig, Origin, PreparedModel, Support
+from nnrt_hdi.counters import DeviceCounters
 from nnrt_hdi.enums import DeviceStatus, PerformanceMode, Priority
 from nnrt_hdi.errors import (
     InvalidFile,
@@ -179,8 +180,12 @@ class Device:
     def open_account(self, session: Session, user: str) -> None:
         """Have what a session takes of the device's time count as this user's, of those its identity has."""
         identity = str(session.identity)
-        session.account = self.scheduler.account(identity, user)
-        session.compilations = self._compilers.account(identity, user)
+        session.account = self.scheduler.account(identity, user, session.usage.runs)
+        session.compilations = self._compilers.account(identity, user, session.usage.compilations)
+
+    def counters(self, session: Session) -> DeviceCounters:
+        """What has been done for the session's identity, or for all if it may administer the daemon."""
+        return self.sessions.told_counters(None if session.identity.role is Role.ADMINISTER else session.usage)
 
     def supported(self, session: Session, graph: Graph, progress: Progress) -> list[Support]:
         """Per node, whether `prepare` would take it."""
@@ -332,7 +337,8 @@ class Device:
                     f"the device failed to run the model ({type(error).__name__}); the daemon's log has the details"
                 ) from error
             finally:
-                self.scheduler.release(cancellation)
+                busy_ns = computed_ns or time.perf_counter_ns() - began
+                self.scheduler.release(cancellation, busy_ns, is_done=computed_ns > 0)
             return results, began - asked, computed_ns
         finally:
             session.cancellations.discard(cancellation)
@@ -410,7 +416,7 @@ class Device:
 
         Raises OutOfMemory where the identity has spent all that it has of such time.
         """
-        identity, cancellation = str(session.identity), progress.cancellation
+        identity, cancellation, busy_ns = str(session.identity), progress.cancellation, 0
         session.cancellations.add(cancellation)
         try:
             if not session.is_open:
@@ -426,9 +432,10 @@ class Device:
                     yield
                 finally:
                     cancellation.began_ns = None
-                    self._compile_quota.spend(identity, (time.perf_counter_ns() - began_ns) / 1e9)
+                    busy_ns = time.perf_counter_ns() - began_ns
+                    self._compile_quota.spend(identity, busy_ns / 1e9)
             finally:
-                self._compilers.release(cancellation)
+                self._compilers.release(cancellation, busy_ns)
         finally:
             session.cancellations.discard(cancellation)
 
@@ -567,6 +574,7 @@ class Device:
     ) -> Prepared:
         """Give a model to the session, with what to undo when the model is closed: at once where it isn't taken."""
         model_id = session.add_model(prepared, undo.pop_all().close, priority, size_bytes)
+        session.usage.count_model(origin.name)
         return Prepared(model_id, prepared.inputs, prepared.outputs, origin)
 
     def _supported(self, inferred: Inference) -> list[Support]:

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from weakref import WeakValueDictionary
 
+from nnrt_device_service.access.counters import Tally
 from nnrt_device_service.scheduling.fair_queue import FairQueue, Flow
 from nnrt_device_service.scheduling.run_memory import RunMemory
 from nnrt_device_service.settings import LimitReached
@@ -67,10 +68,11 @@ class UserFlow(Flow):
 class SessionFlow(Flow):
     """The runs of one session in one class, first come first served."""
 
-    __slots__ = ("priority_class", "queued", "user")
+    __slots__ = ("priority_class", "queued", "tally", "user")
 
-    def __init__(self, user: UserFlow, priority_class: PriorityClass) -> None:
+    def __init__(self, user: UserFlow, priority_class: PriorityClass, tally: Tally) -> None:
         super().__init__()
+        self.tally = tally
         self.user = user
         self.priority_class = priority_class
         self.queued: deque[_QueuedRun] = deque()
@@ -81,9 +83,9 @@ class Account:
 
     __slots__ = ("flows",)
 
-    def __init__(self, user: UserFlow) -> None:
+    def __init__(self, user: UserFlow, tally: Tally) -> None:
         # By the ranks of priorities.
-        self.flows = tuple(SessionFlow(user, each) for each in user.classes)
+        self.flows = tuple(SessionFlow(user, each, tally) for each in user.classes)
 
 
 class _QueuedRun:
@@ -157,14 +159,14 @@ class Scheduler:
         """The runs that have a slot."""
         return list(self._running)
 
-    def account(self, identity: str, user: str = "") -> Account:
-        """An account for a session of that user, of those that the identity has."""
+    def account(self, identity: str, user: str = "", tally: Tally | None = None) -> Account:
+        """An account for a session of that user, of those that the identity has. The tally counts what it runs."""
         with self._lock:
             self._ahead = set(filter(self._flows.is_ahead, self._ahead))
             known = self._identities.get(identity)
             if known is None:
                 known = self._identities[identity] = IdentityFlow()
-            return Account(known.user(user))
+            return Account(known.user(user), tally or Tally())
 
     def acquire(self, flow: SessionFlow, cancellation: Cancellation) -> None:
         """Wait for a slot on the device, to be held until `release`.
@@ -203,12 +205,15 @@ class Scheduler:
             queued = self._set_aside(cancellation, size_bytes)
         self._wait(queued)
 
-    def release(self, cancellation: Cancellation) -> None:
-        """Free the slot and the memory of a run, for those who wait. One without a slot has none."""
+    def release(self, cancellation: Cancellation, busy_ns: int = 0, *, is_done: bool = False) -> None:
+        """Free the slot and the memory of a run, for those who wait, and count it. One without a slot has nothing."""
         with self._lock:
             flow = self._running.pop(cancellation, None)
             if flow is None:
                 return
+            tally = flow.tally
+            tally.busy_ns += busy_ns
+            tally.done += is_done
             self.has_free_slot = True
             self._memory.give_back(cancellation)
             if cancellation not in self._counted:  # Then nobody waits.

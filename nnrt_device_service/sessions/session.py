@@ -12,6 +12,7 @@ from hashlib import sha256
 from itertools import count
 from typing import NamedTuple
 
+from nnrt_device_service.access.counters import Usage
 from nnrt_device_service.access.identity import ANYBODY, Identity
 from nnrt_device_service.scheduling.scheduler import Account
 from nnrt_device_service.sessions.buffers import BufferPool
@@ -62,15 +63,23 @@ class Session:
     compilations: Account
 
     def __init__(
-        self, settings: Settings, client: str, held: MemoryBudget | None = None, identity: Identity = ANYBODY
+        self,
+        settings: Settings,
+        client: str,
+        held: MemoryBudget | None = None,
+        identity: Identity = ANYBODY,
+        usage: Usage | None = None,
     ) -> None:
-        """`held` bounds what all sessions hold together."""
+        """`held` bounds what all sessions hold together, `usage` counts what those of the identity do."""
         self.id = secrets.token_bytes(16)
         # What it is called where its id, which is a secret, must not stand.
         self.label = sha256(self.id).hexdigest()[:_LABEL_LENGTH]
         # Called with it and the cause when it ends.
         self.on_end: Callable[[Session, str], object] = lambda session, cause: None
+        # Called when it has ended.
+        self.on_closed: Callable[[], object] = lambda: None
         self.client = client
+        self.usage = usage or Usage()
         # Settled when its client opens or resumes it.
         self.identity = identity
         # Whether its client asks for that; what it sends compressed is taken in any case.
@@ -210,6 +219,10 @@ class Session:
         so that they depend on no other call."""
         return self._counted("control calls", self._settings.session_streams, "--session-streams", end)
 
+    @property
+    def local_connection_count(self) -> int:
+        return len(self._local_connections)
+
     @contextmanager
     def local_connection(self, end: Callable[[], object]) -> Iterator[None]:
         """Count a connection of the local socket, as `call` does: one for each stream, and one to share memory on. One
@@ -297,6 +310,7 @@ class Session:
             endings = [*self._on_close, *(end for (end,) in self._local_connections)]
             self._on_close.clear()
         self.on_end(self, cause)
+        self.on_closed()
         # The calls first: to its client a run cut off is a death, not a run that the device cancelled.
         for end in endings:
             end()

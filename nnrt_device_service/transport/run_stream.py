@@ -83,7 +83,9 @@ class RunStream:
                     self._skips_chunks = False
                 except Exception as error:
                     self._skips_chunks = True
-                    failed = error_reply(run_id, as_nnrt_error(error, "PreparedModel.RunStream"))
+                    told = as_nnrt_error(error, "PreparedModel.RunStream")
+                    session.usage.count_ended_run(told, was_cancelled=cancellation.is_cancelled)
+                    failed = error_reply(run_id, told)
                     if run is not None:
                         runs.finish(run, failed)
                     yield failed

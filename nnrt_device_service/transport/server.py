@@ -24,7 +24,7 @@ from nnrt_device_service.host.readiness import sign_of_life_s, tell_alive, tell_
 from nnrt_device_service.host.threads import start_thread
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings
-from nnrt_device_service.transport.admission import FOREIGN_CALLS, AdmissionInterceptor
+from nnrt_device_service.transport.admission import FOREIGN_CALLS, AdmissionInterceptor, count_error
 from nnrt_device_service.transport.call_threads import CallThreads
 from nnrt_device_service.transport.certificates import server_credentials
 from nnrt_device_service.transport.identities import Identities
@@ -96,7 +96,11 @@ class Daemon:
         message_bytes = settings.message_bytes + _MESSAGE_OVERHEAD_BYTES
         self._server = grpc.server(
             self._calls,
-            interceptors=[ErrorInterceptor(), AdmissionInterceptor(device, self._calls), CodecInterceptor()],
+            interceptors=[
+                ErrorInterceptor(partial(count_error, device)),
+                AdmissionInterceptor(device, self._calls),
+                CodecInterceptor(),
+            ],
             # A burst of calls has room to be refused for what it is.
             maximum_concurrent_rpcs=2 * self._most_threads,
             options=[

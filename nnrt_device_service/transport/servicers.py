@@ -21,6 +21,7 @@ from nnrt_hdi.backend import Cancellation, ModelConfig
 from nnrt_hdi.chunks import FEATURE as CHUNKS_FEATURE
 from nnrt_hdi.chunks import cut
 from nnrt_hdi.compression import FEATURE, expanded
+from nnrt_hdi.counters import FEATURE as COUNTERS_FEATURE
 from nnrt_hdi.errors import InvalidParameter, NnrtError, UnavailableDevice
 from nnrt_hdi.files.compiled import MAX_PARTS
 from nnrt_hdi.files.model_store import FEATURE as STORE_FEATURE
@@ -76,6 +77,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
             if (yield from self._beats(session, requests)):
                 ending = partial(sessions.close, cause="the client said goodbye")
         except NnrtError as error:
+            session.usage.count_error(error)
             if hello is not None:
                 ending = partial(sessions.close, cause=str(error))
             raise
@@ -93,6 +95,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
             # The session exists before Hello, so that a client that never sends one is hung up like any silent client.
             return sessions.open(context.peer(), hang_up, identity)
         except NnrtError as error:
+            sessions.counters.of(identity).count_error(error)
             self._device.audit.write(
                 "refused", identity, peer=context.peer(), method="DeviceSession/Open", cause=str(error)
             )
@@ -133,6 +136,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
             protocol_minor=PROTOCOL_MINOR,
             features=[
                 CHUNKS_FEATURE,
+                COUNTERS_FEATURE,
                 *[FEATURE] * session.wants_compression,
                 *[STORE_FEATURE] * device.keeps_models,
             ],
@@ -173,6 +177,9 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
     ) -> device_pb2.GetDeviceStatusReply:
         session_of(self._device, context)
         return device_pb2.GetDeviceStatusReply(status=wire.number(self._device.status))
+
+    def GetCounters(self, request: device_pb2.GetCountersRequest, context: Any) -> device_pb2.GetCountersReply:
+        return wire.counters_message(self._device.counters(session_of(self._device, context)))
 
     def GetSupportedOperation(
         self, request: device_pb2.GetSupportedOperationRequest, context: Any
