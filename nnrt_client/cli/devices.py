@@ -7,11 +7,12 @@ from typing import Any
 import click
 
 from nnrt_client.cli.options import POSITIVE, identity_options, json_option, settings_with
-from nnrt_client.cli.printing import format_bytes, print_json, print_records
+from nnrt_client.cli.printing import format_bytes, print_json, print_line, print_records
 from nnrt_client.session.device import Device
 from nnrt_client.session.runtime import Runtime
 from nnrt_client.settings import DEVICES_VARIABLE, addresses_from_environment
 from nnrt_hdi.backend import Capabilities
+from nnrt_hdi.errors import Unsupported
 
 # A device tells its load with each sign of life, four of which come in this time.
 _HEARTBEAT_TIMEOUT_S = 2.0
@@ -49,7 +50,7 @@ def devices(addresses: tuple[str, ...], as_json: bool, counters: bool, timeout: 
             cells += [row["address"], row["backend"], ", ".join(row["capabilities"]) or "-"]
         print_records(columns, table)
         for row in rows:
-            if counters:
+            if row.get("counters"):
                 _print_counters(row)
     if None in answers.values():
         raise SystemExit(1)
@@ -90,12 +91,16 @@ def _described(device: Device) -> dict[str, Any]:
 
 
 def _counted(device: Device) -> dict[str, Any]:
-    counters = device.counters()
+    try:
+        counters = device.counters()
+    except Unsupported:  # An earlier daemon.
+        return {"uptime_s": None, "counters": None}
     return {"uptime_s": counters.uptime_s, "counters": [asdict(each) for each in counters.identities]}
 
 
 def _print_counters(row: dict[str, Any]) -> None:
-    click.echo(f"\n{row['name']}, for {row['uptime_s']:.0f} s:")
+    click.echo()
+    print_line(f"{row['name']}, for {row['uptime_s']:.0f} s:")
     columns = ("identity", "now", "sessions", "runs", "on the device", "models", "compiling", "errors")
     table = [
         [

@@ -9,7 +9,7 @@ from nnrt_device_service.settings import LimitReached
 from nnrt_hdi.counters import DeviceCounters, IdentityCounters
 from nnrt_hdi.errors import NnrtError, OperationFailed, TimedOut, UnavailableDevice, UnknownHandle
 
-# Identities without a session that are counted by themselves, those that have been away for longest not.
+# So many identities without a session are counted by themselves.
 MOST_AWAY = 1024
 
 
@@ -93,8 +93,8 @@ class Usage:
 class Counters:
     """What all identities have had.
 
-    Who has no session may have to share: identities are many, and clients without proof of theirs make up as many as
-    they have addresses. So only those that get in are counted by themselves, and of those the latest.
+    Clients without proof make up as many identities as they have addresses. So only those that get in are counted by
+    themselves, and of those that have gone the latest; what the others had is added up.
     """
 
     def __init__(self) -> None:
@@ -132,9 +132,9 @@ class Counters:
                 self._others.add(self._known.pop(longest_away))
 
     def of(self, identity: Identity | None) -> Usage:
-        """The count for a call of an identity that may have no session."""
+        """The count for a call of an identity, known or not, that may have no session."""
         with self._lock:
-            return self._known.get(str(identity), self._others)
+            return self._others if identity is None else self._known.get(str(identity), self._others)
 
     def told(self, usage: Usage | None, connections: Counter[str], held_bytes: Counter[str]) -> DeviceCounters:
         """The counters of one identity, or of all; with what their sessions have now, by their names."""

@@ -11,7 +11,6 @@ from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.run_registry import Run
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import LimitReached
-from nnrt_device_service.transport.requests import COUNTED_BYTES
 from nnrt_hdi import wire
 from nnrt_hdi.backend import Cancellation, PreparedModel
 from nnrt_hdi.chunks import INLINE_BYTES as MAX_INLINE_BYTES
@@ -58,16 +57,12 @@ class RunResult:
         self._chunked: set[int] = set()
         self._chunk: Callable[[memoryview], bytes] = reply_chunk
         self._message_bytes = message_bytes
-        # Length of the outputs that are in no region.
+        # Length of the outputs that are in no region. From COUNTED_BYTES on they count in the session until they have
+        # been sent.
         self.inline_bytes = 0
         for index, array in enumerate(outputs):
             if not regions or regions[index] is None:
                 self.inline_bytes += array.nbytes
-
-    @property
-    def counted_bytes(self) -> int:
-        """Bytes that count in the session until the reply has been sent; none for a small one."""
-        return self.inline_bytes if self.inline_bytes >= COUNTED_BYTES else 0
 
     def fit(self, *, in_chunks: bool, compressed: bool = False) -> None:
         """Have no message be too long. Raises OutOfMemory where that takes chunks and they aren't wanted."""

@@ -11,6 +11,7 @@ from nnrt_device_service.core.device import Device
 from nnrt_device_service.sessions.run_registry import Run
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.transport.interceptor import as_nnrt_error
+from nnrt_device_service.transport.requests import COUNTED_BYTES
 from nnrt_device_service.transport.run_requests import RunRequests, RunResult, error_reply, keep_reply
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.errors import ConnectionFailed, InvalidParameter
@@ -74,9 +75,9 @@ class RunStream:
                     gate.enter()
                     is_inside = True
                     result = self._result(request, cancellation)
-                    if wanted_bytes := result.counted_bytes:
-                        session.budget.reserve(wanted_bytes)
-                        counted_bytes = wanted_bytes
+                    if result.inline_bytes >= COUNTED_BYTES:
+                        session.budget.reserve(result.inline_bytes)
+                        counted_bytes = result.inline_bytes
                     if run is not None:
                         runs.finish(run, result)
                     yield from result.messages()

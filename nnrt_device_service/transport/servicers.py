@@ -14,6 +14,7 @@ from nnrt_device_service.sessions.session import Prepared, Session
 from nnrt_device_service.settings import Settings
 from nnrt_device_service.transport.admission import session_id_of, session_of
 from nnrt_device_service.transport.identities import Identities
+from nnrt_device_service.transport.requests import COUNTED_BYTES
 from nnrt_device_service.transport.run_requests import RunRequests, arrived_inline, messages_of, sent_bytes
 from nnrt_device_service.transport.run_stream import RunStream
 from nnrt_hdi import HDI_VERSION, PROTOCOL_MINOR, wire
@@ -366,9 +367,9 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
         context.add_callback(cancellation.cancel)
         result = self._requests.run(session, request.message, cancellation, arrived_inline(request))
         result.fit(in_chunks=False)
-        if counted_bytes := result.counted_bytes:
-            session.budget.reserve(counted_bytes)
-            release = partial(session.budget.release, counted_bytes)
+        if result.inline_bytes >= COUNTED_BYTES:
+            session.budget.reserve(result.inline_bytes)
+            release = partial(session.budget.release, result.inline_bytes)
             if not context.add_callback(release):  # The call is over already.
                 release()
         return result.message()

@@ -23,6 +23,7 @@ from nnrt_client import (
     Settings,
     TensorDesc,
     TimedOut,
+    Unsupported,
 )
 from nnrt_client.enums import DataType
 from nnrt_device_service.access.counters import MOST_AWAY, Counters
@@ -96,6 +97,16 @@ def test_runs_that_are_done(start_daemon: StartDaemon, shares_memory: bool) -> N
         counted, others = runtime.device().counters().identities
         assert counted.runs == {"done": 7}
         assert (others.identity, others.runs) == ("", {})
+
+
+def test_a_daemon_that_does_not_count(start_daemon: StartDaemon) -> None:
+    """An earlier one has no such feature."""
+    daemon = start_daemon()
+    with Runtime([daemon.address]) as runtime:
+        device = runtime.device()
+        del device._latest.welcome.features[:]
+        with pytest.raises(Unsupported):
+            device.counters()
 
 
 def test_on_the_command_line(start_daemon: StartDaemon) -> None:
