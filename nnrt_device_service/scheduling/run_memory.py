@@ -8,12 +8,13 @@ from nnrt_device_service.settings import LimitReached
 class RunMemory:
     """A number of bytes, of which runs take what they are going to make. Not safe for threads."""
 
-    __slots__ = ("_left_bytes", "_limit_bytes", "_taken")
+    __slots__ = ("_left_bytes", "_limit_bytes", "taken")
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._left_bytes = limit_bytes
-        self._taken: dict[Hashable, int] = {}
+        # By the runs that have taken some.
+        self.taken: dict[Hashable, int] = {}
 
     def require_possible(self, size_bytes: int) -> None:
         """Raises OutOfMemory for more than there are."""
@@ -28,10 +29,9 @@ class RunMemory:
 
     def take(self, run: Hashable, size_bytes: int) -> None:
         """Take bytes, which are left, for a run that has none."""
-        self._taken[run] = size_bytes
+        self.taken[run] = size_bytes
         self._left_bytes -= size_bytes
 
     def give_back(self, run: Hashable) -> None:
         """Give back what a run has taken, if anything."""
-        if self._taken:
-            self._left_bytes += self._taken.pop(run, 0)
+        self._left_bytes += self.taken.pop(run, 0)

@@ -215,7 +215,8 @@ class Scheduler:
             tally.busy_ns += busy_ns
             tally.done += is_done
             self.has_free_slot = True
-            self._memory.give_back(cancellation)
+            if self._memory.taken:
+                self._memory.give_back(cancellation)
             if cancellation not in self._counted:  # Then nobody waits.
                 return
             self._counted.remove(cancellation)
