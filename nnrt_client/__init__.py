@@ -55,6 +55,7 @@ from nnrt_client.tensors.tensor import Tensor
 from nnrt_client.tensors.tensor_desc import TensorDesc
 from nnrt_hdi import __version__ as __version__
 from nnrt_hdi.backend import Capabilities, DeviceInfo, DeviceState, Origin, Support
+from nnrt_hdi.counters import DeviceCounters, IdentityCounters
 from nnrt_hdi.enums import DeviceStatus
 from nnrt_hdi.errors import (
     ConnectionFailed,
@@ -84,6 +85,7 @@ __all__ = [
     "ConnectionFailed",
     "DataType",
     "Device",
+    "DeviceCounters",
     "DeviceInfo",
     "DeviceState",
     "DeviceStatus",
@@ -93,6 +95,7 @@ __all__ = [
     "Fallback",
     "Format",
     "FuseType",
+    "IdentityCounters",
     "InvalidFile",
     "InvalidParameter",
     "InvalidPath",

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 import click
+from typing_extensions import Self
 
-from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.enums import ReturnCode
+from nnrt_hdi.errors import InvalidParameter, OutOfMemory
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -22,6 +24,17 @@ _MOST_BYTES = (1 << 63) - 1
 _OPTIONS_WITH_A_FLAG = ("provider", "device_index")
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+
+class LimitReached(OutOfMemory, code=ReturnCode.MEMORY_ERROR, status="RESOURCE_EXHAUSTED"):
+    """A limit that a setting gives would be passed. `setting` is its flag; clients see an OutOfMemory."""
+
+    def __init__(self, message: str, setting: str, *, place: str = "") -> None:
+        super().__init__(message, place=place)
+        self.setting = setting
+
+    def _placed(self, place: str) -> Self:
+        return type(self)(self.message, self.setting, place=place)
 
 
 def _setting(
@@ -76,10 +89,19 @@ class Settings:
         _MANY,
     )
     max_run_s: float = _setting(60.0, "Seconds that a run may be on the device; 0: as long as it likes.", 0.0, _DAY_S)
+    max_compile_s: float = _setting(
+        600.0, "Seconds that compiling one model may take; 0: as long as it likes.", 0.0, _DAY_S
+    )
+    identity_compile_s: float = _setting(
+        1800.0,
+        "Seconds of compiling that one identity may take, which come back within an hour; 0: as many as it likes.",
+        0.0,
+        _DAY_S,
+    )
     stuck_s: float = _setting(
         30.0,
-        "Seconds that a run that was to stop may stay on the device; after that the daemon ends itself, with exit code"
-        " 75, to be started again; 0: never.",
+        "Seconds that a run that was to stop, or a compilation whose time is over, may go on; after that the daemon"
+        " ends itself, with exit code 75, to be started again; 0: never.",
         0.0,
         _DAY_S,
     )

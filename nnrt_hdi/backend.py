@@ -132,14 +132,15 @@ _CANCELLED = OperationFailed("the run was cancelled")
 class Cancellation:
     """Tells a run to stop: it was cancelled, or its time is over. A backend asks at least between operators."""
 
-    def __init__(self, deadline: float | None = None) -> None:
-        """`deadline` on the clock of time.monotonic, None for no limit."""
+    def __init__(self, deadline: float | None = None, reason: NnrtError = _CANCELLED) -> None:
+        """`deadline` on the clock of time.monotonic, None for no limit; `reason` is what `check` raises where `cancel`
+        gives none."""
         self.deadline = deadline
         self.is_cancelled = False
         # When the run got onto the device, on the clock of time.perf_counter_ns; None before that.
         self.began_ns: int | None = None
         self._cancelled_at = math.inf
-        self._reason: NnrtError = _CANCELLED
+        self._reason = reason
         self._lock = threading.Lock()
         self._listeners: list[Callable[[], None]] = []
 
@@ -148,7 +149,7 @@ class Cancellation:
         counts."""
         with self._lock:
             if not self.is_cancelled:
-                self._reason = reason or _CANCELLED
+                self._reason = reason or self._reason
                 self._cancelled_at = time.monotonic()
                 self.is_cancelled = True
             listeners, self._listeners = self._listeners, []

@@ -51,11 +51,14 @@ class NnrtError(Exception):
 
     def copy(self) -> Self:
         """A copy for somebody else: an error that is raised keeps the frames it went through, and what they hold."""
-        return type(self)(self.message, place=self.place)
+        return self._placed(self.place)
 
     def at(self, place: str) -> Self:
         """A copy of the error with the place put in front of the one it has."""
-        return type(self)(self.message, place=f"{place}: {self.place}" if self.place else place)
+        return self._placed(f"{place}: {self.place}" if self.place else place)
+
+    def _placed(self, place: str) -> Self:
+        return type(self)(self.message, place=place)
 
 
 _CLASS_OF_CODE: dict[ReturnCode, type[NnrtError]] = {}

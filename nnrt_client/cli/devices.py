@@ -1,16 +1,18 @@
 """`nnrt devices`: which devices there are, and how they are."""
 
 import time
+from dataclasses import asdict
 from typing import Any
 
 import click
 
 from nnrt_client.cli.options import POSITIVE, identity_options, json_option, settings_with
-from nnrt_client.cli.printing import format_bytes, print_json, print_records
+from nnrt_client.cli.printing import format_bytes, print_json, print_line, print_records
 from nnrt_client.session.device import Device
 from nnrt_client.session.runtime import Runtime
 from nnrt_client.settings import DEVICES_VARIABLE, addresses_from_environment
 from nnrt_hdi.backend import Capabilities
+from nnrt_hdi.errors import Unsupported
 
 # A device tells its load with each sign of life, four of which come in this time.
 _HEARTBEAT_TIMEOUT_S = 2.0
@@ -21,8 +23,9 @@ _POLL_S = 0.01
 @click.argument("addresses", nargs=-1, metavar="[ADDRESS]...")
 @identity_options
 @json_option
+@click.option("--counters", is_flag=True, help="Tell also what each has done since its daemon's start, for whom.")
 @click.option("--timeout", type=POSITIVE, default=5.0, show_default=True, help="Seconds that a daemon gets to answer.")
-def devices(addresses: tuple[str, ...], as_json: bool, timeout: float) -> None:
+def devices(addresses: tuple[str, ...], as_json: bool, counters: bool, timeout: float) -> None:
     """List the devices that answer at ADDRESS (HOST:PORT or unix:PATH), else at those in NNRT_DEVICES.
 
     Exit code 1 if one of them does not answer.
@@ -37,7 +40,7 @@ def devices(addresses: tuple[str, ...], as_json: bool, timeout: float) -> None:
         answers = runtime.answers()
         found = [device for device in answers.values() if device]
         _await_load(found, settings.heartbeat_timeout_s)
-        rows = [_described(device) for device in found]
+        rows = [_described(device) | (_counted(device) if counters else {}) for device in found]
     if as_json:
         print_json(rows)
     elif rows:
@@ -46,6 +49,9 @@ def devices(addresses: tuple[str, ...], as_json: bool, timeout: float) -> None:
         for cells, row in zip(table, rows, strict=True):
             cells += [row["address"], row["backend"], ", ".join(row["capabilities"]) or "-"]
         print_records(columns, table)
+        for row in rows:
+            if row.get("counters"):
+                _print_counters(row)
     if None in answers.values():
         raise SystemExit(1)
 
@@ -82,6 +88,38 @@ def _described(device: Device) -> dict[str, Any]:
         "backend": f"{device.info.backend_name} {device.info.backend_version}",
         "capabilities": [name for name in Capabilities.__slots__ if getattr(device.capabilities, name)],
     }
+
+
+def _counted(device: Device) -> dict[str, Any]:
+    try:
+        counters = device.counters()
+    except Unsupported:  # An earlier daemon.
+        return {"uptime_s": None, "counters": None}
+    return {"uptime_s": counters.uptime_s, "counters": [asdict(each) for each in counters.identities]}
+
+
+def _print_counters(row: dict[str, Any]) -> None:
+    click.echo()
+    print_line(f"{row['name']}, for {row['uptime_s']:.0f} s:")
+    columns = ("identity", "now", "sessions", "runs", "on the device", "models", "compiling", "errors")
+    table = [
+        [
+            each["identity"] or "(others)",
+            f"{each['sessions']} sessions, {each['connections']} connections, {format_bytes(each['held_bytes'])}",
+            str(each["opened_sessions"]),
+            _listed(each["runs"]),
+            f"{each['run_s']:.3f} s",
+            _listed(each["models"]),
+            f"{each['compile_s']:.3f} s",
+            _listed(each["errors"]),
+        ]
+        for each in row["counters"]
+    ]
+    print_records(columns, table)
+
+
+def _listed(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "-"
 
 
 def _load(load: dict[str, Any] | None) -> str:

@@ -9,8 +9,10 @@ from nnrt_client.session.fork import LockOwner
 from nnrt_client.session.session import Session
 from nnrt_hdi import wire
 from nnrt_hdi.backend import Capabilities, DeviceInfo, DeviceState
+from nnrt_hdi.counters import FEATURE as COUNTERS_FEATURE
+from nnrt_hdi.counters import DeviceCounters
 from nnrt_hdi.enums import DeviceStatus, DeviceType
-from nnrt_hdi.errors import ConnectionFailed, OperationForbidden, UnavailableDevice
+from nnrt_hdi.errors import ConnectionFailed, OperationForbidden, UnavailableDevice, Unsupported
 from nnrt_hdi.v2 import device_pb2
 
 _log = logging.getLogger(__name__)
@@ -82,6 +84,20 @@ class Device(LockOwner):
             "NnrtDevice.GetDeviceStatus", device_pb2.GetDeviceStatusRequest(), session.settings.query_timeout_s
         )
         return wire.device_status(reply.status)
+
+    def counters(self) -> DeviceCounters:
+        """Ask what the daemon has done since its start: for this client's identity, or for all where the client may
+        administer it.
+
+        Raises Unsupported for a daemon that doesn't say, UnavailableDevice or ConnectionFailed.
+        """
+        session = self._session()
+        if COUNTERS_FEATURE not in session.welcome.features:
+            raise Unsupported("its daemon doesn't tell what it counts; take a later version of it", place=self.name)
+        reply = session.call(
+            "NnrtDevice.GetCounters", device_pb2.GetCountersRequest(), session.settings.query_timeout_s
+        )
+        return wire.counters(reply)
 
     def _session(self) -> Session:
         """The living session, or a new one with the same device. Raises UnavailableDevice if there is none any more."""

@@ -34,6 +34,7 @@ _FAREWELL_S = 0.5
 
 # Calls that may be made again when their channel was lost, for to the daemon twice is once.
 _REPEATABLE = {
+    "NnrtDevice.GetCounters",
     "NnrtDevice.GetDeviceStatus",
     "NnrtDevice.GetSupportedOperation",
     "NnrtDevice.ReleaseBuffer",

@@ -10,7 +10,7 @@ class Role(IntEnum):
     """Rights of an identity; each role has those of the roles before it."""
 
     OBSERVE = 1
-    """Ask for the device's state, and what it supports."""
+    """Ask for the device's state, what it supports, and what the identity itself has had."""
     RUN = 2
     """Run models that the daemon's store has already, or caches that the daemon has signed."""
     COMPILE = 3
@@ -18,7 +18,7 @@ class Role(IntEnum):
     RESTORE = 4
     """Bring caches made elsewhere and programs in the device's own format, and take out what was compiled."""
     ADMINISTER = 5
-    """Get in where the daemon has no place left for others."""
+    """See what all have had, and get in where the daemon has no place left for others."""
 
     def __str__(self) -> str:
         return self.name.lower()

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.errors import OperationFailed
 
+_GIVEN_UP = OperationFailed("the client gave up")
+
 # How long a session lets another compile the same model before it does so itself.
 COMPILATION_WAIT_S = 120.0
 _POLL_S = 0.5
@@ -20,12 +22,11 @@ class Progress:
     compilation ends that nobody wants any more."""
 
     report: Callable[[str, float], None] = lambda stage, fraction: None
-    cancellation: Cancellation = field(default_factory=Cancellation)
+    cancellation: Cancellation = field(default_factory=lambda: Cancellation(reason=_GIVEN_UP))
 
     def __call__(self, stage: str, fraction: float) -> None:
-        """Raises OperationFailed where the client has given up."""
-        if self.cancellation.is_cancelled:
-            raise OperationFailed("the client gave up")
+        """Raises OperationFailed where the client has given up, and TimedOut where it takes too long."""
+        self.cancellation.check()
         self.report(stage, fraction)
 
 

@@ -21,17 +21,18 @@ from nnrt_device_service.core.compilations import Compilations, Progress
 from nnrt_device_service.core.signatures import CacheKey, is_signature
 from nnrt_device_service.host.limits import memory_limit
 from nnrt_device_service.host.threads import Threads
+from nnrt_device_service.scheduling.compile_quota import CompileQuota
 from nnrt_device_service.scheduling.drain_gate import DrainGate
-from nnrt_device_service.scheduling.run_memory import RunMemory
-from nnrt_device_service.scheduling.run_watch import RunWatch
+from nnrt_device_service.scheduling.run_watch import CompileWatch, RunWatch
 from nnrt_device_service.scheduling.scheduler import Scheduler
 from nnrt_device_service.sessions.constants import MissingConstants, uploaded_digests
 from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.registry import SessionRegistry
 from nnrt_device_service.sessions.session import Prepared, Session
-from nnrt_device_service.settings import Settings
+from nnrt_device_service.settings import LimitReached, Settings
 from nnrt_hdi import __version__
 from nnrt_hdi.backend import Backend, Cancellation, Capabilities, ModelConfig, Origin, PreparedModel, Support
+from nnrt_hdi.counters import DeviceCounters
 from nnrt_hdi.enums import DeviceStatus, PerformanceMode, Priority
 from nnrt_hdi.errors import (
     InvalidFile,
@@ -144,17 +145,22 @@ class Device:
         share_bytes = int(memory_limit().value * _MEMORY_SHARE)
         self.sessions = SessionRegistry(settings, settings.held_bytes or share_bytes)
         run_bytes = settings.run_bytes or share_bytes
-        self._run_memory = RunMemory(run_bytes)
         backend.start(run_bytes, accepts_programs=bool(described.capabilities.program_formats))
         slots = settings.concurrent_runs or backend.concurrent_runs
         queued_runs = settings.queued_runs
         self.scheduler = Scheduler(
-            slots, queued_runs, settings.priority_ageing_s, identity_runs=settings.share_of(queued_runs)
+            slots,
+            queued_runs,
+            settings.priority_ageing_s,
+            identity_runs=settings.share_of(queued_runs),
+            run_bytes=run_bytes,
         )
         compilers = settings.concurrent_compilations or max((os.cpu_count() or 1) // 2, 2)
         # There are no more compilations than calls.
         self._compilers = Scheduler(compilers, sys.maxsize, settings.priority_ageing_s)
         self._run_watch = RunWatch(settings.max_run_s, settings.stuck_s)
+        self._compile_watch = CompileWatch(settings.max_compile_s, settings.stuck_s)
+        self._compile_quota = CompileQuota(settings.identity_compile_s)
         # Why the device can't be used any more; empty while it can.
         self.stuck = ""
         self.gate = DrainGate()
@@ -174,8 +180,12 @@ class Device:
     def open_account(self, session: Session, user: str) -> None:
         """Have what a session takes of the device's time count as this user's, of those its identity has."""
         identity = str(session.identity)
-        session.account = self.scheduler.account(identity, user)
-        session.compilations = self._compilers.account(identity, user)
+        session.account = self.scheduler.account(identity, user, session.usage.runs)
+        session.compilations = self._compilers.account(identity, user, session.usage.compilations)
+
+    def counters(self, session: Session) -> DeviceCounters:
+        """What has been done for the session's identity, or for all if it may administer the daemon."""
+        return self.sessions.told_counters(None if session.identity.role is Role.ADMINISTER else session.usage)
 
     def supported(self, session: Session, graph: Graph, progress: Progress) -> list[Support]:
         """Per node, whether `prepare` would take it."""
@@ -210,7 +220,8 @@ class Device:
             session.budget.reserve(inline_bytes)
             undo.callback(session.budget.release, inline_bytes)
             compile_it = partial(self._backend.prepare, held, config, partial(progress, "compiling"))
-            return self._compiled(session, model, recipe, config, progress, undo, compile_it)
+            size_bytes = sum(entry.size_bytes for entry in known.constants.values())
+            return self._compiled(session, model, recipe, config, progress, undo, compile_it, size_bytes)
 
     def load_program(
         self, session: Session, program: Program, config: ModelConfig, progress: Progress
@@ -233,7 +244,7 @@ class Device:
             if isinstance(parts, MissingConstants):
                 return parts
             load_it = partial(self._backend.load_program, program.format, parts, config, partial(progress, "compiling"))
-            return self._compiled(session, program, recipe, config, progress, undo, load_it)
+            return self._compiled(session, program, recipe, config, progress, undo, load_it, _size_of(parts))
 
     def restore(
         self, session: Session, buffers: Buffers, config: ModelConfig, progress: Progress
@@ -254,12 +265,23 @@ class Device:
             parts, is_signed = self._trusted(session, parts)
             with self._compiler(session, config.priority, progress):
                 prepared = self._backend.restore(parts, config)
-            return self._added(session, prepared, Origin.RESTORED, undo, config.priority, is_signed)
+            return self._added(session, prepared, Origin.RESTORED, undo, config.priority, _size_of(parts), is_signed)
 
-    def exported(self, model: LoadedModel) -> Sequence[Part]:
-        """The parts that `restore` loads again, signed where the daemon has a key and `LoadedModel.is_signable`."""
-        parts = model.prepared.export()
-        return self._cache_key.signed(parts) if self._cache_key and model.is_signable else parts
+    def export(self, session: Session, model_id: int, progress: Progress) -> list[tuple[int, int]]:
+        """Have the backend export a model: the buffers that hold its parts, by id and size, as `restore` takes them;
+        signed where the daemon has a key and `LoadedModel.is_signable`.
+
+        There is room before for as many bytes as the model was made of. Raises what `PreparedModel.export` raises, and
+        OutOfMemory.
+        """
+        with session.model(model_id) as model, self._compiler(session, Priority.NONE, progress):
+            with session.budget.reserved(model.size_bytes):
+                parts = model.prepared.export()
+            if self._cache_key and model.is_signable:
+                parts = self._cache_key.signed(parts)
+            exported = [part.data for part in parts]
+            buffer_ids = session.adopt_exported(model_id, exported)
+            return [(buffer_id, data.nbytes) for buffer_id, data in zip(buffer_ids, exported, strict=True)]
 
     def run(
         self,
@@ -302,7 +324,8 @@ class Device:
                 else:
                     # Memory that the outputs are given counts in the session already.
                     more_bytes = max(peak_bytes - sum(array.nbytes for array in arrays if array is not None), 0)
-                    with session.budget.reserved(more_bytes), self._run_memory.reserved(peak_bytes, cancellation):
+                    with session.budget.reserved(more_bytes):
+                        self.scheduler.reserve(cancellation, peak_bytes)
                         cancellation.began_ns = began = time.perf_counter_ns()
                         results = prepared.run(inputs, cancellation, arrays)
                 computed_ns = time.perf_counter_ns() - began
@@ -314,15 +337,21 @@ class Device:
                     f"the device failed to run the model ({type(error).__name__}); the daemon's log has the details"
                 ) from error
             finally:
-                self.scheduler.release(cancellation)
+                busy_ns = computed_ns or time.perf_counter_ns() - began
+                self.scheduler.release(cancellation, busy_ns, is_done=computed_ns > 0)
             return results, began - asked, computed_ns
         finally:
             session.cancellations.discard(cancellation)
             model.release(computed_ns)
 
-    def look_after_runs(self) -> None:
-        """End runs that last too long. Once one doesn't end, say so in `stuck`, and take no new work."""
-        self.stuck = self.stuck or self._run_watch.look(self.scheduler.on_device())
+    def look_after_work(self) -> None:
+        """End runs and compilations that last too long. Where one doesn't end, say so in `stuck`, and take no new
+        work."""
+        self.stuck = (
+            self.stuck
+            or self._run_watch.look(self.scheduler.on_device())
+            or self._compile_watch.look(self._compilers.on_device())
+        )
         if self.stuck:
             self.gate.close(0.0)
 
@@ -378,27 +407,39 @@ class Device:
         self._require_known_inputs(known)
         for index, support in enumerate(self._supported(inferred)):
             if too_large := self._too_large(known, index):
-                raise OutOfMemory(too_large, place=known.place(index))
+                raise LimitReached(too_large, "--tensor-bytes", place=known.place(index))
             if not support.supported:
                 raise Unsupported(support.reason, place=known.place(index))
         return known
 
     @contextmanager
     def _compiler(self, session: Session, priority: Priority, progress: Progress) -> Iterator[None]:
-        """Let the backend work on a model in this block, in the user's turn, unless its client gives up before."""
-        session.cancellations.add(progress.cancellation)
+        """Let the backend work on a model in this block, in the user's turn, unless its client gives up before.
+
+        Raises OutOfMemory where the identity has spent all that it has of such time.
+        """
+        identity, cancellation, busy_ns = str(session.identity), progress.cancellation, 0
+        session.cancellations.add(cancellation)
         try:
             if not session.is_open:
-                progress.cancellation.cancel()
+                cancellation.cancel()
+            self._compile_quota.require_room(identity)
             if not self._compilers.has_free_slot:
                 progress("waiting", 0.0)
-            self._compilers.acquire(session.compilations.flows[priority.rank], progress.cancellation)
+            self._compilers.acquire(session.compilations.flows[priority.rank], cancellation)
             try:
-                yield
+                self._compile_quota.require_room(identity)  # Others of its compilations have ended meanwhile.
+                cancellation.began_ns = began_ns = time.perf_counter_ns()
+                try:
+                    yield
+                finally:
+                    cancellation.began_ns = None
+                    busy_ns = time.perf_counter_ns() - began_ns
+                    self._compile_quota.spend(identity, busy_ns / 1e9)
             finally:
-                self._compilers.release(progress.cancellation)
+                self._compilers.release(cancellation, busy_ns)
         finally:
-            session.cancellations.discard(progress.cancellation)
+            session.cancellations.discard(cancellation)
 
     def _recipe(self, model: Request, config: ModelConfig) -> Recipe | None:
         """Make the recipe by which the store knows a model; None where there is no store."""
@@ -415,6 +456,7 @@ class Device:
         progress: Progress,
         undo: ExitStack,
         compile_it: Callable[[], PreparedModel],
+        size_bytes: int,
     ) -> Prepared:
         """The model as the backend compiles it, which the store keeps; or from there, if another session was faster."""
         with ExitStack() as compiling:
@@ -424,7 +466,9 @@ class Device:
                     return stored
             with self._compiler(session, config.priority, progress):
                 prepared = compile_it()
-            made = self._added(session, prepared, Origin.COMPILED, undo, config.priority, _is_signable(model))
+            made = self._added(
+                session, prepared, Origin.COMPILED, undo, config.priority, size_bytes, _is_signable(model)
+            )
             self._keep(recipe, session, made, compiling.pop_all())
             return made
 
@@ -463,7 +507,7 @@ class Device:
                 _log.exception("the stored model %s is compiled again: it can't be restored", recipe.key[:SHOWN_KEY])
                 return None
             _log.info("restored model %s from the store for client %s", recipe.key[:SHOWN_KEY], session.client)
-            return self._added(session, prepared, Origin.STORED, undo, config.priority, _is_signable(model))
+            return self._added(session, prepared, Origin.STORED, undo, config.priority, size_bytes, _is_signable(model))
 
     def _keep(self, recipe: Recipe | None, session: Session, made: Prepared, compiling: ExitStack) -> None:
         """Store a model while its client runs it already. `compiling` is left when it is in the store."""
@@ -530,10 +574,12 @@ class Device:
         origin: Origin,
         undo: ExitStack,
         priority: Priority,
+        size_bytes: int,
         is_signable: bool,
     ) -> Prepared:
         """Give a model to the session, with what to undo when the model is closed: at once where it isn't taken."""
-        model_id = session.add_model(prepared, undo.pop_all().close, priority, is_signable)
+        model_id = session.add_model(prepared, undo.pop_all().close, priority, size_bytes, is_signable)
+        session.usage.count_model(origin.name)
         return Prepared(model_id, prepared.inputs, prepared.outputs, origin)
 
     def _supported(self, inferred: Inference) -> list[Support]:
@@ -589,6 +635,10 @@ def _is_signable(model: Request) -> bool:
 def without_programs(capabilities: Capabilities) -> Capabilities:
     """The capabilities of a device that takes no model files as they are."""
     return replace(capabilities, program_formats=())
+
+
+def _size_of(parts: Sequence[Part]) -> int:
+    return sum(part.data.nbytes for part in parts)
 
 
 def require_input_count(inputs: Sized, count: int) -> None:

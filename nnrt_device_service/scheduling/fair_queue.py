@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 class Flow:
     """One of those who share: how many of its runs wait, how many are on the device, and what it has spent there.
 
-    Seconds `spent` lack, for each run on the device, the moment it began: `spent + running * now` is right at any time.
+    Seconds `spent` lack, for each run on the device, the moment it began: `spent_by` is right at any time.
     """
 
     __slots__ = ("__weakref__", "last_start", "running", "spent", "waiting")
@@ -16,6 +16,10 @@ class Flow:
         self.running = 0
         self.spent = 0.0
         self.last_start = 0  # Which of all starts was its last.
+
+    def spent_by(self, now: float) -> float:
+        """Seconds that its runs have spent on the device, those that are there included."""
+        return self.spent + self.running * now
 
 
 # Of the clock, where 1 is the pace of an even share. With that, a client that has one run at a time would pay for the
@@ -50,7 +54,7 @@ class FairQueue(Generic[FlowT]):
 
     def next(self, now: float) -> FlowT:
         """Find the flow whose run starts next, of those with one that waits."""
-        return min(self._waiting, key=lambda flow: flow.spent + flow.running * now)
+        return min(self._waiting, key=lambda flow: flow.spent_by(now))
 
     def is_ahead(self, flow: FlowT) -> bool:
         """Tell whether a flow that is idle has spent more than it would begin with if it was new."""
@@ -76,7 +80,7 @@ class FairQueue(Generic[FlowT]):
         """A run of the flow starts."""
         self._advance(now)
         self._join(flow, now)
-        spent = flow.spent + flow.running * now
+        spent = flow.spent_by(now)
         if spent > self._clock:
             self._clock = spent
         flow.spent -= now

@@ -1,71 +1,37 @@
 """The memory that runs may make at a time, all together."""
 
-import threading
-from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Hashable
 
-from nnrt_hdi.backend import Cancellation
-from nnrt_hdi.errors import OutOfMemory, TimedOut
+from nnrt_device_service.settings import LimitReached
 
 
 class RunMemory:
-    """A number of bytes, of which a run takes what it is going to make before it starts. One that finds too few left
-    waits for others to end, which it may, for those that run need no more. Who waits first is first: smaller runs that
-    follow each other would keep a large one out for ever."""
+    """A number of bytes, of which runs take what they are going to make. Not safe for threads."""
+
+    __slots__ = ("_left_bytes", "_limit_bytes", "taken")
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
-        self._freed = threading.Condition()
-        self._used = 0
-        self._waiting: deque[Cancellation] = deque()
+        self._left_bytes = limit_bytes
+        # By the runs that have taken some.
+        self.taken: dict[Hashable, int] = {}
 
-    @contextmanager
-    def reserved(self, size_bytes: int, cancellation: Cancellation) -> Iterator[None]:
-        """Take bytes for a run in this block.
-
-        Raises OutOfMemory for more than there are, and TimedOut or OperationFailed (cancelled) while it waits.
-        """
+    def require_possible(self, size_bytes: int) -> None:
+        """Raises OutOfMemory for more than there are."""
         if size_bytes > self._limit_bytes:
-            raise OutOfMemory(
-                f"the run makes {size_bytes} bytes at a time; the daemon's limit (--run-bytes) is {self._limit_bytes}"
+            raise LimitReached(
+                f"the run makes {size_bytes} bytes at a time; the daemon's limit (--run-bytes) is {self._limit_bytes}",
+                "--run-bytes",
             )
-        if not self._take(size_bytes):
-            self._wait(size_bytes, cancellation)
-        try:
-            yield
-        finally:
-            with self._freed:
-                self._used -= size_bytes
-                self._freed.notify_all()
 
-    def _take(self, size_bytes: int) -> bool:
-        with self._freed:
-            fits = not self._waiting and self._fits(size_bytes)
-            self._used += size_bytes if fits else 0
-            return fits
+    def has_left(self, size_bytes: int) -> bool:
+        return size_bytes <= self._left_bytes
 
-    def _fits(self, size_bytes: int) -> bool:
-        return self._used + size_bytes <= self._limit_bytes
+    def take(self, run: Hashable, size_bytes: int) -> None:
+        """Take bytes, which are left, for a run that has none."""
+        self.taken[run] = size_bytes
+        self._left_bytes -= size_bytes
 
-    def _wait(self, size_bytes: int, cancellation: Cancellation) -> None:
-        def is_next() -> bool:
-            return self._waiting[0] is cancellation and self._fits(size_bytes)
-
-        cancellation.on_cancel(self._look_again)
-        cancellation.began_ns = None  # Only what it computes counts as time on the device.
-        with self._freed:
-            self._waiting.append(cancellation)
-            try:
-                self._freed.wait_for(lambda: cancellation.is_cancelled or is_next(), cancellation.remaining)
-                cancellation.check()
-                if not is_next():
-                    raise TimedOut("the run's time was over before others had left memory for it")
-                self._used += size_bytes
-            finally:
-                self._waiting.remove(cancellation)
-                self._freed.notify_all()
-
-    def _look_again(self) -> None:
-        with self._freed:
-            self._freed.notify_all()
+    def give_back(self, run: Hashable) -> None:
+        """Give back what a run has taken, if anything."""
+        self._left_bytes += self.taken.pop(run, 0)

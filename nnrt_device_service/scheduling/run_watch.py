@@ -1,4 +1,4 @@
-"""Bounds of what a run may do to the device."""
+"""Bounds of what runs and compilations may do to the device."""
 
 import time
 from collections.abc import Iterable
@@ -17,9 +17,8 @@ class RunWatch:
 
     def look(self, running: Iterable[Cancellation]) -> str:
         """End the runs whose time is over; why the device counts as stuck, if it does."""
-        now_ns = time.perf_counter_ns()
         for cancellation in running:
-            on_device_s = (now_ns - (cancellation.began_ns or now_ns)) / 1e9
+            on_device_s = _since_began_s(cancellation)
             if self._stuck_s and cancellation.overdue_s > self._stuck_s:
                 return (
                     f"a run that was to stop {cancellation.overdue_s:.1f} s ago is still on the device, for"
@@ -33,3 +32,38 @@ class RunWatch:
                     )
                 )
         return ""
+
+
+class CompileWatch:
+    """Looks at what is being compiled in the same way.
+
+    What its client has given up may go on up to the bound: a library that compiles for minutes can't be asked to stop,
+    and somebody who changes his mind must not end the daemon.
+    """
+
+    def __init__(self, max_compile_s: float, stuck_s: float) -> None:
+        """Either may be 0, for no bound."""
+        self._max_compile_s = max_compile_s
+        self._stuck_s = stuck_s
+
+    def look(self, compiling: Iterable[Cancellation]) -> str:
+        """End what takes too long; why the device counts as stuck, if it does."""
+        if not self._max_compile_s:
+            return ""
+        for cancellation in compiling:
+            overdue_s = _since_began_s(cancellation) - self._max_compile_s
+            if self._stuck_s and overdue_s > self._stuck_s:
+                return f"a compilation is not over {overdue_s:.1f} s after its time (--max-compile-s)"
+            if overdue_s > 0:
+                cancellation.cancel(
+                    TimedOut(
+                        f"the model has been compiled for {self._max_compile_s:g} s, the daemon's limit; make it"
+                        " smaller, or raise --max-compile-s"
+                    )
+                )
+        return ""
+
+
+def _since_began_s(cancellation: Cancellation) -> float:
+    now_ns = time.perf_counter_ns()
+    return (now_ns - (cancellation.began_ns or now_ns)) / 1e9

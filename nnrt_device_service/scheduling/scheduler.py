@@ -7,10 +7,13 @@ from collections import deque
 from collections.abc import Callable
 from weakref import WeakValueDictionary
 
+from nnrt_device_service.access.counters import Tally
 from nnrt_device_service.scheduling.fair_queue import FairQueue, Flow
+from nnrt_device_service.scheduling.run_memory import RunMemory
+from nnrt_device_service.settings import LimitReached
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.enums import Priority
-from nnrt_hdi.errors import OutOfMemory, TimedOut
+from nnrt_hdi.errors import TimedOut
 
 
 class PriorityClass:
@@ -27,10 +30,12 @@ class PriorityClass:
 class IdentityFlow(Flow):
     """The runs of one identity, which its users share."""
 
-    __slots__ = ("ahead", "named", "users")
+    __slots__ = ("ahead", "lacking", "named", "users")
 
     def __init__(self) -> None:
         super().__init__()
+        # How many of its runs wait for memory.
+        self.lacking = 0
         self.users: FairQueue[UserFlow] = FairQueue()
         # A user lives as long as a session has an account with it, or has spent more than its share.
         self.named: WeakValueDictionary[str, UserFlow] = WeakValueDictionary()
@@ -63,10 +68,11 @@ class UserFlow(Flow):
 class SessionFlow(Flow):
     """The runs of one session in one class, first come first served."""
 
-    __slots__ = ("priority_class", "queued", "user")
+    __slots__ = ("priority_class", "queued", "tally", "user")
 
-    def __init__(self, user: UserFlow, priority_class: PriorityClass) -> None:
+    def __init__(self, user: UserFlow, priority_class: PriorityClass, tally: Tally) -> None:
         super().__init__()
+        self.tally = tally
         self.user = user
         self.priority_class = priority_class
         self.queued: deque[_QueuedRun] = deque()
@@ -77,19 +83,20 @@ class Account:
 
     __slots__ = ("flows",)
 
-    def __init__(self, user: UserFlow) -> None:
+    def __init__(self, user: UserFlow, tally: Tally) -> None:
         # By the ranks of priorities.
-        self.flows = tuple(SessionFlow(user, each) for each in user.classes)
+        self.flows = tuple(SessionFlow(user, each, tally) for each in user.classes)
 
 
 class _QueuedRun:
-    """A run that waits for a slot."""
+    """A run that waits for a slot, and for memory too if it lacks bytes."""
 
-    __slots__ = ("cancellation", "flow", "is_granted", "wake")
+    __slots__ = ("cancellation", "flow", "is_granted", "lacks_bytes", "wake")
 
-    def __init__(self, flow: SessionFlow, cancellation: Cancellation) -> None:
+    def __init__(self, flow: SessionFlow, cancellation: Cancellation, lacks_bytes: int = 0) -> None:
         self.flow = flow
         self.cancellation = cancellation
+        self.lacks_bytes = lacks_bytes
         self.is_granted = False
         self.wake = threading.Event()
 
@@ -102,6 +109,10 @@ class Scheduler:
     user's sessions get even shares, and within a session who came first is first. Only time for which somebody waits
     counts: nobody owes for having been alone.
 
+    A run with a slot takes the memory for what it makes. One that finds too little left gives its slot back and waits
+    for others to end. Of those the one is next whose identity has spent least, and none takes memory before it: smaller
+    runs that follow each other would keep a large one out for ever. Runs that take none go on meanwhile.
+
     A run whose time is over or that is cancelled leaves the queue at once and never starts. Runs are known by their
     cancellations.
     """
@@ -113,8 +124,9 @@ class Scheduler:
         ageing_s: float,
         clock: Callable[[], float] = time.monotonic,
         identity_runs: int = sys.maxsize,
+        run_bytes: int = sys.maxsize,
     ) -> None:
-        """At most `queued_runs` wait, `identity_runs` of them of one identity."""
+        """At most `queued_runs` wait, `identity_runs` of them of one identity. Runs take `run_bytes` in all."""
         self._lock = threading.Lock()
         self._slots = slots
         self._running: dict[Cancellation, SessionFlow] = {}
@@ -128,6 +140,9 @@ class Scheduler:
         self._ageing_s = ageing_s
         self._clock = clock
         self._flows: FairQueue[IdentityFlow] = FairQueue()
+        self._memory = RunMemory(run_bytes)
+        # The runs that wait for memory, first come first.
+        self._lacking: list[_QueuedRun] = []
         # They live as their users do.
         self._identities: WeakValueDictionary[str, IdentityFlow] = WeakValueDictionary()
         self._ahead: set[IdentityFlow] = set()
@@ -144,14 +159,14 @@ class Scheduler:
         """The runs that have a slot."""
         return list(self._running)
 
-    def account(self, identity: str, user: str = "") -> Account:
-        """An account for a session of that user, of those that the identity has."""
+    def account(self, identity: str, user: str = "", tally: Tally | None = None) -> Account:
+        """An account for a session of that user, of those that the identity has. The tally counts what it runs."""
         with self._lock:
             self._ahead = set(filter(self._flows.is_ahead, self._ahead))
             known = self._identities.get(identity)
             if known is None:
                 known = self._identities[identity] = IdentityFlow()
-            return Account(known.user(user))
+            return Account(known.user(user), tally or Tally())
 
     def acquire(self, flow: SessionFlow, cancellation: Cancellation) -> None:
         """Wait for a slot on the device, to be held until `release`.
@@ -160,9 +175,11 @@ class Scheduler:
         """
         queued = None
         with self._lock:
-            if len(self._running) < self._slots:  # Then nobody waits.
+            if len(self._running) < self._slots:  # Then nobody waits for a slot alone.
                 self._running[cancellation] = flow
                 self.has_free_slot = len(self._running) < self._slots
+                if self._queued:
+                    self._start(cancellation, flow, self._clock())
             else:
                 queued = self._enqueued(flow, cancellation)
         if queued is not None:
@@ -174,18 +191,38 @@ class Scheduler:
                 self.release(cancellation)
                 raise
 
-    def release(self, cancellation: Cancellation) -> None:
-        """Free the slot of a run, for the next in the queue."""
+    def reserve(self, cancellation: Cancellation, size_bytes: int) -> None:
+        """Take memory for a run that has a slot, until `release`.
+
+        Where too little is left the run waits, without a slot, for both. Raises OutOfMemory for more than there is at
+        all, and TimedOut or OperationFailed (cancelled); a run that waited has no slot then.
+        """
+        self._memory.require_possible(size_bytes)
         with self._lock:
-            flow = self._running.pop(cancellation)
+            if not self._lacking and self._memory.has_left(size_bytes):
+                self._memory.take(cancellation, size_bytes)
+                return
+            queued = self._set_aside(cancellation, size_bytes)
+        self._wait(queued)
+
+    def release(self, cancellation: Cancellation, busy_ns: int = 0, *, is_done: bool = False) -> None:
+        """Free the slot and the memory of a run, for those who wait, and count it. One without a slot has nothing."""
+        with self._lock:
+            flow = self._running.pop(cancellation, None)
+            if flow is None:
+                return
+            tally = flow.tally
+            tally.busy_ns += busy_ns
+            tally.done += is_done
             self.has_free_slot = True
+            if self._memory.taken:
+                self._memory.give_back(cancellation)
             if cancellation not in self._counted:  # Then nobody waits.
                 return
             self._counted.remove(cancellation)
             now = self._clock()
             self._stop(flow, now)
-            if self._queued:
-                self._grant_next(now)
+            self._fill(now)
 
     def _wait(self, queued: _QueuedRun) -> None:
         try:
@@ -203,27 +240,31 @@ class Scheduler:
         """Take a run that waits no longer out of the queue; true if it had been granted a slot before."""
         with self._lock:
             if not queued.is_granted:
-                queued.flow.queued.remove(queued)
-                self._leave(queued.flow, self._clock())
+                now = self._clock()
+                if queued.lacks_bytes:
+                    self._take_off(queued)
+                    self._fill(now)  # Others may find what it lacked.
+                else:
+                    queued.flow.queued.remove(queued)
+                    self._leave(queued.flow, now)
             return queued.is_granted
 
     def _enqueued(self, flow: SessionFlow, cancellation: Cancellation) -> _QueuedRun:
         if self._queued >= self._queued_runs:
-            raise OutOfMemory(
+            raise LimitReached(
                 f"{self._queued} runs wait for the device, its limit; try again later,"
-                " or raise the daemon's --queued-runs"
+                " or raise the daemon's --queued-runs",
+                "--queued-runs",
             )
-        if flow.user.identity.waiting >= self._identity_runs:
-            raise OutOfMemory(
+        if flow.user.identity.waiting + flow.user.identity.lacking >= self._identity_runs:
+            raise LimitReached(
                 f"{self._identity_runs} runs of this identity wait for the device, its limit; try again later, or raise"
-                " the daemon's --identity-share or --queued-runs"
+                " the daemon's --identity-share or --queued-runs",
+                "--identity-share",
             )
         queued = _QueuedRun(flow, cancellation)
         now = self._clock()
-        if not self._queued:
-            for running, its_flow in self._running.items():
-                if running not in self._counted:
-                    self._start(running, its_flow, now)
+        self._count_all(now)
         if not flow.priority_class.flows:
             flow.priority_class.since = now
         self._queued += 1
@@ -233,17 +274,60 @@ class Scheduler:
         self._flows.wait(flow.user.identity, now)
         return queued
 
-    def _grant_next(self, now: float) -> None:
-        chosen = self._flows.next(now).users.next(now).next_class(now, self._ageing_s)
-        chosen.since = now
-        flow = chosen.flows.next(now)
-        queued = flow.queued.popleft()
-        self._running[queued.cancellation] = flow
+    def _set_aside(self, cancellation: Cancellation, size_bytes: int) -> _QueuedRun:
+        """Have a run wait for memory, and its slot go to others."""
+        now = self._clock()
+        self._count_all(now)
+        flow = self._running.pop(cancellation)
+        self._counted.remove(cancellation)
+        self._stop(flow, now)
+        queued = _QueuedRun(flow, cancellation, size_bytes)
+        cancellation.began_ns = None  # It is not on the device.
+        self._lacking.append(queued)
+        flow.user.identity.lacking += 1
+        self._queued += 1
+        self._fill(now)
+        return queued
+
+    def _take_off(self, queued: _QueuedRun) -> None:
+        """A run waits for memory no more."""
+        self._lacking.remove(queued)
+        queued.flow.user.identity.lacking -= 1
+        self._queued -= 1
+
+    def _count_all(self, now: float) -> None:
+        """Have the time of all runs on the device count from now on, for somebody waits."""
+        if not self._queued:
+            for running, its_flow in self._running.items():
+                if running not in self._counted:
+                    self._start(running, its_flow, now)
+
+    def _fill(self, now: float) -> None:
+        """Give the free slots to those who wait, as far as they can start."""
+        while self._queued and len(self._running) < self._slots and (queued := self._next(now)):
+            flow = queued.flow
+            self._running[queued.cancellation] = flow
+            self._start(queued.cancellation, flow, now)
+            if queued.lacks_bytes:
+                self._take_off(queued)
+                self._memory.take(queued.cancellation, queued.lacks_bytes)
+            else:
+                self._leave(flow, now)
+            queued.is_granted = True
+            queued.wake.set()
         self.has_free_slot = len(self._running) < self._slots
-        self._start(queued.cancellation, flow, now)
-        self._leave(flow, now)
-        queued.is_granted = True
-        queued.wake.set()
+
+    def _next(self, now: float) -> _QueuedRun | None:
+        """The run that starts next; None where each lacks memory. It is in no session's queue any more."""
+        lacking = min(self._lacking, key=lambda each: _spent(each.flow, now), default=None)
+        if lacking is not None and not self._memory.has_left(lacking.lacks_bytes):
+            lacking = None
+        identity = self._flows.next(now) if self._flows else None
+        if identity is None or (lacking and lacking.flow.user.identity.spent_by(now) <= identity.spent_by(now)):
+            return lacking
+        chosen = identity.users.next(now).next_class(now, self._ageing_s)
+        chosen.since = now
+        return chosen.flows.next(now).queued.popleft()
 
     def _start(self, cancellation: Cancellation, flow: SessionFlow, now: float) -> None:
         self._counted.add(cancellation)
@@ -271,3 +355,8 @@ class Scheduler:
             identity.ahead.add(user)
         if not (identity.running or identity.waiting) and self._flows.is_ahead(identity):
             self._ahead.add(identity)
+
+
+def _spent(flow: SessionFlow, now: float) -> tuple[float, float]:
+    """What its identity has spent, and its user."""
+    return flow.user.identity.spent_by(now), flow.user.spent_by(now)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from typing_extensions import Buffer
 
 from nnrt_device_service.sessions.memory_budget import MemoryBudget
+from nnrt_device_service.settings import LimitReached
 from nnrt_hdi import shared_memory
 from nnrt_hdi.errors import InvalidParameter, OutOfMemory, UnavailableDevice, UnknownHandle
 from nnrt_hdi.limits import FIRST_CLIENT_BUFFER_ID, MAX_BUFFER_BYTES
@@ -80,9 +81,10 @@ class BufferPool:
         """Count one more buffer of shared memory, which the block makes. Raises OutOfMemory beyond the limits."""
         with self._lock:
             if self._shared >= self._most_shared:
-                raise OutOfMemory(
+                raise LimitReached(
                     f"this session shares {self._shared} buffers, its limit; release one, or raise the daemon's"
-                    " --session-buffers"
+                    " --session-buffers",
+                    "--session-buffers",
                 )
             self._shared += 1
         try:

@@ -21,16 +21,30 @@ class LoadedModel:
     A context manager that keeps it open for a block, any number of them at a time.
     """
 
-    __slots__ = ("_lock", "_on_closed", "_users", "inputs", "is_signable", "outputs", "prepared", "rank", "usual_ns")
+    __slots__ = (
+        "_lock",
+        "_on_closed",
+        "_users",
+        "inputs",
+        "is_signable",
+        "outputs",
+        "prepared",
+        "rank",
+        "size_bytes",
+        "usual_ns",
+    )
 
     def __init__(
         self,
         prepared: PreparedModel,
         on_closed: Callable[[], None],
         priority: Priority = Priority.NONE,
+        size_bytes: int = 0,
         is_signable: bool = False,
     ) -> None:
         self.prepared = prepared
+        # The bytes that it was made of.
+        self.size_bytes = size_bytes
         # Whether the daemon may sign what it exports: it was compiled of NNRt's operators, or restored from what had a
         # signature. Else a client that may bring code would have it signed for those that may not.
         self.is_signable = is_signable

@@ -11,6 +11,7 @@ from weakref import WeakSet
 import numpy as np
 from numpy.typing import NDArray
 
+from nnrt_device_service.settings import LimitReached
 from nnrt_hdi.errors import OutOfMemory
 
 # What anything held costs at least: a million empty things are not free.
@@ -69,9 +70,10 @@ class MemoryBudget:
         cost = max(size_bytes, LEAST_BYTES)
         while short := self._short_of(cost):
             if cost > short.limit_bytes or not (self._reclaim() or short._reclaim_of_parts()):
-                raise OutOfMemory(
+                raise LimitReached(
                     f"{cost} more bytes pass {short._whose} limit of {short.limit_bytes} ({short.used_bytes} are used);"
-                    f" release models or buffers, or raise the daemon's {short._setting}"
+                    f" release models or buffers, or raise the daemon's {short._setting}",
+                    short._setting,
                 )
 
     def release(self, size_bytes: int) -> None:

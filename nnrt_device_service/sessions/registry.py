@@ -4,16 +4,19 @@ import logging
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from weakref import WeakValueDictionary
 
+from nnrt_device_service.access.counters import Counters, Usage
 from nnrt_device_service.access.identity import ANYBODY, Identity, Role
 from nnrt_device_service.host.steps import take_each
 from nnrt_device_service.sessions.memory_budget import MemoryBudget
 from nnrt_device_service.sessions.session import Session
-from nnrt_device_service.settings import Settings
-from nnrt_hdi.errors import OperationForbidden, OutOfMemory, UnknownHandle
+from nnrt_device_service.settings import LimitReached, Settings
+from nnrt_hdi.counters import DeviceCounters
+from nnrt_hdi.errors import OperationForbidden, UnknownHandle
 
 _log = logging.getLogger(__name__)
 
@@ -40,6 +43,7 @@ class SessionRegistry:
 
     def __init__(self, settings: Settings, held_bytes: int) -> None:
         self._settings = settings
+        self.counters = Counters()
         self._held = MemoryBudget(held_bytes, whose="the daemon's", setting="--held-bytes")
         self._lock = threading.Lock()
         self._sessions: dict[bytes, _Entry] = {}
@@ -64,12 +68,26 @@ class SessionRegistry:
             evicted = self._in_the_way(identity)
             if evicted is not None:
                 del self._sessions[evicted.session.id]
-            session = Session(self._settings, client, self._budget_of(identity), identity)
+            usage = self.counters.open(identity)
+            session = Session(self._settings, client, self._budget_of(identity), identity, usage)
+            session.on_closed = partial(self.counters.close, usage)
             self._sessions[session.id] = _Entry(session, hang_up)
         if evicted is not None:
             _log.info("client %s has not come back; its session makes room for another", evicted.session.client)
             evicted.session.close("it made room for another")
         return session
+
+    def told_counters(self, usage: Usage | None) -> DeviceCounters:
+        """What has been counted of one identity, or of all."""
+        connections: Counter[str] = Counter()
+        held_bytes: Counter[str] = Counter()
+        with self._lock:
+            entries = list(self._sessions.values())
+            held_bytes.update({name: budget.used_bytes for name, budget in self._budgets.items()})
+        for entry in entries:
+            session = entry.session
+            connections[session.usage.identity] += session.local_connection_count + (entry.hang_up is not None)
+        return self.counters.told(usage, connections, held_bytes)
 
     def _in_the_way(self, identity: Identity) -> _Entry | None:
         """The session that has to go for one more of an identity. Raises OutOfMemory where none may."""
@@ -83,10 +101,11 @@ class SessionRegistry:
         if longest_away.hang_up is None:
             return longest_away
         if is_full:
-            said = f"the daemon serves {len(everybody)} clients, its limit (--max-sessions)"
+            said, setting = f"the daemon serves {len(everybody)} clients, its limit (--max-sessions)", "--max-sessions"
         else:
             said = f"{identity} has {len(own)} sessions, its limit (--identity-share of --max-sessions)"
-        raise OutOfMemory(f"{said}; close sessions, try again later, or raise it")
+            setting = "--identity-share"
+        raise LimitReached(f"{said}; close sessions, try again later, or raise it", setting)
 
     def _budget_of(self, identity: Identity) -> MemoryBudget:
         """The budget of all sessions of an identity together."""

@@ -13,6 +13,7 @@ from hashlib import sha256
 from itertools import count
 from typing import NamedTuple
 
+from nnrt_device_service.access.counters import Usage
 from nnrt_device_service.access.identity import ANYBODY, Identity
 from nnrt_device_service.host.steps import take_each
 from nnrt_device_service.scheduling.scheduler import Account
@@ -22,10 +23,10 @@ from nnrt_device_service.sessions.constants import ConstantPool
 from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.memory_budget import MemoryBudget
 from nnrt_device_service.sessions.run_registry import RunRegistry
-from nnrt_device_service.settings import Settings
+from nnrt_device_service.settings import LimitReached, Settings
 from nnrt_hdi.backend import Cancellation, Origin, PreparedModel
 from nnrt_hdi.enums import Priority
-from nnrt_hdi.errors import OperationForbidden, OutOfMemory, UnavailableDevice, UnknownHandle
+from nnrt_hdi.errors import OperationForbidden, UnavailableDevice, UnknownHandle
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.tensor import TensorSpec
 
@@ -64,15 +65,23 @@ class Session:
     compilations: Account
 
     def __init__(
-        self, settings: Settings, client: str, held: MemoryBudget | None = None, identity: Identity = ANYBODY
+        self,
+        settings: Settings,
+        client: str,
+        held: MemoryBudget | None = None,
+        identity: Identity = ANYBODY,
+        usage: Usage | None = None,
     ) -> None:
-        """`held` bounds what all sessions hold together."""
+        """`held` bounds what all sessions hold together, `usage` counts what those of the identity do."""
         self.id = secrets.token_bytes(16)
         # What it is called where its id, which is a secret, must not stand.
         self.label = sha256(self.id).hexdigest()[:_LABEL_LENGTH]
         # Called with it and the cause when it ends.
         self.on_end: Callable[[Session, str], object] = lambda session, cause: None
+        # Called when it has ended.
+        self.on_closed: Callable[[], object] = lambda: None
         self.client = client
+        self.usage = usage or Usage()
         # Settled when its client opens or resumes it.
         self.identity = identity
         # Whether its client asks for that; what it sends compressed is taken in any case.
@@ -128,17 +137,20 @@ class Session:
         prepared: PreparedModel,
         on_closed: Callable[[], None],
         priority: Priority = Priority.NONE,
+        size_bytes: int = 0,
         is_signable: bool = False,
     ) -> int:
-        """Own a prepared model; its id. Raises OutOfMemory beyond the limit, UnavailableDevice after the end."""
-        loaded = LoadedModel(prepared, on_closed, priority, is_signable)
+        """Own a prepared model, made of so many bytes; its id. Raises OutOfMemory beyond the limit, UnavailableDevice
+        after the end."""
+        loaded = LoadedModel(prepared, on_closed, priority, size_bytes, is_signable)
         try:
             with self._lock:
                 self._require_open()
                 if len(self.models) >= self._settings.session_models:
-                    raise OutOfMemory(
+                    raise LimitReached(
                         f"this session has {len(self.models)} prepared models, its limit;"
-                        " release one, or raise the daemon's --session-models"
+                        " release one, or raise the daemon's --session-models",
+                        "--session-models",
                     )
                 model_id = next(self._model_ids)
                 self.models[model_id] = loaded
@@ -210,6 +222,10 @@ class Session:
         so that they depend on no other call."""
         return self._counted("control calls", self._settings.session_streams, "--session-streams", end)
 
+    @property
+    def local_connection_count(self) -> int:
+        return len(self._local_connections)
+
     @contextmanager
     def local_connection(self, end: Callable[[], object]) -> Iterator[None]:
         """Count a connection of the local socket, as `call` does: one for each stream, and one to share memory on. One
@@ -218,9 +234,10 @@ class Session:
         with self._lock:
             self._require_open()
             if len(self._local_connections) > self._settings.session_streams:
-                raise OutOfMemory(
+                raise LimitReached(
                     f"this session has {len(self._local_connections)} connections to the local socket, its limit; use"
-                    " fewer, or raise the daemon's --session-streams"
+                    " fewer, or raise the daemon's --session-streams",
+                    "--session-streams",
                 )
             self._local_connections.add(place)
         try:
@@ -234,9 +251,10 @@ class Session:
         with self._lock:
             self._require_open()
             if self._under_way[what] >= limit:
-                raise OutOfMemory(
+                raise LimitReached(
                     f"this session has {self._under_way[what]} {what} under way, its limit; make fewer at a time,"
-                    f" or raise the daemon's {flag}"
+                    f" or raise the daemon's {flag}",
+                    flag,
                 )
             self._under_way[what] += 1
             self._on_close.add(end)
@@ -254,9 +272,10 @@ class Session:
             self._await_ending_streams()
             self._require_open()
             if self._streams >= self._settings.session_streams:
-                raise OutOfMemory(
+                raise LimitReached(
                     f"this session has {self._streams} streams open, its limit; use fewer at a time,"
-                    " or raise the daemon's --session-streams"
+                    " or raise the daemon's --session-streams",
+                    "--session-streams",
                 )
             self._streams += 1
             self._on_close.add(end)
@@ -298,6 +317,7 @@ class Session:
             self._on_close.clear()
         steps: tuple[Callable[[], object], ...] = (
             partial(self.on_end, self, cause),
+            self.on_closed,
             # The calls first: to its client a run cut off is a death, not a run that the device cancelled.
             *endings,
             *(cancellation.cancel for cancellation in list(self.cancellations)),

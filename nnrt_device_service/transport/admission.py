@@ -16,13 +16,14 @@ from nnrt_device_service.transport.call_threads import CallThreads
 from nnrt_device_service.transport.identities import UNIX, host_of
 from nnrt_device_service.transport.interceptor import OUR_SERVICES
 from nnrt_device_service.transport.requests import RequestReader
-from nnrt_hdi.errors import InvalidParameter, OperationForbidden, OutOfMemory, UnknownHandle
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationForbidden, OutOfMemory, UnknownHandle
 from nnrt_hdi.wire import SESSION_METADATA
 
 # Calls of one method of another service at a time.
 FOREIGN_CALLS = 16
 
 _OPEN = "DeviceSession/Open"
+_RUN = "PreparedModel/Run"
 # Calls that last as long as the client likes.
 _STREAMS = {"NnrtDevice/UploadConstants", "NnrtDevice/WriteBuffer", "NnrtDevice/ReadBuffer", "PreparedModel/RunStream"}
 # Calls for runs that have lost their streams, or are to end.
@@ -32,6 +33,7 @@ _CONTROL_CALLS = {"PreparedModel/AwaitRun", "PreparedModel/CancelRuns"}
 _UNGATED = {
     _OPEN,
     *_CONTROL_CALLS,
+    "NnrtDevice/GetCounters",
     "NnrtDevice/GetDeviceStatus",
     "NnrtDevice/ReleaseBuffer",
     "PreparedModel/Release",
@@ -40,6 +42,7 @@ _UNGATED = {
 
 # Roles that calls need; all others, and the local socket, need Role.RUN. `Device` asks for more where it compiles.
 _ROLES = {
+    "NnrtDevice/GetCounters": Role.OBSERVE,
     "NnrtDevice/GetDeviceStatus": Role.OBSERVE,
     "NnrtDevice/GetSupportedOperation": Role.OBSERVE,
     "PreparedModel/ExportModelCache": Role.RESTORE,
@@ -62,6 +65,20 @@ def session_id_of(context: Any) -> bytes | None:
         if key == SESSION_METADATA:
             return value  # type: ignore[no-any-return]
     return None
+
+
+def count_error(device: Device, context: Any, method: str, error: NnrtError) -> None:
+    """Count the error of a call for the identity whose session it names."""
+    if method == _OPEN:
+        return  # Its servicer does, which alone knows whose it is.
+    try:
+        usage = device.sessions.of(session_id_of(context) or b"").usage
+    except UnknownHandle:
+        usage = device.sessions.counters.of(None)
+    if method == _RUN:
+        usage.count_ended_run(error, was_cancelled=not context.is_active())
+    else:
+        usage.count_error(error)
 
 
 class _ForeignCalls:

@@ -27,8 +27,15 @@ def as_nnrt_error(error: BaseException, method: str) -> NnrtError:
     return OperationFailed(f"the daemon failed with {type(error).__name__}; its log has the details", place=method)
 
 
+# Called with the context and the method of a call of ours, and with the error that it is answered with.
+OnError = Callable[[Any, str, NnrtError], None]
+
+
 class ErrorInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
     """Gives every failed call of our services a rich status, and logs the calls."""
+
+    def __init__(self, on_error: OnError) -> None:
+        self._on_error = on_error
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
         handler = continuation(details)
@@ -42,7 +49,7 @@ class ErrorInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc ha
         translated = _translated_stream if handler.response_streaming else _translated
         make_handler = getattr(grpc, f"{arity}_rpc_method_handler")
         return make_handler(
-            translated(behavior, method),
+            translated(behavior, method, self._on_error),
             request_deserializer=handler.request_deserializer,
             response_serializer=handler.response_serializer,
         )
@@ -58,24 +65,26 @@ class CodecInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc ha
         return handler._replace(request_deserializer=read, response_serializer=serialized)
 
 
-def _translated(behavior: Callable[[Any, Any], Any], method: str) -> Callable[[Any, Any], Any]:
+def _translated(behavior: Callable[[Any, Any], Any], method: str, on_error: OnError) -> Callable[[Any, Any], Any]:
     def call(request: Any, context: Any) -> Any:
-        with _translating(context, method):
+        with _translating(context, method, on_error):
             return behavior(request, context)
 
     return call
 
 
-def _translated_stream(behavior: Callable[[Any, Any], Any], method: str) -> Callable[[Any, Any], Iterator[Any]]:
+def _translated_stream(
+    behavior: Callable[[Any, Any], Any], method: str, on_error: OnError
+) -> Callable[[Any, Any], Iterator[Any]]:
     def call(request: Any, context: Any) -> Iterator[Any]:
-        with _translating(context, method):
+        with _translating(context, method, on_error):
             yield from behavior(request, context)
 
     return call
 
 
 @contextmanager
-def _translating(context: Any, method: str) -> Iterator[None]:
+def _translating(context: Any, method: str, on_error: OnError) -> Iterator[None]:
     _log.debug("%s from %s", method, context.peer())
     try:
         yield
@@ -84,4 +93,5 @@ def _translating(context: Any, method: str) -> Iterator[None]:
     except (Exception, SystemExit) as error:  # To gRPC a call in which code of a backend exits would never end.
         told = as_nnrt_error(error, method)
         _log.debug("%s answered %s: %s", method, told.code.name, told)
+        on_error(context, method, told)
         context.abort_with_status(rich_status(told))

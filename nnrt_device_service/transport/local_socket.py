@@ -134,6 +134,7 @@ class LocalSocket:
             session.identity.require(Role.RUN, "the local socket")
             session.attach(_peer_of(connection))
         except OperationForbidden as error:
+            session.usage.count_error(error)
             self._device.audit.write(
                 "refused", session.identity, session=session.label, method="the local socket", cause=str(error)
             )
@@ -225,7 +226,9 @@ class LocalConnection:
                         raise InvalidParameter("the packet has no request that is known; send one")
                     reply.done = True
         except Exception as error:
-            reply = local_socket_pb2.LocalReply(error=_detail(error))
+            told = as_nnrt_error(error, _PLACE)
+            self.session.usage.count_error(told)
+            reply = local_socket_pb2.LocalReply(error=wire.error_detail(told))
         try:
             send_packet(self._socket, reply, descriptors)
         except OSError:
@@ -255,7 +258,9 @@ class LocalConnection:
                 if result.inline_bytes > _INLINE_BYTES or local_reply.ByteSize() > LOCAL_PACKET_BYTES:
                     local_reply = self._kept(run, result, request.takes_chunks)
             except Exception as error:
-                local_reply = local_socket_pb2.LocalReply(run=error_reply(run_id, as_nnrt_error(error, _PLACE)))
+                told = as_nnrt_error(error, _PLACE)
+                session.usage.count_ended_run(told, was_cancelled=cancellation.is_cancelled)
+                local_reply = local_socket_pb2.LocalReply(run=error_reply(run_id, told))
             if self._latest is not None:  # `finish` without a call, for every small run comes here.
                 self._latest.reply = local_reply.run
                 if session.runs.awaiters:

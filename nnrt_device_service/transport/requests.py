@@ -14,7 +14,7 @@ from nnrt_hdi.wire.counts import require_moderate
 CONTROL_BYTES = 16 * 1024
 # Graphs, whose larger constants travel by themselves.
 GRAPH_BYTES = 16 << 20
-# Requests that are longer count in the budget of their session.
+# Requests, and outputs of runs, that are longer count in the budget of their session.
 COUNTED_BYTES = 64 * 1024
 
 _GRAPHS: dict[str, type[Message]] = {

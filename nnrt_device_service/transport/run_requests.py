@@ -10,12 +10,13 @@ from nnrt_device_service.sessions.chunked_inputs import announced
 from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.run_registry import Run
 from nnrt_device_service.sessions.session import Session
+from nnrt_device_service.settings import LimitReached
 from nnrt_hdi import wire
 from nnrt_hdi.backend import Cancellation, PreparedModel
 from nnrt_hdi.chunks import INLINE_BYTES as MAX_INLINE_BYTES
 from nnrt_hdi.chunks import beyond_inline, pieces
 from nnrt_hdi.compression import INLINE_BYTES
-from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfMemory
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
 from nnrt_hdi.run_times import RunTimes
 from nnrt_hdi.tensor import Array, TensorForm, TensorSpec, flat_bytes
 from nnrt_hdi.v2 import model_pb2, prepared_model_pb2
@@ -34,7 +35,6 @@ class RunResult:
         "_regions",
         "_run_id",
         "_times",
-        "chunked_bytes",
         "inline_bytes",
     )
 
@@ -53,12 +53,12 @@ class RunResult:
         self._outputs = outputs
         self._regions = regions
         self._times = times
-        # Those that follow the reply in chunks, and their length.
+        # Those that follow the reply in chunks.
         self._chunked: set[int] = set()
-        self.chunked_bytes = 0
         self._chunk: Callable[[memoryview], bytes] = reply_chunk
         self._message_bytes = message_bytes
-        # Length of the outputs that are in no region.
+        # Length of the outputs that are in no region. From COUNTED_BYTES on they count in the session until they have
+        # been sent.
         self.inline_bytes = 0
         for index, array in enumerate(outputs):
             if not regions or regions[index] is None:
@@ -72,9 +72,10 @@ class RunResult:
         elif in_chunks:
             self._cut(self._message_bytes)
         elif self.inline_bytes > self._message_bytes:
-            raise OutOfMemory(
+            raise LimitReached(
                 f"the outputs have {self.inline_bytes} bytes, a message at most {self._message_bytes};"
-                " take large outputs in chunks, or have them written to a buffer"
+                " take large outputs in chunks, or have them written to a buffer",
+                "--message-bytes",
             )
 
     def _cut(self, inline_bytes: int) -> None:
@@ -83,7 +84,6 @@ class RunResult:
         regions = self._regions or (None,) * len(self._outputs)
         pairs = zip(self._outputs, regions, strict=True)
         self._chunked = beyond_inline((array.nbytes if region is None else 0 for array, region in pairs), inline_bytes)
-        self.chunked_bytes = sum(self._outputs[index].nbytes for index in self._chunked)
 
     def messages(self) -> Iterator[prepared_model_pb2.RunReply | bytes]:
         """The RunReply, with outputs inline that are in no region and not too long, and the chunks of the others."""

@@ -11,6 +11,7 @@ from nnrt_device_service.core.device import Device
 from nnrt_device_service.sessions.run_registry import Run
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.transport.interceptor import as_nnrt_error
+from nnrt_device_service.transport.requests import COUNTED_BYTES
 from nnrt_device_service.transport.run_requests import RunRequests, RunResult, error_reply, keep_reply
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.errors import ConnectionFailed, InvalidParameter
@@ -50,13 +51,13 @@ class RunStream:
     def replies(self) -> Iterator[prepared_model_pb2.RunReply | bytes]:
         session, runs, gate = self._session, self._session.runs, self._device.gate
         run: Run | None = None
-        chunked_bytes = 0
+        counted_bytes = 0
         try:
             while (request := self._next_request()) is not None:
                 result = None  # Its outputs may lie in the memory that the next inputs need.
-                if chunked_bytes:
-                    session.budget.release(chunked_bytes)
-                    chunked_bytes = 0
+                if counted_bytes:
+                    session.budget.release(counted_bytes)
+                    counted_bytes = 0
                 former, run = run, None
                 timeout_ms, run_id = request.message.timeout_ms, request.message.run_id
                 cancellation = Cancellation(time.monotonic() + timeout_ms / 1000 if timeout_ms else None)
@@ -74,16 +75,18 @@ class RunStream:
                     gate.enter()
                     is_inside = True
                     result = self._result(request, cancellation)
-                    if wanted_bytes := result.chunked_bytes:
-                        session.budget.reserve(wanted_bytes)
-                        chunked_bytes = wanted_bytes
+                    if result.inline_bytes >= COUNTED_BYTES:
+                        session.budget.reserve(result.inline_bytes)
+                        counted_bytes = result.inline_bytes
                     if run is not None:
                         runs.finish(run, result)
                     yield from result.messages()
                     self._skips_chunks = False
                 except Exception as error:
                     self._skips_chunks = True
-                    failed = error_reply(run_id, as_nnrt_error(error, "PreparedModel.RunStream"))
+                    told = as_nnrt_error(error, "PreparedModel.RunStream")
+                    session.usage.count_ended_run(told, was_cancelled=cancellation.is_cancelled)
+                    failed = error_reply(run_id, told)
                     if run is not None:
                         runs.finish(run, failed)
                     yield failed
@@ -91,8 +94,8 @@ class RunStream:
                     if is_inside:
                         gate.leave()
         finally:
-            if chunked_bytes:
-                session.budget.release(chunked_bytes)
+            if counted_bytes:
+                session.budget.release(counted_bytes)
             if run is not None:
                 keep_reply(session, run)
 

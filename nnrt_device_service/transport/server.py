@@ -25,7 +25,7 @@ from nnrt_device_service.host.steps import take_each
 from nnrt_device_service.host.threads import start_thread
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings
-from nnrt_device_service.transport.admission import FOREIGN_CALLS, AdmissionInterceptor
+from nnrt_device_service.transport.admission import FOREIGN_CALLS, AdmissionInterceptor, count_error
 from nnrt_device_service.transport.call_threads import CallThreads
 from nnrt_device_service.transport.certificates import server_credentials
 from nnrt_device_service.transport.identities import Identities
@@ -98,7 +98,7 @@ class Daemon:
         self._server = grpc.server(
             self._calls,
             interceptors=[
-                ErrorInterceptor(),
+                ErrorInterceptor(partial(count_error, device)),
                 AdmissionInterceptor(device, self._calls, settings.connections_of_a_host),
                 CodecInterceptor(),
             ],
@@ -230,7 +230,7 @@ class Daemon:
             if not all(thread.is_alive() for thread in self._serving) and not self._stopped.is_set():
                 exit_at_once(ExitCode.NOT_SERVING, "gRPC serves no more calls")
             steps = (
-                sessions.forgive_silence if stood_still else self._look_after_runs,
+                sessions.forgive_silence if stood_still else self._look_after_work,
                 partial(memory.look, len(sessions), looked_at),
                 sessions.tend_chunked_inputs,
                 self._close_those_without_rights,
@@ -242,8 +242,8 @@ class Daemon:
                 signed_at = time.monotonic()
                 tell_alive(addresses)
 
-    def _look_after_runs(self) -> None:
-        self._device.look_after_runs()
+    def _look_after_work(self) -> None:
+        self._device.look_after_work()
         if self._device.stuck:
             self._give_up(self._device.stuck)
 

@@ -14,6 +14,7 @@ from nnrt_device_service.sessions.session import Prepared, Session
 from nnrt_device_service.settings import Settings
 from nnrt_device_service.transport.admission import session_id_of, session_of
 from nnrt_device_service.transport.identities import Identities
+from nnrt_device_service.transport.requests import COUNTED_BYTES
 from nnrt_device_service.transport.run_requests import RunRequests, arrived_inline, messages_of, sent_bytes
 from nnrt_device_service.transport.run_stream import RunStream
 from nnrt_hdi import HDI_VERSION, PROTOCOL_MINOR, wire
@@ -21,6 +22,7 @@ from nnrt_hdi.backend import Cancellation, ModelConfig
 from nnrt_hdi.chunks import FEATURE as CHUNKS_FEATURE
 from nnrt_hdi.chunks import cut
 from nnrt_hdi.compression import FEATURE, expanded
+from nnrt_hdi.counters import FEATURE as COUNTERS_FEATURE
 from nnrt_hdi.errors import InvalidParameter, NnrtError, UnavailableDevice
 from nnrt_hdi.files.compiled import MAX_PARTS
 from nnrt_hdi.files.model_store import FEATURE as STORE_FEATURE
@@ -76,6 +78,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
             if (yield from self._beats(session, requests)):
                 ending = partial(sessions.close, cause="the client said goodbye")
         except NnrtError as error:
+            session.usage.count_error(error)
             if hello is not None:
                 ending = partial(sessions.close, cause=str(error))
             raise
@@ -93,6 +96,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
             # The session exists before Hello, so that a client that never sends one is hung up like any silent client.
             return sessions.open(context.peer(), hang_up, identity)
         except NnrtError as error:
+            sessions.counters.of(identity).count_error(error)
             self._device.audit.write(
                 "refused", identity, peer=context.peer(), method="DeviceSession/Open", cause=str(error)
             )
@@ -133,6 +137,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
             protocol_minor=PROTOCOL_MINOR,
             features=[
                 CHUNKS_FEATURE,
+                COUNTERS_FEATURE,
                 *[FEATURE] * session.wants_compression,
                 *[STORE_FEATURE] * device.keeps_models,
             ],
@@ -173,6 +178,9 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
     ) -> device_pb2.GetDeviceStatusReply:
         session_of(self._device, context)
         return device_pb2.GetDeviceStatusReply(status=wire.number(self._device.status))
+
+    def GetCounters(self, request: device_pb2.GetCountersRequest, context: Any) -> device_pb2.GetCountersReply:
+        return wire.counters_message(self._device.counters(session_of(self._device, context)))
 
     def GetSupportedOperation(
         self, request: device_pb2.GetSupportedOperationRequest, context: Any
@@ -359,6 +367,11 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
         context.add_callback(cancellation.cancel)
         result = self._requests.run(session, request.message, cancellation, arrived_inline(request))
         result.fit(in_chunks=False)
+        if result.inline_bytes >= COUNTED_BYTES:
+            session.budget.reserve(result.inline_bytes)
+            release = partial(session.budget.release, result.inline_bytes)
+            if not context.add_callback(release):  # The call is over already.
+                release()
         return result.message()
 
     def RunStream(self, requests: Iterator[Incoming], context: Any) -> Iterator[prepared_model_pb2.RunReply | bytes]:
@@ -384,13 +397,11 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
     def ExportModelCache(
         self, request: prepared_model_pb2.ExportModelCacheRequest, context: Any
     ) -> prepared_model_pb2.ExportModelCacheReply:
-        session = session_of(self._device, context)
-        with session.model(request.model_id) as model:
-            exported = [part.data for part in self._device.exported(model)]
+        session, progress = session_of(self._device, context), Progress()
+        context.add_callback(progress.cancellation.cancel)
         reply = prepared_model_pb2.ExportModelCacheReply()
-        for data, buffer_id in zip(exported, session.adopt_exported(request.model_id, exported), strict=True):
-            region = model_pb2.BufferRegion(buffer_id=buffer_id, data_size=data.nbytes)
-            reply.buffers.add(region=region)
+        for buffer_id, size_bytes in self._device.export(session, request.model_id, progress):
+            reply.buffers.add(region=model_pb2.BufferRegion(buffer_id=buffer_id, data_size=size_bytes))
         return reply
 
     def GetInputDimRanges(

@@ -19,6 +19,63 @@ class GetDeviceStatusReply(_message.Message):
     status: _enums_pb2.DeviceStatus
     def __init__(self, status: _Optional[_Union[_enums_pb2.DeviceStatus, str]] = ...) -> None: ...
 
+class GetCountersRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetCountersReply(_message.Message):
+    __slots__ = ("uptime_ms", "identities")
+    UPTIME_MS_FIELD_NUMBER: _ClassVar[int]
+    IDENTITIES_FIELD_NUMBER: _ClassVar[int]
+    uptime_ms: int
+    identities: _containers.RepeatedCompositeFieldContainer[IdentityCounters]
+    def __init__(self, uptime_ms: _Optional[int] = ..., identities: _Optional[_Iterable[_Union[IdentityCounters, _Mapping]]] = ...) -> None: ...
+
+class IdentityCounters(_message.Message):
+    __slots__ = ("identity", "sessions", "connections", "held_bytes", "opened_sessions", "runs", "run_ns", "models", "compile_ns", "errors")
+    class RunsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class ModelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class ErrorsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
+    HELD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    OPENED_SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    RUN_NS_FIELD_NUMBER: _ClassVar[int]
+    MODELS_FIELD_NUMBER: _ClassVar[int]
+    COMPILE_NS_FIELD_NUMBER: _ClassVar[int]
+    ERRORS_FIELD_NUMBER: _ClassVar[int]
+    identity: str
+    sessions: int
+    connections: int
+    held_bytes: int
+    opened_sessions: int
+    runs: _containers.ScalarMap[str, int]
+    run_ns: int
+    models: _containers.ScalarMap[str, int]
+    compile_ns: int
+    errors: _containers.ScalarMap[str, int]
+    def __init__(self, identity: _Optional[str] = ..., sessions: _Optional[int] = ..., connections: _Optional[int] = ..., held_bytes: _Optional[int] = ..., opened_sessions: _Optional[int] = ..., runs: _Optional[_Mapping[str, int]] = ..., run_ns: _Optional[int] = ..., models: _Optional[_Mapping[str, int]] = ..., compile_ns: _Optional[int] = ..., errors: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
 class GetSupportedOperationRequest(_message.Message):
     __slots__ = ("model",)
     MODEL_FIELD_NUMBER: _ClassVar[int]

@@ -40,6 +40,11 @@ class NnrtDeviceStub(object):
                 request_serializer=nnrt__hdi_dot_v2_dot_device__pb2.GetDeviceStatusRequest.SerializeToString,
                 response_deserializer=nnrt__hdi_dot_v2_dot_device__pb2.GetDeviceStatusReply.FromString,
                 _registered_method=True)
+        self.GetCounters = channel.unary_unary(
+                '/nnrt_hdi.v2.NnrtDevice/GetCounters',
+                request_serializer=nnrt__hdi_dot_v2_dot_device__pb2.GetCountersRequest.SerializeToString,
+                response_deserializer=nnrt__hdi_dot_v2_dot_device__pb2.GetCountersReply.FromString,
+                _registered_method=True)
         self.GetSupportedOperation = channel.unary_unary(
                 '/nnrt_hdi.v2.NnrtDevice/GetSupportedOperation',
                 request_serializer=nnrt__hdi_dot_v2_dot_device__pb2.GetSupportedOperationRequest.SerializeToString,
@@ -92,6 +97,14 @@ class NnrtDeviceServicer(object):
 
     def GetDeviceStatus(self, request, context):
         """Says if the device takes work. A client needs it only to ask at once: each Beat of the session brings it too.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetCounters(self, request, context):
+        """What the daemon has done since its start, and what it holds now: for the client's own identity, or for all of them if it
+        may administer the daemon. For daemons that have "counters" in Welcome.features.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -175,6 +188,11 @@ def add_NnrtDeviceServicer_to_server(servicer, server):
                     request_deserializer=nnrt__hdi_dot_v2_dot_device__pb2.GetDeviceStatusRequest.FromString,
                     response_serializer=nnrt__hdi_dot_v2_dot_device__pb2.GetDeviceStatusReply.SerializeToString,
             ),
+            'GetCounters': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetCounters,
+                    request_deserializer=nnrt__hdi_dot_v2_dot_device__pb2.GetCountersRequest.FromString,
+                    response_serializer=nnrt__hdi_dot_v2_dot_device__pb2.GetCountersReply.SerializeToString,
+            ),
             'GetSupportedOperation': grpc.unary_unary_rpc_method_handler(
                     servicer.GetSupportedOperation,
                     request_deserializer=nnrt__hdi_dot_v2_dot_device__pb2.GetSupportedOperationRequest.FromString,
@@ -248,6 +266,33 @@ class NnrtDevice(object):
             '/nnrt_hdi.v2.NnrtDevice/GetDeviceStatus',
             nnrt__hdi_dot_v2_dot_device__pb2.GetDeviceStatusRequest.SerializeToString,
             nnrt__hdi_dot_v2_dot_device__pb2.GetDeviceStatusReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetCounters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nnrt_hdi.v2.NnrtDevice/GetCounters',
+            nnrt__hdi_dot_v2_dot_device__pb2.GetCountersRequest.SerializeToString,
+            nnrt__hdi_dot_v2_dot_device__pb2.GetCountersReply.FromString,
             options,
             channel_credentials,
             insecure,

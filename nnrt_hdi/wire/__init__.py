@@ -46,6 +46,8 @@ from nnrt_hdi.wire.runs import (
 from nnrt_hdi.wire.session import (
     SESSION_METADATA,
     TICKET_METADATA,
+    counters,
+    counters_message,
     device_info,
     device_info_message,
     device_state,
@@ -59,6 +61,8 @@ __all__ = [
     "SentModel",
     "array_from_bytes",
     "at_place",
+    "counters",
+    "counters_message",
     "device_info",
     "device_info_message",
     "device_state",

@@ -1,8 +1,9 @@
 """Sessions, and the device that they lead to."""
 
 from nnrt_hdi.backend import Capabilities, DeviceInfo, DeviceState
+from nnrt_hdi.counters import DeviceCounters, IdentityCounters
 from nnrt_hdi.enums import DeviceStatus, DeviceType
-from nnrt_hdi.v2 import session_pb2
+from nnrt_hdi.v2 import device_pb2, session_pb2
 from nnrt_hdi.wire.enums import enum_or, number
 
 # Metadata of every call but DeviceSession.Open: the session it belongs to.
@@ -42,6 +43,46 @@ def device_state(message: session_pb2.DeviceState) -> DeviceState:
         queued=message.queued,
         held_bytes=message.held_bytes,
         sessions=message.sessions,
+    )
+
+
+def counters(message: device_pb2.GetCountersReply) -> DeviceCounters:
+    return DeviceCounters(message.uptime_ms / 1e3, tuple(map(_identity_counters, message.identities)))
+
+
+def _identity_counters(message: device_pb2.IdentityCounters) -> IdentityCounters:
+    return IdentityCounters(
+        identity=message.identity,
+        sessions=message.sessions,
+        connections=message.connections,
+        held_bytes=message.held_bytes,
+        opened_sessions=message.opened_sessions,
+        runs=dict(message.runs),
+        run_s=message.run_ns / 1e9,
+        models=dict(message.models),
+        compile_s=message.compile_ns / 1e9,
+        errors=dict(message.errors),
+    )
+
+
+def counters_message(counters: DeviceCounters) -> device_pb2.GetCountersReply:
+    return device_pb2.GetCountersReply(
+        uptime_ms=int(counters.uptime_s * 1e3),
+        identities=[
+            device_pb2.IdentityCounters(
+                identity=each.identity,
+                sessions=each.sessions,
+                connections=each.connections,
+                held_bytes=each.held_bytes,
+                opened_sessions=each.opened_sessions,
+                runs=each.runs,
+                run_ns=int(each.run_s * 1e9),
+                models=each.models,
+                compile_ns=int(each.compile_s * 1e9),
+                errors=each.errors,
+            )
+            for each in counters.identities
+        ],
     )
 
 

@@ -1,6 +1,9 @@
 """What one identity may take: it keeps nobody else out."""
 
 import gc
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -10,11 +13,23 @@ import numpy as np
 import pytest
 from conftest import StartDaemon
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from waiting import until
+from networks import identity_model
+from waiting import DEADLINE_S, until
 
 from access.conftest import Access, refusal, start
-from nnrt_client import DataType, OutOfMemory, ResidentTensor, Runtime, Settings, TensorDesc
+from nnrt_client import (
+    Compilation,
+    DataType,
+    Executor,
+    OperationFailed,
+    OutOfMemory,
+    ResidentTensor,
+    Runtime,
+    Settings,
+    TensorDesc,
+)
 from nnrt_device_service.access.identity import Identity, Role
+from nnrt_device_service.scheduling.compile_quota import CompileQuota
 from nnrt_device_service.sessions.registry import SessionRegistry
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings as DaemonSettings
@@ -60,6 +75,59 @@ def test_bytes(start_daemon: StartDaemon, access: Access, closing: ExitStack) ->
         for device in (second, first):
             more.enter_context(ResidentTensor(device, desc)).write(np.zeros(10 * MIB, np.uint8))
     closing.enter_context(ResidentTensor(other, desc)).write(np.zeros(10 * MIB, np.uint8))
+
+
+def test_compile_seconds(start_daemon: StartDaemon, access: Access, tmp_path: Path, closing: ExitStack) -> None:
+    """Who has spent his compiles no more for now; others do, and what is prepared goes on."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    a, b = access.add("a", "compile"), access.add("b", "compile")
+    flags = ("--backend", "building", "--option", f"gate={gate}", "--identity-compile-s", "0.5")
+    daemon = start(start_daemon, access, *flags)
+
+    def compilation(settings: Settings) -> Compilation:
+        device = closing.enter_context(Runtime([daemon.address], settings)).device()
+        return closing.enter_context(Compilation(identity_model(), device))
+
+    def build(settings: Settings, least_s: float = 0.0) -> Compilation:
+        """Takes as long at least."""
+        made, began = compilation(settings), time.monotonic()
+        future = pool.submit(made.build)
+        with gate.open("wb"):
+            until(lambda: time.monotonic() - began > least_s)
+        future.result(DEADLINE_S)
+        return made
+
+    pool = closing.enter_context(ThreadPoolExecutor(1))
+    built = build(a, least_s=0.6)
+    for again in (compilation(a), compilation(a)):
+        with pytest.raises(OperationFailed, match=r"--identity-compile-s\) is 0.5 s. Try again in \d+ s"):
+            again.build()
+    with Executor(built) as executor:
+        assert executor.run_sync([np.ones(1, np.float32)])[0] == 1
+    build(b)
+
+
+def test_compile_seconds_come_back() -> None:
+    """Within an hour, and evenly; who has them all again is forgotten."""
+    now = 0.0
+    quota = CompileQuota(100, lambda: now)
+    for _ in range(2):
+        quota.require_room("a")
+        quota.spend("a", 75)
+    quota.require_room("b")
+    quota.spend("b", 1)
+    with pytest.raises(OutOfMemory, match=r"a has had the daemon compile for 150.0 s .* Try again in 1801 s"):
+        quota.require_room("a")
+    now = 1799
+    with pytest.raises(OutOfMemory):
+        quota.require_room("a")
+    now = 1801
+    quota.require_room("a")
+    quota.spend("a", 10)
+    assert list(quota._whole_again) == ["a"]
+    with pytest.raises(OutOfMemory):
+        quota.require_room("a")
 
 
 def test_what_a_session_leaves_comes_back() -> None:

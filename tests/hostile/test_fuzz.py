@@ -166,6 +166,7 @@ def valid_requests(client: RawClient, model_id: int) -> dict[str, list[Message]]
             session_pb2.SessionRequest(goodbye=session_pb2.Goodbye()),
         ],
         "NnrtDevice.GetDeviceStatus": [device_pb2.GetDeviceStatusRequest()],
+        "NnrtDevice.GetCounters": [device_pb2.GetCountersRequest()],
         "NnrtDevice.GetSupportedOperation": [device_pb2.GetSupportedOperationRequest(model=draft.message)],
         "NnrtDevice.PrepareModel": [
             device_pb2.PrepareModelRequest(model=draft.message, request_id=bytes(16)),

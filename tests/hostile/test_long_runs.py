@@ -1,7 +1,10 @@
 """Runs that would have the device for themselves for minutes."""
 
+import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import grpc
 import numpy as np
@@ -23,6 +26,8 @@ from nnrt_client import (
 )
 from nnrt_client.model.model import ModelTensor
 from nnrt_device_service.host.exit import ExitCode
+from nnrt_device_service.scheduling.run_watch import CompileWatch
+from nnrt_hdi.backend import Cancellation
 
 ONE = np.ones(1, np.float32)
 # Far less than any of the models below takes as a whole, far more than what is cut takes to end.
@@ -126,6 +131,38 @@ def test_a_client_that_leaves_a_run_that_does_not_end(start_daemon: StartDaemon)
         with Observer(daemon.address) as observer:
             observer.wait_for(lambda state: state.running == 1)
     assert daemon.wait() == ExitCode.STUCK
+
+
+def test_a_compilation_that_takes_too_long(start_daemon: StartDaemon) -> None:
+    """It ends where the backend says how far it is, and the next one has its slot."""
+    daemon = start_daemon("--backend", "compiling", "--max-compile-s", "0.3", "--concurrent-compilations", "1")
+    with Runtime([daemon.address]) as runtime:
+        for _ in range(2):
+            compilation = Compilation(identity_model(), runtime.device())
+            with compilation, pytest.raises(TimedOut, match="raise --max-compile-s"):
+                compilation.build()
+
+
+def test_a_compilation_that_does_not_end(start_daemon: StartDaemon, tmp_path: Path) -> None:
+    """Nothing else ends it than the end of its daemon."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    limits = ("--max-compile-s", "0.3", "--stuck-s", "0.2")
+    daemon = start_daemon("--backend", "building", "--option", f"gate={gate}", *limits)
+    with Runtime([daemon.address]) as runtime, Compilation(identity_model(), runtime.device()) as compilation:
+        with pytest.raises(UnavailableDevice):
+            compilation.build()
+        assert daemon.wait() == ExitCode.STUCK
+    assert "a compilation is not over" in daemon.log()
+
+
+def test_a_compilation_that_was_given_up_has_its_time() -> None:
+    """A library can't be asked to stop, and nobody ends a daemon by changing his mind."""
+    compiling = Cancellation()
+    compiling.cancel()
+    compiling.began_ns = time.perf_counter_ns() - int(100e9)
+    assert CompileWatch(max_compile_s=200, stuck_s=1).look([compiling]) == ""
+    assert "is not over 50." in CompileWatch(max_compile_s=50, stuck_s=1).look([compiling])
 
 
 @pytest.mark.slow

@@ -1,0 +1,137 @@
+"""What a daemon counts, by identity, and who may see it."""
+
+from collections import Counter
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+from cli.command import nnrt
+from conftest import StartDaemon
+from networks import identity_model
+from waiting import until
+
+from access.conftest import Access, start
+from nnrt_client import (
+    Compilation,
+    Device,
+    Executor,
+    IdentityCounters,
+    NnrtError,
+    OutOfMemory,
+    ResidentTensor,
+    Runtime,
+    Settings,
+    TensorDesc,
+    TimedOut,
+    Unsupported,
+)
+from nnrt_client.enums import DataType
+from nnrt_device_service.access.counters import MOST_AWAY, Counters
+from nnrt_device_service.access.identity import Identity
+from nnrt_hdi.errors import InvalidParameter
+
+ONE = np.ones(1, np.float32)
+MIB = 1 << 20
+SHARES = pytest.mark.parametrize("shares_memory", [True, False], ids=["one-host", "grpc"])
+
+
+def own(device: Device) -> IdentityCounters:
+    """The only identity that is seen."""
+    (counters,) = device.counters().identities
+    return counters
+
+
+@SHARES
+def test_what_an_identity_has_had(
+    start_daemon: StartDaemon, access: Access, closing: ExitStack, shares_memory: bool
+) -> None:
+    """Runs by outcome, models by origin, device time and bytes; of itself alone, unless it administers the daemon."""
+    a, b, administrator = (access.add(*who) for who in (("a", "compile"), ("b", "observe"), ("c", "administer")))
+    daemon = start(start_daemon, access, "--backend", "slow", "--session-bytes", str(8 * MIB))
+
+    def device_of(settings: Settings) -> Device:
+        settings = Settings(token_file=settings.token_file, share_memory=shares_memory)
+        return closing.enter_context(Runtime([daemon.address], settings)).device()
+
+    device = device_of(a)
+    compilation = closing.enter_context(Compilation(identity_model(), device))
+    compilation.build()
+    executor = closing.enter_context(Executor(compilation))
+    with pytest.raises(TimedOut):
+        executor.run_sync([ONE], timeout_ms=50)
+    run = executor.submit([ONE])
+    until(lambda: daemon.log().count("run started") == 2)
+    run.cancel()
+    until(lambda: "cancelled" in own(device).runs, lambda: own(device))
+    desc = TensorDesc(DataType.UINT8, [5 * MIB])
+    held = closing.enter_context(ResidentTensor(device, desc))
+    held.write(np.zeros(5 * MIB, np.uint8))
+    with pytest.raises(OutOfMemory), ResidentTensor(device, desc) as more:
+        more.write(np.zeros(5 * MIB, np.uint8))
+    counted = own(device)
+    assert (counted.identity, counted.sessions, counted.opened_sessions) == ("a", 1, 1)
+    assert counted.runs == {"timed_out": 1, "cancelled": 1}
+    assert counted.models == {"COMPILED": 1}
+    assert counted.errors == {"TIMEOUT": 1, "--session-bytes": 1}
+    assert counted.run_s > 0.04 and counted.compile_s > 0
+    assert counted.held_bytes >= 5 * MIB and counted.connections >= 1
+    with pytest.raises(NnrtError), Compilation(identity_model(), device_of(b)) as refused:
+        refused.build()
+    everybody = {each.identity: each for each in device_of(administrator).counters().identities}
+    assert list(everybody) == ["a", "b", "c", ""]
+    assert set(everybody["b"].errors) == {"OPERATION_FORBIDDEN"}
+    assert everybody["a"].runs == counted.runs
+
+
+@SHARES
+def test_runs_that_are_done(start_daemon: StartDaemon, shares_memory: bool) -> None:
+    daemon = start_daemon()
+    with (
+        Runtime([daemon.address], Settings(share_memory=shares_memory)) as runtime,
+        Compilation(identity_model(), runtime.device()) as compilation,
+    ):
+        compilation.build()
+        with Executor(compilation) as executor:
+            for _ in range(7):
+                executor.run_sync([ONE])
+        counted, others = runtime.device().counters().identities
+        assert counted.runs == {"done": 7}
+        assert (others.identity, others.runs) == ("", {})
+
+
+def test_a_daemon_that_does_not_count(start_daemon: StartDaemon) -> None:
+    """An earlier one has no such feature."""
+    daemon = start_daemon()
+    with Runtime([daemon.address]) as runtime:
+        device = runtime.device()
+        del device._latest.welcome.features[:]
+        with pytest.raises(Unsupported):
+            device.counters()
+
+
+def test_on_the_command_line(start_daemon: StartDaemon) -> None:
+    daemon = start_daemon()
+    with Runtime([daemon.address]) as runtime, Compilation(identity_model(), runtime.device()) as compilation:
+        compilation.build()
+        shown = nnrt("devices", daemon.address, "--counters").output
+        assert "2 sessions" in shown and "1 COMPILED" in shown and "(others)" in shown
+
+
+def test_identities_without_end() -> None:
+    """The latest are counted by themselves, and what the others had is not lost."""
+    counters = Counters()
+    stays = counters.open(Identity("host", "stays"))
+    for number in range(MOST_AWAY + 10):
+        usage = counters.open(Identity("host", str(number)))
+        usage.count_error(InvalidParameter("nothing"))
+        counters.close(usage)
+    counters.of(Identity("host", "never here")).count_error(InvalidParameter("nothing"))
+    told = counters.told(None, Counter(), Counter()).identities
+    assert len(told) == MOST_AWAY + 2
+    assert told[0].identity == "host stays"
+    assert (told[1].identity, told[-1].identity) == ("host 10", "")
+    assert told[-1].errors == {"INVALID_PARAMETER": 11}
+    assert told[-1].opened_sessions == 10
+    counters.close(stays)
+    back = counters.open(Identity("host", "5"))
+    assert (back.opened_sessions, back.sessions) == (1, 1)
