@@ -73,7 +73,7 @@ def test_what_an_identity_has_had(
     assert counted.runs == {"timed_out": 1, "cancelled": 1}
     assert counted.models == {"COMPILED": 1}
     assert counted.errors == {"TIMEOUT": 1, "--session-bytes": 1}
-    assert counted.run_s > 0.04 and counted.compile_s > 0
+    assert counted.run_s > 0 and counted.compile_s > 0
     assert counted.held_bytes >= 5 * MIB and counted.connections >= 1
     with pytest.raises(NnrtError), Compilation(identity_model(), device_of(b)) as refused:
         refused.build()

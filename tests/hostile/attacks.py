@@ -108,14 +108,14 @@ def _row(daemon: DaemonProcess, executor: Executor, name: str, seconds: float) -
     Path(f"/proc/{daemon.pid}/clear_refs").write_text("5")  # The peak is measured from now on.
     command = [sys.executable, __file__, "--address", daemon.address, "--attack", name, "--seconds", str(seconds)]
     attacker = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    took_ms, refusals = [], 0
+    took_ms, errors = [], list[str]()
     try:
         while attacker.poll() is None:
             began = time.perf_counter()
             try:
                 executor.run_sync([ONE])
-            except NnrtError:
-                refusals += 1
+            except NnrtError as error:
+                errors.append(str(error))
             took_ms.append((time.perf_counter() - began) * 1000)
     finally:
         attacker.kill()
@@ -125,16 +125,19 @@ def _row(daemon: DaemonProcess, executor: Executor, name: str, seconds: float) -
     median, late = np.percentile(took_ms, (50, 99))
     log = daemon.log()
     is_sound = "Traceback" not in log and "failed unexpectedly" not in log
-    outcome = f"{refusals} of {len(took_ms)} runs failed" if refusals else f"all {len(took_ms)} runs served"
+    outcome = f"all {len(took_ms)} runs served"
+    if errors:
+        outcome = f"{len(errors)} of {len(took_ms)} runs failed, the first one: {errors[0]}"
     return f"| {name} | {peak} | {median:.2f} | {late:.1f} | {outcome}{'' if is_sound else '; see the log'} |"
 
 
 @click.command()
 @click.option("--seconds", default=60.0, help="In all.")
 @click.option("--backend", default="reference")
+@click.option("--only", type=click.Choice(list(ATTACKS)), multiple=True, help="May be repeated.")
 @click.option("--address", default="", hidden=True)
 @click.option("--attack", default="", hidden=True)
-def main(seconds: float, backend: str, address: str, attack: str) -> None:
+def main(seconds: float, backend: str, only: tuple[str, ...], address: str, attack: str) -> None:
     """Attack a daemon and print what an honest client had of it."""
     if attack:
         ATTACKS[attack](address, time.monotonic() + seconds)
@@ -143,8 +146,9 @@ def main(seconds: float, backend: str, address: str, attack: str) -> None:
     daemon = DaemonProcess("--backend", backend, *_FLAGS)
     try:
         with _honest(daemon.address) as executor:
-            for name in ATTACKS:
-                click.echo(_row(daemon, executor, name, seconds / len(ATTACKS)))
+            names = only or tuple(ATTACKS)
+            for name in names:
+                click.echo(_row(daemon, executor, name, seconds / len(names)))
         click.echo(f"The daemon {'lives' if daemon.process.poll() is None else 'has died'}.")
     finally:
         daemon.kill()
