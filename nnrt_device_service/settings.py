@@ -2,7 +2,7 @@
 
 import ipaddress
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
@@ -186,6 +186,10 @@ class _NumberRange(click.FloatRange):
         return number
 
 
+PATHS = ("tls_cert", "tls_key", "tls_client_ca", "access", "audit_log", "store_dir", "cache_key")
+"""The settings that name a file or directory. (In `listen` one may come after unix:, and `audit_log` may be -.)"""
+
+
 def setting_options(function: FunctionT) -> FunctionT:
     """A click command that takes every setting as an option."""
     for entry in reversed(fields(Settings)):
@@ -226,3 +230,20 @@ def _flag(name: str) -> str:
 def variable_of(name: str) -> str:
     """The environment variable of a setting."""
     return f"NNRT_DEVICE_{name.upper()}"
+
+
+@click.command(add_help_option=False)
+@setting_options
+def _parsed(**values: Any) -> Settings:
+    return Settings(**values)
+
+
+def parsed(arguments: Sequence[str]) -> Settings:
+    """The settings of `nnrt-device serve` with these arguments. Raises click.UsageError."""
+    settings: Settings = _parsed.main(list(arguments), "serve", standalone_mode=False)
+    return settings
+
+
+def setting_flags() -> dict[str, click.Option]:
+    """Every setting's option, by its flag without the dashes before it."""
+    return {_flag(option.name or "")[2:]: option for option in _parsed.params if isinstance(option, click.Option)}

@@ -6,6 +6,13 @@ A backend is a package that names a factory in the entry-point group `nnrt.backe
     acme = "nnrt_backend_acme:create"
 
 `create(options)` returns a Backend, or raises BackendSkipped where its library or hardware is not here.
+
+Where one backend serves several kinds of devices or several of a kind, a function `devices()` says which this host has:
+
+    [project.entry-points."nnrt.devices"]
+    acme = "nnrt_backend_acme:devices"
+
+It returns a FoundDevice for each, and soon: it starts none of them. Without it there is what `create({})` makes.
 """
 
 import math
@@ -26,6 +33,7 @@ from nnrt_hdi.sizes import Sizes
 from nnrt_hdi.tensor import Array, Shape, TensorSpec
 
 ENTRY_POINT_GROUP = "nnrt.backends"
+DEVICES_GROUP = "nnrt.devices"
 DEFAULT_MAX_TENSOR_BYTES = 1 << 30
 
 
@@ -283,6 +291,15 @@ Factory = Callable[[Mapping[str, str]], Backend]
 
 
 @dataclass(frozen=True, slots=True)
+class FoundDevice:
+    """A device of this host: a name that tells it from others, and the options with which its backend serves it."""
+
+    name: str
+    device_type: DeviceType
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class BackendState:
     """An installed backend: available with its description, skipped with a reason, or broken with a traceback."""
 
@@ -290,6 +307,8 @@ class BackendState:
     info: DeviceInfo | None = None
     skipped: str = ""
     broken: str = ""
+    # Those of this host, of an available backend.
+    devices: tuple[FoundDevice, ...] = ()
 
 
 def backend_names() -> list[str]:
@@ -311,18 +330,27 @@ def load_backend(name: str, options: Mapping[str, str] | None = None) -> Backend
 
 
 def backend_states() -> list[BackendState]:
-    """Every installed backend and whether it works here."""
+    """Every installed backend, whether it works here, and the devices that it has."""
     return [_state(name) for name in backend_names()]
 
 
 def _state(name: str) -> BackendState:
     try:
         backend = load_backend(name)
+        try:
+            info = backend.describe()
+        finally:
+            backend.close()
+        return BackendState(name, info, devices=tuple(_devices(name, info)))
     except BackendSkipped as reason:
         return BackendState(name, skipped=str(reason))
     except Exception:
         return BackendState(name, broken=traceback.format_exc())
-    try:
-        return BackendState(name, info=backend.describe())
-    finally:
-        backend.close()
+
+
+def _devices(name: str, info: DeviceInfo) -> Sequence[FoundDevice]:
+    points = [point for point in entry_points(group=DEVICES_GROUP) if point.name == name]
+    if not points:
+        return [FoundDevice(name, info.device_type)]
+    find: Callable[[], Sequence[FoundDevice]] = points[0].load()
+    return find()

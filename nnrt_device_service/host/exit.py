@@ -5,6 +5,8 @@ import os
 from enum import IntEnum
 from typing import NoReturn
 
+from nnrt_device_service.host.readiness import notify
+
 _log = logging.getLogger(__name__)
 
 
@@ -20,5 +22,6 @@ class ExitCode(IntEnum):
 def exit_at_once(code: ExitCode, reason: str) -> NoReturn:
     """End the process without waiting for any thread."""
     _log.critical("the daemon ends itself with code %d: %s", code, reason)
+    notify(STATUS=reason, EXIT_STATUS=int(code))
     logging.shutdown()
     os._exit(code)

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -19,6 +20,7 @@ from nnrt_device_service.core.device import Device
 from nnrt_device_service.host.allocator import give_back_freed_memory
 from nnrt_device_service.host.exit import ExitCode, exit_at_once
 from nnrt_device_service.host.limits import raise_descriptor_limit, thread_limit
+from nnrt_device_service.host.readiness import sign_of_life_s, tell_alive, tell_ready, tell_stopping
 from nnrt_device_service.host.threads import start_thread
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings
@@ -53,6 +55,8 @@ _MAX_UNIX_PATH_BYTES = {"darwin": 103}.get(sys.platform, 107)
 _STOP_GRACE_S = 0.5
 # What gRPC gets to end them.
 _STOP_S = 5.0
+# What the interpreter gets to end.
+_END_S = 5.0
 # Threads for calls that belong to no session: to other services, with their methods, or to be refused.
 _OTHER_THREADS = 6 * FOREIGN_CALLS
 _MIN_WATCH_INTERVAL_S, _MAX_WATCH_INTERVAL_S = 0.02, 1.0
@@ -142,13 +146,15 @@ class Daemon:
         self._server.start()
         self._serving = set(threading.enumerate()) - before
         self._set_health(health_pb2.HealthCheckResponse.SERVING)
-        start_thread(self._watch, "session-watch")
+        start_thread(partial(self._watch, bound), "session-watch")
         _log.info("serving %s on %s", self._device.info.device_name, ", ".join(bound))
+        tell_ready(self._device.info.device_name, bound)
         return bound
 
     def drain(self) -> bool:
         """Finish what is under way within the drain time, refuse everything new, stop; whether all work has ended."""
         _log.info("draining")
+        tell_stopping(self._settings.drain_timeout_s + _STOP_S + 2 * _STOP_GRACE_S + _END_S)
         self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         if not self._device.gate.close(self._settings.drain_timeout_s):
             _log.warning("work was still under way after %g s and is cut off", self._settings.drain_timeout_s)
@@ -206,10 +212,12 @@ class Daemon:
         for name in self._health_names:
             self._health.set(name, status)
 
-    def _watch(self) -> None:
+    def _watch(self, addresses: list[str]) -> None:
         sessions, timeout_s, lease_s = self._device.sessions, self._settings.heartbeat_timeout_s, self._settings.lease_s
         interval_s = min(max(min(timeout_s, lease_s or timeout_s) / 4, _MIN_WATCH_INTERVAL_S), _MAX_WATCH_INTERVAL_S)
-        looked_at = time.monotonic()
+        sign_s = sign_of_life_s()
+        interval_s = min(interval_s, sign_s or interval_s)
+        looked_at = signed_at = time.monotonic()
         idle_since: float | None = None
         while not self._stopped.wait(interval_s):
             stood_still = time.monotonic() - looked_at > interval_s + timeout_s / 4
@@ -237,6 +245,9 @@ class Daemon:
                     _log.info("client %s has not come back; its session is over", session.client)
             except Exception:  # The other sessions are watched all the same.
                 _log.exception("a silent or lost session could not be ended")
+            if sign_s and time.monotonic() - signed_at >= sign_s - interval_s / 2:
+                signed_at = time.monotonic()
+                tell_alive(addresses)
 
     def _give_up(self, why: str) -> NoReturn:
         """Tell the clients, and end the process: nothing else ends what the device is doing."""

@@ -19,7 +19,7 @@ from nnrt_client.onnxruntime.options import TIMEOUT_KEY
 from nnrt_client.onnxruntime.providers import _READERS, load_options
 from nnrt_client.session.address import Address
 from nnrt_client.settings import DEVICES_VARIABLE, addresses_from_environment
-from nnrt_device_service import cli as daemon
+from nnrt_device_service.cli.serve import serve
 from nnrt_device_service.transport.server import _require_free_port
 
 # What stands in an argument or a variable has no zero character.
@@ -45,9 +45,7 @@ OPTIONS = [
     for option in command.params
     if isinstance(option, click.Option) and not option.is_flag
 ]
-DAEMON_OPTIONS = [
-    option.opts[0] for option in daemon.serve.params if isinstance(option, click.Option) and not option.is_flag
-]
+DAEMON_OPTIONS = [option.opts[0] for option in serve.params if isinstance(option, click.Option) and not option.is_flag]
 
 
 @pytest.mark.parametrize(("command", "option"), OPTIONS, ids=[" ".join(one) for one in OPTIONS])
@@ -66,10 +64,10 @@ def test_options_of_commands(command: str, option: str, text: str) -> None:
 @any_text
 def test_options_of_the_daemon(option: str, text: str) -> None:
     """By the command line, and by the environment. What they mean together is looked at when it starts."""
-    (variable,) = (one.envvar for one in daemon.serve.params if one.opts[0] == option)
+    (variable,) = (one.envvar for one in serve.params if one.opts[0] == option)
     for arguments, environment in (([option, text], {}), ([], {variable: text})):
         with patch.dict(os.environ, environment), suppress(click.UsageError):
-            daemon.serve.make_context("serve", arguments)
+            serve.make_context("serve", arguments)
 
 
 @any_text

@@ -3,13 +3,28 @@
 import os
 from collections.abc import Mapping
 
-from nnrt_hdi.backend import Backend, BackendSkipped
+from nnrt_hdi.backend import Backend, BackendSkipped, FoundDevice
 
-__all__ = ["create"]
+__all__ = ["create", "devices"]
 
 
 def create(options: Mapping[str, str]) -> Backend:
     """The factory of the entry point. Options: `provider`, `device_index`, `threads`, `name`."""
+    _require_libraries()
+    from nnrt_backend_onnxruntime.backend import create
+
+    return create(options)
+
+
+def devices() -> list[FoundDevice]:
+    """The devices of this host, for the entry point."""
+    _require_libraries()
+    from nnrt_backend_onnxruntime.devices import devices
+
+    return devices()
+
+
+def _require_libraries() -> None:
     # Else ONNX Runtime writes of its use into the user's home (1.32).
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     try:
@@ -17,6 +32,3 @@ def create(options: Mapping[str, str]) -> Backend:
         import onnxruntime  # noqa: F401
     except ImportError as error:
         raise BackendSkipped(f"{error}; install nnrt[onnxruntime]") from error
-    from nnrt_backend_onnxruntime.backend import create
-
-    return create(options)

@@ -98,3 +98,18 @@ def load_libraries(device: ProviderDevice) -> None:
     if device.provider in ("cuda", "tensorrt"):
         with redirect_stdout(sys.stderr):  # It prints what it doesn't find.
             onnxruntime.preload_dlls()
+
+
+# One of those that compute on the same devices, the first that is there: it starts sooner, or writes down more.
+_SAME_DEVICES = (("cuda", "tensorrt", "nv_tensorrt_rtx"), ("rocm", "migraphx"))
+# Libraries for the CPU.
+_ON_CPU = frozenset({"cpu", "dnnl", "xnnpack", "acl", "armnn", "openvino"})
+
+
+def accelerators() -> list[str]:
+    """The present providers that compute elsewhere than on the CPU, for each kind of device one."""
+    present = [name for name in present_providers() if name not in _ON_CPU]
+    for same in _SAME_DEVICES:
+        others = [name for name in same if name in present][1:]
+        present = [name for name in present if name not in others]
+    return present

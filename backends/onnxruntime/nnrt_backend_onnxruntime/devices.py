@@ -1,0 +1,54 @@
+"""The devices of this host that ONNX Runtime computes on."""
+
+import ctypes
+from collections.abc import Iterator
+
+from nnrt_backend_onnxruntime.providers import ProviderDevice, accelerators, load_libraries
+from nnrt_backend_onnxruntime.session import smallest_session
+from nnrt_hdi.backend import FoundDevice
+from nnrt_hdi.enums import DeviceType
+from nnrt_hdi.errors import NnrtError
+
+# Drivers that count their devices, those that CUDA_VISIBLE_DEVICES and the like let be seen: the library, what starts
+# it, and what counts, both of which give 0 for success.
+_CUDA = ("libcuda.so.1", "cuInit", "cuDeviceGetCount")
+_HIP = ("libamdhip64.so", "hipInit", "hipGetDeviceCount")
+_DRIVERS = {
+    **dict.fromkeys(("cuda", "tensorrt", "nv_tensorrt_rtx"), _CUDA),
+    **dict.fromkeys(("rocm", "migraphx"), _HIP),
+}
+
+
+def devices() -> list[FoundDevice]:
+    """Every accelerator of a provider that ONNX Runtime was built with, and the CPU."""
+    return [*_accelerators(), FoundDevice("cpu", DeviceType.CPU, {"provider": "cpu"})]
+
+
+def _accelerators() -> Iterator[FoundDevice]:
+    for provider in accelerators():
+        count = device_count(*_DRIVERS[provider]) if provider in _DRIVERS else int(_starts(provider))
+        for index in range(count):
+            kind = ProviderDevice(provider, index, threads=1).device_type
+            options = {"provider": provider, "device_index": str(index)}
+            yield FoundDevice(f"{provider}-{index}" if provider in _DRIVERS else provider, kind, options)
+
+
+def device_count(library: str, start: str, count: str) -> int:
+    """How many devices a driver has; none where it isn't here."""
+    number = ctypes.c_int(0)
+    try:
+        driver = ctypes.CDLL(library)
+        has_failed = getattr(driver, start)(0) or getattr(driver, count)(ctypes.byref(number))
+    except (OSError, AttributeError):
+        return 0
+    return 0 if has_failed else number.value
+
+
+def _starts(provider: str) -> bool:
+    device = ProviderDevice(provider, 0, threads=1)
+    try:
+        load_libraries(device)
+        smallest_session(device)
+    except NnrtError:
+        return False
+    return True

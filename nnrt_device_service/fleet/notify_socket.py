@@ -1,0 +1,50 @@
+"""The supervisor's end of the protocol in which daemons tell how they are; see `nnrt_device_service.host.readiness`."""
+
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+_CREDENTIALS = struct.Struct("iII")
+_DATAGRAM_BYTES = 4096
+
+
+class Notice(NamedTuple):
+    """What a process says of itself. The kernel says which one."""
+
+    pid: int
+    fields: dict[str, str]
+
+
+class NotifySocket:
+    """A Unix socket that gets notices."""
+
+    def __init__(self, path: Path) -> None:
+        """In the place of a socket that a supervisor before has left."""
+        path.unlink(missing_ok=True)
+        self._path = path
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self._socket.bind(str(path))
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def notices(self) -> Iterator[Notice]:
+        """Those that have come."""
+        while True:
+            try:
+                data, ancillary, _, _ = self._socket.recvmsg(_DATAGRAM_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size))
+            except BlockingIOError:
+                return
+            for level, kind, content in ancillary:
+                if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
+                    pid, _, _ = _CREDENTIALS.unpack(content[: _CREDENTIALS.size])
+                    lines = (line.partition("=") for line in data.decode(errors="replace").splitlines())
+                    yield Notice(pid, {name: value for name, _, value in lines})
+
+    def close(self) -> None:
+        self._socket.close()
+        self._path.unlink(missing_ok=True)

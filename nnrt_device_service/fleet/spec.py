@@ -1,0 +1,54 @@
+"""What the supervisor knows of a device that it starts a daemon for."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from nnrt_device_service.settings import Settings, parsed
+
+WATCHDOG_S = 30.0
+START_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSpec:
+    """A device, and how its daemon is started. Two that are equal need no restart."""
+
+    name: str
+    # Arguments of `nnrt-device serve` but for its addresses.
+    arguments: tuple[str, ...]
+    listen: tuple[str, ...] = ("127.0.0.1:0",)
+    environment: tuple[tuple[str, str], ...] = ()
+    # Processors that it may use; none named: all.
+    cpus: tuple[int, ...] = ()
+    # Its niceness; None: the supervisor's.
+    nice: int | None = None
+    # Seconds without a sign of life after which it is ended, and those that it gets to be ready.
+    watchdog_s: float = WATCHDOG_S
+    start_timeout_s: float = START_TIMEOUT_S
+
+    def settings(self) -> Settings:
+        """Raises click.UsageError."""
+        return parsed([*(f"--listen={address}" for address in self.listen), *self.arguments])
+
+    def command(self, listen: Sequence[str] = ()) -> list[str]:
+        """How its daemon is started, on other addresses if any are given."""
+        addresses = [f"--listen={address}" for address in listen or self.listen]
+        return [sys.executable, "-m", "nnrt_device_service", "serve", *addresses, *self.arguments]
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> "DeviceSpec":
+        """Raises TypeError, KeyError or ValueError for what `as_json` didn't make."""
+        return DeviceSpec(
+            **{
+                **value,
+                "arguments": tuple(value["arguments"]),
+                "listen": tuple(value["listen"]),
+                "environment": tuple((name, text) for name, text in value["environment"]),
+                "cpus": tuple(value["cpus"]),
+            }
+        )

@@ -1,0 +1,156 @@
+"""The directory in which a supervisor keeps what outlives it: which daemons there are, their logs, and its sockets."""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import IO, Any
+
+from nnrt_device_service.fleet.process import ProcessIdentity
+from nnrt_device_service.fleet.spec import DeviceSpec
+from nnrt_hdi.errors import InvalidPath, OperationForbidden
+
+# sockaddr_un holds that and a zero at the end.
+_MAX_SOCKET_BYTES = 107
+# A log that is longer when its daemon starts becomes NAME.log.1.
+_LONG_LOG_BYTES = 16 << 20
+
+
+class State(str, Enum):
+    """What a daemon is doing, as `nnrt-device ps` says it."""
+
+    STARTING = "starting"
+    READY = "ready"
+    DRAINING = "draining"
+    DRAINED = "drained"
+    BACKING_OFF = "backing off"
+    FAILED = "failed"
+
+
+@dataclass(slots=True)
+class Record:
+    """What is known of a daemon."""
+
+    spec: DeviceSpec
+    state: State = State.STARTING
+    # Why it failed or is started again; empty while there is nothing to say.
+    why: str = ""
+    process: ProcessIdentity | None = None
+    addresses: tuple[str, ...] = ()
+    restarts: int = 0
+    # How it ended last, negative for a signal; None where it hasn't, or nobody knows.
+    last_exit: int | None = None
+    # It stays down until somebody restarts it.
+    is_drained: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "spec": self.spec.as_json(),
+            "state": self.state.value,
+            "why": self.why,
+            "process": self.process,
+            "addresses": self.addresses,
+            "restarts": self.restarts,
+            "last_exit": self.last_exit,
+            "is_drained": self.is_drained,
+        }
+
+    @staticmethod
+    def from_json(value: dict[str, Any]) -> "Record":
+        """Raises TypeError, KeyError or ValueError for what `as_json` didn't make."""
+        process = value.pop("process")
+        return Record(
+            spec=DeviceSpec.from_json(value.pop("spec")),
+            state=State(value.pop("state")),
+            process=ProcessIdentity(*process) if process else None,
+            addresses=tuple(value.pop("addresses")),
+            **value,
+        )
+
+
+class StateDirectory:
+    """One such directory. Its owner's only."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._records = path / "daemons"
+        self._logs = path / "logs"
+        self.control = path / "control"
+        self.notify = path / "notify"
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Be the only supervisor here, in a directory that is made if it is missing.
+
+        Raises InvalidPath, and OperationForbidden where there is a supervisor already.
+        """
+        place = f"--state-dir {str(self.path)!r}"
+        if len(os.fsencode(self.control)) > _MAX_SOCKET_BYTES:
+            raise InvalidPath(
+                f"sockets in it would have longer paths than {_MAX_SOCKET_BYTES} bytes; use a shorter one", place=place
+            )
+        try:
+            for directory in (self.path, self._records, self._logs):
+                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            about = self.path.stat()
+            lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise InvalidPath(f"it can't be used: {error.strerror}", place=place) from error
+        with os.fdopen(lock, "r+") as held:
+            if about.st_uid != os.geteuid() or about.st_mode & 0o077:
+                raise InvalidPath("others than you may use it; take one of mode 0700 that is yours", place=place)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise OperationForbidden(
+                    f"the supervisor with pid {held.read().strip() or '?'} looks after the daemons here; stop it, or"
+                    " use another directory",
+                    place=place,
+                ) from error
+            held.truncate()
+            held.write(f"{os.getpid()}\n")
+            held.flush()
+            yield
+
+    def records(self) -> dict[str, Record]:
+        """What is known of each daemon, by its name. What can't be read is nothing."""
+        records = {}
+        with suppress(OSError):
+            for path in sorted(self._records.glob("*.json")):
+                with suppress(OSError, TypeError, KeyError, ValueError):
+                    records[path.stem] = Record.from_json(json.loads(path.read_text()))
+        return records
+
+    def write(self, record: Record) -> None:
+        path = self._records / f"{record.spec.name}.json"
+        new = path.with_suffix(".new")
+        new.write_text(json.dumps(record.as_json()))
+        new.replace(path)
+
+    def remove(self, name: str) -> None:
+        (self._records / f"{name}.json").unlink(missing_ok=True)
+
+    def log_path(self, name: str) -> Path:
+        return self._logs / f"{name}.log"
+
+    def open_log(self, name: str) -> IO[bytes]:
+        path = self.log_path(name)
+        with suppress(FileNotFoundError):
+            if path.stat().st_size > _LONG_LOG_BYTES:
+                path.replace(path.with_suffix(".log.1"))
+        return path.open("ab")
+
+
+def default_state_directory() -> Path:
+    """Where systemd says, else where the user's programs keep what lasts until the next boot. Raises InvalidPath."""
+    if runtime := os.environ.get("RUNTIME_DIRECTORY"):
+        return Path(runtime.partition(":")[0])
+    if os.geteuid() == 0:
+        return Path("/run/nnrt")
+    if runtime := os.environ.get("XDG_RUNTIME_DIR"):
+        return Path(runtime) / "nnrt"
+    raise InvalidPath("XDG_RUNTIME_DIR is not set; name a directory of yours with --state-dir")

@@ -1,0 +1,256 @@
+"""One daemon, from its first start to its last end."""
+
+import asyncio
+import ctypes
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+
+from nnrt_device_service.fleet.backoff import Backoff
+from nnrt_device_service.fleet.process import Process
+from nnrt_device_service.fleet.state_directory import Record, State, StateDirectory
+from nnrt_device_service.host.exit import ExitCode
+from nnrt_device_service.host.readiness import ADDRESSES
+
+_log = logging.getLogger(__name__)
+
+# What a daemon that doesn't say how long it takes gets to end.
+_END_S = 20.0
+# With these `serve` refuses its settings, or what it finds on the host: errors, and usage errors.
+_REFUSALS = frozenset({1, 2})
+_MEANINGS = {ExitCode.NOT_SERVING: "served no more calls", ExitCode.STUCK: "its device was stuck"}
+# From linux/prctl.h.
+_PR_SET_PDEATHSIG = 1
+# What systemd gave the supervisor, and not the daemons.
+_OF_THE_SUPERVISOR = frozenset(
+    {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "MAINPID", "LISTEN_FDS", "LISTEN_PID"}
+)
+
+
+class SupervisedDaemon:
+    """Starts the daemon of a device again whenever it ends, until it is drained or can't work at all.
+
+    Everything here happens in the supervisor's event loop.
+    """
+
+    def __init__(self, record: Record, directory: StateDirectory, *, is_one_shot: bool) -> None:
+        """A daemon of the record that still lives is taken over."""
+        self.record = record
+        self._directory = directory
+        self._is_one_shot = is_one_shot
+        self._process = Process.find(record.process) if record.process else None
+        self._backoff = Backoff()
+        self._task: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+        self._end_asked = asyncio.Event()
+        self._limit: asyncio.TimerHandle | None = None
+        # Why the process was killed or what it said last, and since when it has been ready.
+        self._said = ""
+        self._killed_for = ""
+        self._ready_at: float | None = None
+        self._has_been_ready = self._process is not None and record.state is State.READY
+
+    @property
+    def name(self) -> str:
+        return self.record.spec.name
+
+    @property
+    def state(self) -> State:
+        return self.record.state
+
+    @property
+    def process(self) -> Process | None:
+        """The daemon, while it lives."""
+        return self._process
+
+    def begin(self) -> None:
+        """Start the daemon, or go on with the one that lives. Does nothing where that is under way."""
+        if self._task is None or self._task.done():
+            self._end_asked.clear()
+            self.record.is_drained = False
+            if self._process is None:
+                self._be(State.STARTING)
+            self._task = asyncio.get_running_loop().create_task(self._keep())
+
+    async def drain(self) -> None:
+        """End the daemon as `end` does; it stays down until somebody restarts it."""
+        self.record.is_drained = True
+        await self.end()
+
+    async def end(self) -> None:
+        """Let the daemon finish what is under way; it has ended when this returns."""
+        self._end_asked.set()
+        if self._task is not None and not self._task.done():
+            if self._process is not None:
+                self._ask_to_end(self._process)
+        elif self._process is not None:
+            self._task = asyncio.get_running_loop().create_task(self._keep())
+        else:
+            self._be(State.DRAINED)
+            return
+        await asyncio.shield(self._task)
+
+    def kill(self, why: str = "") -> None:
+        """End the daemon at once."""
+        self._killed_for = self._killed_for or why
+        if self._process is not None:
+            self._process.send(signal.SIGKILL)
+
+    def heard(self, fields: Mapping[str, str]) -> None:
+        """The daemon has said something of itself."""
+        self._said = fields.get("STATUS", self._said)
+        if ADDRESSES in fields:
+            self.record.addresses = tuple(fields[ADDRESSES].split())
+            if self.state is State.STARTING and not self._end_asked.is_set():
+                self._became_ready()
+        if "STOPPING" in fields and self.state in (State.STARTING, State.READY):
+            self._be(State.DRAINING)
+        if fields.get("EXTEND_TIMEOUT_USEC", "").isdecimal():
+            self._end_after(int(fields["EXTEND_TIMEOUT_USEC"]) / 1e6, "did not get on in the time that it asked for")
+        elif self.state is State.READY:
+            watchdog_s = self.record.spec.watchdog_s
+            self._end_after(watchdog_s, f"gave no sign of life for {watchdog_s:g} s")
+
+    async def settled(self) -> State:
+        """Wait until the daemon is ready, or isn't going to be; which of them."""
+        return await self.until(State.READY, State.DRAINED, State.FAILED)
+
+    async def until(self, *states: State) -> State:
+        """Wait until the daemon is in one of these states; in which one."""
+        while self.state not in states:
+            await self._changed.wait()
+        return self.state
+
+    async def _keep(self) -> None:
+        while True:
+            if self._process is None and not self._end_asked.is_set():
+                self._start()
+            if self._process is not None:
+                await self._until_its_end(self._process)
+            if self._end_asked.is_set():
+                self._be(State.DRAINED)
+                return
+            if self._is_hopeless():
+                self._be(State.FAILED, self._reason())
+                _log.error("%s failed: %s", self.name, self.record.why)
+                return
+            await self._back_off()
+
+    def _start(self) -> None:
+        spec, record = self.record.spec, self.record
+        self._said = self._killed_for = ""
+        self._ready_at = None
+        record.process, record.last_exit = None, None
+        self._be(State.STARTING)
+        environment = {
+            **{name: value for name, value in os.environ.items() if name not in _OF_THE_SUPERVISOR},
+            **dict(spec.environment),
+            "NOTIFY_SOCKET": str(self._directory.notify),
+            "WATCHDOG_USEC": str(int(spec.watchdog_s * 1e6)),
+        }
+        # A daemon that is started again stays where clients know it.
+        command = spec.command(record.addresses)
+        try:
+            if _is_journal(sys.stderr.fileno()):
+                self._process = Process.start(command, environment, None, self._prepare)
+            else:
+                with self._directory.open_log(self.name) as log:
+                    self._process = Process.start(command, environment, log.fileno(), self._prepare)
+        except (OSError, subprocess.SubprocessError) as error:
+            asked = f"; it was to run with cpus {spec.cpus or 'all'} and nice {spec.nice}"
+            self._said = (
+                f"it could not be started: {error}{asked if isinstance(error, subprocess.SubprocessError) else ''}"
+            )
+            return
+        record.process = self._process.identity
+        self._be(State.STARTING)
+        self._end_after(spec.start_timeout_s, f"was not ready within {spec.start_timeout_s:g} s")
+
+    def _prepare(self) -> None:
+        """In the daemon's process, before it is the daemon."""
+        spec = self.record.spec
+        if spec.cpus:
+            os.sched_setaffinity(0, spec.cpus)
+        if spec.nice is not None:
+            os.setpriority(os.PRIO_PROCESS, 0, spec.nice)
+        if self._is_one_shot:
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+    def _became_ready(self) -> None:
+        self._ready_at = asyncio.get_running_loop().time()
+        self._has_been_ready = True
+        self._be(State.READY)
+        _log.info("%s is ready on %s", self.name, ", ".join(self.record.addresses))
+
+    async def _until_its_end(self, process: Process) -> None:
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        loop.add_reader(process.fileno(), ended.set)
+        if self._end_asked.is_set():
+            self._ask_to_end(process)
+        elif self.state is State.READY:
+            self._ready_at = loop.time()
+            self.heard({})
+        try:
+            await ended.wait()
+        finally:
+            loop.remove_reader(process.fileno())
+        if self._limit is not None:
+            self._limit.cancel()
+        self.record.last_exit = process.exit_code()
+        self.record.process = self._process = None
+        process.close()
+
+    def _ask_to_end(self, process: Process) -> None:
+        self._be(State.DRAINING)
+        self._end_after(_END_S, f"did not end within {_END_S:g} s")
+        process.send(signal.SIGTERM)
+
+    def _is_hopeless(self) -> bool:
+        refused = not self._has_been_ready and self.record.last_exit in _REFUSALS
+        return self._is_one_shot or refused
+
+    def _reason(self) -> str:
+        code = self.record.last_exit
+        if self._killed_for:
+            return f"it {self._killed_for} and was killed"
+        if code is None:
+            return self._said or "it ended"
+        if code < 0:
+            return f"it was ended by {signal.Signals(-code).name}"
+        if code in _MEANINGS:
+            return f"it ended with {code}: {_MEANINGS[ExitCode(code)]}"
+        return self._said if code and self._said else f"it ended with {code}; see {self._directory.log_path(self.name)}"
+
+    async def _back_off(self) -> None:
+        ready_s = 0.0 if self._ready_at is None else asyncio.get_running_loop().time() - self._ready_at
+        wait_s = self._backoff.wait_s(ready_s)
+        self.record.restarts += 1
+        if self.record.last_exit in _REFUSALS and self.record.addresses:
+            self.record.addresses = ()  # Another process may listen there by now.
+        self._be(State.BACKING_OFF, self._reason())
+        _log.warning("%s: %s; it is started again in %.1f s", self.name, self.record.why, wait_s)
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._end_asked.wait(), wait_s)
+
+    def _end_after(self, seconds: float, why: str) -> None:
+        """Kill the daemon then, if this isn't called again."""
+        if self._limit is not None:
+            self._limit.cancel()
+        self._limit = asyncio.get_running_loop().call_later(seconds, self.kill, why)
+
+    def _be(self, state: State, why: str = "") -> None:
+        self.record.state, self.record.why = state, why
+        self._directory.write(self.record)
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+def _is_journal(descriptor: int) -> bool:
+    """Whether it leads to systemd's journal, as systemd.exec(5) describes it: logs there outlive the supervisor."""
+    about = os.fstat(descriptor)
+    return os.environ.get("JOURNAL_STREAM") == f"{about.st_dev}:{about.st_ino}"

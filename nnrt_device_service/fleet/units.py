@@ -1,0 +1,73 @@
+"""Units with which systemd runs daemons, or the supervisor of a host's."""
+
+import os
+import shlex
+import sys
+from importlib.resources import files
+from pathlib import Path
+
+UNITS = ("nnrt-device@.service", "nnrt-fleet.service")
+
+# Directories that ProtectHome=yes hides.
+_HOMES = ("/home", "/root", "/run/user")
+# What a device needs more, such as the group of its /dev file or a limit of memory, comes as a drop-in.
+_SANDBOX = """
+DynamicUser=yes
+StateDirectory=nnrt
+StateDirectoryMode=0700
+LimitNOFILE=65536
+UMask=0077
+NoNewPrivileges=yes
+ProtectSystem=strict
+ProtectHome={home}
+ProtectClock=yes
+ProtectControlGroups=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+ProtectKernelTunables=yes
+PrivateTmp=yes
+LockPersonality=yes
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+CapabilityBoundingSet=
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallErrorNumber=EPERM
+"""
+# The manager of a user has no rights to give away.
+_USER_SANDBOX = """
+StateDirectory=nnrt
+StateDirectoryMode=0700
+UMask=0077
+NoNewPrivileges=yes
+LockPersonality=yes
+RestrictRealtime=yes
+SystemCallArchitectures=native
+"""
+
+
+def unit(name: str, *, is_user: bool, fleet_file: Path | None) -> str:
+    """The text of one of the UNITS, for this interpreter. `fleet_file` is that of the supervisor."""
+    home = "read-only" if sys.prefix.startswith(_HOMES) else "yes"
+    text = (files("nnrt_device_service.fleet") / "systemd" / name).read_text()
+    return text.format(
+        python=_escaped(sys.executable),
+        file=f" {_escaped(str(fleet_file.absolute()))}" if fleet_file else "",
+        sandbox=(_USER_SANDBOX if is_user else _SANDBOX).format(home=home),
+        target="default.target" if is_user else "multi-user.target",
+    )
+
+
+def unit_folder(*, is_user: bool) -> Path:
+    """Where an administrator, or a user, puts units; see systemd.unit(5)."""
+    if not is_user:
+        return Path("/etc/systemd/system")
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "systemd/user"
+
+
+def _escaped(path: str) -> str:
+    """A path as one word of ExecStart."""
+    return shlex.quote(path).replace("%", "%%").replace("$", "$$")
