@@ -3,7 +3,6 @@
 import gc
 import logging
 import os
-import signal
 import sys
 from typing import Any, NoReturn
 
@@ -12,12 +11,11 @@ import click
 from nnrt_device_service.core.device import Device
 from nnrt_device_service.host.allocator import keep_freed_memory
 from nnrt_device_service.host.readiness import notify
+from nnrt_device_service.host.stop_signals import StopSignals
 from nnrt_device_service.settings import Settings, setting_options
 from nnrt_device_service.transport.server import Daemon
 from nnrt_hdi.backend import BackendSkipped, load_backend
 from nnrt_hdi.errors import NnrtError
-
-_STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 
 
 @click.command()
@@ -29,9 +27,7 @@ def serve(**values: Any) -> None:
     """
     settings = Settings(**values)
     keep_freed_memory()
-    signal.pthread_sigmask(
-        signal.SIG_BLOCK, _STOP_SIGNALS
-    )  # Before any thread starts, so that only `sigwait` gets them.
+    stop_signals = StopSignals()
     logging.basicConfig(
         level=logging.DEBUG if settings.verbose else logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
@@ -48,10 +44,7 @@ def serve(**values: Any) -> None:
     except NnrtError as error:
         _refuse(str(error), error)
     click.echo(" ".join(["listening on", *addresses]))
-    signal.sigwait(_STOP_SIGNALS)
-    for number in _STOP_SIGNALS:
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)  # A second signal ends the daemon at once.
+    stop_signals.wait()
     if not daemon.drain():
         logging.shutdown()
         os._exit(0)  # The interpreter would wait for the thread of a run that can't be stopped.

@@ -10,6 +10,7 @@ provider = "cuda"
 cpus = "0-7"
 """
 
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -50,7 +51,7 @@ def read_fleet(path: Path, host: str) -> list[DeviceSpec]:
     reading = _Reading(path, host)
     specs = reading.fleet(tables)
     if reading.problems:
-        raise InvalidFile("\n  ".join(["", *reading.problems]), place=f"fleet file {str(path)!r}")
+        raise InvalidFile("\n  ".join(["wrong in it:", *reading.problems]), place=f"fleet file {str(path)!r}")
     return specs
 
 
@@ -229,6 +230,9 @@ class _Reading:
             cpus.update(range(int(ends[1]), int(ends[2] or ends[1]) + 1))
         if not cpus:
             raise ValueError("it names no processor; leave it out, or name some")
+        if missing := cpus - os.sched_getaffinity(0):
+            usable = ",".join(map(str, sorted(os.sched_getaffinity(0))))
+            raise ValueError(f"this host lets it use {usable}, and not {min(missing)}")
         return tuple(sorted(cpus))
 
     def _nice(self, value: Any) -> int:

@@ -1,0 +1,33 @@
+"""Supervisors that a test starts, and the daemons that they leave."""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fleet.fleet_process import FleetProcess, kill_daemons
+
+
+@pytest.fixture
+def state() -> Iterator[Path]:
+    """A state directory with a short path, as Unix sockets need it."""
+    folder = Path(tempfile.mkdtemp(prefix="nnrt-"))
+    yield folder / "state"
+    kill_daemons(folder / "state")
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def start_fleet(state: Path) -> Iterator[Callable[..., FleetProcess]]:
+    """Starts supervisors, and ends them with the test."""
+    fleets: list[FleetProcess] = []
+
+    def start(*arguments: str | Path, to_be_ready: bool = True) -> FleetProcess:
+        fleets.append(FleetProcess(state, *arguments, to_be_ready=to_be_ready))
+        return fleets[-1]
+
+    yield start
+    for fleet in fleets:
+        fleet.kill()

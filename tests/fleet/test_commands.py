@@ -1,0 +1,201 @@
+"""What an operator does to daemons that run: reads the file again, drains, restarts."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from networks import identity_model
+from waiting import until
+
+from fleet.fleet_process import FleetProcess, fleet_file, lives, nnrt_device, pids, ps, wait_for
+from nnrt_client import Compilation, Device, Executor, Runtime, UnavailableDevice
+
+pytestmark = pytest.mark.slow
+
+StartFleet = Callable[..., FleetProcess]
+ONE = np.ones(1, np.float32)
+
+
+@contextmanager
+def executor_on(device: Device) -> Iterator[Executor]:
+    with Compilation(identity_model(), device) as compilation:
+        compilation.build()
+        with Executor(compilation) as executor:
+            yield executor
+
+
+def test_reload_restarts_what_changed(start_fleet: StartFleet, state: Path, tmp_path: Path) -> None:
+    """`a` stays, `b` has new settings, `c` goes, `d` comes."""
+    path = fleet_file(tmp_path / "fleet.toml", "a", "b", "c")
+    fleet = start_fleet(path)
+    before = pids(state)
+    text = path.read_text()
+    path.write_text(text.replace("[device.b]", "[device.b]\nmax-sessions = 5").replace("[device.c]", "[device.d]"))
+    fleet.send(signal.SIGHUP)
+    wait_for(state, "d", state="ready")
+    wait_for(state, "b", state="ready")
+    until(lambda: set(ps(state)) == {"a", "b", "d"})
+    after = pids(state)
+    assert after["a"] == before["a"]
+    assert after["b"] != before["b"]
+    assert not lives(before["c"])
+    assert ps(state)["b"]["restarts"] == 0
+
+
+def test_reload_of_a_wrong_file_changes_nothing(start_fleet: StartFleet, state: Path, tmp_path: Path) -> None:
+    path = fleet_file(tmp_path / "fleet.toml", "a", "b")
+    fleet = start_fleet(path)
+    before = pids(state)
+    path.write_text("[device.a]\nmax-sesions = 5\n")
+    fleet.send(signal.SIGHUP)
+    until(lambda: "nothing changes: fleet file" in fleet.log(), fleet.log)
+    assert "[device.a] max-sesions: there is no such setting; 'max-sessions'?" in fleet.log()
+    assert pids(state) == before
+
+
+def test_device_may_take_the_address_of_one_that_goes(start_fleet: StartFleet, state: Path, tmp_path: Path) -> None:
+    """It waits until the other has drained."""
+    path = fleet_file(tmp_path / "fleet.toml", "a")
+    fleet = start_fleet(path)
+    (address,) = ps(state)["a"]["addresses"]
+    fleet_file(path, "b", listen=address)
+    fleet.send(signal.SIGHUP)
+    assert wait_for(state, "b", state="ready", restarts=0)["addresses"] == [address]
+
+
+def test_drain_loses_no_run(start_fleet: StartFleet, state: Path, tmp_path: Path) -> None:
+    """The daemon is seen draining until its run has ended, takes nothing new, and stays down."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    start_fleet(fleet_file(tmp_path / "fleet.toml", "a", backend="gated", option=f"gate={gate}"))
+    device = ps(state)["a"]
+    with (
+        Runtime(device["addresses"]) as runtime,
+        executor_on(runtime.device()) as executor,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        run = executor.submit([ONE])
+        until(lambda: "run started" in Path(device["log"]).read_text())
+        drain = threads.submit(nnrt_device, "drain", "a", "--state-dir", state)
+        wait_for(state, "a", state="draining")
+        with pytest.raises(UnavailableDevice):
+            executor.run_sync([ONE])
+        assert not drain.done()
+        gate.write_bytes(b"")
+        assert run.result(30)[0] == ONE
+        assert drain.result().stdout == "a is drained\n"
+    drained = ps(state)["a"]
+    assert (drained["state"], drained["last_exit"], drained["pid"]) == ("drained", 0, None)
+
+
+def test_drained_stays_down_until_its_restart(start_fleet: StartFleet, state: Path, tmp_path: Path) -> None:
+    """So it does under another supervisor, and when the file is read again. It comes back where it was."""
+    path = fleet_file(tmp_path / "fleet.toml", "a", "b")
+    fleet = start_fleet(path)
+    addresses = ps(state)["a"]["addresses"]
+    assert nnrt_device("drain", "a", "--state-dir", state).returncode == 0
+    fleet.kill()
+    fleet = start_fleet(path)
+    assert ps(state)["a"]["state"] == "drained"
+    back = nnrt_device("restart", "a", "--state-dir", state)
+    assert back.stdout == f"a is ready on {addresses[0]}\n"
+    assert nnrt_device("drain", "a", "--state-dir", state).returncode == 0
+    path.write_text(path.read_text() + "max-sessions = 5\n")  # Of b.
+    path.write_text(path.read_text().replace("[device.a]", "[device.a]\nmax-sessions = 5"))
+    fleet.send(signal.SIGHUP)
+    until(lambda: "reading again which devices there are" in fleet.log())
+    assert nnrt_device("restart", "b", "--state-dir", state).returncode == 0  # When the reload is over.
+    assert ps(state)["a"]["state"] == "drained"
+
+
+def test_drain_with_no_supervisor(start_fleet: StartFleet, state: Path, tmp_path: Path) -> None:
+    """The daemon itself is asked, and the next supervisor leaves it down."""
+    path = fleet_file(tmp_path / "fleet.toml", "a", "b")
+    start_fleet(path).kill()
+    before = pids(state)
+    assert nnrt_device("drain", "a", "--state-dir", state).stdout == "a is drained\n"
+    assert not lives(before["a"])
+    assert ps(state)["a"]["state"] == "drained"
+    assert ps(state)["b"]["pid"] == before["b"]
+    refused = nnrt_device("restart", "a", "--state-dir", state)
+    assert "no supervisor looks after" in refused.stderr
+    start_fleet(path)
+    assert ps(state)["a"]["state"] == "drained"
+    assert pids(state)["b"] == before["b"]
+
+
+def test_rolling_restart_keeps_one_ready(start_fleet: StartFleet, state: Path, tmp_path: Path) -> None:
+    """Somebody watches all the while: of two daemons one is ready at any time."""
+    start_fleet(fleet_file(tmp_path / "fleet.toml", "a", "b"))
+    before = ps(state)
+    least = 2
+    over = threading.Event()
+
+    def watch() -> int:
+        nonlocal least
+        while not over.is_set():
+            least = min(least, sum(device["state"] == "ready" for device in ps(state).values()))
+        return least
+
+    with ThreadPoolExecutor(1) as threads:
+        watching = threads.submit(watch)
+        done = nnrt_device("restart", "--all", "--rolling", "--state-dir", state)
+        over.set()
+        assert watching.result() == 1
+    assert done.returncode == 0, done.stderr
+    assert [line.partition(" on ")[0] for line in done.stdout.splitlines()] == ["a is ready", "b is ready"]
+    after = ps(state)
+    for name in "ab":
+        assert after[name]["pid"] != before[name]["pid"]
+        assert after[name]["addresses"] == before[name]["addresses"]
+
+
+def test_unknown_devices_are_refused(start_fleet: StartFleet, state: Path, tmp_path: Path) -> None:
+    fleet = start_fleet(fleet_file(tmp_path / "fleet.toml", "a"))
+    for command in ("drain", "restart"):
+        done = nnrt_device(command, "x", "--state-dir", state)
+        assert (done.returncode, done.stderr) == (1, "Error: no device is called 'x'; there are: a\n")
+        assert nnrt_device(command, "--state-dir", state).returncode == 2
+    fleet.kill()
+    done = nnrt_device("drain", "x", "--state-dir", state)
+    assert (done.returncode, done.stderr) == (1, "Error: no device is called 'x'; there are: a\n")
+
+
+def test_one_shot_runs_a_command(tmp_path: Path) -> None:
+    """Which finds the devices; its end ends all, and is the outcome."""
+    path = fleet_file(tmp_path / "fleet.toml", "a", "b")
+    script = "import os; print('DEVICES', os.environ['NNRT_DEVICES']); raise SystemExit(7)"
+    done = nnrt_device("up", path, "--one-shot", "--", "python3", "-c", script)
+    assert done.returncode == 7, done.stderr
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith("DEVICES"))
+    assert line.count("127.0.0.1:") == 2
+
+
+def test_one_shot_ends_with_the_first_daemon(start_fleet: StartFleet, state: Path, tmp_path: Path) -> None:
+    fleet = start_fleet(fleet_file(tmp_path / "fleet.toml", "a", "b"), "--one-shot")
+    before = pids(state)
+    os.kill(before["b"], signal.SIGKILL)
+    assert fleet.wait() == 128 + signal.SIGKILL
+    assert not any(map(lives, before.values()))
+
+
+def test_one_shot_with_a_wrong_device(tmp_path: Path) -> None:
+    path = fleet_file(tmp_path / "fleet.toml", "a", backend="skipped")
+    done = nnrt_device("up", path, "--one-shot", "--", "echo", "never")
+    assert done.returncode == 1
+    assert "never" not in done.stdout
+    assert "there is no such accelerator" in done.stderr
+
+
+def test_one_shot_outlives_nobody(start_fleet: StartFleet, state: Path, tmp_path: Path) -> None:
+    """A killed job leaves no daemon behind."""
+    fleet = start_fleet(fleet_file(tmp_path / "fleet.toml", "a", "b"), "--one-shot")
+    before = pids(state)
+    fleet.kill()
+    until(lambda: not any(map(lives, before.values())))

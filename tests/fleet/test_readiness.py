@@ -1,0 +1,102 @@
+"""What a daemon says of itself to whoever supervises it, systemd or another."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import StartDaemon
+from waiting import DEADLINE_S
+
+from nnrt_device_service.host.readiness import sign_of_life_s
+
+pytestmark = pytest.mark.slow
+
+
+class Listener:
+    """The socket of a supervisor."""
+
+    def __init__(self, path: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(path)
+        self._socket.settimeout(DEADLINE_S)
+
+    def next(self, with_field: str) -> dict[str, str]:
+        """Wait for what has this field."""
+        while True:
+            lines = self._socket.recv(4096).decode().splitlines()
+            fields = {name: value for name, _, value in (line.partition("=") for line in lines)}
+            if with_field in fields:
+                return fields
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture(params=["path", "abstract"])
+def listener(request: pytest.FixtureRequest, state: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Listener]:
+    state.mkdir()
+    name = f"@{state}/notify" if request.param == "abstract" else f"{state}/notify"
+    listener = Listener(name.replace("@", "\0"))
+    monkeypatch.setenv("NOTIFY_SOCKET", name)
+    yield listener
+    listener.close()
+
+
+def test_ready_and_stopping(listener: Listener, start_daemon: StartDaemon) -> None:
+    daemon = start_daemon("--name", "x", "--drain-timeout-s", "100")
+    assert listener.next("READY") == {
+        "READY": "1",
+        "STATUS": f"serving x on {daemon.address}",
+        "X_NNRT_ADDRESSES": daemon.address,
+    }
+    daemon.send(signal.SIGTERM)
+    stopping = listener.next("STOPPING")
+    assert stopping["STATUS"] == "draining"
+    assert int(stopping["EXTEND_TIMEOUT_USEC"]) > 100e6
+    assert daemon.wait() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_as_soon_as_it_is_ready(listener: Listener, number: signal.Signals) -> None:
+    """It drains, although it doesn't wait for signals yet."""
+    command = [sys.executable, "-m", "nnrt_device_service", "serve"]
+    daemon = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    listener.next("READY")
+    daemon.send_signal(number)
+    assert daemon.wait(DEADLINE_S) == 0
+    listener.next("STOPPING")
+
+
+def test_why_it_does_not_start(listener: Listener, start_daemon: StartDaemon) -> None:
+    with pytest.raises(RuntimeError, match="did not start"):
+        start_daemon("--backend", "skipped")
+    assert listener.next("STATUS") == {"STATUS": "backend 'skipped' can't work here: there is no such accelerator"}
+
+
+def test_signs_of_life(listener: Listener, start_daemon: StartDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They come twice in the time, while it drains too, and each says where it serves."""
+    monkeypatch.setenv("WATCHDOG_USEC", "1000000")
+    daemon = start_daemon()
+    began = time.monotonic()
+    for _ in range(4):
+        assert listener.next("WATCHDOG") == {"WATCHDOG": "1", "X_NNRT_ADDRESSES": daemon.address}
+    assert time.monotonic() - began > 1.5
+
+
+@pytest.mark.parametrize(
+    ("usec", "pid", "expected"),
+    [("3000000", None, 1.5), ("3000000", "own", 1.5), ("3000000", "1", None), ("0", None, None), ("soon", None, None)],
+)
+def test_who_is_watched(monkeypatch: pytest.MonkeyPatch, usec: str, pid: str | None, expected: float | None) -> None:
+    """What a parent is to do is none of the daemon's business."""
+    monkeypatch.setenv("WATCHDOG_USEC", usec)
+    monkeypatch.delenv("WATCHDOG_PID", raising=False)
+    if pid is not None:
+        monkeypatch.setenv("WATCHDOG_PID", pid.replace("own", str(os.getpid())))
+    assert sign_of_life_s() == expected
