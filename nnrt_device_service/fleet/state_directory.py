@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +14,8 @@ from typing import IO, Any
 from nnrt_device_service.fleet.process import ProcessIdentity
 from nnrt_device_service.fleet.spec import DeviceSpec
 from nnrt_hdi.errors import InvalidPath, OperationForbidden
+
+_log = logging.getLogger(__name__)
 
 # sockaddr_un holds that and a zero at the end.
 _MAX_SOCKET_BYTES = 107
@@ -126,10 +129,14 @@ class StateDirectory:
         return records
 
     def write(self, record: Record) -> None:
+        """Where that can't be, such as on a full disk, the daemon is looked after all the same."""
         path = self._records / f"{record.spec.name}.json"
         new = path.with_suffix(".new")
-        new.write_text(json.dumps(record.as_json()))
-        new.replace(path)
+        try:
+            new.write_text(json.dumps(record.as_json()))
+            new.replace(path)
+        except OSError as error:
+            _log.error("how %s is can't be written down: %s", record.spec.name, error)
 
     def remove(self, name: str) -> None:
         (self._records / f"{name}.json").unlink(missing_ok=True)
