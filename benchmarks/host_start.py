@@ -47,7 +47,7 @@ def _one_daemon() -> float:
 
 
 def _a_host(path: Path) -> float:
-    command = [sys.executable, "-m", "nnrt_device_service", "up", path, "--one-shot"]
+    command = [sys.executable, "-m", "nnrt_device_service", "up", str(path), "--one-shot"]
     began = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as host:
         assert host.stdout is not None

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import os
 import shlex
 import sys
 import tempfile
@@ -98,6 +99,8 @@ def up(context: click.Context, file: Path | None, dry_run: bool, one_shot: bool,
     command: list[str] = context.meta[__name__]
     if command and not one_shot:
         raise click.UsageError("a COMMAND runs with --one-shot only")
+    if not hasattr(os, "pidfd_open"):
+        raise click.ClickException("a supervisor needs Linux; start each daemon with `nnrt-device serve`")
 
     async def source() -> list[DeviceSpec]:
         return read_fleet(file, host_name()) if file else await found_specs()

@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from pathlib import Path
 from typing import IO, Any
@@ -51,28 +51,17 @@ class Record:
     is_drained: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "spec": self.spec.as_json(),
-            "state": self.state.value,
-            "why": self.why,
-            "process": self.process,
-            "addresses": self.addresses,
-            "restarts": self.restarts,
-            "last_exit": self.last_exit,
-            "is_drained": self.is_drained,
-        }
+        return {**asdict(self), "process": self.process}
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> "Record":
-        """Raises TypeError, KeyError or ValueError for what `as_json` didn't make."""
-        process = value.pop("process")
-        return Record(
-            spec=DeviceSpec.from_json(value.pop("spec")),
-            state=State(value.pop("state")),
-            process=ProcessIdentity(*process) if process else None,
-            addresses=tuple(value.pop("addresses")),
-            **value,
-        )
+        """What `as_json` of any version gave. Raises TypeError, KeyError or ValueError for anything else."""
+        known = {entry.name: value[entry.name] for entry in fields(Record) if entry.name in value}
+        known["spec"] = DeviceSpec.from_json(value["spec"])
+        known["state"] = State(value["state"])
+        known["process"] = ProcessIdentity(*value["process"]) if value["process"] else None
+        known["addresses"] = tuple(value["addresses"])
+        return Record(**known)
 
 
 class StateDirectory:

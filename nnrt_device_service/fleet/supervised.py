@@ -105,7 +105,9 @@ class SupervisedDaemon:
 
     def heard(self, fields: Mapping[str, str]) -> None:
         """The daemon has said something of itself."""
-        self._said = fields.get("STATUS", self._said)
+        self._said = "" if "READY" in fields else fields.get("STATUS", self._said)
+        if fields.get("EXIT_STATUS", "").isdecimal():
+            self.record.last_exit = int(fields["EXIT_STATUS"])
         if ADDRESSES in fields:
             self.record.addresses = tuple(fields[ADDRESSES].split())
             if self.state is State.STARTING and not self._end_asked.is_set():
@@ -116,8 +118,8 @@ class SupervisedDaemon:
             self._limit_time()
 
     async def settled(self) -> State:
-        """Wait until the daemon is ready, or isn't going to be; which of them."""
-        return await self.until(State.READY, State.DRAINED, State.FAILED)
+        """Wait until the daemon is ready, or isn't going to be soon; which of them."""
+        return await self.until(State.READY, State.DRAINED, State.FAILED, State.BACKING_OFF)
 
     async def until(self, *states: State) -> State:
         """Wait until the daemon is in one of these states; in which one."""
@@ -209,7 +211,8 @@ class SupervisedDaemon:
             loop.remove_reader(process.fileno())
         if self._limit is not None:
             self._limit.cancel()
-        self.record.last_exit = process.exit_code()
+        if (code := process.exit_code()) is not None:
+            self.record.last_exit = code
         self._is_refused = self.record.last_exit in _REFUSALS
         self.record.process = self._process = None
         process.close()
@@ -254,7 +257,7 @@ class SupervisedDaemon:
         elif self.state is State.READY:
             seconds, why = spec.watchdog_s, f"gave no sign of life for {spec.watchdog_s:g} s"
         else:
-            seconds = spec.settings().drain_timeout_s + _END_S
+            seconds = spec.drain_timeout_s + _END_S
             why = f"did not end within {seconds:g} s"
         if self._limit is not None:
             self._limit.cancel()

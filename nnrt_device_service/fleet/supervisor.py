@@ -236,6 +236,8 @@ class Supervisor:
 
         async def restart(daemon: SupervisedDaemon) -> None:
             await daemon.end()
+            if self._stopping.is_set():
+                raise OperationFailed("the supervisor ends")
             daemon.begin()
             if await daemon.settled() is not State.READY:
                 raise OperationFailed(f"{daemon.name} is {daemon.state.value} after its restart: {daemon.record.why}")
@@ -249,15 +251,17 @@ class Supervisor:
 
     async def _one_shot(self) -> None:
         """Run the command, if there is one, until it or a daemon ends."""
-        failures = [asyncio.ensure_future(daemon.until(State.FAILED)) for daemon in self._daemons.values()]
-        command = [asyncio.ensure_future(self._run_command())] if self._command else []
+        waiting = [asyncio.ensure_future(daemon.until(State.FAILED)) for daemon in self._daemons.values()]
+        is_whole = all(daemon.state is State.READY for daemon in self._daemons.values())
+        command = asyncio.ensure_future(self._run_command()) if self._command and is_whole else None
         try:
-            done, _ = await asyncio.wait([*command, *failures], return_when=asyncio.FIRST_COMPLETED)
-            self._exit_code = command[0].result() if command and command[0] in done else self._failure_code()
+            await asyncio.wait([*waiting, *([command] if command else [])], return_when=asyncio.FIRST_COMPLETED)
+            self._exit_code = command.result() if command and command.done() else self._failure_code()
         finally:
-            for future in (*command, *failures):
+            for future in (*waiting, *([command] if command else [])):
                 future.cancel()
-            await asyncio.gather(*command, *failures, return_exceptions=True)
+            if command:
+                await asyncio.wait([command])
         self._stopping.set()
 
     async def _run_command(self) -> int:
