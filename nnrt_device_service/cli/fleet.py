@@ -3,12 +3,13 @@
 import asyncio
 import json
 import logging
+import os
 import shlex
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from functools import wraps
 from pathlib import Path
@@ -55,7 +56,7 @@ def _on_devices(function: Callable[..., Any]) -> Callable[..., Any]:
     """A command that gets the names of devices, none for all of them."""
 
     @click.argument("names", metavar="NAME...", nargs=-1)
-    @click.option("--all", "is_all", is_flag=True, help="All devices.")
+    @click.option("--all", "is_all", is_flag=True, help="All devices; to restart, all that are not drained.")
     @_on_fleet
     @wraps(function)
     def command(names: tuple[str, ...], is_all: bool, **options: Any) -> Any:
@@ -98,6 +99,8 @@ def up(context: click.Context, file: Path | None, dry_run: bool, one_shot: bool,
     command: list[str] = context.meta[__name__]
     if command and not one_shot:
         raise click.UsageError("a COMMAND runs with --one-shot only")
+    if not hasattr(os, "pidfd_open"):
+        raise click.ClickException("a supervisor needs Linux; start each daemon with `nnrt-device serve`")
 
     async def source() -> list[DeviceSpec]:
         return read_fleet(file, host_name()) if file else await found_specs()
@@ -205,10 +208,11 @@ def _print_ready(records: Sequence[Record], began: float) -> None:
         pid = str(record.process.pid) if record.process else ""
         addresses = escape_for_terminal(" ".join(record.addresses))
         table.add_row(record.spec.name, record.state.value, pid, addresses, escape_for_terminal(record.why))
-    print_table(table)
     ready = sum(record.state is State.READY for record in records)
     count = f"{ready} devices" if ready == len(records) else f"{ready} of {len(records)} devices"
-    click.echo(f"ready: {count} in {time.monotonic() - began:.1f} s")
+    with suppress(BrokenPipeError):  # Nobody reads it any more.
+        print_table(table)
+        click.echo(f"ready: {count} in {time.monotonic() - began:.1f} s")
 
 
 def _print_ends_of_logs(directory: StateDirectory) -> None:

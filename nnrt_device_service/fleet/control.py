@@ -1,7 +1,8 @@
 """How commands ask the supervisor: a Unix socket in its state directory, and a line of JSON each way.
 
 A request is `{"do": "ps"}`, `{"do": "drain", "names": [...]}` or `{"do": "restart", "names": [...], "rolling": false}`,
-where no names mean all. Lines `{"said": ...}` tell how it goes; the last is `{"devices": [...]}` or `{"error": ...}`.
+where no names mean all (for `restart` those not drained). Lines `{"said": ...}` tell how it goes; the last one is
+`{"devices": [...]}` or `{"error": ...}`.
 """
 
 import asyncio

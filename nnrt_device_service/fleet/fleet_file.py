@@ -14,6 +14,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from typing import Any
 import click
 
 from nnrt_device_service.fleet.spec import START_TIMEOUT_S, WATCHDOG_S, DeviceSpec
-from nnrt_device_service.settings import PATHS, setting_flags
+from nnrt_device_service.settings import PATHS, Settings, setting_flags
 from nnrt_hdi.backend import backend_names
 from nnrt_hdi.errors import InvalidFile, InvalidPath, NnrtError
 
@@ -113,8 +114,8 @@ class _Reading:
             watchdog_s=values.get("watchdog-s", WATCHDOG_S),
             start_timeout_s=values.get("start-timeout-s", START_TIMEOUT_S),
         )
-        self._require_startable(place, spec)
-        return spec
+        settings = self._checked(place, spec)
+        return replace(spec, drain_timeout_s=settings.drain_timeout_s) if settings else None
 
     def _arguments(self, values: Mapping[str, Any]) -> Iterator[str]:
         for flag, value in values.items():
@@ -126,14 +127,14 @@ class _Reading:
                 yield from (f"--{flag}={one}" for one in (value if isinstance(value, tuple) else (value,)))
         yield from (f"--option={name}={value}" for name, value in sorted(values["options"].items()))
 
-    def _require_startable(self, place: str, spec: DeviceSpec) -> None:
-        """What only shows in all settings of a daemon together."""
+    def _checked(self, place: str, spec: DeviceSpec) -> Settings | None:
+        """All settings of a daemon together, unless they make no sense."""
         try:
             settings = spec.settings()
             settings.backend_options()
         except click.UsageError as error:
             self._wrong(place, error.format_message())
-            return
+            return None
         if settings.backend not in backend_names():
             installed = ", ".join(backend_names())
             self._wrong(f"{place} backend", f"no backend named {settings.backend!r}; installed: {installed}")
@@ -142,6 +143,7 @@ class _Reading:
                 settings.require_guarded(address)
             except NnrtError as error:
                 self._wrong(f"{place} listen", str(error))
+        return settings
 
     def _require_different_addresses(self, specs: list[DeviceSpec]) -> None:
         taken: dict[str, str] = {}

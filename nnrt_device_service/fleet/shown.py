@@ -50,10 +50,10 @@ def drain_alone(directory: StateDirectory, names: list[str]) -> Iterator[str]:
     ending = []
     for name in names or records:
         record = records[name]
-        record.is_drained = True
-        directory.write(record)
         process = Process.find(record.process) if record.process else None
-        if process is not None:
+        was_draining, record.is_drained, record.state = record.state is State.DRAINING, True, State.DRAINING
+        directory.write(record)
+        if process is not None and not was_draining:  # A second signal would cut off what is under way.
             process.send(signal.SIGTERM)
         ending.append((name, process))
     for name, process in ending:

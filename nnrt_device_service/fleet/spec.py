@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from nnrt_device_service.settings import Settings, parsed
@@ -27,6 +27,8 @@ class DeviceSpec:
     # Seconds without a sign of life after which it is ended, and those that it gets to be ready.
     watchdog_s: float = WATCHDOG_S
     start_timeout_s: float = START_TIMEOUT_S
+    # What work under way gets when it drains.
+    drain_timeout_s: float = Settings().drain_timeout_s
 
     def settings(self) -> Settings:
         """Raises click.UsageError."""
@@ -42,13 +44,9 @@ class DeviceSpec:
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> "DeviceSpec":
-        """Raises TypeError, KeyError or ValueError for what `as_json` didn't make."""
-        return DeviceSpec(
-            **{
-                **value,
-                "arguments": tuple(value["arguments"]),
-                "listen": tuple(value["listen"]),
-                "environment": tuple((name, text) for name, text in value["environment"]),
-                "cpus": tuple(value["cpus"]),
-            }
-        )
+        """What `as_json` of any version gave. Raises TypeError, KeyError or ValueError for anything else."""
+        known: dict[str, Any] = {entry.name: value[entry.name] for entry in fields(DeviceSpec) if entry.name in value}
+        for name in ("arguments", "listen", "cpus"):
+            known[name] = tuple(value[name])
+        known["environment"] = tuple((name, text) for name, text in value["environment"])
+        return DeviceSpec(**known)

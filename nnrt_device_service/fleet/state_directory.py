@@ -2,10 +2,11 @@
 
 import fcntl
 import json
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from pathlib import Path
 from typing import IO, Any
@@ -13,6 +14,8 @@ from typing import IO, Any
 from nnrt_device_service.fleet.process import ProcessIdentity
 from nnrt_device_service.fleet.spec import DeviceSpec
 from nnrt_hdi.errors import InvalidPath, OperationForbidden
+
+_log = logging.getLogger(__name__)
 
 # sockaddr_un holds that and a zero at the end.
 _MAX_SOCKET_BYTES = 107
@@ -48,28 +51,17 @@ class Record:
     is_drained: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "spec": self.spec.as_json(),
-            "state": self.state.value,
-            "why": self.why,
-            "process": self.process,
-            "addresses": self.addresses,
-            "restarts": self.restarts,
-            "last_exit": self.last_exit,
-            "is_drained": self.is_drained,
-        }
+        return {**asdict(self), "process": self.process}
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> "Record":
-        """Raises TypeError, KeyError or ValueError for what `as_json` didn't make."""
-        process = value.pop("process")
-        return Record(
-            spec=DeviceSpec.from_json(value.pop("spec")),
-            state=State(value.pop("state")),
-            process=ProcessIdentity(*process) if process else None,
-            addresses=tuple(value.pop("addresses")),
-            **value,
-        )
+        """What `as_json` of any version gave. Raises TypeError, KeyError or ValueError for anything else."""
+        known = {entry.name: value[entry.name] for entry in fields(Record) if entry.name in value}
+        known["spec"] = DeviceSpec.from_json(value["spec"])
+        known["state"] = State(value["state"])
+        known["process"] = ProcessIdentity(*value["process"]) if value["process"] else None
+        known["addresses"] = tuple(value["addresses"])
+        return Record(**known)
 
 
 class StateDirectory:
@@ -126,10 +118,14 @@ class StateDirectory:
         return records
 
     def write(self, record: Record) -> None:
+        """Where that can't be, such as on a full disk, the daemon is looked after all the same."""
         path = self._records / f"{record.spec.name}.json"
         new = path.with_suffix(".new")
-        new.write_text(json.dumps(record.as_json()))
-        new.replace(path)
+        try:
+            new.write_text(json.dumps(record.as_json()))
+            new.replace(path)
+        except OSError as error:
+            _log.error("how %s is can't be written down: %s", record.spec.name, error)
 
     def remove(self, name: str) -> None:
         (self._records / f"{name}.json").unlink(missing_ok=True)

@@ -18,7 +18,7 @@ from nnrt_device_service.host.readiness import ADDRESSES
 
 _log = logging.getLogger(__name__)
 
-# What a daemon that doesn't say how long it takes gets to end.
+# What a daemon gets to end when it has drained.
 _END_S = 20.0
 # With these `serve` refuses its settings, or what it finds on the host: errors, and usage errors.
 _REFUSALS = frozenset({1, 2})
@@ -52,6 +52,8 @@ class SupervisedDaemon:
         self._said = ""
         self._killed_for = ""
         self._ready_at: float | None = None
+        # How it ended last was a refusal of what it was to be.
+        self._is_refused = False
         self._has_been_ready = self._process is not None and record.state is State.READY
 
     @property
@@ -74,7 +76,7 @@ class SupervisedDaemon:
             self.record.is_drained = False
             if self._process is None:
                 self._be(State.STARTING)
-            self._task = asyncio.get_running_loop().create_task(self._keep())
+            self._run()
 
     async def drain(self) -> None:
         """End the daemon as `end` does; it stays down until somebody restarts it."""
@@ -88,10 +90,11 @@ class SupervisedDaemon:
             if self._process is not None:
                 self._ask_to_end(self._process)
         elif self._process is not None:
-            self._task = asyncio.get_running_loop().create_task(self._keep())
+            self._run()
         else:
             self._be(State.DRAINED)
             return
+        assert self._task is not None
         await asyncio.shield(self._task)
 
     def kill(self, why: str = "") -> None:
@@ -102,28 +105,36 @@ class SupervisedDaemon:
 
     def heard(self, fields: Mapping[str, str]) -> None:
         """The daemon has said something of itself."""
-        self._said = fields.get("STATUS", self._said)
+        self._said = "" if "READY" in fields else fields.get("STATUS", self._said)
+        if fields.get("EXIT_STATUS", "").isdecimal():
+            self.record.last_exit = int(fields["EXIT_STATUS"])
         if ADDRESSES in fields:
             self.record.addresses = tuple(fields[ADDRESSES].split())
             if self.state is State.STARTING and not self._end_asked.is_set():
                 self._became_ready()
         if "STOPPING" in fields and self.state in (State.STARTING, State.READY):
             self._be(State.DRAINING)
-        if fields.get("EXTEND_TIMEOUT_USEC", "").isdecimal():
-            self._end_after(int(fields["EXTEND_TIMEOUT_USEC"]) / 1e6, "did not get on in the time that it asked for")
         elif self.state is State.READY:
-            watchdog_s = self.record.spec.watchdog_s
-            self._end_after(watchdog_s, f"gave no sign of life for {watchdog_s:g} s")
+            self._limit_time()
 
     async def settled(self) -> State:
-        """Wait until the daemon is ready, or isn't going to be; which of them."""
-        return await self.until(State.READY, State.DRAINED, State.FAILED)
+        """Wait until the daemon is ready, or isn't going to be soon; which of them."""
+        return await self.until(State.READY, State.DRAINED, State.FAILED, State.BACKING_OFF)
 
     async def until(self, *states: State) -> State:
         """Wait until the daemon is in one of these states; in which one."""
         while self.state not in states:
             await self._changed.wait()
         return self.state
+
+    def _run(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._keep())
+        self._task.add_done_callback(self._fault)
+
+    def _fault(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("%s is not looked after any more", self.name, exc_info=task.exception())
+            self._be(State.FAILED, f"its supervisor has a fault: {task.exception()!r}")
 
     async def _keep(self) -> None:
         while True:
@@ -145,7 +156,6 @@ class SupervisedDaemon:
         self._said = self._killed_for = ""
         self._ready_at = None
         record.process, record.last_exit = None, None
-        self._be(State.STARTING)
         environment = {
             **{name: value for name, value in os.environ.items() if name not in _OF_THE_SUPERVISOR},
             **dict(spec.environment),
@@ -160,15 +170,15 @@ class SupervisedDaemon:
             else:
                 with self._directory.open_log(self.name) as log:
                     self._process = Process.start(command, environment, log.fileno(), self._prepare)
-        except (OSError, subprocess.SubprocessError) as error:
-            asked = f"; it was to run with cpus {spec.cpus or 'all'} and nice {spec.nice}"
-            self._said = (
-                f"it could not be started: {error}{asked if isinstance(error, subprocess.SubprocessError) else ''}"
-            )
+        except OSError as error:
+            self._said = f"it could not be started: {error}"
+            return
+        except subprocess.SubprocessError:
+            self._is_refused = True
+            self._said = f"it may not run with nice {spec.nice}, or on processors {spec.cpus or 'of its own'}"
             return
         record.process = self._process.identity
         self._be(State.STARTING)
-        self._end_after(spec.start_timeout_s, f"was not ready within {spec.start_timeout_s:g} s")
 
     def _prepare(self) -> None:
         """In the daemon's process, before it is the daemon."""
@@ -190,29 +200,31 @@ class SupervisedDaemon:
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
         loop.add_reader(process.fileno(), ended.set)
+        if self.state is State.READY:
+            self._ready_at = loop.time()
         if self._end_asked.is_set():
             self._ask_to_end(process)
-        elif self.state is State.READY:
-            self._ready_at = loop.time()
-            self.heard({})
+        self._limit_time()
         try:
             await ended.wait()
         finally:
             loop.remove_reader(process.fileno())
         if self._limit is not None:
             self._limit.cancel()
-        self.record.last_exit = process.exit_code()
+        if (code := process.exit_code()) is not None:
+            self.record.last_exit = code
+        self._is_refused = self.record.last_exit in _REFUSALS
         self.record.process = self._process = None
         process.close()
 
     def _ask_to_end(self, process: Process) -> None:
-        self._be(State.DRAINING)
-        self._end_after(_END_S, f"did not end within {_END_S:g} s")
-        process.send(signal.SIGTERM)
+        """Once: a daemon that gets a second signal cuts off what is under way."""
+        if self.state is not State.DRAINING:
+            self._be(State.DRAINING)
+            process.send(signal.SIGTERM)
 
     def _is_hopeless(self) -> bool:
-        refused = not self._has_been_ready and self.record.last_exit in _REFUSALS
-        return self._is_one_shot or refused
+        return self._is_one_shot or (self._is_refused and not self._has_been_ready)
 
     def _reason(self) -> str:
         code = self.record.last_exit
@@ -224,21 +236,29 @@ class SupervisedDaemon:
             return f"it was ended by {signal.Signals(-code).name}"
         if code in _MEANINGS:
             return f"it ended with {code}: {_MEANINGS[ExitCode(code)]}"
-        return self._said if code and self._said else f"it ended with {code}; see {self._directory.log_path(self.name)}"
+        return self._said if code and self._said else f"it ended with {code}; see its log"
 
     async def _back_off(self) -> None:
         ready_s = 0.0 if self._ready_at is None else asyncio.get_running_loop().time() - self._ready_at
         wait_s = self._backoff.wait_s(ready_s)
         self.record.restarts += 1
-        if self.record.last_exit in _REFUSALS and self.record.addresses:
+        if self._is_refused:
             self.record.addresses = ()  # Another process may listen there by now.
         self._be(State.BACKING_OFF, self._reason())
         _log.warning("%s: %s; it is started again in %.1f s", self.name, self.record.why, wait_s)
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._end_asked.wait(), wait_s)
 
-    def _end_after(self, seconds: float, why: str) -> None:
-        """Kill the daemon then, if this isn't called again."""
+    def _limit_time(self) -> None:
+        """Give the daemon, from now on, as long as it may take for what it is doing; it is killed after that."""
+        spec = self.record.spec
+        if self.state is State.STARTING:
+            seconds, why = spec.start_timeout_s, f"was not ready within {spec.start_timeout_s:g} s"
+        elif self.state is State.READY:
+            seconds, why = spec.watchdog_s, f"gave no sign of life for {spec.watchdog_s:g} s"
+        else:
+            seconds = spec.drain_timeout_s + _END_S
+            why = f"did not end within {seconds:g} s"
         if self._limit is not None:
             self._limit.cancel()
         self._limit = asyncio.get_running_loop().call_later(seconds, self.kill, why)
@@ -246,6 +266,8 @@ class SupervisedDaemon:
     def _be(self, state: State, why: str = "") -> None:
         self.record.state, self.record.why = state, why
         self._directory.write(self.record)
+        if self._process is not None:
+            self._limit_time()
         self._changed.set()
         self._changed = asyncio.Event()
 

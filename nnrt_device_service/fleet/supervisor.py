@@ -5,7 +5,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 from typing import Any
 
@@ -102,32 +102,29 @@ class Supervisor:
     # ---- which daemons there are
 
     def _adopt(self) -> None:
-        """Take over what a supervisor before has left."""
-        for record in self._directory.records().values():
-            daemon = SupervisedDaemon(record, self._directory, is_one_shot=self._is_one_shot)
-            if daemon.process is not None or record.is_drained:
-                self._daemons[daemon.name] = daemon
-                _log.info("found %s, which is %s", daemon.name, record.state.value)
-            else:
-                self._directory.remove(daemon.name)
-        for daemon in self._daemons.values():
-            if daemon.record.is_drained:
-                self._later(daemon.end())
-            else:
-                daemon.begin()
+        """Know of all that a supervisor before has left."""
+        for name, record in self._directory.records().items():
+            self._daemons[name] = SupervisedDaemon(record, self._directory, is_one_shot=self._is_one_shot)
+            _log.info("found %s, which is %s", name, record.state.value)
 
     async def _start(self, specs: list[DeviceSpec]) -> None:
         async with self._changing:
-            await self._apply(specs)
+            for daemon in self._daemons.values():
+                if daemon.record.spec in specs and not daemon.record.is_drained:
+                    daemon.begin()
+            await asyncio.gather(self._apply(specs), *self._ends_of_drained())
         await self._all_settled()
-        records = [daemon.record for daemon in self._daemons.values()]
-        self._on_ready(records)
+        self._on_ready([daemon.record for daemon in self._daemons.values()])
         notify(READY=1)
         if self._is_one_shot:
             await self._one_shot()
-        elif records and all(record.state is State.FAILED for record in records):
+        elif self._daemons and all(daemon.state is State.FAILED for daemon in self._daemons.values()):
             self._exit_code = 1
             self._stopping.set()
+
+    def _ends_of_drained(self) -> list[Coroutine[Any, Any, None]]:
+        """Those that were asked to drain, and may still be at it."""
+        return [daemon.end() for daemon in self._daemons.values() if daemon.record.is_drained]
 
     async def _apply(self, specs: list[DeviceSpec]) -> None:
         """Have a daemon for each of these devices, and no others; those that are as they should be go on."""
@@ -209,10 +206,11 @@ class Supervisor:
                 pass
             case "drain":
                 async with self._changing:
-                    await self._drain(self._named(request["names"]), say)
+                    await self._drain(self._named(request["names"]) or list(self._daemons.values()), say)
             case "restart":
                 async with self._changing:
-                    await self._restart(self._named(request["names"]), say, rolling=request["rolling"])
+                    daemons = self._named(request["names"]) or self._not_drained()
+                    await self._restart(daemons, say, rolling=request["rolling"])
             case other:
                 raise InvalidParameter(f"there is nothing called {other!r}; use ps, drain or restart")
         return [shown(daemon.record, daemon.process, self._directory) for daemon in self._daemons.values()]
@@ -221,20 +219,25 @@ class Supervisor:
         if unknown := [name for name in names if name not in self._daemons]:
             known = ", ".join(self._daemons) or "none"
             raise InvalidParameter(f"no device is called {', '.join(map(repr, unknown))}; there are: {known}")
-        return [self._daemons[name] for name in names or self._daemons]
+        return [self._daemons[name] for name in names]
+
+    def _not_drained(self) -> list[SupervisedDaemon]:
+        return [daemon for daemon in self._daemons.values() if not daemon.record.is_drained]
 
     async def _drain(self, daemons: list[SupervisedDaemon], say: Say) -> None:
         async def drain(daemon: SupervisedDaemon) -> None:
             await daemon.drain()
             say(f"{daemon.name} is drained")
 
-        await asyncio.gather(*map(drain, daemons))
+        await _all_done(map(drain, daemons))
 
     async def _restart(self, daemons: list[SupervisedDaemon], say: Say, *, rolling: bool) -> None:
         """Raises OperationFailed where one doesn't get ready; rolling, those after it are left as they are."""
 
         async def restart(daemon: SupervisedDaemon) -> None:
             await daemon.end()
+            if self._stopping.is_set():
+                raise OperationFailed("the supervisor ends")
             daemon.begin()
             if await daemon.settled() is not State.READY:
                 raise OperationFailed(f"{daemon.name} is {daemon.state.value} after its restart: {daemon.record.why}")
@@ -244,19 +247,21 @@ class Supervisor:
             for daemon in daemons:
                 await restart(daemon)
         else:
-            await asyncio.gather(*map(restart, daemons))
+            await _all_done(map(restart, daemons))
 
     async def _one_shot(self) -> None:
         """Run the command, if there is one, until it or a daemon ends."""
-        failures = [asyncio.ensure_future(daemon.until(State.FAILED)) for daemon in self._daemons.values()]
-        command = [asyncio.ensure_future(self._run_command())] if self._command else []
+        waiting = [asyncio.ensure_future(daemon.until(State.FAILED)) for daemon in self._daemons.values()]
+        is_whole = all(daemon.state is State.READY for daemon in self._daemons.values())
+        command = asyncio.ensure_future(self._run_command()) if self._command and is_whole else None
         try:
-            done, _ = await asyncio.wait([*command, *failures], return_when=asyncio.FIRST_COMPLETED)
-            self._exit_code = command[0].result() if command and command[0] in done else self._failure_code()
+            await asyncio.wait([*waiting, *([command] if command else [])], return_when=asyncio.FIRST_COMPLETED)
+            self._exit_code = command.result() if command and command.done() else self._failure_code()
         finally:
-            for future in (*command, *failures):
+            for future in (*waiting, *([command] if command else [])):
                 future.cancel()
-            await asyncio.gather(*command, *failures, return_exceptions=True)
+            if command:
+                await asyncio.wait([command])
         self._stopping.set()
 
     async def _run_command(self) -> int:
@@ -281,6 +286,13 @@ class Supervisor:
         """The exit code of the daemon that failed; 1 where it has none."""
         codes = [daemon.record.last_exit for daemon in self._daemons.values() if daemon.state is State.FAILED]
         return _shell_code(codes[0]) if codes and codes[0] else 1
+
+
+async def _all_done(works: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Raises what the first one raises that fails, when all have ended."""
+    for outcome in await asyncio.gather(*works, return_exceptions=True):
+        if outcome is not None:
+            raise outcome
 
 
 def _shell_code(code: int) -> int:

@@ -78,7 +78,7 @@ def test_drain_loses_no_run(start_fleet: StartFleet, state: Path, tmp_path: Path
     with (
         Runtime(device["addresses"]) as runtime,
         executor_on(runtime.device()) as executor,
-        ThreadPoolExecutor(1) as threads,
+        ThreadPoolExecutor(2) as threads,
     ):
         run = executor.submit([ONE])
         until(lambda: "run started" in Path(device["log"]).read_text())
@@ -87,11 +87,46 @@ def test_drain_loses_no_run(start_fleet: StartFleet, state: Path, tmp_path: Path
         with pytest.raises(UnavailableDevice):
             executor.run_sync([ONE])
         assert not drain.done()
+        again = threads.submit(nnrt_device, "drain", "--all", "--state-dir", state)
+        gate.write_bytes(b"")
+        assert run.result(30)[0] == ONE
+        assert drain.result().stdout == again.result().stdout == "a is drained\n"
+    drained = ps(state)["a"]
+    assert (drained["state"], drained["last_exit"], drained["pid"]) == ("drained", 0, None)
+
+
+def test_daemons_that_drain_are_left_to_it(start_fleet: StartFleet, state: Path, tmp_path: Path) -> None:
+    """A supervisor that takes one over, and drains it itself, cuts nothing off."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    path = fleet_file(tmp_path / "fleet.toml", "a", backend="gated", option=f"gate={gate}")
+    start_fleet(path).kill()
+    device = ps(state)["a"]
+    with (
+        Runtime(device["addresses"]) as runtime,
+        executor_on(runtime.device()) as executor,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        run = executor.submit([ONE])
+        until(lambda: "run started" in Path(device["log"]).read_text())
+        drain = threads.submit(nnrt_device, "drain", "a", "--state-dir", state)
+        until(lambda: "draining" in Path(device["log"]).read_text())
+        fleet = start_fleet(path, to_be_ready=False)
+        wait_for(state, "a", state="draining", pid=device["pid"])
+        until(lambda: "found a, which is draining" in fleet.log(), fleet.log)
+        fleet.send(signal.SIGTERM)
         gate.write_bytes(b"")
         assert run.result(30)[0] == ONE
         assert drain.result().stdout == "a is drained\n"
-    drained = ps(state)["a"]
-    assert (drained["state"], drained["last_exit"], drained["pid"]) == ("drained", 0, None)
+    assert fleet.wait() == 0
+
+
+def test_restart_of_all_leaves_drained_ones(start_fleet: StartFleet, state: Path, tmp_path: Path) -> None:
+    start_fleet(fleet_file(tmp_path / "fleet.toml", "a", "b"))
+    assert nnrt_device("drain", "a", "--state-dir", state).returncode == 0
+    done = nnrt_device("restart", "--all", "--state-dir", state)
+    assert done.stdout.startswith("b is ready on ")
+    assert ps(state)["a"]["state"] == "drained"
 
 
 def test_drained_stays_down_until_its_restart(start_fleet: StartFleet, state: Path, tmp_path: Path) -> None:

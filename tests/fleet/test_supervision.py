@@ -47,6 +47,13 @@ def test_killed_daemon_comes_back_where_it_was(start_fleet: StartFleet, state: P
         assert runtime.device().info.backend_name == "reference"
 
 
+def test_daemon_that_somebody_else_ends_comes_back(start_fleet: StartFleet, state: Path, tmp_path: Path) -> None:
+    """It was not drained by a command."""
+    start_fleet(fleet_file(tmp_path / "fleet.toml", "a"))
+    os.kill(ps(state)["a"]["pid"], signal.SIGTERM)
+    wait_for(state, "a", state="ready", restarts=1)
+
+
 def test_stuck_device_is_started_again(start_fleet: StartFleet, state: Path, tmp_path: Path) -> None:
     """Its daemon ends itself with 75."""
     gate = tmp_path / "gate"
@@ -90,6 +97,18 @@ def test_next_supervisor_takes_daemons_over(start_fleet: StartFleet, state: Path
     wait_for(state, "b", state="ready", restarts=1)
     second.send(signal.SIGTERM)
     assert second.wait() == 0
+
+
+def test_daemon_that_died_unsupervised_comes_back(start_fleet: StartFleet, state: Path, tmp_path: Path) -> None:
+    path = fleet_file(tmp_path / "fleet.toml", "a", "b")
+    start_fleet(path).kill()
+    before = ps(state)
+    os.kill(before["a"]["pid"], signal.SIGKILL)
+    dead = wait_for(state, "a", pid=None)
+    assert (dead["state"], dead["why"]) == ("failed", "it ended, unsupervised")
+    start_fleet(path)
+    assert ps(state)["a"]["addresses"] == before["a"]["addresses"]
+    assert ps(state)["b"]["pid"] == before["b"]["pid"]
 
 
 def test_next_supervisor_goes_by_its_own_file(start_fleet: StartFleet, state: Path, tmp_path: Path) -> None:

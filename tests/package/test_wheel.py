@@ -38,6 +38,7 @@ def test_wheel_holds_every_room_and_nothing_else(wheel: Path) -> None:
     for room in ROOMS:
         assert f"{room}/py.typed" in names
     assert "nnrt_hdi/v2/node_pb2.pyi" in names
+    assert "nnrt_device_service/fleet/systemd/nnrt-fleet.service" in names
 
 
 @pytest.mark.slow
