@@ -4,12 +4,15 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from daemon_process import DaemonProcess
+from onnx import parser
 from waiting import until
 
 import nnrt_client
 from nnrt_client import AddressChange, DeviceStatus, OperationFailed, OperationForbidden, Runtime, Settings
+from nnrt_client.onnxruntime import InferenceSession
 from resolvers.name_server import NameServer
 
 StartDaemon = Callable[..., DaemonProcess]
@@ -123,6 +126,23 @@ def test_names_in_the_environment(shared_daemon: DaemonProcess, path: Path, monk
     with Runtime() as runtime:
         assert runtime.addresses == (shared_daemon.address, "127.0.0.1:1")
         assert runtime.device().address == shared_daemon.address
+
+
+def test_connect_takes_a_name(shared_daemon: DaemonProcess, path: Path) -> None:
+    path.write_text(f"{shared_daemon.address}\n")
+    try:
+        assert nnrt_client.connect(f"file://{path}").device().address == shared_daemon.address
+    finally:
+        nnrt_client.disconnect()
+
+
+def test_an_inference_session_takes_a_name(onnxruntime_daemon: DaemonProcess, path: Path) -> None:
+    path.write_text(f"{onnxruntime_daemon.address}\n")
+    model = parser.parse_model('<ir_version: 8, opset_import: ["": 17]> m (float[2] x) => (float[2] y) { y = Relu(x) }')
+    provider = ("NnrtExecutionProvider", {"device": f"file://{path}"})
+    session = InferenceSession(model.SerializeToString(), providers=[provider])
+    (output,) = session.run(None, {"x": np.array([-1, 1], np.float32)})
+    assert output.tolist() == [0.0, 1.0]
 
 
 def test_load_takes_a_name(shared_daemon: DaemonProcess) -> None:
