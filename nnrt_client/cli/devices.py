@@ -34,10 +34,10 @@ def devices(addresses: tuple[str, ...], as_json: bool, watch: bool, timeout: flo
     one of the addresses does not answer, or none is found.
     """
     given = addresses or addresses_from_environment()
-    names = given or host_and_link()
     settings = settings_with(
         connect_timeout_s=timeout, query_timeout_s=timeout, heartbeat_timeout_s=min(timeout, _HEARTBEAT_TIMEOUT_S)
     )
+    names = given or host_and_link(settings)
     with Runtime(names, settings) as runtime:
         if watch:
             show_changes(runtime, lambda device: _load(_load_of(device)), as_json=as_json)
@@ -52,7 +52,7 @@ def devices(addresses: tuple[str, ...], as_json: bool, watch: bool, timeout: flo
     elif rows:
         _print(rows, with_ways=any(is_name(name) for name in names))
     if not given and not rows:
-        raise OperationFailed(nothing_found(names))
+        raise OperationFailed(nothing_found(settings))
     if None in answers.values() or (given and missing):
         raise SystemExit(1)
 

@@ -1,27 +1,34 @@
 """Where devices are looked for when nobody says where, and how each was found."""
 
 from collections.abc import Iterable
-from importlib.util import find_spec
 
+from nnrt_client.resolvers.names import resolver_for
 from nnrt_client.session.device import Device
 from nnrt_client.session.runtime import Runtime
+from nnrt_client.settings import Settings
+from nnrt_hdi.errors import NnrtError
 
 _HOST, _LINK = "local:///", "mdns:///"
 
 
-def host_and_link() -> tuple[str, ...]:
+def host_and_link(settings: Settings) -> tuple[str, ...]:
     """The names behind which everything on this host and on this link is, as far as it can be asked."""
-    return (_HOST, _LINK) if find_spec("zeroconf") else (_HOST,)
+    return (_HOST,) if _why_not_link(settings) else (_HOST, _LINK)
 
 
-def nothing_found(names: tuple[str, ...]) -> str:
+def nothing_found(settings: Settings) -> str:
     """Say where nothing was found, and what else could be done."""
-    if _LINK in names:
-        return "nnrt-device up keeps no daemon on this host, and none announces itself on this link; give an address"
-    return (
-        "nnrt-device up keeps no daemon on this host; give an address, or pip install 'nnrt[mdns]' to find those that"
-        " announce themselves on this link"
-    )
+    why = _why_not_link(settings)
+    link = f" (this link was not asked: {why})" if why else ", and none announces itself on this link"
+    return f"nnrt-device up keeps no daemon on this host{link}; give an address"
+
+
+def _why_not_link(settings: Settings) -> str:
+    try:
+        resolver_for(_LINK, settings)
+    except NnrtError as error:
+        return error.message
+    return ""
 
 
 def found_by(runtime: Runtime, address: str) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from nnrt_client.resolvers.dns import in_order
 from nnrt_client.resolvers.names import Name
 from nnrt_client.resolvers.resolver import MOST_ADDRESSES, Resolver
 from nnrt_client.settings import Settings
-from nnrt_hdi.errors import ConnectionFailed
+from nnrt_hdi.errors import ConnectionFailed, OperationForbidden
 from nnrt_hdi.service_type import SERVICE_TYPE
 
 # How long answers are waited for at first.
@@ -138,11 +138,15 @@ class _Here:
         return any(ip in network for network in self._networks)
 
 
-def create(name: Name, _: Settings) -> LinkResolver:
-    """The resolver of such a name. Raises InvalidParameter."""
+def create(name: Name, settings: Settings) -> LinkResolver:
+    """Raises InvalidParameter, and OperationForbidden where strangers would get a token."""
     name.allow_options("interface", "wait")
     if name.authority or name.path:
         raise name.wrong("it stands for all daemons on the link; use mdns:///, or mdns:///?interface=IP")
+    if settings.token_file and not settings.tls_ca:
+        raise OperationForbidden(
+            "the token would be shown to whoever announces a daemon; set tls_ca, or no token_file", place=name.text
+        )
     interface = name.options.get("interface", "")
     try:
         interface = interface and str(ip_address(interface))

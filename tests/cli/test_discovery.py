@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,11 +60,16 @@ def test_what_is_on_this_host_and_this_link(start_daemon: StartDaemon, own_fleet
     assert [device["name"] for device in found].count("kept_nnrt_v2_1") == 1
 
 
-def test_nothing_here(own_fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery, "find_spec", lambda _: None)
+def test_nothing_here(own_fleet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without zeroconf, or with a token that strangers must not get, the link isn't asked."""
+    result = nnrt("devices", "--token-file", tmp_path / "token")
+    assert result.exit_code == 1
+    assert "nnrt-device up keeps no daemon on this host (this link was not asked: the token would be" in result.stderr
+    monkeypatch.delitem(sys.modules, "nnrt_client.resolvers.mdns", raising=False)
+    monkeypatch.setitem(sys.modules, "zeroconf", None)
     result = nnrt("devices")
     assert result.exit_code == 1
-    assert "nnrt-device up keeps no daemon on this host; give an address, or pip install 'nnrt[mdns]'" in result.stderr
+    assert "pip install 'nnrt[mdns]'); give an address" in result.stderr
     write(own_fleet, "gone", state="ready", addresses=[NOBODY])
     assert nnrt("devices").exit_code == 1
 

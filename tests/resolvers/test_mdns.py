@@ -16,7 +16,17 @@ from zeroconf import NotRunningException, ServiceInfo, Zeroconf
 from zeroconf._dns import DNSPointer, DNSRecord
 from zeroconf._protocol.outgoing import DNSOutgoing
 
-from nnrt_client import Compilation, Device, Executor, InvalidParameter, Model, OperationType, Runtime
+from nnrt_client import (
+    Compilation,
+    Device,
+    Executor,
+    InvalidParameter,
+    Model,
+    OperationForbidden,
+    OperationType,
+    Runtime,
+    Settings,
+)
 from nnrt_device_service.announcing.announcer import _reachable
 from nnrt_hdi.service_type import SERVICE_TYPE
 from resolvers.watching import watched
@@ -176,6 +186,11 @@ def send_records(*records: DNSRecord) -> None:
 def test_what_is_wrong_with_a_name(name: str, why: str) -> None:
     with pytest.raises(InvalidParameter, match=why):
         Runtime([name])
+
+
+def test_a_token_is_shown_to_no_stranger(tmp_path: Path) -> None:
+    with pytest.raises(OperationForbidden, match="shown to whoever announces a daemon; set tls_ca"):
+        Runtime([NAME], Settings(token_file=str(tmp_path / "token")))
 
 
 def test_an_interface_that_is_not_here() -> None:
