@@ -4,7 +4,7 @@ import errno
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from ipaddress import IPv4Address
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from daemon_process import DaemonProcess
 from waiting import until
-from zeroconf import NotRunningException, ServiceInfo, Zeroconf
+from zeroconf import ServiceInfo, Zeroconf
 from zeroconf._dns import DNSPointer, DNSRecord
 from zeroconf._protocol.outgoing import DNSOutgoing
 
@@ -66,19 +66,26 @@ def built(device: Device) -> Compilation:
 
 
 @contextmanager
-def announced(*addresses: str, port: int = 1, label: str = "a device") -> Iterator[Zeroconf]:
+def on_loopback() -> Iterator[Zeroconf]:
+    zeroconf = Zeroconf(interfaces=["127.0.0.1"])
+    try:
+        yield zeroconf
+    finally:
+        zeroconf.close()
+        assert zeroconf.loop is not None
+        zeroconf.loop.close()  # Not all versions do.
+
+
+@contextmanager
+def announced(*addresses: str, port: int = 1, label: str = "a device") -> Iterator[None]:
     """A service of somebody's, until the end of the block."""
     info = ServiceInfo(
         SERVICE_TYPE, f"{label}.{SERVICE_TYPE}", port=port, parsed_addresses=list(addresses), server=f"{port}.local."
     )
-    zeroconf = Zeroconf(interfaces=["127.0.0.1"])
-    try:
+    with on_loopback() as zeroconf:
         zeroconf.register_service(info, cooperating_responders=True)
-        yield zeroconf
-    finally:
-        with suppress(NotRunningException):
-            zeroconf.unregister_all_services()
-        zeroconf.close()
+        yield
+        zeroconf.unregister_service(info)
 
 
 def test_a_daemon_comes_and_drains(start_daemon: StartDaemon) -> None:
@@ -113,20 +120,16 @@ def test_those_that_were_there_before(start_daemon: StartDaemon) -> None:
 
 def test_what_it_says_of_itself(start_daemon: StartDaemon) -> None:
     daemon = start_daemon(*ANNOUNCED, "--name", "ü" * 120)
-    zeroconf = Zeroconf(interfaces=["127.0.0.1"])
-    try:
-        with watched(NAME) as told:
-            told.wait_until_listed(daemon.address)
+    with on_loopback() as zeroconf, watched(NAME) as told:
+        told.wait_until_listed(daemon.address)
         info = until(lambda: _info_in(zeroconf, "ü"))
-        assert info is not None
-        assert [f"{ip}:{info.port}" for ip in info.parsed_addresses()] == [daemon.address]
-        said = info.decoded_properties
-        assert set(said) == {"name", "backend", "kind", "version"}
-        assert said["name"] == "ü" * 120
-        assert said["kind"] == "CPU"
-        assert (said["backend"] or "").startswith("reference ")
-    finally:
-        zeroconf.close()
+    assert info is not None
+    assert [f"{ip}:{info.port}" for ip in info.parsed_addresses()] == [daemon.address]
+    said = info.decoded_properties
+    assert set(said) == {"name", "backend", "kind", "version"}
+    assert said["name"] == "ü" * 120
+    assert said["kind"] == "CPU"
+    assert (said["backend"] or "").startswith("reference ")
 
 
 def _info_in(zeroconf: Zeroconf, label: str) -> ServiceInfo | None:

@@ -1,6 +1,5 @@
 """A runtime that was given names."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -156,16 +155,3 @@ def test_load_takes_a_name(shared_daemon: DaemonProcess) -> None:
         with nnrt_client.load(model, f"dns://{server.address}/fleet.test:{port}") as session:
             (output,) = session.run([[-1.0, 1.0]]).values()
     assert output.tolist() == [0.0, 1.0]
-
-
-def test_a_forked_child_watches_by_itself(path: Path) -> None:
-    """The parent has no connection yet, so a child may have some."""
-    path.write_text("a:1\n")
-    with Runtime([f"file://{path}?every=0.01"]) as runtime:
-        assert runtime.addresses == ("a:1",)
-        path.write_text("b:2\n")
-        if not (child := os.fork()):
-            until(lambda: runtime.addresses == ("b:2",))
-            runtime.close()
-            os._exit(0)
-        assert os.waitpid(child, 0) == (child, 0)
