@@ -13,6 +13,7 @@ from typing import IO, Any
 from nnrt_device_service.fleet.process import ProcessIdentity
 from nnrt_device_service.fleet.spec import DeviceSpec
 from nnrt_hdi.errors import InvalidPath, OperationForbidden
+from nnrt_hdi.files.fleet_directory import READY, RECORDS
 
 # sockaddr_un holds that and a zero at the end.
 _MAX_SOCKET_BYTES = 107
@@ -24,7 +25,7 @@ class State(str, Enum):
     """What a daemon is doing, as `nnrt-device ps` says it."""
 
     STARTING = "starting"
-    READY = "ready"
+    READY = READY
     DRAINING = "draining"
     DRAINED = "drained"
     BACKING_OFF = "backing off"
@@ -77,7 +78,7 @@ class StateDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._records = path / "daemons"
+        self._records = path / RECORDS
         self._logs = path / "logs"
         self.control = path / "control"
         self.notify = path / "notify"
