@@ -25,7 +25,8 @@ def floors(python: str) -> list[str]:
     """Pin each requirement of pyproject.toml to the least version that it takes."""
     extras = PROJECT["project"]["optional-dependencies"]
     pins = []
-    for line in [*PROJECT["project"]["dependencies"], *extras["images"], *extras["keys"], *extras["onnxruntime"]]:
+    chosen = ("dns", "images", "keys", "mdns", "onnxruntime")
+    for line in [*PROJECT["project"]["dependencies"], *(line for extra in chosen for line in extras[extra])]:
         needed = Requirement(line)
         (least,) = (bound.version for bound in needed.specifier if bound.operator == ">=")
         pins.append(f"{needed.name}=={FIRST_WHEELS.get(python, {}).get(needed.name, least)}")

@@ -67,6 +67,12 @@ class Settings:
     )
     insecure: bool = _setting(False, "Listen beyond loopback although everybody there may use the device.")
     name: str = _setting("", "Name of the device instead of the backend's; must be unique in a fleet.")
+    announce: bool = _setting(
+        False, "Announce the daemon on its link, to clients that look for `mdns:///`; needs `nnrt[mdns]`."
+    )
+    announce_interface: tuple[str, ...] = _setting(
+        (), "IP address of an interface to announce on, instead of all that lead to the daemon. May be repeated."
+    )
     provider: str = _setting(
         "", "Provider that the backend computes with (cpu, cuda, tensorrt, ...); the same as `--option provider=`."
     )

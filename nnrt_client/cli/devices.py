@@ -6,13 +6,16 @@ from typing import Any
 
 import click
 
+from nnrt_client.cli.device_watch import show_changes
+from nnrt_client.cli.discovery import each_once, found_by, host_and_link, nothing_found
 from nnrt_client.cli.options import POSITIVE, identity_options, json_option, settings_with
 from nnrt_client.cli.printing import format_bytes, print_json, print_line, print_records
+from nnrt_client.resolvers.names import is_name
 from nnrt_client.session.device import Device
 from nnrt_client.session.runtime import Runtime
-from nnrt_client.settings import DEVICES_VARIABLE, addresses_from_environment
+from nnrt_client.settings import addresses_from_environment
 from nnrt_hdi.backend import Capabilities
-from nnrt_hdi.errors import Unsupported
+from nnrt_hdi.errors import OperationFailed, Unsupported
 
 # A device tells its load with each sign of life, four of which come in this time.
 _HEARTBEAT_TIMEOUT_S = 2.0
@@ -24,36 +27,49 @@ _POLL_S = 0.01
 @identity_options
 @json_option
 @click.option("--counters", is_flag=True, help="Tell also what each has done since its daemon's start, for whom.")
+@click.option("--watch", is_flag=True, help="Go on showing what comes, goes and changes; with --json a line for each.")
 @click.option("--timeout", type=POSITIVE, default=5.0, show_default=True, help="Seconds that a daemon gets to answer.")
-def devices(addresses: tuple[str, ...], as_json: bool, counters: bool, timeout: float) -> None:
-    """List the devices that answer at ADDRESS (HOST:PORT or unix:PATH), else at those in NNRT_DEVICES.
+def devices(addresses: tuple[str, ...], as_json: bool, counters: bool, watch: bool, timeout: float) -> None:
+    """List the devices at ADDRESS: HOST:PORT, unix:PATH, or a name such as dns:///HOST:PORT.
 
-    Exit code 1 if one of them does not answer.
+    Without any it is those in NNRT_DEVICES; without that, all that are found on this host and this link. Exit code 1 if
+    one of the addresses does not answer, or none is found.
     """
-    addresses = addresses or addresses_from_environment()
-    if not addresses:
-        raise click.UsageError(f"give an address, or set {DEVICES_VARIABLE} to addresses separated by commas")
+    given = addresses or addresses_from_environment()
     settings = settings_with(
         connect_timeout_s=timeout, query_timeout_s=timeout, heartbeat_timeout_s=min(timeout, _HEARTBEAT_TIMEOUT_S)
     )
-    with Runtime(addresses, settings) as runtime:
+    names = given or host_and_link(settings)
+    with Runtime(names, settings) as runtime:
+        if watch:
+            show_changes(runtime, lambda device: _load(_load_of(device)), as_json=as_json)
         answers = runtime.answers()
         found = [device for device in answers.values() if device]
         _await_load(found, settings.heartbeat_timeout_s)
-        rows = [_described(device) | (_counted(device) if counters else {}) for device in found]
+        shown = {device: [device.address] for device in found} if given else each_once(found)
+        rows = [_described(device, runtime, shown[device]) | (_counted(device) if counters else {}) for device in shown]
+        missing = runtime._members.failures()
     if as_json:
         print_json(rows)
     elif rows:
-        columns = ("name", "vendor", "type", "status", "load", "address", "backend", "capabilities")
-        table = [[*(row[column] for column in columns[:4]), _load(row["load"])] for row in rows]
-        for cells, row in zip(table, rows, strict=True):
-            cells += [row["address"], row["backend"], ", ".join(row["capabilities"]) or "-"]
-        print_records(columns, table)
+        _print(rows, with_ways=any(is_name(name) for name in names))
         for row in rows:
             if row.get("counters"):
                 _print_counters(row)
-    if None in answers.values():
+    if not given and not rows:
+        raise OperationFailed(nothing_found(settings))
+    if None in answers.values() or (given and missing):
         raise SystemExit(1)
+
+
+def _print(rows: list[dict[str, Any]], *, with_ways: bool) -> None:
+    columns = ("name", "vendor", "type", "status", "load", "address", "backend", "capabilities")
+    table = [[*(row[column] for column in columns[:4]), _load(row["load"])] for row in rows]
+    for cells, row in zip(table, rows, strict=True):
+        cells += [row["address"], row["backend"], ", ".join(row["capabilities"]) or "-"]
+        if with_ways:
+            cells.append(", ".join(row["found_by"]))
+    print_records((*columns, "found by") if with_ways else columns, table)
 
 
 def _await_load(found: list[Device], longest_s: float) -> None:
@@ -67,26 +83,32 @@ def _is_heard(device: Device) -> bool:
     return device.state.sessions > 0  # Ours is one.
 
 
-def _described(device: Device) -> dict[str, Any]:
-    state = device.state
+def _described(device: Device, runtime: Runtime, addresses: list[str]) -> dict[str, Any]:
+    ways = (way for address in addresses for way in found_by(runtime, address))
     return {
         "name": device.name,
         "id": f"{device.id:016x}",
         "vendor": device.info.vendor_name,
         "type": device.type.name,
         "status": device.status().name,
-        "load": {
-            "running": state.running,
-            "queued": state.queued,
-            "held_bytes": state.held_bytes,
-            "sessions": state.sessions,
-            "draining": state.is_draining,
-        }
-        if _is_heard(device)
-        else None,
+        "load": _load_of(device),
         "address": device.address,
+        "found_by": list(dict.fromkeys(ways)),
         "backend": f"{device.info.backend_name} {device.info.backend_version}",
         "capabilities": [name for name in Capabilities.__slots__ if getattr(device.capabilities, name)],
+    }
+
+
+def _load_of(device: Device) -> dict[str, Any] | None:
+    state = device.state
+    if not _is_heard(device):
+        return None
+    return {
+        "running": state.running,
+        "queued": state.queued,
+        "held_bytes": state.held_bytes,
+        "sessions": state.sessions,
+        "draining": state.is_draining,
     }
 
 

@@ -266,7 +266,7 @@ def identity_options(command: CommandT) -> CommandT:
 
 def device_option(*, required: bool = False, multiple: bool = False) -> Callable[[CommandT], CommandT]:
     """Give a command the option that names its device, or devices, and those that say who it is there."""
-    text = "HOST:PORT, unix:PATH, or a name among NNRT_DEVICES"
+    text = "HOST:PORT, unix:PATH, a name such as dns:///HOST:PORT, or what a device of NNRT_DEVICES is called"
     rest = "." if required else "; the first of NNRT_DEVICES if it is not given."
     names = ("--device", "devices") if multiple else ("--device",)
     option = click.option(*names, metavar="DEVICE", required=required, multiple=multiple, help=f"{text}{rest}")

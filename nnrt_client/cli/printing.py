@@ -4,13 +4,14 @@ import json
 import logging
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import click
 from rich import box
 from rich.console import Console
+from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
@@ -47,6 +48,11 @@ def print_json(document: object) -> None:
     click.echo(json.dumps(_finite(document), indent=2, allow_nan=False))
 
 
+def print_json_line(document: object) -> None:
+    """One of many documents of --json, on a line of its own."""
+    click.echo(json.dumps(_finite(document), allow_nan=False))
+
+
 def print_table(
     columns: Sequence[str], rows: Sequence[Sequence[object]], *, whole: Sequence[str] = (), right: Sequence[str] = ()
 ) -> None:
@@ -65,6 +71,13 @@ def print_records(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> N
         click.echo()
         for column, cell in zip(columns, row, strict=True):
             print_line(f"  {column:<{width}}   {cell}")
+
+
+@contextmanager
+def live_table(columns: Sequence[str]) -> Iterator[Callable[[Sequence[Sequence[object]]], None]]:
+    """Give what draws the rows of a table in place of those before."""
+    with Live(console=_console(), auto_refresh=False) as live:
+        yield lambda rows: live.update(_table(columns, rows), refresh=True)
 
 
 def _table(

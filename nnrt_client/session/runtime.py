@@ -37,6 +37,16 @@ class _LeftOut:
     is_told: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What is found at an address now: the device, if one has ever answered there, and its answer, if it did now."""
+
+    device: Device | None
+    status: DeviceStatus | None
+    # Why it takes no work; empty where it does.
+    why: str = ""
+
+
 class Runtime(fork.LockOwner, Closable):
     """Connections to device daemons.
 
@@ -217,22 +227,28 @@ class Runtime(fork.LockOwner, Closable):
             raise OperationForbidden("the runtime is closed; make a new one")
 
     def _probe(self, address: str) -> Device | None:
+        look = self._look(address)
+        return None if look.why else look.device
+
+    def _look(self, address: str) -> Look:
+        """Ask the daemon at an address."""
         try:
             with self._connecting.setdefault(address, threading.RLock()):
                 device = self._devices.get(address) or self._connected(address)
             status = device.status()
         except NnrtError as error:
             self._leave_out(address, error.message)
-            return None
+            return Look(self._devices.get(address), None, error.message)
         if status not in _USABLE:
             is_draining = status is DeviceStatus.OFFLINE and device.state.is_draining
-            self._leave_out(address, f"{device.name} is {'shutting down' if is_draining else status.name}")
-            return None
+            why = f"{device.name} is {'shutting down' if is_draining else status.name}"
+            self._leave_out(address, why)
+            return Look(device, status, why)
         with self._lock:
             left = self._left_out.pop(address, None)
         if left is not None and left.is_told:
             _log.warning("%s is back at %s, after %.1f s", device.name, address, time.monotonic() - left.since)
-        return device
+        return Look(device, status)
 
     def _leave_out(self, address: str, why: str) -> None:
         now = time.monotonic()

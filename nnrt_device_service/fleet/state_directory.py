@@ -14,6 +14,7 @@ from typing import IO, Any
 from nnrt_device_service.fleet.process import ProcessIdentity
 from nnrt_device_service.fleet.spec import DeviceSpec
 from nnrt_hdi.errors import InvalidPath, OperationForbidden
+from nnrt_hdi.files.fleet_directory import READY, RECORDS
 
 _log = logging.getLogger(__name__)
 
@@ -27,7 +28,7 @@ class State(str, Enum):
     """What a daemon is doing, as `nnrt-device ps` says it."""
 
     STARTING = "starting"
-    READY = "ready"
+    READY = READY
     DRAINING = "draining"
     DRAINED = "drained"
     BACKING_OFF = "backing off"
@@ -69,7 +70,7 @@ class StateDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._records = path / "daemons"
+        self._records = path / RECORDS
         self._logs = path / "logs"
         self.control = path / "control"
         self.notify = path / "notify"

@@ -16,6 +16,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from nnrt_device_service.access.access_file import AccessFile
+from nnrt_device_service.announcing.announcer import Announcer
 from nnrt_device_service.core.device import Device
 from nnrt_device_service.host.allocator import give_back_freed_memory
 from nnrt_device_service.host.exit import ExitCode, exit_at_once
@@ -137,11 +138,13 @@ class Daemon:
         ]
         reflection.enable_server_reflection((*services, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
         self._health_names = ["", *services]
+        self._announcer = Announcer(device.info, settings.announce_interface) if settings.announce else None
 
     def start(self, addresses: Sequence[str]) -> list[str]:
         """Listen; the addresses really bound.
 
-        Raises InvalidParameter for one that can't be, and OutOfMemory where the process has no threads left.
+        Raises InvalidParameter for one that can't be, or can't be announced, and OutOfMemory where the process has no
+        threads left.
         """
         bound = [self._listen(address) for address in addresses]
         self._warn_of_few_threads()
@@ -152,6 +155,8 @@ class Daemon:
         self._serving = set(threading.enumerate()) - before
         self._set_health(health_pb2.HealthCheckResponse.SERVING)
         start_thread(partial(self._watch, bound), "session-watch")
+        if self._announcer is not None:
+            self._announcer.start(bound)
         _log.info("serving %s on %s", self._device.info.device_name, ", ".join(bound))
         tell_ready(self._device.info.device_name, bound)
         return bound
@@ -160,6 +165,8 @@ class Daemon:
         """Finish what is under way within the drain time, refuse everything new, stop; whether all work has ended."""
         _log.info("draining")
         tell_stopping(self._settings.drain_timeout_s + _STOP_S + 2 * _STOP_GRACE_S + _END_S)
+        if self._announcer is not None:
+            self._announcer.withdraw()
         self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         if not self._device.gate.close(self._settings.drain_timeout_s):
             _log.warning("work was still under way after %g s and is cut off", self._settings.drain_timeout_s)
@@ -168,6 +175,8 @@ class Daemon:
     def stop(self) -> bool:
         """Stop now; work under way is cut off. Whether all of it has ended."""
         self._stopped.set()
+        if self._announcer is not None:
+            self._announcer.close()
         self._tickets.stop()
         if self._local_socket is not None:
             self._local_socket.stop()

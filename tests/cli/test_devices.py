@@ -52,7 +52,6 @@ def test_devices_that_do_not_answer(shared_daemon: DaemonProcess, caplog: pytest
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["devices"], "give an address, or set NNRT_DEVICES"),
         (["devices", "--timeout", "0", NOBODY], "0.0 is not in the range x>0"),
         (["device"], "No such command 'device'"),
         (["run", "model"], "there is no device; give --device, or set NNRT_DEVICES"),

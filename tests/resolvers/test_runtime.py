@@ -1,15 +1,17 @@
 """A runtime that was given names."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from daemon_process import DaemonProcess
+from onnx import parser
 from waiting import until
 
 import nnrt_client
 from nnrt_client import AddressChange, DeviceStatus, OperationFailed, OperationForbidden, Runtime, Settings
+from nnrt_client.onnxruntime import InferenceSession
 from resolvers.name_server import NameServer
 
 StartDaemon = Callable[..., DaemonProcess]
@@ -125,6 +127,23 @@ def test_names_in_the_environment(shared_daemon: DaemonProcess, path: Path, monk
         assert runtime.device().address == shared_daemon.address
 
 
+def test_connect_takes_a_name(shared_daemon: DaemonProcess, path: Path) -> None:
+    path.write_text(f"{shared_daemon.address}\n")
+    try:
+        assert nnrt_client.connect(f"file://{path}").device().address == shared_daemon.address
+    finally:
+        nnrt_client.disconnect()
+
+
+def test_an_inference_session_takes_a_name(onnxruntime_daemon: DaemonProcess, path: Path) -> None:
+    path.write_text(f"{onnxruntime_daemon.address}\n")
+    model = parser.parse_model('<ir_version: 8, opset_import: ["": 17]> m (float[2] x) => (float[2] y) { y = Relu(x) }')
+    provider = ("NnrtExecutionProvider", {"device": f"file://{path}"})
+    session = InferenceSession(model.SerializeToString(), providers=[provider])
+    (output,) = session.run(None, {"x": np.array([-1, 1], np.float32)})
+    assert output.tolist() == [0.0, 1.0]
+
+
 def test_load_takes_a_name(shared_daemon: DaemonProcess) -> None:
     model = nnrt_client.Model()
     x = model.input((2,), name="x")
@@ -136,16 +155,3 @@ def test_load_takes_a_name(shared_daemon: DaemonProcess) -> None:
         with nnrt_client.load(model, f"dns://{server.address}/fleet.test:{port}") as session:
             (output,) = session.run([[-1.0, 1.0]]).values()
     assert output.tolist() == [0.0, 1.0]
-
-
-def test_a_forked_child_watches_by_itself(path: Path) -> None:
-    """The parent has no connection yet, so a child may have some."""
-    path.write_text("a:1\n")
-    with Runtime([f"file://{path}?every=0.01"]) as runtime:
-        assert runtime.addresses == ("a:1",)
-        path.write_text("b:2\n")
-        if not (child := os.fork()):
-            until(lambda: runtime.addresses == ("b:2",))
-            runtime.close()
-            os._exit(0)
-        assert os.waitpid(child, 0) == (child, 0)

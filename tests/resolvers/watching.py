@@ -17,6 +17,14 @@ class Told:
         self.lists: list[tuple[str, ...]] = []
         self.failures: list[ConnectionFailed] = []
 
+    def wait_until_listed(self, address: str) -> None:
+        """Wait until this is one of the addresses. Others may be those of other tests."""
+        until(lambda: self.lists and address in self.lists[-1], lambda: self.lists)
+
+    def wait_until_absent(self, address: str) -> None:
+        """Wait until this is none of the addresses."""
+        until(lambda: self.lists and address not in self.lists[-1], lambda: self.lists)
+
     def wait_for(self, *addresses: str) -> None:
         """Wait until these are the addresses."""
         until(lambda: self.lists[-1:] == [addresses], lambda: self.lists)

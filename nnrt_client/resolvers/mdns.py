@@ -1,0 +1,155 @@
+"""mdns:///: daemons that announce themselves on this link (`nnrt-device serve --announce`), by the zeroconf library.
+
+Anybody on the link may announce anything: that these are our daemons is for their certificates to say.
+"""
+
+import asyncio
+import time
+from contextlib import suppress
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Any
+
+import ifaddr
+from zeroconf import Error, ServiceInfo, ServiceStateChange, Zeroconf
+from zeroconf.asyncio import AsyncServiceBrowser, AsyncZeroconf
+
+from nnrt_client.resolvers.dns import in_order
+from nnrt_client.resolvers.names import Name
+from nnrt_client.resolvers.resolver import MOST_ADDRESSES, Resolver
+from nnrt_client.settings import Settings
+from nnrt_hdi.errors import ConnectionFailed, OperationForbidden
+from nnrt_hdi.service_type import SERVICE_TYPE
+
+# How long answers are waited for at first.
+_FIRST_S = 0.5
+# What a daemon that was killed stays listed; one that drains withdraws at once.
+_HOLDS_S = 120.0
+# What one gets to say more, where it has not said all at once; and how many are asked at a time.
+_DETAILS_MS, _MOST_ASKED = 1000, 64
+# Until those are asked again who did not say it.
+_ASK_AGAIN_S = 5.0
+
+_IP = IPv4Address | IPv6Address
+
+
+class LinkResolver(Resolver):
+    """Daemons on the link. One that has several addresses counts with the one that is reached best from here."""
+
+    def __init__(self, name: str, interface: str, first_s: float) -> None:
+        """Asks on the interface with that IP address; empty: on all."""
+        super().__init__(name, _HOLDS_S)
+        self._interface = interface
+        self._first_s = first_s
+        self._loop: asyncio.AbstractEventLoop | None = None
+        # What is known of each service; None for one of which nothing more is known.
+        self._services: dict[str, ServiceInfo | None] = {}
+
+    def _follow(self) -> None:
+        try:
+            asyncio.run(self._browse())
+        except OSError as error:
+            raise ConnectionFailed(f"the link can't be asked: {error}", place=self.name) from error
+
+    def _interrupt(self) -> None:
+        if self._loop is not None:
+            with suppress(RuntimeError):  # It is over.
+                self._loop.call_soon_threadsafe(self._event.set)
+
+    async def _browse(self) -> None:
+        # Before it asks: zeroconf would leave a socket open.
+        if self._interface and ip_address(self._interface) not in _Here().own:
+            raise ConnectionFailed(f"no interface of this host has the address {self._interface}", place=self.name)
+        self._event = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._services.clear()
+        options: dict[str, Any] = {"interfaces": [self._interface]} if self._interface else {}
+        async with AsyncZeroconf(**options) as zeroconf:
+            AsyncServiceBrowser(zeroconf.zeroconf, SERVICE_TYPE, handlers=[self._note_service])
+            await self._gather_answers()
+            while not self._is_over:
+                self._event.clear()
+                await self._ask_details(zeroconf.zeroconf)
+                self._tell(self._addresses())
+                again_s = None if all(self._services.values()) else _ASK_AGAIN_S
+                with suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._event.wait(), again_s)
+
+    def _addresses(self) -> tuple[str, ...]:
+        here = _Here()
+        found = [(here.best_of(info), info.port) for info in self._services.values() if info is not None]
+        return in_order((ip, port) for ip, port in found if ip is not None and port)
+
+    async def _gather_answers(self) -> None:
+        until = time.monotonic() + self._first_s
+        while not self._is_over and (remaining_s := until - time.monotonic()) > 0:
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._event.wait(), remaining_s)
+            self._event.clear()
+
+    def _note_service(self, zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange) -> None:
+        if state_change is ServiceStateChange.Removed:
+            self._services.pop(name, None)
+        elif _is_sound(name) and (name in self._services or len(self._services) < MOST_ADDRESSES):
+            self._services[name] = None
+        self._event.set()
+
+    async def _ask_details(self, zeroconf: Zeroconf) -> None:
+        """Complete what is known, from what has been heard already or by asking."""
+        missing = [name for name, info in self._services.items() if info is None]
+        asked = []
+        for name in missing:
+            info = ServiceInfo(SERVICE_TYPE, name)
+            if info.load_from_cache(zeroconf):
+                self._services[name] = info
+            else:
+                asked.append(info)
+        told = await asyncio.gather(*(info.async_request(zeroconf, _DETAILS_MS) for info in asked[:_MOST_ASKED]))
+        for info, has_told in zip(asked, told, strict=False):
+            if has_told and info.name in self._services:
+                self._services[info.name] = info
+
+
+def _is_sound(name: str) -> bool:
+    """Tell a name that zeroconf takes from those that it only receives."""
+    try:
+        ServiceInfo(SERVICE_TYPE, name)
+    except Error:
+        return False
+    return True
+
+
+class _Here:
+    """Where on the link this host is."""
+
+    def __init__(self) -> None:
+        found = [ip for adapter in ifaddr.get_adapters() for ip in adapter.ips]
+        texts = [(ip.ip if isinstance(ip.ip, str) else ip.ip[0], ip.network_prefix) for ip in found]
+        self.own = {ip_address(ip) for ip, _ in texts}
+        self._networks = [ip_network(f"{ip}/{prefix}", strict=False) for ip, prefix in texts]
+
+    def best_of(self, info: ServiceInfo) -> _IP | None:
+        """The address of a daemon that is reached best."""
+        ips = [ip_address(text) for text in info.parsed_scoped_addresses()]
+        # What is this host's as well is that of a bridge or the like, which many hosts have; or the daemon is here.
+        distinct = [ip for ip in ips if ip not in self.own] or ips
+        return min(distinct, key=lambda ip: (not self._is_near(ip), ip.version), default=None)
+
+    def _is_near(self, ip: _IP) -> bool:
+        return any(ip in network for network in self._networks)
+
+
+def create(name: Name, settings: Settings) -> LinkResolver:
+    """Raises InvalidParameter, and OperationForbidden where strangers would get a token."""
+    name.allow_options("interface", "wait")
+    if name.authority or name.path:
+        raise name.wrong("it stands for all daemons on the link; use mdns:///, or mdns:///?interface=IP")
+    if settings.token_file and not settings.tls_ca:
+        raise OperationForbidden(
+            "the token would be shown to whoever announces a daemon; set tls_ca, or no token_file", place=name.text
+        )
+    interface = name.options.get("interface", "")
+    try:
+        interface = interface and str(ip_address(interface))
+    except ValueError as error:
+        raise name.wrong(f"interface is {interface!r}; give the IP address of one of this host's") from error
+    return LinkResolver(name.text, interface, name.seconds("wait", _FIRST_S))
