@@ -18,9 +18,10 @@ from nnrt_client.model_session.opened_model import Source
 from nnrt_client.pool.attempts import Rule
 from nnrt_client.pool.candidate import Candidate
 from nnrt_client.pool.fleet import Fleet
+from nnrt_client.pool.loads import Wanted
 from nnrt_client.pool.member import Member
 from nnrt_client.pool.replica import Loaded
-from nnrt_client.pool.replicas import Replicas, Wanted
+from nnrt_client.pool.replicas import Replicas
 from nnrt_client.pool.replicated_executor import ReplicatedExecutor
 from nnrt_client.pool.report import PoolReport
 from nnrt_client.session.device import Device
@@ -152,9 +153,9 @@ class Pool(Closable):
         _require_count("replicas", replicas, 1)
         _require_count("retries", rule.retries, 0)
 
-        def place(device: Device, check_open: Callable[..., None]) -> Loaded:
+        def place(device: Device, check_wanted: Callable[[], None]) -> Loaded:
             def told(stage: str, fraction: float) -> None:
-                check_open()
+                check_wanted()
                 if progress is not None:
                     progress(stage, fraction)
 

@@ -2,15 +2,11 @@
 
 import math
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from nnrt_client.pool.replica import Replica
 from nnrt_client.pool.replicas import Replicas
 from nnrt_client.run.result import is_of_unsent
-from nnrt_client.run.signature import Inputs
-from nnrt_client.tensors.run_tensor import RunTensor
 from nnrt_hdi.errors import (
     ConnectionFailed,
     NnrtError,
@@ -95,9 +91,3 @@ class Attempts:
             f"no device of the pool has the model, since {time.monotonic() - self._began:.1f} s; the run was tried on"
             f" {tried or 'none'}; `Pool.members` says what became of them"
         )
-
-
-def has_tensors(inputs: Inputs, outputs: Sequence[Any] | None) -> bool:
-    """Tell if a run reads or writes memory that is not its own."""
-    given = inputs.values() if isinstance(inputs, Mapping) else inputs
-    return outputs is not None or any(isinstance(one, RunTensor) for one in given)

@@ -110,6 +110,7 @@ class PooledRun:
         error = future.exception()
         if error is None:
             self._replicas.ran(replica, time.monotonic() - began)
+            self._replicas.offer(self._inputs, self._outputs, self._unwanted)
             self._end(future.result(), None)
         elif isinstance(error, NnrtError) and self._attempts.allow(replica, error):
             self._go_on()

@@ -4,9 +4,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from nnrt_client.pool.attempts import Attempts, Rule, has_tensors
+from nnrt_client.pool.attempts import Attempts, Rule
 from nnrt_client.pool.pooled_run import PooledRun
-from nnrt_client.pool.replica import Replica
+from nnrt_client.pool.replica import Replica, has_tensors
 from nnrt_client.pool.replicas import Replicas
 from nnrt_client.run.base_executor import BaseExecutor, Convert, Targets, require_timeout
 from nnrt_client.run.composed_future import ComposedFuture
@@ -41,8 +41,8 @@ class ReplicatedExecutor(LockOwner, BaseExecutor):
     ) -> RunResult[Any]:
         """Raises what `Executor.run_sync` raises: UnavailableDevice where several devices have failed it, or none is
         there."""
-        began, attempts = time.monotonic(), None
-        replica = self.replicas.choose()
+        replicas, began, attempts = self.replicas, time.monotonic(), None
+        replica = replicas.choose()
         if replica is not None:
             try:
                 result = replica.executor._run(inputs, outputs, timeout_ms, unwanted)
@@ -51,7 +51,9 @@ class ReplicatedExecutor(LockOwner, BaseExecutor):
                 if not attempts.allow(replica, error):
                     raise
             else:
-                self.replicas.ran(replica, time.monotonic() - began)
+                replicas.ran(replica, time.monotonic() - began)
+                if replicas.ejection.wants_run:
+                    replicas.offer(inputs, outputs, unwanted)
                 return result
         attempts = attempts or self._attempts(began, timeout_ms, inputs, outputs)
         while True:
@@ -62,7 +64,7 @@ class ReplicatedExecutor(LockOwner, BaseExecutor):
                 if not attempts.allow(replica, error):
                     raise
             else:
-                self.replicas.ran(replica, time.monotonic() - started)
+                replicas.ran(replica, time.monotonic() - started)
                 return result
 
     def _submit(
