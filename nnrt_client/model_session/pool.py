@@ -38,12 +38,11 @@ _DEFAULT_RULE = Rule(RETRIES, PATIENCE_S)
 class PooledSession(ModelSession):
     """A model on several devices, to each of which runs go. Made by `Pool.load`, or by `load` with several devices."""
 
-    _executor: ReplicatedExecutor
-
-    def __init__(self, executor: ReplicatedExecutor, pool: "Pool", resources: ExitStack) -> None:
+    def __init__(self, executor: ReplicatedExecutor, replicas: Replicas, pool: "Pool", resources: ExitStack) -> None:
         """Takes over `resources`. There is a replica."""
         self._pool = pool
-        first = executor.replicas.everywhere[0].loaded
+        self._replicas = replicas
+        first = replicas.everywhere[0].loaded
         super().__init__(executor, first.device, first.report, resources)
 
     def __repr__(self) -> str:
@@ -63,12 +62,12 @@ class PooledSession(ModelSession):
     @property
     def devices(self) -> tuple[Device, ...]:
         """The devices that run it now."""
-        return tuple(replica.loaded.device for replica in self._executor.replicas.serving)
+        return tuple(replica.loaded.device for replica in self._replicas.serving)
 
     @property
     def report(self) -> PoolReport:
         """Report of the first of these devices, with those of the others, and why devices haven't the model."""
-        replicas = self._executor.replicas
+        replicas = self._replicas
         reports = replicas.reports
         first = next(iter(reports.values()), self._report)
         refused = {address: str(error) for address, error in replicas.reasons(self._pool._candidates).items()}
@@ -170,7 +169,7 @@ class Pool(Closable):
         placed.wait_settled()
         if not placed.serving:
             raise _why_none(fleet, placed)
-        return PooledSession(executor, self, stack.pop_all())
+        return PooledSession(executor, placed, self, stack.pop_all())
 
 
 def _require_count(name: str, given: int | None, least: int) -> None:

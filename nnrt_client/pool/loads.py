@@ -15,11 +15,11 @@ from nnrt_client.pool.backoff import Backoff
 from nnrt_client.pool.candidate import Candidate
 from nnrt_client.pool.placement import in_order
 from nnrt_client.pool.replica import Loaded
+from nnrt_client.pool.supply import Specs
 from nnrt_client.session.device import Device
 from nnrt_client.session.latch import Changes
 from nnrt_client.session.release import TRANSPORT_ERRORS
 from nnrt_hdi.errors import NnrtError, OperationFailed, OutOfMemory
-from nnrt_hdi.tensor import TensorSpec
 
 _log = logging.getLogger(__name__)
 
@@ -30,7 +30,6 @@ _END_S = 5.0
 
 # Has a device ready to run the model; calls the function now and then, which raises where nobody wants that any more.
 Place = Callable[[Device, Callable[[], None]], Loaded]
-Specs = tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import count
-from typing import Protocol
 
 from nnrt_client.build.build_task import BuildReport
 from nnrt_client.pool.candidate import Candidate
 from nnrt_client.pool.ejection import IN_A_ROW, Ejection
-from nnrt_client.pool.loads import Loads, Place, Specs, Wanted
+from nnrt_client.pool.loads import Loads, Place, Wanted
 from nnrt_client.pool.replica import GUESSED_S, Replica, has_tensors
+from nnrt_client.pool.supply import Specs, Supply, Waiting
 from nnrt_client.run.base_executor import Targets
 from nnrt_client.run.signature import Inputs
 from nnrt_client.session.latch import Changes
@@ -26,16 +26,7 @@ _REMEMBERED = 0.9
 _FORGET_S = 0.5
 
 
-class Waiting(Protocol):
-    """A run that waits for a replica, in no thread."""
-
-    waits_until: float
-
-    def resume(self) -> None:
-        """Go on: there is a replica, or it is time to fail."""
-
-
-class Replicas:
+class Replicas(Supply):
     """The replicas of one model. What comes and goes is decided in the pool's thread, by `look`; any thread chooses.
 
     A thread that chooses takes no lock, and looks at each replica that there is.
@@ -125,6 +116,11 @@ class Replicas:
     def specs(self) -> Specs | None:
         """Inputs and outputs of the model; None before the first replica."""
         return self.loads.specs
+
+    @property
+    def is_living(self) -> bool:
+        """True until it is closed: replicas come back by themselves."""
+        return self.is_open
 
     @property
     def serving(self) -> tuple[Replica, ...]:
