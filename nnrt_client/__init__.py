@@ -34,6 +34,7 @@ from nnrt_client.model_session.model_session import ModelSession, NamedOutputs
 from nnrt_client.model_session.partition.fallback import Fallback
 from nnrt_client.model_session.partition.report import PartitionReport, PartReport
 from nnrt_client.model_session.pool import Pool, PooledSession
+from nnrt_client.model_session.reloaded_session import ReloadedSession
 from nnrt_client.onnx_import import from_onnx
 from nnrt_client.pool.member import Member, MemberState
 from nnrt_client.pool.report import PoolReport
@@ -126,6 +127,7 @@ __all__ = [
     "Priority",
     "Progress",
     "QuantParam",
+    "ReloadedSession",
     "ResidentTensor",
     "ReturnCode",
     "RunFuture",

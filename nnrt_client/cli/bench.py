@@ -22,25 +22,26 @@ from nnrt_client.cli.open_loop import OpenLoop
 from nnrt_client.cli.options import (
     FALLBACK_HELP,
     POSITIVE,
+    Devices,
     Number,
     Settled,
     build_timeout_option,
     building_options,
     cache_option,
-    device_option,
+    devices_options,
     fallback_options,
     input_option,
     json_option,
     model_argument,
     run_timeout_option,
-    runtime_for,
     seed_option,
     settings_with,
     settling_options,
     way_option,
 )
 from nnrt_client.cli.printing import print_json, print_line, print_table, step_bar
-from nnrt_client.cli.sessions import described_way, print_way, ready_session
+from nnrt_client.cli.sessions import asked, described_way, print_way, ready_session
+from nnrt_client.cli.spread import Spread
 from nnrt_client.model_session.opened_model import is_onnx
 from nnrt_client.model_session.partition.fallback import Fallback
 from nnrt_hdi.files import container
@@ -50,6 +51,7 @@ _MOST_IN_FLIGHT = 1024
 _PERCENTILES = (50.0, 90.0, 95.0, 99.0)
 # Of those the ones that a terminal has room for.
 _PRINTED = (50.0, 90.0, 99.0)
+_LOADS = {"concurrency": "in flight", "rate": "runs/s asked"}
 _PARTS = ("queue", "transfer", "compute")
 
 
@@ -71,7 +73,7 @@ class _Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # Generi
 
 @click.command()
 @model_argument
-@device_option()
+@devices_options
 @input_option
 @settling_options
 @way_option
@@ -112,7 +114,7 @@ class _Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # Generi
 @json_option
 def bench(
     model: Path,
-    device: str | None,
+    devices: Devices,
     given: tuple[str, ...],
     settled: Settled,
     ways: Sequence[Way],
@@ -144,43 +146,47 @@ def bench(
     if rate is not None and context.get_parameter_source("concurrency") is not ParameterSource.DEFAULT:
         raise click.UsageError("--concurrency and --rate are two kinds of load; give one of them")
     rule = Rule(window, max_windows, stability / 100, percentile, counts_throughput=rate is None)
-    with runtime_for(device, settings_with(build_timeout_s=timeout)) as runtime:
-        for file in filter(None, (csv_file, html_file)):
-            container.require_place(file)
-        if baseline and not is_onnx(model):
-            raise click.UsageError(f"--baseline takes ONNX files, which {model} is not")
-        in_process = Baseline(model, threads, settled.constants) if baseline else None
-        gather = partial(gathered, given=given, shapes=settled.shapes, seed=seed)
-        session, inputs = ready_session(model, device, runtime, settled, ways, fallback, options, gather, cache=cache)
-        with session:
-            runs = Runs(session, inputs, run_timeout_ms)
-            loads: list[tuple[str, Loop]] = [(f"{count} in flight", ClosedLoop(runs, count)) for count in concurrency]
-            if rate is not None:
-                loads = [(f"{rate:g} per second", OpenLoop(runs, rate, seed))]
-            with step_bar(max_windows * len(loads)) as steps:
-                measured = []
-                for title, load in loads:
-                    steps.begin(title)
-                    measured.append(load.measure(rule, steps.end))
-            compared = None
-            if in_process:
-                compared = in_process.compared(partial(session.run, inputs, timeout_ms=run_timeout_ms), inputs)
-            asked = session.device.name
+    settings = settings_with(build_timeout_s=timeout)
+    for file in filter(None, (csv_file, html_file)):
+        container.require_place(file)
+    if baseline and not is_onnx(model):
+        raise click.UsageError(f"--baseline takes ONNX files, which {model} is not")
+    in_process = Baseline(model, threads, settled.constants) if baseline else None
+    gather = partial(gathered, given=given, shapes=settled.shapes, seed=seed)
+    session, inputs = ready_session(model, devices, settings, settled, ways, fallback, options, gather, cache=cache)
+    with session:
+        runs = Runs(session, inputs, run_timeout_ms)
+        loads: list[tuple[str, Loop]] = [(f"{count} in flight", ClosedLoop(runs, count)) for count in concurrency]
+        if rate is not None:
+            loads = [(f"{rate:g} per second", OpenLoop(runs, rate, seed))]
+        spread = Spread(session)
+        with step_bar(max_windows * len(loads)) as steps:
+            measured = []
+            for title, load in loads:
+                steps.begin(title)
+                measured.append(load.measure(rule, steps.end))
+                spread.end_load()
+        compared = None
+        if in_process:
+            compared = in_process.compared(partial(session.run, inputs, timeout_ms=run_timeout_ms), inputs)
+        where = asked(session)
     percentiles = sorted({*_PERCENTILES, *([percentile] if percentile else [])})
     kind = "concurrency" if rate is None else "rate"
     rows = [_row(kind, one, percentiles) for one in measured]
     if csv_file:
         container.write(csv_file, [_csv(rows)])
     if html_file:
-        container.write(html_file, [bench_page(f"{model.name} on {asked}", measured, rows, percentiles).encode()])
+        container.write(html_file, [bench_page(f"{model.name} on {where}", measured, rows, percentiles).encode()])
     if as_json:
-        document = {"device": asked, "model": str(model), "seed": seed, **described_way(session), "measurements": rows}
+        document = {"device": where, "model": str(model), "seed": seed, **described_way(session), "measurements": rows}
+        document |= {"spread": spread.described(kind, rows)} if spread.loads else {}
         print_json(document | ({"baseline": compared.described()} if compared else {}))
     else:
         _print(kind, rows, sorted({*_PRINTED, *([percentile] if percentile else [])}))
+        spread.print(_LOADS[kind], kind, rows)
         _say_where_unstable(kind, measured, rule)
         if compared:
-            _print_comparison(compared, asked)
+            _print_comparison(compared, where)
         print_way(session)
 
 
@@ -200,7 +206,7 @@ def _row(kind: str, one: Measurement, percentiles: Sequence[float]) -> dict[str,
 
 def _print(kind: str, rows: Sequence[dict[str, Any]], percentiles: Sequence[float]) -> None:
     """Two tables, each of which fits a terminal: the load, and where the time of a run goes."""
-    load = {kind: "in flight" if kind == "concurrency" else "runs/s asked"}
+    load = {kind: _LOADS[kind]}
     latency = {"mean_ms": "mean", **{f"p{percentile:g}_ms": f"p{percentile:g}" for percentile in percentiles}}
     _print_columns(load | {"runs_per_s": "runs/s"} | latency | {"stable": "stable"}, rows)
     if any(row["queue_ms"] is not None for row in rows):

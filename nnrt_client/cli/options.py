@@ -273,6 +273,51 @@ def device_option(*, required: bool = False, multiple: bool = False) -> Callable
     return lambda command: option(identity_options(command))
 
 
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """What --device and --replicas say of where a model is to run: on one device, or on several."""
+
+    given: tuple[str, ...]
+    replicas: int | None
+
+    def require_known(self) -> None:
+        """Raise UsageError where nobody says at which addresses they are."""
+        for device in self.given or (None,):
+            require_addresses(device)
+
+    @property
+    def wanted(self) -> dict[str, Any]:
+        """Arguments of `load`."""
+        device = list(self.given) if len(self.given) > 1 else next(iter(self.given), None)
+        return {"device": device, "replicas": self.replicas}
+
+
+def devices_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that name its devices, and those that say who it is there; it gets `devices`."""
+
+    @click.option(
+        "--device",
+        "given_devices",
+        metavar="DEVICE",
+        multiple=True,
+        help="HOST:PORT, unix:PATH, a name that is resolved, such as dns:///HOST:PORT, or one among NNRT_DEVICES; the"
+        " first of NNRT_DEVICES if none is given. May be repeated: all of them run the model.",
+    )
+    @click.option(
+        "--replicas",
+        type=click.IntRange(min=1),
+        help="Run the model on so many of the devices; on all of them where several are given.",
+    )
+    @identity_options
+    @wraps(command)
+    def bundled(*, given_devices: tuple[str, ...], replicas: int | None, **others: Any) -> None:
+        devices = Devices(given_devices, replicas)
+        devices.require_known()
+        command(devices=devices, **others)
+
+    return bundled
+
+
 def settings_with(**bounds: Any) -> Settings:
     """Settings with these bounds, and with what the command's options say of who it is to daemons."""
     given = click.get_current_context().meta.items()
@@ -281,12 +326,17 @@ def settings_with(**bounds: Any) -> Settings:
 
 def runtime_for(device: str | None, settings: Settings) -> Runtime:
     """A runtime that can find a device. Raises UsageError where nobody says at which addresses."""
+    return Runtime(require_addresses(device), settings)
+
+
+def require_addresses(device: str | None) -> tuple[str, ...]:
+    """The addresses where a device may be. Raises UsageError where nobody says any."""
     addresses = addresses_to_ask_for(device)
     if not addresses:
         what = "there is no device" if device is None else f"{device!r} is no address"
         how = "give --device, or set" if device is None else "to find it by name set"
         raise click.UsageError(f"{what}; {how} {DEVICES_VARIABLE}")
-    return Runtime(addresses, settings)
+    return addresses
 
 
 def opened(model: Path, settled: Settled) -> OpenedModel:

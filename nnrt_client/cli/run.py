@@ -17,24 +17,26 @@ from nnrt_client.build.way import Way
 from nnrt_client.cli.inputs import gathered
 from nnrt_client.cli.options import (
     FALLBACK_HELP,
+    Devices,
     Settled,
     build_timeout_option,
     building_options,
     cache_option,
-    device_option,
+    devices_options,
     fallback_options,
     input_option,
     json_option,
     model_argument,
     run_timeout_option,
-    runtime_for,
     settings_with,
     settling_options,
     way_option,
 )
 from nnrt_client.cli.printing import print_json, print_line, print_table
 from nnrt_client.cli.sessions import described_way, print_way, ready_session
+from nnrt_client.model_session.model_session import ModelSession
 from nnrt_client.model_session.partition.fallback import Fallback
+from nnrt_client.model_session.pool import PooledSession
 from nnrt_hdi.files import container
 from nnrt_hdi.tensor import Array
 
@@ -44,7 +46,7 @@ _LONGEST_FILE_NAME = 100
 
 @click.command()
 @model_argument
-@device_option()
+@devices_options
 @input_option
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Directory for one .npy file per output.")
 @settling_options
@@ -57,7 +59,7 @@ _LONGEST_FILE_NAME = 100
 @json_option
 def run(
     model: Path,
-    device: str | None,
+    devices: Devices,
     given: tuple[str, ...],
     output: Path | None,
     settled: Settled,
@@ -73,27 +75,34 @@ def run(
 
     A PNG becomes UINT8 0..255 or real numbers 0..1, in the layout of the input; its size must be that of the input.
     """
-    with runtime_for(device, settings_with(build_timeout_s=timeout)) as runtime:
-        if output:
-            container.require_place(output / "array.npy" if output.exists() else output)
-        gather = partial(gathered, given=given)
-        session, arrays = ready_session(model, device, runtime, settled, ways, fallback, options, gather, cache=cache)
-        with session:
-            started = time.monotonic()
-            outputs = session.run(arrays, timeout_ms=run_timeout_ms)
-            seconds = time.monotonic() - started
-            files = _written(output, outputs) if output else {}
-            rows = [_summary(name, array, files.get(name)) for name, array in outputs.items()]
-            asked, origin = session.device.name, session.report.origin.value
+    settings = settings_with(build_timeout_s=timeout)
+    if output:
+        container.require_place(output / "array.npy" if output.exists() else output)
+    gather = partial(gathered, given=given)
+    session, arrays = ready_session(model, devices, settings, settled, ways, fallback, options, gather, cache=cache)
+    with session:
+        started = time.monotonic()
+        outputs = session.run(arrays, timeout_ms=run_timeout_ms)
+        seconds = time.monotonic() - started
+        files = _written(output, outputs) if output else {}
+        rows = [_summary(name, array, files.get(name)) for name, array in outputs.items()]
+        where, origin = _where(session), session.report.origin.value
     if as_json:
         print_json(
-            {"device": asked, "model": origin, **described_way(session), "seconds": round(seconds, 6), "outputs": rows}
+            {"device": where, "model": origin, **described_way(session), "seconds": round(seconds, 6), "outputs": rows}
         )
         return
     columns = ("name", "data_type", "shape", "min", "max", *(["file"] if output else []))
     print_table(columns, [[_cell(row[column]) for column in columns] for row in rows], right=("min", "max"))
-    print_line(f"ran on {asked} in {seconds * 1e3:.1f} ms; the model was {origin}")
+    print_line(f"ran on {where} in {seconds * 1e3:.1f} ms; the model was {origin}")
     print_way(session)
+
+
+def _where(session: ModelSession) -> str:
+    """The device that made the run."""
+    if isinstance(session, PooledSession):
+        return next((member.name for member in session.pool.members() if member.runs), session.device.name)
+    return session.device.name
 
 
 def _written(directory: Path, outputs: dict[str, Array]) -> dict[str, Path]:

@@ -9,7 +9,7 @@ import click
 
 from nnrt_client.build.options import Options
 from nnrt_client.build.way import Way
-from nnrt_client.cli.options import Settled, opened
+from nnrt_client.cli.options import Devices, Settled, opened
 from nnrt_client.cli.printing import build_bar, one_line, print_line
 from nnrt_client.model.model import Model
 from nnrt_client.model_session.load import load
@@ -17,8 +17,9 @@ from nnrt_client.model_session.loading import DEFAULT_WAYS
 from nnrt_client.model_session.model_session import ModelSession
 from nnrt_client.model_session.opened_model import Source, is_onnx
 from nnrt_client.model_session.partition.fallback import CPU, Fallback
+from nnrt_client.model_session.pool import PooledSession
 from nnrt_client.session.device import Device
-from nnrt_client.session.runtime import Runtime
+from nnrt_client.settings import Settings
 from nnrt_hdi.enums import PerformanceMode
 from nnrt_hdi.tensor import Array, TensorSpec
 
@@ -27,8 +28,8 @@ Arrays = Mapping[str, Array]
 
 def ready_session(
     model: Path,
-    device: str | None,
-    runtime: Runtime,
+    devices: Devices,
+    settings: Settings,
     settled: Settled,
     ways: Sequence[Way],
     fallback: Fallback | None,
@@ -37,7 +38,7 @@ def ready_session(
     *,
     cache: bool,
 ) -> tuple[ModelSession, Arrays]:
-    """Have a device ready to run the model of a command, in the first of these ways that works, or of all.
+    """Have devices ready to run the model of a command, in the first of these ways that works, or of all.
 
     `gather` gives the inputs of its runs: before anything is built, if they are known before.
     """
@@ -52,14 +53,16 @@ def ready_session(
     with ExitStack() as stack:
         with build_bar() as progress:
             more |= {"ways": ways or DEFAULT_WAYS, "fallback": fallback, "cache": cache, "progress": progress}
-            session = stack.enter_context(loaded(source, device, options, runtime=runtime, **more))
+            session = stack.enter_context(loaded(source, options=options, settings=settings, **devices.wanted, **more))
         if arrays is None:
             arrays = gather([desc._to_spec() for desc in session.inputs])
         stack.pop_all()
     return session, arrays
 
 
-def loaded(source: Source | Model, device: str | Device | None, options: Options, **more: Any) -> ModelSession:
+def loaded(
+    source: Source | Model, device: str | Device | Sequence[str] | None, options: Options, **more: Any
+) -> ModelSession:
     """`load`, with the options of a command."""
     return load(
         source,
@@ -69,6 +72,13 @@ def loaded(source: Source | Model, device: str | Device | None, options: Options
         extensions=options.extensions,
         **more,
     )
+
+
+def asked(session: ModelSession) -> str:
+    """The device that was asked, for messages, or how many there are."""
+    if isinstance(session, PooledSession):
+        return f"{len(session.devices)} devices"
+    return session.device.name
 
 
 def described_way(session: ModelSession) -> dict[str, Any]:

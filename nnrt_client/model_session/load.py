@@ -11,10 +11,11 @@ from nnrt_client.build.build_task import Progress
 from nnrt_client.build.way import Way
 from nnrt_client.model.model import Model
 from nnrt_client.model_session.loading import DEFAULT_WAYS, Loading
-from nnrt_client.model_session.model_session import ModelSession, reloading
+from nnrt_client.model_session.model_session import ModelSession
 from nnrt_client.model_session.opened_model import Shapes, Source
 from nnrt_client.model_session.partition.fallback import Fallback
 from nnrt_client.model_session.pool import Pool
+from nnrt_client.model_session.reloaded_session import reloaded
 from nnrt_client.session.device import Device
 from nnrt_client.session.runtime import Runtime
 from nnrt_client.settings import Settings, addresses_to_ask_for
@@ -59,12 +60,12 @@ def load(
     imported. Where there are several ways the error has the reasons of all.
     With several addresses, or with `replicas`, so many of these devices get the model (all without), and each run goes
     to one of them: the session has a Pool of its own, see `Pool.load`.
-    With `on_death="reload"` the session loads the model again when its daemon has died, by the same call; see
-    ModelSession.
+    With `on_death="reload"` the session loads the model again when its daemon has died, by the same call: a
+    ReloadedSession.
     """
     if on_death != "raise":
         ways = tuple(ways) if isinstance(ways, Iterator) else ways  # It would be empty the next time.
-        return reloading(on_death, partial(load, **{**locals(), "on_death": "raise"}))
+        return reloaded(on_death, partial(load, **{**locals(), "on_death": "raise"}))
     loading = Loading(
         model,
         shapes=shapes,

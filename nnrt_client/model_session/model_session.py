@@ -5,7 +5,7 @@ with load("model.onnx", device="127.0.0.1:50051") as session:
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
@@ -17,17 +17,15 @@ from numpy.typing import NDArray
 from nnrt_client.build.build_task import BuildReport
 from nnrt_client.build.way import Way
 from nnrt_client.model_session.arrays import input_array
-from nnrt_client.pool.outage import Outage
 from nnrt_client.run.base_executor import BaseExecutor
-from nnrt_client.run.result import RunResult, is_of_unsent
+from nnrt_client.run.result import RunResult
 from nnrt_client.run.run_tensors import NewArray
 from nnrt_client.run.signature import Inputs, listed
 from nnrt_client.session.device import Device
-from nnrt_client.session.fork import ModuleLock
 from nnrt_client.tensors.run_tensor import RunTensor
 from nnrt_client.tensors.tensor_desc import TensorDesc
 from nnrt_hdi.closable import Closable
-from nnrt_hdi.errors import InvalidParameter, OperationForbidden, UnavailableDevice
+from nnrt_hdi.errors import InvalidParameter, OperationForbidden
 from nnrt_hdi.run_times import RunTimes
 
 # Names of outputs, or the tensors by name that they go to.
@@ -56,9 +54,7 @@ class ModelSession(Closable):
     """A model on a device, ready to run from any number of threads. Made by `load`.
 
     Its inputs and outputs go by name. When the daemon dies the session is over: load the model again, there or on
-    another device. One that was loaded with `on_death="reload"` does so itself, by the next run: on the restarted
-    daemon, or on the first device of NNRT_DEVICES that answers. A run that was under way raises UnavailableDevice,
-    once; one that had not been sent goes on, unless it has tensors, or is one of `submit`.
+    another device; or have the session do so, see ReloadedSession and PooledSession.
     """
 
     def __init__(self, executor: BaseExecutor, device: Device, report: BuildReport, resources: ExitStack) -> None:
@@ -68,10 +64,6 @@ class ModelSession(Closable):
         self._executor = executor
         self._resources = resources
         self._is_open = True
-        # What loads the model again; None where that is the application's to do.
-        self._load_again: Callable[[], ModelSession] | None = None
-        self._reloading = ModuleLock()
-        self._outage = Outage()
         self._inputs = _named("input", [executor.input_desc(index) for index in range(executor.input_count)])
         self._outputs = _named("output", [executor.output_desc(index) for index in range(executor.output_count)])
 
@@ -128,14 +120,8 @@ class ModelSession(Closable):
         UnavailableDevice when the daemon has died.
         """
         named, targets, given = self._naming(outputs, writable), self._targets(outputs), self._in_order(inputs)
-        unwanted = self._unwanted(outputs)
-        while True:
-            executor = self._living()
-            try:
-                return named(executor._run(given, targets, timeout_ms, unwanted))
-            except UnavailableDevice as error:
-                if not self._goes_on(error, given, targets):
-                    raise
+        self._require_open()
+        return named(self._executor._run(given, targets, timeout_ms, self._unwanted(outputs)))
 
     def submit(
         self,
@@ -147,7 +133,8 @@ class ModelSession(Closable):
     ) -> "Future[NamedOutputs]":
         """Start a run; what `run` returns and raises is the result of the future. See `Executor.submit`."""
         named, targets, given = self._naming(outputs, writable), self._targets(outputs), self._in_order(inputs)
-        return self._living()._submit(given, targets, timeout_ms, named, self._unwanted(outputs))
+        self._require_open()
+        return self._executor._submit(given, targets, timeout_ms, named, self._unwanted(outputs))
 
     async def run_async(
         self,
@@ -162,48 +149,13 @@ class ModelSession(Closable):
         No thread waits for it. Cancelling the task cancels the run, on the device too; leave its inputs alone for a
         moment longer then, for they may still be being read.
         """
-        named, targets, given = self._naming(outputs, writable), self._targets(outputs), self._in_order(inputs)
-        while True:
-            is_over = self._load_again is not None and not self._executor._is_living
-            executor = await asyncio.to_thread(self._living) if is_over else self._living()
-            try:
-                started = executor._submit(given, targets, timeout_ms, named, self._unwanted(outputs))
-                return await asyncio.wrap_future(started)
-            except UnavailableDevice as error:
-                if not self._goes_on(error, given, targets):
-                    raise
+        started = self.submit(inputs, outputs=outputs, writable=writable, timeout_ms=timeout_ms)
+        return await asyncio.wrap_future(started)
 
     def close(self) -> None:
         """End the runs in flight and free the model, on the device too. Idempotent."""
         self._is_open = False
-        with self._reloading.itself:
-            self._resources.close()
-
-    # ---- the death of the daemon
-
-    def _living(self) -> BaseExecutor:
-        """What runs the model; loaded again where its daemon has died and the session was told to. Raises
-        UnavailableDevice where that can't be done."""
-        self._require_open()
-        executor = self._executor
-        if self._load_again is None or executor._is_living:
-            return executor
-        with self._reloading.itself:
-            self._require_open()
-            if self._executor is executor:  # Else another thread was first.
-                self._reload(self._load_again)
-            return self._executor
-
-    def _reload(self, load_again: "Callable[[], ModelSession]") -> None:
-        fresh = self._outage.end(load_again)
-        dead, self._resources = self._resources, fresh._resources
-        self._device, self._report, self._executor = fresh.device, fresh.report, fresh._executor
-        dead.close()
-
-    def _goes_on(self, error: UnavailableDevice, inputs: Sequence[Any], targets: Sequence[Any] | None) -> bool:
-        """Tell whether a run is made after all: it was never sent, and nobody would notice but by the time it takes."""
-        has_tensors = targets is not None or any(isinstance(given, RunTensor) for given in inputs)
-        return self._load_again is not None and is_of_unsent(error) and not has_tensors
+        self._resources.close()
 
     def _in_order(self, inputs: Inputs) -> list[Any]:
         """The inputs in the model's order. Numbers that are no arrays yet get its data types."""
@@ -241,15 +193,6 @@ class ModelSession(Closable):
     def _require_open(self) -> None:
         if not self._is_open:
             raise OperationForbidden("the session is closed; load the model again")
-
-
-def reloading(on_death: str, load_again: "Callable[[], ModelSession]") -> ModelSession:
-    """A session that loads its model again when its daemon has died."""
-    if on_death != "reload":
-        raise InvalidParameter(f"on_death is {on_death!r}; use 'raise' or 'reload'")
-    session = load_again()
-    session._load_again = load_again
-    return session
 
 
 # ---- names

@@ -18,9 +18,10 @@ from nnrt_client.model_session.opened_model import Source
 from nnrt_client.pool.attempts import Rule
 from nnrt_client.pool.candidate import Candidate
 from nnrt_client.pool.fleet import Fleet
+from nnrt_client.pool.loads import Wanted
 from nnrt_client.pool.member import Member
 from nnrt_client.pool.replica import Loaded
-from nnrt_client.pool.replicas import Replicas, Wanted
+from nnrt_client.pool.replicas import Replicas
 from nnrt_client.pool.replicated_executor import ReplicatedExecutor
 from nnrt_client.pool.report import PoolReport
 from nnrt_client.session.device import Device
@@ -37,12 +38,11 @@ _DEFAULT_RULE = Rule(RETRIES, PATIENCE_S)
 class PooledSession(ModelSession):
     """A model on several devices, to each of which runs go. Made by `Pool.load`, or by `load` with several devices."""
 
-    _executor: ReplicatedExecutor
-
-    def __init__(self, executor: ReplicatedExecutor, pool: "Pool", resources: ExitStack) -> None:
+    def __init__(self, executor: ReplicatedExecutor, replicas: Replicas, pool: "Pool", resources: ExitStack) -> None:
         """Takes over `resources`. There is a replica."""
         self._pool = pool
-        first = executor.replicas.everywhere[0].loaded
+        self._replicas = replicas
+        first = replicas.everywhere[0].loaded
         super().__init__(executor, first.device, first.report, resources)
 
     def __repr__(self) -> str:
@@ -62,12 +62,12 @@ class PooledSession(ModelSession):
     @property
     def devices(self) -> tuple[Device, ...]:
         """The devices that run it now."""
-        return tuple(replica.loaded.device for replica in self._executor.replicas.serving)
+        return tuple(replica.loaded.device for replica in self._replicas.serving)
 
     @property
     def report(self) -> PoolReport:
         """Report of the first of these devices, with those of the others, and why devices haven't the model."""
-        replicas = self._executor.replicas
+        replicas = self._replicas
         reports = replicas.reports
         first = next(iter(reports.values()), self._report)
         refused = {address: str(error) for address, error in replicas.reasons(self._pool._candidates).items()}
@@ -152,9 +152,9 @@ class Pool(Closable):
         _require_count("replicas", replicas, 1)
         _require_count("retries", rule.retries, 0)
 
-        def place(device: Device, check_open: Callable[..., None]) -> Loaded:
+        def place(device: Device, check_wanted: Callable[[], None]) -> Loaded:
             def told(stage: str, fraction: float) -> None:
-                check_open()
+                check_wanted()
                 if progress is not None:
                     progress(stage, fraction)
 
@@ -169,7 +169,7 @@ class Pool(Closable):
         placed.wait_settled()
         if not placed.serving:
             raise _why_none(fleet, placed)
-        return PooledSession(executor, self, stack.pop_all())
+        return PooledSession(executor, placed, self, stack.pop_all())
 
 
 def _require_count(name: str, given: int | None, least: int) -> None:

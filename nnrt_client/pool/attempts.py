@@ -2,15 +2,11 @@
 
 import math
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from nnrt_client.pool.replica import Replica
-from nnrt_client.pool.replicas import Replicas
+from nnrt_client.pool.supply import Supply
 from nnrt_client.run.result import is_of_unsent
-from nnrt_client.run.signature import Inputs
-from nnrt_client.tensors.run_tensor import RunTensor
 from nnrt_hdi.errors import (
     ConnectionFailed,
     NnrtError,
@@ -39,9 +35,9 @@ class Attempts:
     of the run itself are not: they would come again.
     """
 
-    def __init__(self, replicas: Replicas, rule: Rule, began: float, timeout_ms: int | None, has_tensors: bool) -> None:
+    def __init__(self, supply: Supply, rule: Rule, began: float, timeout_ms: int | None, has_tensors: bool) -> None:
         """`began` on the clock of time.monotonic. What has tensors is not made again: they may be being written."""
-        self._replicas = replicas
+        self._supply = supply
         self._left = rule.retries
         self._patience_s = rule.patience_s
         self._began = began
@@ -64,40 +60,34 @@ class Attempts:
 
     def allow(self, replica: Replica, error: NnrtError) -> bool:
         """Count a failed attempt; tell if there may be another one."""
-        replicas = self._replicas
+        supply = self._supply
         self._tried[replica] = error
         if isinstance(error, TimedOut):
-            replicas.ran(replica, time.monotonic() - self._began)
-        if not replicas.is_open or self._has_tensors:
+            supply.ran(replica, time.monotonic() - self._began)
+        if not supply.is_open or self._has_tensors:
             return False
         if replica.is_left and isinstance(error, OperationForbidden | OperationFailed):
             return True  # It was closed just then.
         if isinstance(error, OutOfMemory):
             had_no_room, self._had_no_room = self._had_no_room, True
-            return not had_no_room and any(one not in self._tried for one in replicas.serving)
+            return not had_no_room and any(one not in self._tried for one in supply.serving)
         if not isinstance(error, _DEVICES_FAILURES):
             return False
-        replicas.failed(replica)
+        supply.failed(replica)
         if not is_of_unsent(error):
             self._left -= 1
         return self._left >= 0 and time.monotonic() < self._deadline
 
     def next(self) -> Replica | None:
         """The replica for the next attempt; None where there is none that gets runs."""
-        return self._replicas.choose_another(self._tried)
+        return self._supply.choose_another(self._tried)
 
     def given_up(self) -> NnrtError:
         """Say why no attempt is made any more."""
-        if self._replicas.end_reason is not None:
-            return self._replicas.end_reason.copy()
+        if self._supply.end_reason is not None:
+            return self._supply.end_reason.copy()
         tried = "; ".join(f"{replica.candidate.address}: {error}" for replica, error in self._tried.items())
         return UnavailableDevice(
             f"no device of the pool has the model, since {time.monotonic() - self._began:.1f} s; the run was tried on"
             f" {tried or 'none'}; `Pool.members` says what became of them"
         )
-
-
-def has_tensors(inputs: Inputs, outputs: Sequence[Any] | None) -> bool:
-    """Tell if a run reads or writes memory that is not its own."""
-    given = inputs.values() if isinstance(inputs, Mapping) else inputs
-    return outputs is not None or any(isinstance(one, RunTensor) for one in given)

@@ -151,7 +151,7 @@ class Fleet(LockOwner):
 
     def _member(self, candidate: Candidate) -> Member:
         replicas = [one for model in self._models for one in model.everywhere if one.candidate is candidate]
-        runs = sum(one.runs for one in replicas)
+        runs, now = sum(one.runs for one in replicas), time.monotonic()
         state, why = self._state(candidate, replicas)
         return Member(
             address=candidate.address,
@@ -163,6 +163,7 @@ class Fleet(LockOwner):
             runs=candidate.past_runs + runs,
             failures=candidate.past_failures + sum(one.failures for one in replicas),
             latency_s=sum(one.latency_s * one.runs for one in replicas) / runs if runs else None,
+            ejected_s=max((one.ejected_until - now for one in replicas if one.is_ejected), default=0.0),
         )
 
     def _state(self, candidate: Candidate, replicas: list[Replica]) -> tuple[MemberState, str]:
@@ -172,9 +173,11 @@ class Fleet(LockOwner):
             return MemberState.DRAINING, "its daemon is shutting down"
         if candidate.takes_work is False:
             return MemberState.GONE, candidate.why
-        if not candidate.is_up or any(model.is_loading_on(candidate) for model in self._models):
+        if not candidate.is_up or any(model.loads.on(candidate) for model in self._models):
             return MemberState.JOINING, candidate.why
-        refusals = [model.refusal_of(candidate) for model in self._models]
+        refusals = [model.loads.refusal_of(candidate) for model in self._models]
+        if any(one.is_ejected for one in replicas):
+            return MemberState.EJECTED, "its runs were slow, or failed"
         if replicas:
             return MemberState.READY, ""
         return MemberState.SPARE, "; ".join(str(error) for error in refusals if error is not None)

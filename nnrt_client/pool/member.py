@@ -37,5 +37,5 @@ class Member:
     failures: int
     # Of late runs, averaged over the models by their runs; None before the first.
     latency_s: float | None
-    # Seconds until one that is ejected is tried again.
+    # Seconds until one that is ejected is tried again; less than 0 where it waits for a run to be tried with.
     ejected_s: float = 0.0

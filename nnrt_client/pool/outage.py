@@ -26,8 +26,7 @@ class Outage:
     def end(self, load_again: Callable[[], LoadedT]) -> LoadedT:
         """Give the model, loaded again. Raises UnavailableDevice with why that fails, or with why it did the last time
         where the next attempt isn't due."""
-        if self._why is not None and self._clock() < self._backoff.due:
-            raise self._unavailable(self._why)
+        self.require_due()
         try:
             loaded = load_again()
         except NnrtError as error:
@@ -38,6 +37,11 @@ class Outage:
             self._why = None
             self._backoff.succeeded()
         return loaded
+
+    def require_due(self) -> None:
+        """Raise UnavailableDevice while the next attempt isn't due."""
+        if self._why is not None and self._clock() < self._backoff.due:
+            raise self._unavailable(self._why)
 
     def _put_off(self, error: NnrtError) -> None:
         now = self._clock()

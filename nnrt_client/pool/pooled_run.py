@@ -10,7 +10,7 @@ from typing import Any
 
 from nnrt_client.pool.attempts import Attempts
 from nnrt_client.pool.replica import Replica
-from nnrt_client.pool.replicas import Replicas
+from nnrt_client.pool.supply import Supply
 from nnrt_client.run.base_executor import Convert, Targets
 from nnrt_client.run.composed_future import ComposedFuture
 from nnrt_client.run.signature import Inputs
@@ -23,7 +23,7 @@ class PooledRun:
 
     def __init__(
         self,
-        replicas: Replicas,
+        supply: Supply,
         attempts: Attempts,
         arguments: tuple[Inputs, Targets | None, Sequence[int]],
         convert: Convert | None,
@@ -36,7 +36,7 @@ class PooledRun:
         self.ended = Latch()
         # While it waits for a replica.
         self.waits_until = math.inf
-        self._replicas = replicas
+        self._supply = supply
         self._attempts = attempts
         self._inputs, self._outputs, self._unwanted = arguments
         self._convert = convert
@@ -50,7 +50,7 @@ class PooledRun:
         """Begin the first attempt. Raises what is wrong with the run itself, as far as it is known before anything is
         sent."""
         self._registry.add(self)
-        replica = self._replicas.choose()
+        replica = self._supply.choose()
         if replica is None:
             self._wait()
             return
@@ -64,7 +64,7 @@ class PooledRun:
 
     def resume(self) -> None:
         """Go on after a wait: there is a replica, or none came in time."""
-        if self._replicas.choose() is not None:
+        if self._supply.choose() is not None:
             self._go_on()
         else:
             self._end(None, self._attempts.given_up())
@@ -88,7 +88,7 @@ class PooledRun:
 
     def _wait(self) -> None:
         self.waits_until = self._attempts.waits_until
-        self._replicas.park(self)
+        self._supply.park(self)
 
     def _begin(self, replica: Replica) -> None:
         began = time.monotonic()
@@ -109,7 +109,8 @@ class PooledRun:
                 return
         error = future.exception()
         if error is None:
-            self._replicas.ran(replica, time.monotonic() - began)
+            self._supply.ran(replica, time.monotonic() - began)
+            self._supply.offer(self._inputs, self._outputs, self._unwanted)
             self._end(future.result(), None)
         elif isinstance(error, NnrtError) and self._attempts.allow(replica, error):
             self._go_on()

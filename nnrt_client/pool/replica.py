@@ -1,11 +1,16 @@
 """A model on one of the devices of a pool."""
 
+import math
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from nnrt_client.build.build_task import BuildReport
 from nnrt_client.pool.candidate import Candidate
 from nnrt_client.run.base_executor import BaseExecutor
+from nnrt_client.run.signature import Inputs
 from nnrt_client.session.device import Device
+from nnrt_client.tensors.run_tensor import RunTensor
 
 # The latest run has this part of the average.
 _LATEST = 0.125
@@ -38,41 +43,43 @@ class Replica:
     Threads that run count without a lock: one that is lost now and then among many does no harm.
     """
 
-    __slots__ = (
-        "candidate",
-        "executor",
-        "failures",
-        "failures_in_a_row",
-        "is_left",
-        "is_out",
-        "latency_s",
-        "loaded",
-        "runs",
-        "seen_runs",
-        "under_way",
-    )
-
     def __init__(self, candidate: Candidate, loaded: Loaded, latency_s: float) -> None:
+        """The latency is an estimate."""
         self.candidate = candidate
         self.loaded = loaded
         self.executor = loaded._executor
         # The runs of this pool that have not ended there.
         self.under_way: set[Any] = self.executor._runs
-        # Average of late runs, an estimate before the first; it sinks while there are none.
+        # Average of late runs; it sinks while there are none, so that it is tried again some time.
         self.latency_s = latency_s
         self.runs = 0
-        self.seen_runs = 0
         self.failures = 0
         self.failures_in_a_row = 0
-        # Whether it gets no runs for now.
+        # Runs that have taken longer than `slow_s`, without one in between that hasn't.
+        self.slow_s = math.inf
+        self.slow_in_a_row = 0
+        # Whether it gets no runs for now; and no more, for it is freed or about to be.
         self.is_out = False
-        # Whether it has been freed, or is about to be.
         self.is_left = False
+        # How many runs there were when the pool's thread last looked.
+        self.seen_runs = 0
+        # See `Ejection`, whose these are.
+        self.is_ejected = False
+        self.is_tried = False
+        self.ejected_for_s = 0.0
+        self.ejected_until = -math.inf
+        self.returned_at = -math.inf
+
+    @property
+    def cost_s(self) -> float:
+        """How soon it is likely to have made another run, beside those it has."""
+        return (len(self.under_way) + 1) * self.latency_s
 
     def ran(self, seconds: float) -> None:
         """Count a run that has ended as it should."""
         self.runs += 1
         self.failures_in_a_row = 0
+        self.slow_in_a_row = self.slow_in_a_row + 1 if seconds > self.slow_s else 0
         self.latency_s += (seconds - self.latency_s) * (_LATEST if self.runs > _WARMING_RUNS else 1.0)
 
     def failed(self) -> None:
@@ -81,3 +88,15 @@ class Replica:
         self.failures += 1
         self.failures_in_a_row += 1
         self.candidate.doubt()
+
+    def timed(self, inputs: Inputs, timeout_ms: int, unwanted: Sequence[int]) -> float:
+        """Make a run that doesn't count, and give how many seconds it took. Raises as `BaseExecutor._run`."""
+        began = time.monotonic()
+        self.executor._run(inputs, None, timeout_ms, unwanted)
+        return time.monotonic() - began
+
+
+def has_tensors(inputs: Inputs, outputs: Sequence[Any] | None) -> bool:
+    """Tell if a run reads or writes memory that is not its own."""
+    given = inputs.values() if isinstance(inputs, Mapping) else inputs
+    return outputs is not None or any(isinstance(one, RunTensor) for one in given)

@@ -4,10 +4,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from nnrt_client.pool.attempts import Attempts, Rule, has_tensors
+from nnrt_client.pool.attempts import Attempts, Rule
 from nnrt_client.pool.pooled_run import PooledRun
-from nnrt_client.pool.replica import Replica
-from nnrt_client.pool.replicas import Replicas
+from nnrt_client.pool.replica import Replica, has_tensors
+from nnrt_client.pool.supply import Supply
 from nnrt_client.run.base_executor import BaseExecutor, Convert, Targets, require_timeout
 from nnrt_client.run.composed_future import ComposedFuture
 from nnrt_client.run.result import RunResult
@@ -20,29 +20,28 @@ from nnrt_hdi.tensor import TensorSpec
 class ReplicatedExecutor(LockOwner, BaseExecutor):
     """Runs a model on whichever of its replicas is likely to be the soonest, from any number of threads."""
 
-    def __init__(self, replicas: Replicas, rule: Rule) -> None:
-        self.replicas = replicas
+    def __init__(self, supply: Supply, rule: Rule) -> None:
+        self.supply = supply
         self._rule = rule
         self._runs: set[PooledRun] = set()
         super().__init__()
 
     @property
     def _specs(self) -> tuple[Sequence[TensorSpec], Sequence[TensorSpec]]:
-        assert self.replicas.specs is not None  # As soon as there is a replica, and before there is a session.
-        return self.replicas.specs
+        assert self.supply.specs is not None  # As soon as there is a replica, and before there is a session.
+        return self.supply.specs
 
     @property
     def _is_living(self) -> bool:
-        """True until it is closed: replicas come back."""
-        return self.replicas.is_open
+        return self.supply.is_living
 
     def _run(
         self, inputs: Inputs, outputs: Targets | None, timeout_ms: int | None, unwanted: Sequence[int] = ()
     ) -> RunResult[Any]:
         """Raises what `Executor.run_sync` raises: UnavailableDevice where several devices have failed it, or none is
         there."""
-        began, attempts = time.monotonic(), None
-        replica = self.replicas.choose()
+        supply, began, attempts = self.supply, time.monotonic(), None
+        replica = supply.choose()
         if replica is not None:
             try:
                 result = replica.executor._run(inputs, outputs, timeout_ms, unwanted)
@@ -51,7 +50,8 @@ class ReplicatedExecutor(LockOwner, BaseExecutor):
                 if not attempts.allow(replica, error):
                     raise
             else:
-                self.replicas.ran(replica, time.monotonic() - began)
+                supply.ran(replica, time.monotonic() - began)
+                supply.offer(inputs, outputs, unwanted)
                 return result
         attempts = attempts or self._attempts(began, timeout_ms, inputs, outputs)
         while True:
@@ -62,7 +62,7 @@ class ReplicatedExecutor(LockOwner, BaseExecutor):
                 if not attempts.allow(replica, error):
                     raise
             else:
-                self.replicas.ran(replica, time.monotonic() - started)
+                supply.ran(replica, time.monotonic() - started)
                 return result
 
     def _submit(
@@ -75,7 +75,7 @@ class ReplicatedExecutor(LockOwner, BaseExecutor):
     ) -> "ComposedFuture[Any]":
         """Raises at once what is wrong with the run itself."""
         attempts = self._attempts(time.monotonic(), timeout_ms, inputs, outputs)
-        run = PooledRun(self.replicas, attempts, (inputs, outputs, unwanted), convert, self._runs)
+        run = PooledRun(self.supply, attempts, (inputs, outputs, unwanted), convert, self._runs)
         try:
             run.start()
         except BaseException as error:
@@ -86,7 +86,7 @@ class ReplicatedExecutor(LockOwner, BaseExecutor):
 
     def close(self) -> None:
         """End the runs in flight, and free the model everywhere. Idempotent."""
-        self.replicas.close()
+        self.supply.close()
 
     def _make_locks(self) -> None:
         """It has none."""
@@ -94,19 +94,19 @@ class ReplicatedExecutor(LockOwner, BaseExecutor):
     def _enter_child(self, reason: NnrtError) -> None:
         for run in list(self._runs):
             run.fail_in_child(reason)
-        self.replicas.enter_child(reason)
+        self.supply.enter_child(reason)
 
     def _attempts(self, began: float, timeout_ms: int | None, inputs: Inputs, outputs: Targets | None) -> Attempts:
         if timeout_ms is not None:
             require_timeout(timeout_ms, "; without one run_timeout_s of the Settings holds")
-        return Attempts(self.replicas, self._rule, began, timeout_ms, has_tensors(inputs, outputs))
+        return Attempts(self.supply, self._rule, began, timeout_ms, has_tensors(inputs, outputs))
 
     def _awaited(self, attempts: Attempts) -> Replica:
         """The replica for the next attempt, as soon as there is one. Raises UnavailableDevice where none comes."""
         until = attempts.waits_until
         while (replica := attempts.next()) is None:
             remaining_s = until - time.monotonic()
-            if remaining_s <= 0 or not self.replicas.is_open:
+            if remaining_s <= 0 or not self.supply.is_open:
                 raise attempts.given_up()
-            self.replicas.wait(remaining_s)
+            self.supply.wait(remaining_s)
         return replica

@@ -310,7 +310,7 @@ def test_it_is_loaded_again(start_daemon: StartDaemon, monkeypatch: pytest.Monke
         with pytest.raises(UnavailableDevice, match="the model can't be loaded again: no device answers"):
             session.run({"x": X})
         with pytest.raises(UnavailableDevice, match="can't be loaded again"):
-            session.submit({"x": X})
+            session.submit({"x": X}).result(20)
 
 
 def test_on_the_restarted_daemon(start_daemon: StartDaemon, tmp_path: Path) -> None:
@@ -410,8 +410,9 @@ def test_runs_that_are_lost_and_runs_that_go_on(start_daemon: StartDaemon, monke
     async def ends(session: ModelSession) -> list[Any]:
         tasks = [asyncio.create_task(session.run_async({"x": [float(at)]})) for at in range(count)]
         await asyncio.sleep(0)
-        runs: Any = session._executor._runs
-        until(lambda: any(run.carrying for run in list(runs)))
+        executor: Any = session._executor
+        (replica,) = executor.supply.serving
+        until(lambda: any(run.carrying for run in list(replica.under_way)))
         first.kill()
         return await asyncio.gather(*tasks, return_exceptions=True)
 

@@ -202,6 +202,16 @@ def steady(options: Mapping[str, str]) -> Backend:
     return _Backend("steady", run, Capabilities(dynamic_input=True, priority=True))
 
 
+def paced(options: Mapping[str, str]) -> Backend:
+    """A run takes the seconds in the file of the option `file`, and fails where there are none."""
+    file = Path(options["file"])
+
+    def run(inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
+        return _for_a_while(float(file.read_text()), inputs, cancellation)
+
+    return _Backend("paced", run, Capabilities(dynamic_input=True))
+
+
 def compiling(options: Mapping[str, str]) -> Backend:
     """A compilation ends only when the client gives up."""
     return _SlowCompiler("compiling", _identity, Capabilities(dynamic_input=True))

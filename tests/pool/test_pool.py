@@ -10,7 +10,6 @@ import pytest
 from blocked_call import BlockedCall
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
-from daemons import Load, states, wait_for_states
 from networks import convolution_model, identity_model
 from observer import Observer
 from waiting import until
@@ -28,35 +27,14 @@ from nnrt_client import (
     UnavailableDevice,
     load,
 )
+from pool.conftest import Fleet
+from pool.load import Load, addresses, states, wait_for_states
 
 ONE = np.ones(1, np.float32)
 # Runs that a pool of this patience doesn't make end at once.
 IMPATIENT_S = 0.2
 
-Fleet = Callable[..., list[DaemonProcess]]
 Run = Callable[[], object]
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
-@pytest.fixture
-def fleet(start_daemon: StartDaemon, tmp_path: Path) -> Fleet:
-    """Starts so many daemons, which differ in their names; on sockets, so that they can come back."""
-
-    def start(count: int, *arguments: str) -> list[DaemonProcess]:
-        return [
-            start_daemon("--name", f"d{number}", *arguments, listen=f"unix:{tmp_path / str(number)}")
-            for number in range(count)
-        ]
-
-    return start
-
-
-def addresses(daemons: list[DaemonProcess]) -> list[str]:
-    return [daemon.address for daemon in daemons]
 
 
 def sub_model() -> Model:

@@ -1,4 +1,4 @@
-"""Several daemons at a time, and load on a session."""
+"""Several daemons at a time, and load on a session of a pool."""
 
 import threading
 from collections import Counter
@@ -6,12 +6,18 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
+from daemon_process import DaemonProcess
 from typing_extensions import Self
 from waiting import until
 
 from nnrt_client import ModelSession, NnrtError, Pool
 
 JOIN_S = 60.0
+
+
+def addresses(daemons: list[DaemonProcess]) -> list[str]:
+    """Where they listen."""
+    return [daemon.address for daemon in daemons]
 
 
 class Load:

@@ -1,0 +1,226 @@
+"""Replicas on their way: which devices are asked to take a model, and what they answer."""
+
+import logging
+import math
+import queue
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+from nnrt_client.pool.backoff import Backoff
+from nnrt_client.pool.candidate import Candidate
+from nnrt_client.pool.placement import in_order
+from nnrt_client.pool.replica import Loaded
+from nnrt_client.pool.supply import Specs
+from nnrt_client.session.device import Device
+from nnrt_client.session.latch import Changes
+from nnrt_client.session.release import TRANSPORT_ERRORS
+from nnrt_hdi.errors import NnrtError, OperationFailed, OutOfMemory
+
+_log = logging.getLogger(__name__)
+
+# How long the first replicas wait for devices that don't answer, while there are enough that do.
+_MUSTER_S = 0.5
+# The end of a session waits so long for models that are still being loaded for it.
+_END_S = 5.0
+
+# Has a device ready to run the model; calls the function now and then, which raises where nobody wants that any more.
+Place = Callable[[Device, Callable[[], None]], Loaded]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How many replicas there are to be, and which devices may have them."""
+
+    # None: one on each device.
+    replicas: int | None
+    # Only devices of one kind, with one backend in one version.
+    same_numbers: bool
+    # Tells the model from others.
+    digest: bytes
+
+
+class _Refusal:
+    """Why a device has no replica, and when it may be asked again."""
+
+    def __init__(self) -> None:
+        self.error: NnrtError = OperationFailed("it was not asked")
+        self._is_final = False
+        self._instance = b""
+        self._backoff = Backoff()
+
+    @property
+    def due(self) -> float:
+        """When it may be asked again."""
+        return math.inf if self._is_final else self._backoff.due
+
+    def note(self, error: NnrtError, candidate: Candidate, now: float) -> bool:
+        """Enter one more; true where it holds until the daemon is another one."""
+        self.error, self._instance = error, candidate.instance
+        # It may have no memory now, and some later.
+        self._is_final = not isinstance(error, (*TRANSPORT_ERRORS, OutOfMemory))
+        self._backoff.failed(now)
+        return self._is_final
+
+    def holds(self, candidate: Candidate, now: float) -> bool:
+        """Tell if the device need not be asked again."""
+        return candidate.instance == self._instance and now < self.due
+
+
+class Loads:
+    """Has devices take a model, each in a thread of its own, until there are as many replicas as are wanted."""
+
+    def __init__(self, place: Place, wanted: Wanted, wake: Callable[[], None]) -> None:
+        """`wake` has the pool's thread look soon, which calls the rest."""
+        self._place = place
+        self._wanted = wanted
+        self._wake = wake
+        self._began = time.monotonic()
+        self._under_way: set[Candidate] = set()
+        self._ended: queue.SimpleQueue[tuple[Candidate, Loaded | NnrtError]] = queue.SimpleQueue()
+        self._refusals: dict[str, _Refusal] = {}
+        self._changes = Changes()
+        self._is_open = True
+        # The backend, its version and the kind of device of all replicas, where they must be the same.
+        self._numbers: tuple[object, ...] | None = None
+        # Inputs and outputs of the model, once one device has it.
+        self.specs: Specs | None = None
+        # Whether there are as many as there are to be, or no device that could have another one now.
+        self.is_settled = False
+
+    def on(self, candidate: Candidate) -> bool:
+        """Tell if a device is being given the model."""
+        return candidate in self._under_way
+
+    def refusal_of(self, candidate: Candidate) -> NnrtError | None:
+        """Why a device didn't take the model when it was last asked to."""
+        refusal = self._refusals.get(candidate.address)
+        return None if refusal is None else refusal.error
+
+    def close(self) -> None:
+        """Have no more devices take it, and those that are about to give it back; waits for them, for a while."""
+        self._is_open = False
+        self._drop_ended()
+        self._changes.wait_for(lambda: not self._under_way, _END_S)
+
+    # ---- in the pool's thread
+
+    def arrived(self, now: float) -> list[tuple[Candidate, Loaded]]:
+        """The devices that have the model by now."""
+        arrived = []
+        while not self._ended.empty():
+            with suppress(queue.Empty):
+                candidate, loaded = self._ended.get_nowait()
+                self._under_way.discard(candidate)
+                if (error := self._why_not(loaded)) is not None:
+                    self._refused(candidate, error, now)
+                elif not isinstance(loaded, NnrtError):
+                    self._refusals.pop(candidate.address, None)
+                    arrived.append((candidate, loaded))
+        return arrived
+
+    def begin(self, listed: Sequence[Candidate], there: Iterable[Candidate], now: float) -> float:
+        """Have devices take the model where a replica is missing; give when to look again. The model is `there`."""
+        taken = {*there, *self._under_way}
+        missing = (self._wanted.replicas or len(listed)) - len(taken)
+        possible = [one for one in listed if one.is_up and one not in taken]
+        unknown = [one for one in listed if one.takes_work is None and one not in taken]
+        is_choice = self._wanted.same_numbers or self._wanted.replicas is not None
+        if unknown and is_choice and not taken and (len(possible) < missing or now < self._began + _MUSTER_S):
+            return self._began + _MUSTER_S
+        if missing < len(possible):
+            possible = in_order(possible, self._wanted.digest)
+        due, instances = math.inf, {candidate.instance for candidate in taken}
+        for candidate in self._of_same_numbers(possible):
+            refusal = self._refusals.get(candidate.address)
+            if missing <= 0 or candidate.instance in instances:
+                continue
+            if refusal is not None and refusal.holds(candidate, now):
+                due = min(due, refusal.due)
+                continue
+            missing -= 1
+            instances.add(candidate.instance)
+            self._begin(candidate)
+        if not self._under_way and (missing <= 0 or not unknown):
+            self.is_settled = True
+        return due
+
+    def _of_same_numbers(self, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        """Those that give the same numbers as all others, where that is wanted: as most of the first ones."""
+        if not self._wanted.same_numbers:
+            return candidates
+        if self._numbers is None and candidates:
+            ((self._numbers, _),) = Counter(map(_numbers_of, candidates)).most_common(1)
+        return [candidate for candidate in candidates if _numbers_of(candidate) == self._numbers]
+
+    def _why_not(self, loaded: Loaded | NnrtError) -> NnrtError | None:
+        """Why what a device has come to is no replica."""
+        if isinstance(loaded, NnrtError):
+            return loaded
+        signature = loaded._executor._signature
+        specs = signature.inputs, signature.outputs
+        if self.specs is None:
+            self.specs = specs
+        if specs == self.specs:
+            return None
+        _start(loaded.close, "close")
+        return OperationFailed(f"the model has inputs and outputs {specs} there; on other devices {self.specs}")
+
+    def _refused(self, candidate: Candidate, error: NnrtError, now: float) -> None:
+        refusal = self._refusals.setdefault(candidate.address, _Refusal())
+        if refusal.note(error, candidate, now):
+            _log.warning("no replica at %s: %s", candidate.address, error)
+        else:
+            _log.debug("no replica at %s yet: %s", candidate.address, error)
+            candidate.doubt()
+
+    def _begin(self, candidate: Candidate) -> None:
+        self._under_way.add(candidate)
+        try:
+            _start(partial(self._load, candidate), f"load {candidate.address}")
+        except RuntimeError as error:  # The process has no thread left.
+            self._ended.put((candidate, OutOfMemory(f"it could not be loaded: {error}")))
+
+    # ---- in threads of their own
+
+    def _load(self, candidate: Candidate) -> None:
+        assert candidate.device is not None
+        try:
+            loaded: Loaded | NnrtError = self._place(candidate.device, self._require_wanted)
+        except NnrtError as error:
+            loaded = error
+        except Exception as error:
+            _log.exception("no replica at %s", candidate.address)
+            loaded = OperationFailed(f"it could not be loaded: {error!r}")
+        self._ended.put((candidate, loaded))
+        if not self._is_open:
+            self._drop_ended()
+        self._wake()
+
+    def _require_wanted(self) -> None:
+        if not self._is_open:
+            raise OperationFailed("the session was closed")
+
+    def _drop_ended(self) -> None:
+        while not self._ended.empty():
+            with suppress(queue.Empty):
+                candidate, loaded = self._ended.get_nowait()
+                if not isinstance(loaded, NnrtError):
+                    loaded.close()
+                self._under_way.discard(candidate)
+        self._changes.announce()
+
+
+def _numbers_of(candidate: Candidate) -> tuple[object, ...]:
+    """What decides which numbers come out of a model: backend, its version, and the kind of device."""
+    assert candidate.device is not None
+    info = candidate.device.info
+    return info.backend_name, info.backend_version, info.device_type
+
+
+def _start(work: Callable[[], object], what: str) -> None:
+    threading.Thread(target=work, name=f"nnrt-pool-{what}", daemon=True).start()
