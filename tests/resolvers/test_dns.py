@@ -8,6 +8,7 @@ import pytest
 from waiting import until
 
 from nnrt_client import Settings
+from nnrt_client.resolvers.resolver import MOST_ADDRESSES
 from resolvers.name_server import NameServer
 from resolvers.watching import watched
 
@@ -71,6 +72,16 @@ def test_services(server: NameServer) -> None:
         told.wait_for("10.0.0.1:50051", "[fd00::2]:50052")
         server.say("_nnrt._tcp.test", "SRV", "0 0 0 .")
         told.wait_for()
+
+
+def test_whatever_the_server_says_is_bounded(server: NameServer, caplog: pytest.LogCaptureFixture) -> None:
+    server.say("fleet.test", "A", *(f"10.0.{index >> 8}.{index & 255}" for index in range(MOST_ADDRESSES + 1)))
+    with watched(f"dns://{server.address}/fleet.test:7?every=0.01") as told:
+        until(lambda: told.lists)
+        server.say("fleet.test", "A", "10.0.0.1", ttl=0)
+        told.wait_for("10.0.0.1:7")
+    assert len(told.lists[0]) == MOST_ADDRESSES
+    assert caplog.text.count("the others are left out") == 1
 
 
 def test_it_is_asked_again_when_the_answer_expires(server: NameServer) -> None:
