@@ -31,7 +31,8 @@ def shown_alone(directory: StateDirectory) -> list[dict[str, Any]]:
     for record in directory.records().values():
         process = Process.find(record.process) if record.process else None
         if process is None and record.state is not State.FAILED:
-            record.state, record.why = State.DRAINED if record.is_drained else State.FAILED, "it ended, unsupervised"
+            record.state = State.DRAINED if record.is_drained else State.FAILED
+            record.why = "" if record.is_drained else "it ended, unsupervised"
         rows.append(shown(record, process, directory))
         if process is not None:
             process.close()

@@ -51,12 +51,13 @@ class Supervisor:
         self._changing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._exit_code = 0
+        self._has_fault = False
 
     async def run(self) -> int:
         """Supervise; the exit code.
 
-        Daemons of a supervisor that was killed are taken over: those of devices that are as they were go on. Raises
-        NnrtError where the devices can't be told.
+        Daemons of a supervisor that was killed are taken over: those of devices that are as they were go on. So they
+        do after a fault of this one, which is EX_SOFTWARE. Raises NnrtError where the devices can't be told.
         """
         specs = await self._source()
         async with AsyncExitStack() as stack:
@@ -72,6 +73,8 @@ class Supervisor:
             self._later(self._start(specs))
             self._later(self._tell_alive())
             await self._stopping.wait()
+            if self._has_fault:
+                return os.EX_SOFTWARE
             await self._end()
         return self._exit_code
 
@@ -95,8 +98,8 @@ class Supervisor:
     def _done(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            _log.error("the supervisor has a fault and ends", exc_info=task.exception())
-            self._exit_code = 1
+            _log.error("the supervisor has a fault and ends; its daemons go on", exc_info=task.exception())
+            self._has_fault = True
             self._stopping.set()
 
     # ---- which daemons there are

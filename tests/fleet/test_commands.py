@@ -191,6 +191,29 @@ def test_rolling_restart_keeps_one_ready(start_fleet: StartFleet, state: Path, t
         assert after[name]["addresses"] == before[name]["addresses"]
 
 
+def test_supervisor_that_ends_starts_nothing(start_fleet: StartFleet, state: Path, tmp_path: Path) -> None:
+    """It gets SIGTERM in the middle of a restart."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    fleet = start_fleet(fleet_file(tmp_path / "fleet.toml", "a", backend="gated", option=f"gate={gate}"))
+    device = ps(state)["a"]
+    with (
+        Runtime(device["addresses"]) as runtime,
+        executor_on(runtime.device()) as executor,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        run = executor.submit([ONE])
+        until(lambda: "run started" in Path(device["log"]).read_text())
+        restart = threads.submit(nnrt_device, "restart", "a", "--state-dir", state)
+        wait_for(state, "a", state="draining")
+        fleet.send(signal.SIGTERM)
+        gate.write_bytes(b"")
+        assert run.result(30)[0] == ONE
+        assert fleet.wait() == 0
+        assert "the supervisor end" in restart.result().stderr
+    assert Path(device["log"]).read_text().count("serving ") == 1
+
+
 def test_unknown_devices_are_refused(start_fleet: StartFleet, state: Path, tmp_path: Path) -> None:
     fleet = start_fleet(fleet_file(tmp_path / "fleet.toml", "a"))
     for command in ("drain", "restart"):

@@ -38,6 +38,7 @@ def test_names_differ() -> None:
     assert [spec.name for spec in specs_of(listed)] == ["acme-gpu-0", "zeta-gpu-0", "gpu-1"]
 
 
+@pytest.mark.slow
 def test_backends_list_their_devices() -> None:
     """ONNX Runtime by its entry point, others have the one that they make."""
     done = nnrt_device("backends", "--json")

@@ -1,5 +1,6 @@
 """What stands in a fleet file, and what is said of a wrong one."""
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from fleet.fleet_process import nnrt_device
 from nnrt_device_service.fleet.fleet_file import read_fleet
 from nnrt_device_service.fleet.spec import DeviceSpec
+from nnrt_device_service.settings import PATHS, Settings
 from nnrt_hdi.errors import InvalidFile, InvalidPath
 
 
@@ -68,6 +70,14 @@ def test_everything(tmp_path: Path) -> None:
     assert (settings.name, settings.max_sessions, settings.verbose) == ("two of all", 9, True)
     assert settings.backend_options() == {"threads": "2", "provider": "cpu"}
     assert DeviceSpec.from_json(second.as_json()) == second
+
+
+def test_every_path_is_beside_the_file() -> None:
+    """Settings say in their first word that they name one."""
+    named = [
+        entry.name for entry in fields(Settings) if entry.metadata["help"].startswith(("File", "PEM", "Directory"))
+    ]
+    assert sorted(named) == sorted(PATHS)
 
 
 def test_ports_are_counted(tmp_path: Path) -> None:

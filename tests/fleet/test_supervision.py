@@ -13,6 +13,8 @@ from waiting import until
 
 from fleet.fleet_process import FleetProcess, fleet_file, lives, nnrt_device, pids, ps, wait_for
 from nnrt_client import Compilation, Executor, NnrtError, Runtime, UnavailableDevice
+from nnrt_device_service.fleet.spec import DeviceSpec
+from nnrt_device_service.fleet.state_directory import Record, State, StateDirectory
 
 pytestmark = pytest.mark.slow
 
@@ -155,6 +157,53 @@ def test_wrong_device_leaves_the_others(start_fleet: StartFleet, state: Path, tm
     assert again.returncode == 1
     assert "b is failed after its restart: the reference backend has no option 'no-such'" in again.stderr
     assert ps(state)["a"]["state"] == "ready"
+
+
+def test_device_that_never_gets_ready_holds_up_nobody(start_fleet: StartFleet, state: Path, tmp_path: Path) -> None:
+    """It is tried again and again, and whoever restarts it is told."""
+    path = tmp_path / "fleet.toml"
+    path.write_text('[defaults]\nbackend = "reference"\n[device.a]\n[device.b]\nstart-timeout-s = 0.1\n')
+    fleet = start_fleet(path)
+    assert "ready: 1 of 2 devices" in fleet.said
+    done = nnrt_device("restart", "b", "--state-dir", state)
+    said = "b is backing off after its restart: it was not ready within 0.1 s and was killed"
+    assert (done.returncode, done.stderr) == (1, f"Error: {said}\n")
+    assert nnrt_device("drain", "b", "--state-dir", state).returncode == 0
+    assert ps(state)["a"]["restarts"] == 0
+
+
+def test_adopted_daemon_says_how_it_ended(start_fleet: StartFleet, state: Path, tmp_path: Path) -> None:
+    """No other process than its parent may ask the kernel."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    path = fleet_file(tmp_path / "fleet.toml", "a", backend="gated", option=f"gate={gate}", stuck_s=0.1)
+    start_fleet(path).kill()
+    fleet = start_fleet(path)
+    with (
+        Runtime(ps(state)["a"]["addresses"]) as runtime,
+        Compilation(identity_model(), runtime.device()) as compilation,
+    ):
+        compilation.build()
+        with Executor(compilation) as executor, pytest.raises(NnrtError):
+            executor.run_sync([ONE], timeout_ms=50)
+        until(lambda: "it ended with 75: its device was stuck; it is started again" in fleet.log(), fleet.log)
+    wait_for(state, "a", state="ready", restarts=1)
+
+
+def test_records_of_other_versions(state: Path) -> None:
+    """What is new in them is left out, what is missing is as it always was, and other files are nothing."""
+    directory = StateDirectory(state)
+    with directory.taken():
+        directory.write(Record(DeviceSpec("a", ("--backend=reference",)), State.READY, addresses=("127.0.0.1:1",)))
+        path = state / "daemons" / "a.json"
+        written = json.loads(path.read_text())
+        written["new"] = written["spec"]["new"] = 1
+        del written["restarts"], written["spec"]["watchdog_s"]
+        path.write_text(json.dumps(written))
+        (state / "daemons" / "b.json").write_text("[]")
+        assert directory.records() == {
+            "a": Record(DeviceSpec("a", ("--backend=reference",)), State.READY, addresses=("127.0.0.1:1",))
+        }
 
 
 def test_nothing_but_wrong_devices_ends(start_fleet: StartFleet, tmp_path: Path) -> None:

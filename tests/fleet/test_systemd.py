@@ -9,6 +9,8 @@ import pytest
 
 from fleet.fleet_process import nnrt_device
 
+pytestmark = pytest.mark.slow
+
 ANALYZE = shutil.which("systemd-analyze")
 needs_systemd = pytest.mark.skipif(ANALYZE is None, reason="there is no systemd-analyze")
 
