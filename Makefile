@@ -61,8 +61,8 @@ tests: $(CHECK)/installed ## Run the tests
 matrix: $(MATRIX)/installed ## Run the tests on each Python there is, with the oldest and the newest that they may need
 	$(MATRIX)/bin/nox $(NOX_ARGS)
 
-engines: $(ENGINES)/installed ## Run the tests of Kubernetes, with the large packages that they take
-	$(ENGINES)/bin/pytest -q tests/on_kubernetes
+engines: $(ENGINES)/installed ## Run the tests of Kubernetes and Ray, with the large packages that they take
+	$(ENGINES)/bin/pytest -q tests/on_kubernetes tests/on_ray
 
 proto: $(PROTO)/installed ## Generate nnrt_hdi/v2 from protos/
 	$(PROTO)/bin/python -m grpc_tools.protoc -I protos --python_out=. --pyi_out=. $(PROTOS)
@@ -123,7 +123,7 @@ $(TORCH)/installed: pyproject.toml
 
 $(ENGINES)/installed: pyproject.toml Makefile
 	$(PYTHON) -m venv $(ENGINES)
-	$(ENGINES)/bin/pip install -q -e '.[test,k8s]' '$(SCHEMAS)'
+	$(ENGINES)/bin/pip install -q -e '.[test,k8s,ray]' '$(SCHEMAS)'
 	@touch $@
 
 $(MATRIX)/installed: Makefile
