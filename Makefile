@@ -7,9 +7,12 @@ CHECK := .venv-check
 PROTO := .venv-proto
 MATRIX := .venv-matrix
 TORCH := .venv-torch
+ENGINES := .venv-engines
 # The oldest runtime the stubs must work with decides the generator: protobuf 6.31, grpcio 1.74.
 GRPC_TOOLS := grpcio-tools==1.74.0
 NOX := nox>=2025.5.1
+# Of the schemas that deploy/kubernetes is checked against.
+SCHEMAS := kubernetes-validate>=1.36
 
 PROTOS := $(wildcard protos/nnrt_hdi/v2/*.proto)
 SERVICES := $(shell grep -l '^service ' $(PROTOS))
@@ -20,7 +23,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick quick-tests test check format lint types imports proto proto-check docs docs-check tests matrix fuzz bench networks clean
+.PHONY: help demo quick quick-tests test check format lint types imports proto proto-check docs docs-check tests matrix engines fuzz bench networks clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +61,9 @@ tests: $(CHECK)/installed ## Run the tests
 matrix: $(MATRIX)/installed ## Run the tests on each Python there is, with the oldest and the newest that they may need
 	$(MATRIX)/bin/nox $(NOX_ARGS)
 
+engines: $(ENGINES)/installed ## Run the tests of Kubernetes and Ray, with the large packages that they take
+	$(ENGINES)/bin/pytest -q tests/on_kubernetes tests/on_ray
+
 proto: $(PROTO)/installed ## Generate nnrt_hdi/v2 from protos/
 	$(PROTO)/bin/python -m grpc_tools.protoc -I protos --python_out=. --pyi_out=. $(PROTOS)
 	$(PROTO)/bin/python -m grpc_tools.protoc -I protos --grpc_python_out=. $(SERVICES)
@@ -93,7 +99,7 @@ build/networks/exported: $(TORCH)/installed benchmarks/export_networks.py $(wild
 	@touch $@
 
 clean: ## Remove everything that make has made
-	rm -rf $(VENV) $(CHECK) $(PROTO) $(MATRIX) $(TORCH) .nox build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(CHECK) $(PROTO) $(MATRIX) $(TORCH) $(ENGINES) .nox build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -113,6 +119,11 @@ $(PROTO)/installed: Makefile
 $(TORCH)/installed: pyproject.toml
 	$(PYTHON) -m venv $(TORCH)
 	$(TORCH)/bin/pip install -q '.[onnxruntime,torch]'
+	@touch $@
+
+$(ENGINES)/installed: pyproject.toml Makefile
+	$(PYTHON) -m venv $(ENGINES)
+	$(ENGINES)/bin/pip install -q -e '.[test,k8s,ray]' '$(SCHEMAS)'
 	@touch $@
 
 $(MATRIX)/installed: Makefile

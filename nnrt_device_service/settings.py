@@ -66,6 +66,11 @@ class Settings:
         "", "File that gets a JSON line for each session, compilation and refusal; - for the standard error."
     )
     insecure: bool = _setting(False, "Listen beyond loopback although everybody there may use the device.")
+    health_listen: str = _setting(
+        "",
+        "Address, HOST:PORT, that tells whoever asks, without TLS, whether the daemon serves, and nothing else: for"
+        " supervisors that speak none, such as Kubernetes.",
+    )
     name: str = _setting("", "Name of the device instead of the backend's; must be unique in a fleet.")
     announce: bool = _setting(
         False, "Announce the daemon on its link, to clients that look for `mdns:///`; needs `nnrt[mdns]`."

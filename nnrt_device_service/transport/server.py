@@ -29,6 +29,7 @@ from nnrt_device_service.settings import Settings
 from nnrt_device_service.transport.admission import FOREIGN_CALLS, AdmissionInterceptor, count_error
 from nnrt_device_service.transport.call_threads import CallThreads
 from nnrt_device_service.transport.certificates import server_credentials
+from nnrt_device_service.transport.health_port import HealthPort
 from nnrt_device_service.transport.identities import Identities
 from nnrt_device_service.transport.interceptor import CodecInterceptor, ErrorInterceptor
 from nnrt_device_service.transport.local_socket import LocalSocket
@@ -85,6 +86,7 @@ class Daemon:
         # The threads of gRPC's that serve.
         self._serving: set[threading.Thread] = set()
         self._health = health.HealthServicer(experimental_non_blocking=False)
+        self._health_port: HealthPort | None = None
         # Sessions at all their limits still fit. A session's own stream has two threads: of the stream that resumes it
         # and of the one it takes over from. Another has three: open, waiting for one to end, and for AwaitRun.
         session_threads = 2 + 3 * settings.session_streams + settings.session_calls
@@ -147,6 +149,8 @@ class Daemon:
         threads left.
         """
         bound = [self._listen(address) for address in addresses]
+        if self._settings.health_listen:
+            _require_free_port(self._settings.health_listen)
         self._warn_of_few_threads()
         if self._local_socket is not None:
             self._local_socket.start()
@@ -154,6 +158,8 @@ class Daemon:
         self._server.start()
         self._serving = set(threading.enumerate()) - before
         self._set_health(health_pb2.HealthCheckResponse.SERVING)
+        if self._settings.health_listen:
+            self._health_port = HealthPort(self._settings.health_listen, self._health, self._calls)
         start_thread(partial(self._watch, bound), "session-watch")
         if self._announcer is not None:
             self._announcer.start(bound)
@@ -181,6 +187,8 @@ class Daemon:
         if self._local_socket is not None:
             self._local_socket.stop()
         self._device.sessions.hang_up_all()
+        if self._health_port is not None:
+            self._health_port.stop()
         try:
             has_stopped = self._server.stop(_STOP_GRACE_S).wait(_STOP_S)
         except RuntimeError:  # gRPC ends calls from a thread, and can start none.

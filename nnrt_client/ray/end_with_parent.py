@@ -1,0 +1,18 @@
+"""Executes a command that gets SIGTERM when the thread that started it is gone, its process killed too (Linux).
+
+python end_with_parent.py PARENT COMMAND ARGUMENT...
+"""
+
+import ctypes
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+
+if __name__ == "__main__":
+    parent, command = int(sys.argv[1]), sys.argv[2:]
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
+    if os.getppid() == parent:  # Else it was gone before it could be told.
+        os.execv(command[0], command)  # noqa: S606

@@ -1,0 +1,117 @@
+"""The daemons of a cluster, one for each device that its nodes have."""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayError
+from typing_extensions import Self
+
+from nnrt_client.ray.device_actor import DeviceActor, Listen
+from nnrt_client.resolvers.ray import NAMESPACE, actor_name, actors_of
+from nnrt_hdi.closable import Closable
+from nnrt_hdi.errors import ConnectionFailed, InvalidParameter, UnavailableDevice
+
+ONE_DEVICE: Mapping[str, float] = MappingProxyType({"nnrt_device": 1})
+_DRAIN_S = 60.0
+
+
+class Fleet(Closable):
+    """Daemons that Ray keeps, found as `ray:///NAME`. Made by `start`, and by `find`."""
+
+    def __init__(self, name: str, actors: Sequence[Any]) -> None:
+        self.name = name
+        self._actors = actors
+
+    @classmethod
+    def find(cls, name: str) -> Self:
+        """The daemons that were started under a name, which may be none."""
+        return cls(name, actors_of(name))
+
+    @property
+    def target(self) -> str:
+        """What clients give as the device."""
+        return f"ray:///{self.name}"
+
+    def addresses(self, timeout_s: float = 60.0) -> tuple[str, ...]:
+        """Where the daemons are, those included that only their hosts reach. Raises ConnectionFailed."""
+        try:
+            return tuple(
+                where.address for where in ray.get([a.where.remote() for a in self._actors], timeout=timeout_s)
+            )
+        except RayError as error:
+            raise ConnectionFailed(f"not all of its daemons answer: {error}", place=self.target) from error
+
+    def close(self) -> None:
+        """Have the daemons finish their runs, and end them. Idempotent."""
+        stopping = [actor.stop.remote() for actor in self._actors]
+        if stopping:
+            ray.wait(stopping, num_returns=len(stopping), timeout=_DRAIN_S)
+        for actor in self._actors:
+            ray.kill(actor, no_restart=True)
+        self._actors = ()
+
+
+def start(
+    name: str,
+    *,
+    serve: Sequence[str] = (),
+    resources: Mapping[str, float] = ONE_DEVICE,
+    count: int | None = None,
+    listen: Listen = "host",
+    detached: bool = False,
+    timeout_s: float = 120.0,
+) -> Fleet:
+    """Start daemons in the Ray cluster that this process is in, each where these resources are, and have Ray keep them.
+
+    `serve` are arguments of `nnrt-device serve`, such as `--backend`. Without a `count` there are as many as the
+    cluster has room for. Their devices are named NAME-0, NAME-1, ... With `listen="host"` only processes on a daemon's
+    host reach it; with "network" all that reach its node do, which takes TLS (`--tls-cert` and the like, by files that
+    each node has), or `--insecure`. They end with this process; those that are `detached` stay, for `Fleet.find` to
+    close. Raises InvalidParameter, and UnavailableDevice where not all of them are ready in time.
+    """
+    if not name or "/" in name:
+        raise InvalidParameter(f"the name is {name!r}; use one without slashes", place="start")
+    if listen not in ("host", "network"):
+        raise InvalidParameter(f"listen is {listen!r}; use 'host' or 'network'", place="start")
+    if actors_of(name):
+        raise InvalidParameter(f"there is a fleet {name!r} already; close it, or use another name", place="start")
+    wanted = count if count is not None else _room_for(resources)
+    if wanted < 1:
+        raise InvalidParameter(
+            f"no node has the resources {dict(resources)}; give those that your nodes have (ray start --resources)",
+            place="start",
+        )
+    actor_class = ray.remote(DeviceActor)
+    actors = [
+        actor_class.options(
+            name=actor_name(name, index),
+            namespace=NAMESPACE,
+            lifetime="detached" if detached else None,
+            resources=dict(resources),
+            num_cpus=0,
+            max_restarts=-1,
+        ).remote([*serve, "--name", f"{name}-{index}"], listen)
+        for index in range(wanted)
+    ]
+    fleet = Fleet(name, actors)
+    try:
+        ray.get([actor.where.remote() for actor in actors], timeout=timeout_s)
+    except GetTimeoutError as error:
+        fleet.close()
+        raise UnavailableDevice(
+            f"not all of {wanted} daemons were ready within {timeout_s:g} s; has the cluster room for {dict(resources)}"
+            " so often?",
+            place=fleet.target,
+        ) from error
+    except RayError as error:
+        fleet.close()
+        raise UnavailableDevice(f"a daemon could not be started: {error}", place=fleet.target) from error
+    return fleet
+
+
+def _room_for(resources: Mapping[str, float]) -> int:
+    """How often the nodes of the cluster have these resources."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    return sum(min(int(node.get(what, 0) / amount) for what, amount in resources.items()) for node in nodes)

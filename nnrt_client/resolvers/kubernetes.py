@@ -1,0 +1,220 @@
+"""k8s:///NAMESPACE/SERVICE:PORT: the ready pods behind a Kubernetes service, by its EndpointSlices.
+
+PORT is the port of the pods, or its name in the service. Without it the service has one port only. The cluster is that
+of KUBECONFIG, or else the one that this process is a pod of, or else that of ~/.kube/config.
+"""
+
+import json
+import math
+import os
+import random
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
+from typing import Any
+
+from kubernetes import client, config
+from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
+
+from nnrt_client.resolvers.names import Name
+from nnrt_client.resolvers.resolver import Resolver
+from nnrt_client.settings import Settings
+from nnrt_hdi.errors import ConnectionFailed
+
+# A watch is asked for anew after so long, so that a silent connection isn't taken for a quiet service.
+_WATCH_S = 30.0
+# What the server gets beyond that to end it, and what may pass until it is asked again.
+_GRACE_S, _PAUSE_S = 5.0, 1.0
+_MOST_BACKOFF_S = 30.0
+_FORBIDDEN, _GONE = 403, 410
+_IN_A_POD, _CONFIG = "KUBERNETES_SERVICE_HOST", "KUBECONFIG"
+# RFC 1123, as names of Kubernetes are.
+_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+_FAMILIES = ("IPv4", "IPv6", "FQDN")
+
+Slice = Mapping[str, Any]
+
+
+class ServiceResolver(Resolver):
+    """The pods that are ready, as the API server tells when they change.
+
+    (The informer of the official client waits without a bound, and asks again at once when it is refused.)
+    """
+
+    def __init__(
+        self,
+        name: str,
+        api: client.DiscoveryV1Api,
+        service: tuple[str, str],
+        port: str,
+        watch_s: float,
+        timeout_s: float,
+    ) -> None:
+        """`service` is a namespace and a name in it; `timeout_s` is what an answer may take."""
+        super().__init__(name, watch_s + _GRACE_S + _PAUSE_S + timeout_s)
+        self._api = api
+        self._namespace, self._service = service
+        self._port = port
+        self._watch_s = watch_s
+        self._timeout_s = timeout_s
+        self._slices: dict[str, Slice] = {}
+        # In a row, without an answer in between.
+        self._failures = 0
+        # Of the watch under way.
+        self._response: Any = None
+
+    def _follow(self) -> None:
+        if self._wait_after_failures():
+            return
+        try:
+            version = self._listed()
+            self._failures = 0
+            while version and not self._wait(random.uniform(0, _PAUSE_S)):  # noqa: S311
+                version = self._watched(version)
+        except (ApiException, HTTPError, OSError, ValueError, KeyError) as error:
+            if self._is_over or getattr(error, "status", None) == _GONE:  # It is listed again.
+                return
+            self._failures += 1
+            raise ConnectionFailed(_why(error), place=self.name) from error
+
+    def _interrupt(self) -> None:
+        response = self._response
+        if response is not None:
+            with suppress(OSError, RuntimeError, ValueError):  # It has just ended by itself.
+                response.shutdown()
+
+    def _wait_after_failures(self) -> bool:
+        """Wait the longer the more there were, no two clients the same time; whether the watch is over."""
+        if self._failures < 2:  # `watch` waits after the first.
+            return self._is_over
+        most_s = min(2.0 ** (self._failures - 1), _MOST_BACKOFF_S)
+        return self._wait(random.uniform(most_s / 2, most_s))  # noqa: S311
+
+    def _listed(self) -> str:
+        """Tell the addresses that there are; the version from which on a watch tells changes."""
+        with closing(self._ask(timeout_s=self._timeout_s)) as response:
+            found = json.loads(response.data)
+        self._slices = {piece["metadata"]["name"]: piece for piece in found["items"]}
+        self._tell(self._addresses())
+        version: str = found["metadata"]["resourceVersion"]
+        return version
+
+    def _watched(self, version: str) -> str:
+        """Tell changes since a version, until the server ends the watch; the version then, or none if it has forgotten
+        what came after that one."""
+        seconds, silence_s = math.ceil(self._watch_s), self._watch_s + _GRACE_S
+        asked = self._ask(silence_s, watch=True, resource_version=version, timeout_seconds=seconds)
+        with closing(asked) as self._response:
+            if self._is_over:  # `_interrupt` may have come before there was what to interrupt.
+                return version
+            for event in _events(asked):
+                changed = event["object"]
+                if event["type"] == "ERROR":
+                    if changed.get("code") == _GONE:
+                        return ""
+                    raise ApiException(status=changed.get("code"), reason=changed.get("message"))
+                version = changed["metadata"]["resourceVersion"]
+                if event["type"] == "DELETED":
+                    self._slices.pop(changed["metadata"]["name"], None)
+                elif event["type"] != "BOOKMARK":
+                    self._slices[changed["metadata"]["name"]] = changed
+                self._tell(self._addresses())
+        return version
+
+    def _ask(self, timeout_s: float, **of_a_watch: Any) -> Any:
+        return self._api.list_namespaced_endpoint_slice(
+            self._namespace,
+            label_selector=f"kubernetes.io/service-name={self._service}",
+            allow_watch_bookmarks=bool(of_a_watch),
+            _preload_content=False,
+            _request_timeout=(self._timeout_s, timeout_s),
+            **of_a_watch,
+        )
+
+    def _addresses(self) -> tuple[str, ...]:
+        """Of each pod that is ready one address; of several families that of IPv4, for all lead to the same daemon."""
+        pods: dict[str, tuple[int, str]] = {}
+        ports: dict[str, int] = {}
+        for piece in self._slices.values():
+            family = piece["addressType"]
+            ports |= _ports_of(piece)
+            port = self._port_of(piece)
+            for endpoint in filter(_is_ready, piece.get("endpoints") or ()):
+                host = endpoint["addresses"][0]
+                pod = (endpoint.get("targetRef") or {}).get("uid", host)
+                if port is not None:
+                    found = (_FAMILIES.index(family), f"[{host}]:{port}" if family == "IPv6" else f"{host}:{port}")
+                    pods[pod] = min(found, pods.get(pod, found))
+        if ports and not any(map(self._port_of, self._slices.values())):
+            there = ", ".join(f"{port} ({name})" if name else str(port) for name, port in sorted(ports.items()))
+            raise ConnectionFailed(
+                f"the pods of the service have no port {self._port!r}; they have {there}", place=self.name
+            )
+        return tuple(sorted(address for _, address in pods.values()))
+
+    def _port_of(self, piece: Slice) -> int | None:
+        """The port of the slice's pods that is meant; None if they have no such one."""
+        ports = _ports_of(piece)
+        if not self._port:
+            return next(iter(ports.values())) if len(ports) == 1 else None
+        if self._port.isdecimal():
+            return int(self._port) if int(self._port) in ports.values() else None
+        return ports.get(self._port)
+
+
+def _ports_of(piece: Slice) -> dict[str, int]:
+    """By name, which is empty where a service has a single one without."""
+    return {entry.get("name") or "": entry["port"] for entry in piece.get("ports") or () if entry.get("port")}
+
+
+def _events(response: Any) -> Iterator[Any]:
+    """What a watch says, to its end. One that breaks off ends too: it is asked for again where it was."""
+    with suppress(HTTPError):
+        for line in response:
+            yield json.loads(line)
+
+
+def _is_ready(endpoint: Mapping[str, Any]) -> bool:
+    """Tell whether a pod takes new work. What isn't known counts as the API says."""
+    conditions = endpoint.get("conditions") or {}
+    return conditions.get("ready") is not False and not conditions.get("terminating")
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, KeyError | ValueError):
+        return f"the API server's answer can't be understood ({error!r})"
+    if not isinstance(error, ApiException):
+        return f"the API server can't be asked: {error}"
+    hint = ""
+    if error.status == _FORBIDDEN:
+        hint = "; give it the Role nnrt-resolver of deploy/kubernetes, which lists and watches endpointslices"
+    return f"the API server answers {error.status} {error.reason}{hint}"
+
+
+def create(name: Name, settings: Settings) -> ServiceResolver:
+    """The resolver of such a name. Raises InvalidParameter."""
+    name.allow_options("every")
+    namespace, _, rest = name.path.partition("/")
+    service, _, port = rest.partition(":")
+    if name.authority or not re.fullmatch(_LABEL, namespace) or not re.fullmatch(_LABEL, service) or "/" in port:
+        raise name.wrong(
+            "it names no service; use k8s:///NAMESPACE/SERVICE:PORT, with the port of its pods or its name"
+        )
+    api = client.DiscoveryV1Api(client.ApiClient(_configuration(name)))
+    every_s = name.seconds("every", _WATCH_S)
+    return ServiceResolver(name.text, api, (namespace, service), port, every_s, settings.query_timeout_s)
+
+
+def _configuration(name: Name) -> client.Configuration:
+    """How the API server is reached."""
+    configuration = client.Configuration()
+    try:
+        if _IN_A_POD in os.environ and _CONFIG not in os.environ:
+            config.load_incluster_config(client_configuration=configuration)
+        else:
+            config.load_kube_config(os.environ.get(_CONFIG), client_configuration=configuration)
+    except config.ConfigException as error:
+        raise name.wrong(f"no cluster is known: {error}; set {_CONFIG}, or run in a pod") from error
+    configuration.retries = False  # Who watches asks again.
+    return configuration

@@ -1,0 +1,51 @@
+"""What deploy/kubernetes makes, rendered by kubectl as an operator's is."""
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy" / "kubernetes"
+Manifest = dict[str, Any]
+
+# Each with a tree of its own: what a fleet's own kustomization may name together.
+COMBINATIONS: dict[str, tuple[str, ...]] = {
+    "base": (),
+    "per-device": ("per-device",),
+    "store-on-host": ("store-on-host",),
+    "cert-manager": ("cert-manager",),
+    "per-device and cert-manager": ("per-device", "cert-manager"),
+    "store-on-host and cert-manager": ("store-on-host", "cert-manager"),
+}
+
+
+def rendered(folder: Path) -> list[Manifest]:
+    """The manifests of a kustomization."""
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("needs kubectl, to render what is in deploy/kubernetes")
+    result = subprocess.run([kubectl, "kustomize", str(folder)], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    return [manifest for manifest in yaml.safe_load_all(result.stdout) if manifest]
+
+
+def combined(components: tuple[str, ...], folder: Path) -> list[Manifest]:
+    """The manifests of the base with these components, by a kustomization in a copy of the folder."""
+    shutil.copytree(DEPLOY, folder / "kubernetes")
+    fleet = folder / "kubernetes" / "fleet"
+    fleet.mkdir()
+    lines = ["namespace: nnrt", "resources: [../base]", "components:"]
+    (fleet / "kustomization.yaml").write_text(
+        "\n".join([*lines, *(f"  - ../components/{name}" for name in components)])
+    )
+    return rendered(fleet)
+
+
+def one(manifests: list[Manifest], *kinds: str) -> Manifest:
+    """The only one of these kinds."""
+    (found,) = (manifest for manifest in manifests if manifest["kind"] in kinds)
+    return found
