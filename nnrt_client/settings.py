@@ -9,6 +9,7 @@ from nnrt_hdi.errors import InvalidParameter
 
 DEVICES_VARIABLE = "NNRT_DEVICES"
 TLS_CA_VARIABLE = "NNRT_TLS_CA"
+TLS_SERVER_NAME_VARIABLE = "NNRT_TLS_SERVER_NAME"
 TLS_CERT_VARIABLE = "NNRT_TLS_CERT"
 TLS_KEY_VARIABLE = "NNRT_TLS_KEY"
 TOKEN_FILE_VARIABLE = "NNRT_TOKEN_FILE"  # noqa: S105
@@ -60,6 +61,9 @@ class Settings:
     compression: str = "none"
     # PEM file of the authorities that daemons' certificates must be of: TLS on every TCP address; empty: none.
     tls_ca: str = _from_environment(TLS_CA_VARIABLE)
+    # Host that daemons' certificates must be for, in place of the one in their address: such as addresses that a name
+    # server gives; empty: that one.
+    tls_server_name: str = _from_environment(TLS_SERVER_NAME_VARIABLE)
     # PEM files of this client's own certificate and its key, for daemons that ask for one.
     tls_cert: str = _from_environment(TLS_CERT_VARIABLE)
     tls_key: str = _from_environment(TLS_KEY_VARIABLE)
@@ -77,10 +81,10 @@ class Settings:
             raise InvalidParameter(
                 f"tls_cert is {self.tls_cert!r} and tls_key {self.tls_key!r}; give both or neither", place="Settings"
             )
-        if self.tls_cert and not self.tls_ca:
-            raise InvalidParameter(
-                "tls_cert is given without tls_ca; give the daemons' authority too", place="Settings"
-            )
+        for name in ("tls_cert", "tls_server_name"):
+            if getattr(self, name) and not self.tls_ca:
+                what = f"{name} is given without tls_ca; give the daemons' authority too"
+                raise InvalidParameter(what, place="Settings")
         for name in self.__slots__:
             value = getattr(self, name)
             if name == "reconnect_timeout_s" and value == 0:

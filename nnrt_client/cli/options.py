@@ -24,6 +24,7 @@ from nnrt_client.settings import (
     TLS_CA_VARIABLE,
     TLS_CERT_VARIABLE,
     TLS_KEY_VARIABLE,
+    TLS_SERVER_NAME_VARIABLE,
     TOKEN_FILE_VARIABLE,
     Settings,
     addresses_to_ask_for,
@@ -243,6 +244,7 @@ def _remember(context: click.Context, parameter: click.Parameter, given: str | N
 
 _IDENTITY_OPTIONS = {
     "--tls-ca": (TLS_CA_VARIABLE, "PEM file of the authority that daemons' certificates must be of: TLS."),
+    "--tls-server-name": (TLS_SERVER_NAME_VARIABLE, "HOST that they must be for, where addresses have another one."),
     "--tls-cert": (TLS_CERT_VARIABLE, "PEM file of the certificate that says who you are."),
     "--tls-key": (TLS_KEY_VARIABLE, "PEM file of its key."),
     "--token-file": (TOKEN_FILE_VARIABLE, "File with the token that says who you are."),
@@ -256,7 +258,7 @@ def identity_options(command: CommandT) -> CommandT:
             name,
             envvar=variable,
             show_envvar=True,
-            metavar="FILE",
+            metavar="HOST" if variable == TLS_SERVER_NAME_VARIABLE else "FILE",
             expose_value=False,
             callback=_remember,
             help=text,

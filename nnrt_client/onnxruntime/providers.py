@@ -15,6 +15,7 @@ _BESIDE = ("CPUExecutionProvider",)
 
 # Of `Settings`: which daemons are trusted, and who the application is to them.
 _FILES = ("tls_ca", "tls_cert", "tls_key", "token_file")
+_OF_SETTINGS = (*_FILES, "tls_server_name")
 
 Provider = str | tuple[str, Mapping[Any, Any]]
 
@@ -60,9 +61,9 @@ def load_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], Settings]:
     if unknown := sorted(set(options) - set(_READERS)):
         raise InvalidArgument(f"{NNRT} has no options {unknown}; there are {sorted(_READERS)}")
     given = {name: _READERS[name](name, value) for name, value in options.items() if value is not None}
-    files = {name: given.pop(name) for name in _FILES if name in given}
+    of_settings = {name: given.pop(name) for name in _OF_SETTINGS if name in given}
     try:
-        return given, Settings(**files)
+        return given, Settings(**of_settings)
     except InvalidParameter as error:
         raise InvalidArgument(f"{NNRT}: {error.message}") from error
 
@@ -132,5 +133,6 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "ways": _listed,
     "fallback": _text,
     "constants": _mapped,
+    "tls_server_name": _text,
     **dict.fromkeys(_FILES, _path),
 }

@@ -9,7 +9,13 @@ from typing import Any
 
 import grpc
 
-from nnrt_client.session.credentials import channel_credentials, speaks_tls, ticket_metadata, token_metadata
+from nnrt_client.session.credentials import (
+    channel_credentials,
+    name_options,
+    speaks_tls,
+    ticket_metadata,
+    token_metadata,
+)
 from nnrt_client.session.latch import Latch
 from nnrt_client.settings import Settings
 from nnrt_hdi import PROTOCOL_MINOR, __version__
@@ -47,6 +53,7 @@ class Channel:
             # A connection of its own: it ends when the channel does.
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.enable_retries", 0),
+            *name_options(settings),
             *settings.channel_options,
         ]
         patience_s = settings.connect_timeout_s if timeout_s is None else timeout_s

@@ -20,8 +20,6 @@ ResultT = TypeVar("ResultT")
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 _UNIX = "unix:"
-# gRPC's option for who reaches a daemon by another name than it has.
-_NAME_OPTION = "grpc.ssl_target_name_override"
 # A bundle of all the authorities that there are has a quarter of that.
 _MOST_FILE_BYTES = 1 << 20
 _RECEIVED_BYTES = 1 << 14
@@ -40,6 +38,11 @@ def channel_credentials(settings: Settings) -> Any:
     _client_context(settings)  # Of files that gRPC can't use it says only that nobody answers.
     own = (settings.tls_key, settings.tls_cert) if settings.tls_cert else ()
     return grpc.ssl_channel_credentials(_read("tls_ca", settings.tls_ca), *(_read("tls_cert", path) for path in own))
+
+
+def name_options(settings: Settings) -> tuple[tuple[str, str], ...]:
+    """gRPC's options that say which host a daemon's certificate must be for; none where it is that of the address."""
+    return (("grpc.ssl_target_name_override", settings.tls_server_name),) if settings.tls_server_name else ()
 
 
 def token_metadata(address: str, settings: Settings) -> Metadata:
@@ -107,9 +110,9 @@ def _wrong_with_plain(connection: socket.socket) -> str:
 
 
 def _wrong_with_tls(connection: socket.socket, host: str, settings: Settings) -> str:
-    context = _client_context(settings)
+    context, host = _client_context(settings), settings.tls_server_name or host
     try:
-        shaken = _Handshake(connection, context, str(dict(settings.channel_options).get(_NAME_OPTION, host)))
+        shaken = _Handshake(connection, context, host)
         return "" if shaken.is_greeted() else _unwelcome(settings)
     except ssl.SSLCertVerificationError as error:
         return _distrusted(error, host, settings)
@@ -168,7 +171,10 @@ def _distrusted(error: ssl.SSLCertVerificationError, host: str, settings: Settin
     if error.verify_code in (_EXPIRED, _NOT_YET_VALID):
         return f"its certificate counts no more, or not yet: {said}; have it renewed, and look at this host's clock"
     if error.verify_code in (_HOST_MISMATCH, _ADDRESS_MISMATCH):
-        return f"its certificate is not for {host!r}: {said}; use a name that is in it, or have one made for this name"
+        return (
+            f"its certificate is not for {host!r}: {said}; use a name that is in it (tls_server_name, where the address"
+            " has another), or have one made for this name"
+        )
     return (
         f"its certificate is of no authority in {settings.tls_ca!r} (tls_ca): {said}; set tls_ca to that of the daemon"
     )

@@ -109,7 +109,11 @@ def test_another_host(start_daemon: StartDaemon, fleet: Fleet) -> None:
     certificate, key = fleet.authority.issue_server("elsewhere", ["rack7"], DAYS)
     daemon = start_daemon("--tls-cert", str(certificate), "--tls-key", str(key))
     assert "its certificate is not for '127.0.0.1'" in refusal(daemon.address, fleet.settings())
-    works(daemon.address, replace(fleet.settings(), channel_options=(("grpc.ssl_target_name_override", "rack7"),)))
+    works(daemon.address, replace(fleet.settings(), tls_server_name="rack7"))
+    wrong = replace(fleet.settings(), tls_server_name="rack8")
+    assert "its certificate is not for 'rack8'" in refusal(daemon.address, wrong)
+    options = ("--tls-ca", fleet.ca, "--tls-server-name", "rack7")
+    assert daemon.address in nnrt("devices", daemon.address, *options)
 
 
 def test_settings_that_make_no_sense(fleet: Fleet, tmp_path: Path) -> None:
@@ -117,6 +121,8 @@ def test_settings_that_make_no_sense(fleet: Fleet, tmp_path: Path) -> None:
         Settings(tls_ca=fleet.ca, tls_cert="a.pem")
     with pytest.raises(InvalidParameter, match="without tls_ca"):
         Settings(tls_cert="a.pem", tls_key="b.pem")
+    with pytest.raises(InvalidParameter, match="tls_server_name is given without tls_ca"):
+        Settings(tls_server_name="rack7")
     nothing, wrong = tmp_path / "nothing.pem", tmp_path / "wrong.pem"
     wrong.write_text("no certificate")
     for settings, said in (
