@@ -20,7 +20,7 @@ import numpy as np
 from daemon_process import DaemonProcess
 from networks import identity_model
 from report import Report, machine
-from waiting import until
+from typing_extensions import Self
 
 from nnrt_client import Model, ModelSession, NnrtError, OperationType, Pool, load
 
@@ -60,7 +60,7 @@ class Load:
         self.wrong = 0
         self._threads = [threading.Thread(target=self._run, args=(session,)) for session in sessions]
 
-    def __enter__(self) -> "Load":
+    def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
         return self
@@ -157,9 +157,12 @@ def slow_one(seconds: float, report: Report) -> None:
     """Three runs in flight on four devices."""
     p99 = []
     for last in ("0.005", "0.05"):
-        with fleet(3, *STEADY, "seconds=0.005") as daemons, fleet(1, *STEADY, f"seconds={last}") as others:
-            with load(identity_model(), addresses([*daemons, *others]), cache=False) as session:
-                p99.append(measured([session] * 3, [ONE], seconds).p99_ms())
+        with (
+            fleet(3, *STEADY, "seconds=0.005") as daemons,
+            fleet(1, *STEADY, f"seconds={last}") as others,
+            load(identity_model(), addresses([*daemons, *others]), cache=False) as session,
+        ):
+            p99.append(measured([session] * 3, [ONE], seconds).p99_ms())
     report.add(
         "p99 with one of 4 ten times slower",
         f"{p99[1]:.2f} ms to {p99[0]:.2f} ms: {p99[1] / p99[0]:.2f}x",
@@ -193,7 +196,8 @@ def restarts(seconds: float, report: Report) -> None:
                     daemon.wait()
                     daemon.kill()
                     daemons[number] = started(number, daemon.address, arguments)
-                    until(lambda: len(session.devices) == 8)
+                    while len(session.devices) < 8:
+                        time.sleep(0.01)
             ended = time.monotonic()
         windows = [running.rate(at, at + 1) / before for at in np.arange(began, ended - 1, 0.25)]
         report.add(
