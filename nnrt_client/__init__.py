@@ -36,6 +36,7 @@ from nnrt_client.model_session.partition.report import PartitionReport, PartRepo
 from nnrt_client.model_session.pool import Pool, PooledSession
 from nnrt_client.model_session.reloaded_session import ReloadedSession
 from nnrt_client.onnx_import import from_onnx
+from nnrt_client.pool.hedging import Hedging
 from nnrt_client.pool.member import Member, MemberState
 from nnrt_client.pool.report import PoolReport
 from nnrt_client.run.bindings import Bindings, Memory
@@ -96,6 +97,7 @@ __all__ = [
     "Fallback",
     "Format",
     "FuseType",
+    "Hedging",
     "IdentityCounters",
     "InvalidFile",
     "InvalidParameter",

@@ -18,6 +18,7 @@ from nnrt_client.model_session.opened_model import Source
 from nnrt_client.pool.attempts import Rule
 from nnrt_client.pool.candidate import Candidate
 from nnrt_client.pool.fleet import Fleet
+from nnrt_client.pool.hedging import Hedger, Hedging
 from nnrt_client.pool.loads import Wanted
 from nnrt_client.pool.member import Member
 from nnrt_client.pool.replica import Loaded
@@ -103,6 +104,7 @@ class Pool(Closable):
         replicas: int | None = None,
         retries: int = RETRIES,
         patience_s: float = PATIENCE_S,
+        hedging: Hedging | None = None,
         same_numbers: bool = False,
         progress: Progress | None = None,
         **how: Unpack[LoadOptions],
@@ -112,9 +114,10 @@ class Pool(Closable):
         It returns when there are as many replicas as are wanted, or all devices have been tried; there is one at least.
         Others join as soon as they can. A run that a device fails, or whose daemon dies, is made again on another one,
         `retries` times at most and within its time; runs with tensors are not. Where no replica is left a run waits
-        for one, `patience_s` at most, and then raises UnavailableDevice. With `same_numbers` only devices of one kind
-        take part, with one backend in one version: the kind of which there are the most. Raises what `load` raises;
-        where devices have different reasons, OperationFailed with all of them.
+        for one, `patience_s` at most, and then raises UnavailableDevice. With `hedging` runs that take long are begun
+        on another device as well. With `same_numbers` only devices of one kind take part, with one backend in one
+        version: the kind of which there are the most. Raises what `load` raises; where devices have different reasons,
+        OperationFailed with all of them.
         """
         with ExitStack() as stack:
             return self._session(
@@ -123,6 +126,7 @@ class Pool(Closable):
                 replicas=replicas,
                 progress=progress,
                 rule=Rule(retries, patience_s),
+                hedging=hedging,
                 same_numbers=same_numbers,
             )
 
@@ -146,6 +150,7 @@ class Pool(Closable):
         replicas: int | None,
         progress: Progress | None,
         rule: Rule = _DEFAULT_RULE,
+        hedging: Hedging | None = None,
         same_numbers: bool = False,
     ) -> PooledSession:
         """See `load`. The session takes over what the stack closes."""
@@ -164,7 +169,7 @@ class Pool(Closable):
         wanted = Wanted(replicas, same_numbers, b"" if replicas is None else loading.digest)
         fleet = self._fleet
         placed = Replicas(place, wanted, fleet.wake, fleet.call_back)
-        executor = stack.enter_context(ReplicatedExecutor(placed, rule))
+        executor = stack.enter_context(ReplicatedExecutor(placed, rule, Hedger(hedging) if hedging else None))
         fleet.add(placed)
         placed.wait_settled()
         if not placed.serving:

@@ -42,7 +42,7 @@ class Attempts:
         self._patience_s = rule.patience_s
         self._began = began
         self._deadline = math.inf if timeout_ms is None else began + timeout_ms / 1000
-        self._has_tensors = has_tensors
+        self.has_tensors = has_tensors
         self._tried: dict[Replica, NnrtError] = {}
         self._had_no_room = False
 
@@ -64,7 +64,7 @@ class Attempts:
         self._tried[replica] = error
         if isinstance(error, TimedOut):
             supply.ran(replica, time.monotonic() - self._began)
-        if not supply.is_open or self._has_tensors:
+        if not supply.is_open or self.has_tensors:
             return False
         if replica.is_left and isinstance(error, OperationForbidden | OperationFailed):
             return True  # It was closed just then.

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from nnrt_client.pool.attempts import Attempts
+from nnrt_client.pool.hedging import Hedger
 from nnrt_client.pool.replica import Replica
 from nnrt_client.pool.supply import Supply
 from nnrt_client.run.base_executor import Convert, Targets
@@ -28,6 +29,7 @@ class PooledRun:
         arguments: tuple[Inputs, Targets | None, Sequence[int]],
         convert: Convert | None,
         registry: "set[PooledRun]",
+        hedger: Hedger | None,
     ) -> None:
         """`arguments` are inputs, targets and unwanted outputs. It is in the registry from its start to its end."""
         self.future: ComposedFuture[Any] = ComposedFuture()
@@ -41,9 +43,11 @@ class PooledRun:
         self._inputs, self._outputs, self._unwanted = arguments
         self._convert = convert
         self._registry = registry
+        self._hedger = hedger
         # Held by who begins or ends an attempt, or the run: never while anything is started or called.
         self._lock = threading.RLock()
-        self._under_way: dict[Future[Any], Replica] = {}
+        # Attempts, each with its replica and when it began.
+        self._under_way: dict[Future[Any], tuple[Replica, float]] = {}
         self._is_over = False
 
     def start(self) -> None:
@@ -68,6 +72,19 @@ class PooledRun:
             self._go_on()
         else:
             self._end(None, self._attempts.given_up())
+
+    def hedge(self) -> bool:
+        """Begin it on another device as well; false where it is over, or there is none."""
+        with self._lock:
+            busy = [replica for replica, _ in self._under_way.values()]
+        replica = self._supply.choose_another(busy)
+        if self._is_over or len(busy) != 1 or replica is None or replica in busy:
+            return False
+        try:
+            self._begin(replica)
+        except NnrtError as error:
+            self._attempts.allow(replica, error)
+        return True
 
     def give_up(self, reason: BaseException) -> bool:
         """End with this error, and stop what is under way. False where it was over already. Any thread."""
@@ -96,11 +113,13 @@ class PooledRun:
             self._inputs, self._outputs, self._attempts.remaining_ms, None, self._unwanted
         )
         with self._lock:
-            self._under_way[future] = replica
+            self._under_way[future] = replica, began
             is_over = self._is_over
         if is_over:
             future.cancel()
         future.add_done_callback(partial(self._attempt_ended, replica, began))
+        if self._hedger is not None and len(self._under_way) == 1 and not self._attempts.has_tensors:
+            self._hedger.watch(self)
 
     def _attempt_ended(self, replica: Replica, began: float, future: Future[Any]) -> None:
         with self._lock:
@@ -109,11 +128,14 @@ class PooledRun:
                 return
         error = future.exception()
         if error is None:
+            if self._hedger is not None:
+                self._hedger.ran(time.monotonic() - began)
             self._supply.ran(replica, time.monotonic() - began)
             self._supply.offer(self._inputs, self._outputs, self._unwanted)
             self._end(future.result(), None)
         elif isinstance(error, NnrtError) and self._attempts.allow(replica, error):
-            self._go_on()
+            if not self._under_way:
+                self._go_on()
         else:
             self._end(None, error)
 
@@ -122,9 +144,10 @@ class PooledRun:
             if self._is_over:
                 return False
             self._is_over, self.error = True, error
-            left = list(self._under_way)
-        for future in left:
-            future.cancel()
+            left = list(self._under_way.items())
+        for future, (replica, began) in left:
+            if future.cancel() and error is None:  # It took so long at least.
+                self._supply.ran(replica, time.monotonic() - began)
         self._registry.discard(self)
         try:
             if error is None and self._convert is not None:

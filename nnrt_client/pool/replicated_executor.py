@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nnrt_client.pool.attempts import Attempts, Rule
+from nnrt_client.pool.hedging import Hedger
 from nnrt_client.pool.pooled_run import PooledRun
 from nnrt_client.pool.replica import Replica, has_tensors
 from nnrt_client.pool.supply import Supply
@@ -20,9 +21,11 @@ from nnrt_hdi.tensor import TensorSpec
 class ReplicatedExecutor(LockOwner, BaseExecutor):
     """Runs a model on whichever of its replicas is likely to be the soonest, from any number of threads."""
 
-    def __init__(self, supply: Supply, rule: Rule) -> None:
+    def __init__(self, supply: Supply, rule: Rule, hedger: Hedger | None = None) -> None:
+        """Closes what it is given."""
         self.supply = supply
         self._rule = rule
+        self._hedger = hedger
         self._runs: set[PooledRun] = set()
         super().__init__()
 
@@ -40,6 +43,8 @@ class ReplicatedExecutor(LockOwner, BaseExecutor):
     ) -> RunResult[Any]:
         """Raises what `Executor.run_sync` raises: UnavailableDevice where several devices have failed it, or none is
         there."""
+        if self._hedger is not None and not has_tensors(inputs, outputs):
+            return self._run_hedged(inputs, outputs, timeout_ms, unwanted)
         supply, began, attempts = self.supply, time.monotonic(), None
         replica = supply.choose()
         if replica is not None:
@@ -65,6 +70,19 @@ class ReplicatedExecutor(LockOwner, BaseExecutor):
                 supply.ran(replica, time.monotonic() - started)
                 return result
 
+    def _run_hedged(
+        self, inputs: Inputs, outputs: Targets | None, timeout_ms: int | None, unwanted: Sequence[int]
+    ) -> RunResult[Any]:
+        future = self._submit(inputs, outputs, timeout_ms, None, unwanted)
+        try:
+            result: RunResult[Any] = future.result()
+            return result
+        except BaseException:
+            future.cancel()
+            raise
+        finally:  # An error knows this frame.
+            del future
+
     def _submit(
         self,
         inputs: Inputs,
@@ -75,7 +93,7 @@ class ReplicatedExecutor(LockOwner, BaseExecutor):
     ) -> "ComposedFuture[Any]":
         """Raises at once what is wrong with the run itself."""
         attempts = self._attempts(time.monotonic(), timeout_ms, inputs, outputs)
-        run = PooledRun(self.supply, attempts, (inputs, outputs, unwanted), convert, self._runs)
+        run = PooledRun(self.supply, attempts, (inputs, outputs, unwanted), convert, self._runs, self._hedger)
         try:
             run.start()
         except BaseException as error:
@@ -87,6 +105,8 @@ class ReplicatedExecutor(LockOwner, BaseExecutor):
     def close(self) -> None:
         """End the runs in flight, and free the model everywhere. Idempotent."""
         self.supply.close()
+        if self._hedger is not None:
+            self._hedger.close()
 
     def _make_locks(self) -> None:
         """It has none."""

@@ -1,0 +1,48 @@
+"""A pool whose devices are found by names: it follows what the names say."""
+
+from pathlib import Path
+
+import numpy as np
+from networks import identity_model as identity
+from waiting import until
+
+from nnrt_client import Pool, load
+from pool.conftest import Fleet
+from pool.load import Load, states
+
+ONE = np.ones(1, np.float32)
+
+
+def write(path: Path, *lines: str) -> None:
+    """Replace a file of names as an operator's tools do."""
+    fresh = path.with_suffix(".new")
+    fresh.write_text("".join(f"{line}\n" for line in lines))
+    fresh.replace(path)
+
+
+def test_what_names_gain_and_lose(fleet: Fleet, tmp_path: Path) -> None:
+    """A new device gets a replica, and one that is gone no more runs; no run fails."""
+    first, second, third = fleet(3)
+    names = tmp_path / "names"
+    write(names, first.address, second.address)
+    with Pool([f"file://{names}"]) as pool, pool.load(identity()) as session:
+        with Load(session, threads=2) as running:
+            running.go_on()
+            write(names, second.address, third.address)
+            until(lambda: {device.address for device in session.devices} == {second.address, third.address})
+            until(lambda: states(pool) == {second.address: "ready", third.address: "ready"}, pool.members)
+            running.go_on()
+            assert all(member.runs for member in pool.members())
+        assert not running.errors
+
+
+def test_a_spare_device_does_not_replace_what_works(fleet: Fleet, tmp_path: Path) -> None:
+    first, second, third = fleet(3)
+    names = tmp_path / "names"
+    write(names, first.address, second.address)
+    with load(identity(), f"file://{names}", replicas=2) as session:
+        before = session.devices
+        write(names, first.address, second.address, third.address)
+        until(lambda: states(session.pool).get(third.address) == "spare")  # type: ignore[attr-defined]
+        assert session.devices == before
+        session.run([ONE])
