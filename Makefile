@@ -23,13 +23,16 @@ export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick quick-tests test check format lint types imports proto proto-check docs docs-check tests matrix engines fuzz bench networks clean
+.PHONY: help demo fleet-demo quick quick-tests test check format lint types imports proto proto-check docs docs-check tests matrix engines fuzz bench bench-fleet networks clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/installed ## Run the digits demo: two daemons, remote inference, the death of one
 	@$(VENV)/bin/python examples/digits/demo.py
+
+fleet-demo: $(VENV)/installed ## Run the fleet demo: four daemons in use, killed, drained and restarted
+	@PYTHONPATH=examples/digits $(VENV)/bin/python examples/fleet/fleet_demo.py
 
 quick: $(CHECK)/installed ## Run the checks and the tests that catch most, in under a minute
 	@$(MAKE) --no-print-directory -j 4 --output-sync=target lint types imports quick-tests
@@ -90,6 +93,9 @@ fuzz: $(CHECK)/installed ## Attack a daemon for FUZZ_S seconds (3600), and print
 
 bench: $(CHECK)/installed ## Measure, print ratios, write docs/performance.md
 	PYTHONPATH=tests:tests/onnx_import $(CHECK)/bin/python benchmarks/run.py
+
+bench-fleet: $(CHECK)/installed ## Measure pools of daemons under deaths and restarts, write the table of docs/fleet.md
+	PYTHONPATH=tests $(CHECK)/bin/python benchmarks/fleets.py --write
 
 networks: $(CHECK)/installed build/networks/exported ## Measure networks of all families, write docs/onnx_networks.md
 	PYTHONPATH=tests:tests/onnx_import $(CHECK)/bin/python benchmarks/network_table.py --write

@@ -29,7 +29,11 @@ class Report:
         Console().print(table)
 
     def markdown(self) -> str:
-        lines = [f"## {self.title}", "", self.about, "", _line(self.columns), _line(["---"] * len(self.columns))]
+        return "\n".join([f"## {self.title}", "", self.about, "", self.table()])
+
+    def table(self) -> str:
+        """Give the rows alone, as Markdown."""
+        lines = [_line(self.columns), _line(["---"] * len(self.columns))]
         return "\n".join([*lines, *map(_line, self.rows), ""])
 
 

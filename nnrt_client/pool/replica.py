@@ -55,9 +55,11 @@ class Replica:
         self.runs = 0
         self.failures = 0
         self.failures_in_a_row = 0
-        # Runs that have taken longer than `slow_s`, without one in between that hasn't.
+        # Runs that have taken longer than `slow_s`, each begun after the one before had ended, and none in between that
+        # hasn't.
         self.slow_s = math.inf
         self.slow_in_a_row = 0
+        self._slow_until = -math.inf
         # Whether it gets no runs for now; and no more, for it is freed or about to be.
         self.is_out = False
         self.is_left = False
@@ -79,7 +81,10 @@ class Replica:
         """Count a run that has ended as it should."""
         self.runs += 1
         self.failures_in_a_row = 0
-        self.slow_in_a_row = self.slow_in_a_row + 1 if seconds > self.slow_s else 0
+        if seconds <= self.slow_s:
+            self.slow_in_a_row = 0
+        else:
+            self._was_slow(seconds)
         self.latency_s += (seconds - self.latency_s) * (_LATEST if self.runs > _WARMING_RUNS else 1.0)
 
     def failed(self) -> None:
@@ -88,6 +93,13 @@ class Replica:
         self.failures += 1
         self.failures_in_a_row += 1
         self.candidate.doubt()
+
+    def _was_slow(self, seconds: float) -> None:
+        """Count those that were under way together once: what has held them up may be over."""
+        now = time.monotonic()
+        if now - seconds >= self._slow_until:
+            self._slow_until = now
+            self.slow_in_a_row += 1
 
     def timed(self, inputs: Inputs, timeout_ms: int, unwanted: Sequence[int]) -> float:
         """Make a run that doesn't count, and give how many seconds it took. Raises as `BaseExecutor._run`."""

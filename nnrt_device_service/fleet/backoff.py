@@ -1,19 +1,25 @@
 """How long to wait before a daemon that has ended is started again."""
 
+import math
+
 FIRST_S, MOST_S = 0.1, 30.0
-# Who was ready for so long starts anew.
-STABLE_S = 60.0
+# For every so many seconds that it was ready the wait halves.
+HALVED_S = 5.0
+_MOST_DOUBLINGS = math.log2(MOST_S / FIRST_S)
 
 
 class Backoff:
-    """A wait that doubles each time."""
+    """A wait that doubles each time, and halves again while the daemon is ready.
+
+    So a daemon that ends as soon as it is ready is started ever more rarely, and one that serves, though it is often
+    killed, is back soon.
+    """
 
     def __init__(self) -> None:
-        self._next_s = FIRST_S
+        self._doublings = 0.0
 
     def wait_s(self, ready_s: float) -> float:
         """The seconds to wait now, after the daemon was ready for so many."""
-        if ready_s >= STABLE_S:
-            self._next_s = FIRST_S
-        wait_s, self._next_s = self._next_s, min(2 * self._next_s, MOST_S)
-        return wait_s
+        doublings = max(self._doublings - ready_s / HALVED_S, 0.0)
+        self._doublings = min(doublings + 1, _MOST_DOUBLINGS)
+        return FIRST_S * 2**doublings

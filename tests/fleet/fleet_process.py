@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -95,6 +96,16 @@ def kill_daemons(state: Path) -> None:
             process.send(signal.SIGKILL)
             until(lambda process=process: process.is_over)  # type: ignore[misc]
             process.close()
+
+
+def kill_one(state: Path, chance: random.Random) -> None:
+    """`kill -9` one of the daemons that are ready, but not the last of them."""
+
+    def several_ready() -> list[int]:
+        ready = [device["pid"] for device in ps(state).values() if device["state"] == "ready"]
+        return ready if len(ready) > 1 else []
+
+    os.kill(chance.choice(until(several_ready, lambda: ps(state))), signal.SIGKILL)
 
 
 def fleet_file(path: Path, *names: str, **defaults: object) -> Path:

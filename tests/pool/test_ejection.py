@@ -6,10 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import StartDaemon
+from daemon_process import DaemonProcess
 from networks import identity_model
 from waiting import until
 
-from nnrt_client import Pool
+from nnrt_client import Pool, load
+from nnrt_client.pool.candidate import Candidate
+from nnrt_client.pool.replica import Replica
 from pool.conftest import Fleet
 from pool.load import Load, addresses, states
 
@@ -57,6 +60,18 @@ def _ejected_s(pool: Pool, address: str) -> float:
 
 def _counts(pool: Pool, address: str) -> tuple[int, int]:
     return next((member.runs, member.failures) for member in pool.members() if member.address == address)
+
+
+def test_runs_that_are_held_up_together_are_one_slow_run(shared_daemon: DaemonProcess) -> None:
+    with load(identity_model(), shared_daemon.address) as session:
+        replica = Replica(Candidate(shared_daemon.address), session, 1e-3)
+        replica.slow_s = 0.0
+        for _ in range(8):
+            replica.ran(60.0)
+        assert replica.slow_in_a_row == 1
+        replica.ran(1e-9)
+        replica.ran(1e-9)
+        assert replica.slow_in_a_row == 3
 
 
 def test_never_the_last_one(fleet: Fleet, start_daemon: StartDaemon, pace: Path) -> None:

@@ -1,0 +1,75 @@
+"""A host whose daemons `nnrt-device up` keeps alive, used as its operator does."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+FLEET_FILE = Path(__file__).resolve().parent / "fleet.toml"
+_END_S = 30.0
+_DEVICE_COMMAND = [sys.executable, "-m", "nnrt_device_service"]
+
+
+class Host:
+    """The daemons of a fleet file."""
+
+    def __init__(self, folder: Path) -> None:
+        self._environment = {**os.environ, "NNRT_FLEET_STATE_DIR": str(folder / "state")}
+
+    def daemons(self) -> list[dict[str, Any]]:
+        """What `nnrt-device ps` says of each."""
+        devices: list[dict[str, Any]] = json.loads(self.command("ps", "--json"))["devices"]
+        return devices
+
+    @property
+    def addresses(self) -> list[str]:
+        """One of each daemon."""
+        return [daemon["addresses"][0] for daemon in self.daemons()]
+
+    def kill(self, name: str) -> int:
+        """`kill -9`; the process that is no more."""
+        (process,) = (daemon["pid"] for daemon in self.daemons() if daemon["name"] == name)
+        os.kill(process, signal.SIGKILL)
+        return int(process)
+
+    def command(self, *arguments: str) -> str:
+        """What a command of `nnrt-device` prints."""
+        command = [*_DEVICE_COMMAND, *arguments]
+        return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=self._environment).stdout
+
+
+@contextmanager
+def started(folder: Path, say: Callable[[str], object]) -> Iterator[Host]:
+    """Have the daemons ready, with their sockets in a folder; they are gone when the block ends, however it ends."""
+    host = Host(folder)
+    file = Path(shutil.copy(FLEET_FILE, folder))
+    # A session of its own, so that Ctrl-C in the terminal reaches only the demo, which then ends the daemons.
+    with subprocess.Popen(
+        [*_DEVICE_COMMAND, "up", str(file)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+        env=host._environment,
+    ) as supervisor:
+        try:
+            assert supervisor.stdout is not None
+            for line in supervisor.stdout:
+                say(line.rstrip())
+                if line.startswith("ready: "):
+                    break
+            else:
+                raise SystemExit("the daemons did not start")
+            yield host
+        finally:
+            supervisor.terminate()
+            try:
+                supervisor.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                supervisor.kill()
