@@ -168,7 +168,7 @@ class Pool(Closable):
 
         wanted = Wanted(replicas, same_numbers, b"" if replicas is None else loading.digest)
         fleet = self._fleet
-        placed = Replicas(place, wanted, fleet.wake, fleet.call_back)
+        placed = Replicas(place, wanted, fleet.wake, fleet.call_back, fleet.begin_soon)
         executor = stack.enter_context(ReplicatedExecutor(placed, rule, Hedger(hedging) if hedging else None))
         fleet.add(placed)
         placed.wait_settled()

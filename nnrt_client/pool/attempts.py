@@ -17,7 +17,7 @@ from nnrt_hdi.errors import (
     UnavailableDevice,
 )
 
-_DEVICES_FAILURES = (UnavailableDevice, ConnectionFailed)
+DEVICES_FAILURES = (UnavailableDevice, ConnectionFailed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Attempts:
     def allow(self, replica: Replica, error: NnrtError) -> bool:
         """Count a failed attempt; tell if there may be another one."""
         supply = self._supply
-        self._tried[replica] = error
+        self._tried[replica] = error.copy()  # Without the frames that it knows, and the inputs that they hold.
         if isinstance(error, TimedOut):
             supply.ran(replica, time.monotonic() - self._began)
         if not supply.is_open or self.has_tensors:
@@ -71,7 +71,7 @@ class Attempts:
         if isinstance(error, OutOfMemory):
             had_no_room, self._had_no_room = self._had_no_room, True
             return not had_no_room and any(one not in self._tried for one in supply.serving)
-        if not isinstance(error, _DEVICES_FAILURES):
+        if not isinstance(error, DEVICES_FAILURES):
             return False
         supply.failed(replica)
         if not is_of_unsent(error):

@@ -5,7 +5,8 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 
 from nnrt_client.pool.candidate import Candidate
 from nnrt_client.pool.member import Member, MemberState
@@ -20,6 +21,8 @@ _log = logging.getLogger(__name__)
 # It looks so often at what nobody tells it: the states that daemons beat with, and runs that end where no new ones go.
 _LOOK_AGAIN_S = 0.25
 _END_S = 5.0
+# Threads that begin runs again, as many as there are such runs.
+_BEGINNERS = 4
 
 
 class Fleet(LockOwner):
@@ -32,6 +35,7 @@ class Fleet(LockOwner):
         self._asked: queue.SimpleQueue[None] = queue.SimpleQueue()
         # What enters the answers of daemons.
         self._answers: queue.SimpleQueue[Callable[[float], None]] = queue.SimpleQueue()
+        self._beginners = ThreadPoolExecutor(_BEGINNERS, thread_name_prefix="nnrt-pool-begin")
         self._is_open = True
         # Why it isn't.
         self._end_reason: NnrtError = OperationForbidden("the pool is closed; make a new one")
@@ -77,11 +81,23 @@ class Fleet(LockOwner):
         except RuntimeError:  # The runtime has been closed meanwhile, and its threads with it.
             function(*arguments)
 
+    def begin_soon(self, begin: Callable[[], object]) -> None:
+        """Have a thread call this that begins runs: callbacks of the application may wait for these."""
+        try:
+            self._beginners.submit(begin)
+        except RuntimeError:  # It is closed.
+            begin()
+
     def close(self) -> None:
         """Close all models, and end the thread. Idempotent."""
         self._is_open = False
-        for model in list(self._models):
-            model.close()
+        self._beginners.shutdown(wait=False)
+        with ExitStack() as stack:  # Who is interrupted closes the others, too.
+            stack.callback(self._end_thread)
+            for model in list(self._models):
+                stack.callback(model.close)
+
+    def _end_thread(self) -> None:
         self.wake()
         if self._thread is not threading.current_thread():
             self._thread.join(_END_S)
@@ -121,14 +137,14 @@ class Fleet(LockOwner):
         now, due = time.monotonic(), float("inf")
         for candidate in self.candidates:
             if candidate.is_due(now):
-                candidate.is_being_asked = True
-                threading.Thread(
-                    target=self._ask, args=(candidate,), name=f"nnrt-pool-ask {candidate.address}", daemon=True
-                ).start()
+                name = f"nnrt-pool-ask {candidate.address}"
+                threading.Thread(target=self._ask, args=(candidate,), name=name, daemon=True).start()
+                candidate.is_being_asked = True  # Until this thread enters the answer.
             elif candidate.is_to_be_asked:
                 due = min(due, candidate.due)
-        self._models = [model for model in self._models if model.is_open]
-        for model in self._models:
+        for model in [model for model in self._models if not model.is_open]:
+            self._models.remove(model)  # Another thread may be adding one.
+        for model in list(self._models):
             due = min(due, model.look(self.candidates, now))
         if self._models:
             self.runtime._tell()

@@ -84,6 +84,14 @@ class OneReplica(Supply):
         self._waiting.append(run)
         threading.Thread(target=self._load_for_waiting, name="nnrt-reload", daemon=True).start()
 
+    def call_back(self, function: Callable[..., object], *arguments: object) -> None:
+        """Have a thread for callbacks call this."""
+        self.loaded.device._latest.call_back(function, *arguments)
+
+    def begin_soon(self, begin: Callable[[], object]) -> None:
+        """Call this: where the daemon is dead, another thread begins."""
+        begin()
+
     def close(self) -> None:
         """End the runs that are under way, and free the model. Idempotent."""
         self.is_open = False

@@ -4,15 +4,15 @@ import math
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-from nnrt_client.pool.attempts import Attempts
+from nnrt_client.pool.attempts import DEVICES_FAILURES, Attempts
 from nnrt_client.pool.hedging import Hedger
 from nnrt_client.pool.replica import Replica
 from nnrt_client.pool.supply import Supply
 from nnrt_client.run.base_executor import Convert, Targets
+from nnrt_client.run.called_back import CalledBackFuture
 from nnrt_client.run.composed_future import ComposedFuture
 from nnrt_client.run.signature import Inputs
 from nnrt_client.session.latch import Latch
@@ -33,7 +33,7 @@ class PooledRun:
     ) -> None:
         """`arguments` are inputs, targets and unwanted outputs. It is in the registry from its start to its end."""
         self.future: ComposedFuture[Any] = ComposedFuture()
-        self.future._bind(self)
+        self.future._bind(self, supply.call_back)
         self.error: BaseException | None = None
         self.ended = Latch()
         # While it waits for a replica.
@@ -47,22 +47,21 @@ class PooledRun:
         # Held by who begins or ends an attempt, or the run: never while anything is started or called.
         self._lock = threading.RLock()
         # Attempts, each with its replica and when it began.
-        self._under_way: dict[Future[Any], tuple[Replica, float]] = {}
+        self._under_way: dict[CalledBackFuture[Any], tuple[Replica, float]] = {}
         self._is_over = False
 
     def start(self) -> None:
         """Begin the first attempt. Raises what is wrong with the run itself, as far as it is known before anything is
-        sent."""
+        sent; it has not ended then."""
         self._registry.add(self)
         replica = self._supply.choose()
         if replica is None:
-            self._wait()
+            self._go_on()
             return
         try:
             self._begin(replica)
         except NnrtError as error:
             if not self._attempts.allow(replica, error):
-                self._registry.discard(self)
                 raise
             self._go_on()
 
@@ -70,6 +69,8 @@ class PooledRun:
         """Go on after a wait: there is a replica, or none came in time."""
         if self._supply.choose() is not None:
             self._go_on()
+        elif self._supply.is_open and time.monotonic() < self.waits_until:
+            self._park()
         else:
             self._end(None, self._attempts.given_up())
 
@@ -94,18 +95,21 @@ class PooledRun:
         while not self._is_over:
             replica = self._attempts.next()
             if replica is None:
-                self._wait()
+                self.waits_until = self._attempts.waits_until
+                self._park()
                 return
             try:
                 self._begin(replica)
                 return
-            except NnrtError as error:
-                if not self._attempts.allow(replica, error):
+            except Exception as error:
+                if not (isinstance(error, NnrtError) and self._attempts.allow(replica, error)):
                     self._end(None, error)
 
-    def _wait(self) -> None:
-        self.waits_until = self._attempts.waits_until
-        self._supply.park(self)
+    def _park(self) -> None:
+        try:
+            self._supply.park(self)
+        except NnrtError as error:
+            self._end(None, error)
 
     def _begin(self, replica: Replica) -> None:
         began = time.monotonic()
@@ -117,13 +121,14 @@ class PooledRun:
             is_over = self._is_over
         if is_over:
             future.cancel()
-        future.add_done_callback(partial(self._attempt_ended, replica, began))
+        future._watch(partial(self._attempt_ended, replica, began))
         if self._hedger is not None and len(self._under_way) == 1 and not self._attempts.has_tensors:
             self._hedger.watch(self)
 
-    def _attempt_ended(self, replica: Replica, began: float, future: Future[Any]) -> None:
+    def _attempt_ended(self, replica: Replica, began: float, future: Any) -> None:
         with self._lock:
             self._under_way.pop(future, None)
+            is_last = not self._under_way
             if self._is_over or future.cancelled():
                 return
         error = future.exception()
@@ -133,11 +138,11 @@ class PooledRun:
             self._supply.ran(replica, time.monotonic() - began)
             self._supply.offer(self._inputs, self._outputs, self._unwanted)
             self._end(future.result(), None)
-        elif isinstance(error, NnrtError) and self._attempts.allow(replica, error):
-            if not self._under_way:
-                self._go_on()
-        else:
-            self._end(None, error)
+        elif not (isinstance(error, NnrtError) and self._attempts.allow(replica, error)):
+            if is_last or not isinstance(error, DEVICES_FAILURES):
+                self._end(None, error)
+        elif is_last:
+            self._supply.begin_soon(self._go_on)
 
     def _end(self, result: Any, error: BaseException | None) -> bool:
         with self._lock:

@@ -17,7 +17,7 @@ _LATEST = 0.125
 # Where nothing has been measured yet.
 GUESSED_S = 1e-3
 # Runs of which only the last one counts: the first ones may be slow on any device.
-_WARMING_RUNS = 2
+WARMING_RUNS = 2
 
 
 class Loaded(Protocol):
@@ -85,7 +85,7 @@ class Replica:
             self.slow_in_a_row = 0
         else:
             self._was_slow(seconds)
-        self.latency_s += (seconds - self.latency_s) * (_LATEST if self.runs > _WARMING_RUNS else 1.0)
+        self.latency_s += (seconds - self.latency_s) * (_LATEST if self.runs > WARMING_RUNS else 1.0)
 
     def failed(self) -> None:
         """Count a run that the device failed. It gets no other before it has been asked whether it takes work."""

@@ -5,14 +5,14 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from itertools import count
 
 from nnrt_client.build.build_task import BuildReport
 from nnrt_client.pool.candidate import Candidate
 from nnrt_client.pool.ejection import IN_A_ROW, Ejection
 from nnrt_client.pool.loads import Loads, Place, Wanted
-from nnrt_client.pool.replica import GUESSED_S, Replica, has_tensors
+from nnrt_client.pool.replica import GUESSED_S, WARMING_RUNS, Replica, has_tensors
 from nnrt_client.pool.supply import Specs, Supply, Waiting
 from nnrt_client.run.base_executor import Targets
 from nnrt_client.run.signature import Inputs
@@ -33,11 +33,18 @@ class Replicas(Supply):
     """
 
     def __init__(
-        self, place: Place, wanted: Wanted, wake: Callable[[], None], call_back: Callable[..., object]
+        self,
+        place: Place,
+        wanted: Wanted,
+        wake: Callable[[], None],
+        call_back: Callable[..., object],
+        begin_soon: Callable[[Callable[[], object]], object],
     ) -> None:
-        """`wake` has the pool's thread look soon, `call_back` has a thread for callbacks call something."""
+        """`wake` has the pool's thread look soon; the others have a thread for callbacks call something, and one that
+        begins runs."""
         self._wake = wake
         self._call_back = call_back
+        self._begin_soon = begin_soon
         self.loads = Loads(place, wanted, wake)
         self.ejection = Ejection(wake)
         self._all: list[Replica] = []
@@ -81,14 +88,20 @@ class Replicas(Supply):
             self.ejection.offer(inputs, unwanted)
 
     def ran(self, replica: Replica, seconds: float) -> None:
-        """Count a run. The first one tells what to expect of the others."""
-        if not replica.runs:
-            for other in self._all:
-                if not other.runs:
-                    other.latency_s = seconds
+        """Count a run. The first ones tell what to expect of the others."""
         replica.ran(seconds)
+        if replica.runs <= WARMING_RUNS:
+            self._expect(replica.latency_s)
         if replica.slow_in_a_row == IN_A_ROW:
             self._wake()
+
+    def _expect(self, latency_s: float) -> None:
+        """Expect this of replicas that have not run often enough, or what the quickest of the others has shown: a first
+        run that took long is to keep nobody from the second."""
+        cold = [one for one in list(self._all) if one.runs < WARMING_RUNS]
+        warm = [one.latency_s for one in list(self._all) if one.runs >= WARMING_RUNS]
+        for replica in cold:
+            replica.latency_s = min(warm, default=latency_s)
 
     def failed(self, replica: Replica) -> None:
         """Have a replica get no runs for now, whose device failed one."""
@@ -109,6 +122,14 @@ class Replicas(Supply):
         if not self.is_open:  # `end` may have looked before.
             self._resume_all()
         self._wake()
+
+    def call_back(self, function: Callable[..., object], *arguments: object) -> None:
+        """Have a thread for callbacks call this."""
+        self._call_back(function, *arguments)
+
+    def begin_soon(self, begin: Callable[[], object]) -> None:
+        """Have a thread call this that begins runs."""
+        self._begin_soon(begin)
 
     # ---- what there is
 
@@ -173,9 +194,10 @@ class Replicas(Supply):
         """End the runs that are under way, and free the model everywhere. Idempotent."""
         if self.is_open:
             self.end(OperationFailed("the session was closed"))
-        for replica in self.everywhere:
-            replica.loaded.close()
-        self.loads.close()
+        with ExitStack() as stack:  # Who is interrupted closes the others, too.
+            stack.callback(self.loads.close)
+            for replica in self.everywhere:
+                stack.callback(replica.loaded.close)
 
     def _resume_all(self) -> None:
         while self._waiting:
@@ -222,8 +244,8 @@ class Replicas(Supply):
     def _leave(self, replica: Replica, why: str) -> None:
         _log.info("no replica on %s any more: %s", replica.loaded.device, why)
         replica.is_out = True
+        self._leaving.append(replica)  # First: another thread may look for all, to close them.
         self._all.remove(replica)
-        self._leaving.append(replica)
 
     def _forget(self, now: float) -> None:
         """Have replicas that were slow be tried again some time."""
@@ -253,7 +275,7 @@ class Replicas(Supply):
         for _ in range(len(self._waiting)):
             run = self._waiting.popleft()
             if has_replica or run.waits_until <= now:
-                self._call_back(run.resume)
+                self.begin_soon(run.resume)
             else:
                 due = min(due, run.waits_until)
                 self._waiting.append(run)

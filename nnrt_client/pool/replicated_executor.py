@@ -96,9 +96,8 @@ class ReplicatedExecutor(LockOwner, BaseExecutor):
         run = PooledRun(self.supply, attempts, (inputs, outputs, unwanted), convert, self._runs, self._hedger)
         try:
             run.start()
-        except BaseException as error:
-            if not isinstance(error, Exception):
-                run.give_up(OperationFailed("the run was given up"))
+        except BaseException:
+            run.give_up(OperationFailed("the run was given up"))
             raise
         return run.future
 

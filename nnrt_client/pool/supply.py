@@ -1,7 +1,7 @@
 """Where runs get their replicas from."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from nnrt_client.pool.replica import Replica
@@ -77,6 +77,14 @@ class Supply(Closable, ABC):
     @abstractmethod
     def park(self, run: Waiting) -> None:
         """Have a run go on when there is a replica, or when its time is over. Raises as `wait`."""
+
+    @abstractmethod
+    def call_back(self, function: Callable[..., object], *arguments: object) -> None:
+        """Have a thread for callbacks call this. The application may keep them all waiting."""
+
+    @abstractmethod
+    def begin_soon(self, begin: Callable[[], object]) -> None:
+        """Have a thread call this that begins runs."""
 
     @abstractmethod
     def enter_child(self, reason: NnrtError) -> None:

@@ -2,11 +2,11 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
 
+from nnrt_client.run.called_back import CalledBackFuture
 from nnrt_client.run.result import RunResult
 from nnrt_client.run.run_tensors import NewArray
 from nnrt_client.run.signature import Inputs, Signature, item_at
@@ -75,7 +75,7 @@ class BaseExecutor(Closable):
         timeout_ms: int | None,
         convert: Convert | None,
         unwanted: Sequence[int] = (),
-    ) -> Future[Any]:
+    ) -> CalledBackFuture[Any]:
         """Start a run; the future's result is what `convert` makes of the run's."""
 
 

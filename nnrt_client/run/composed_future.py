@@ -1,9 +1,11 @@
 """The future of a run that is made of others: of parts of the model, or of attempts on several devices."""
 
-from concurrent.futures import CancelledError, Future
+from collections.abc import Callable
+from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Protocol, TypeVar
 
+from nnrt_client.run.called_back import CalledBackFuture
 from nnrt_client.run.run import _Cancelled
 from nnrt_client.session.latch import Latch
 from nnrt_hdi.errors import NnrtError, OperationFailed
@@ -21,15 +23,17 @@ class ComposedRun(Protocol):
         """End with this error, and stop what is under way. False where it was over already. Any thread."""
 
 
-class ComposedFuture(Future[ResultT]):
+class ComposedFuture(CalledBackFuture[ResultT]):
     """The future of a run that is made of others.
 
     Who waits takes no lock of concurrent.futures, for the main thread may be interrupted at any line.
     """
 
-    def _bind(self, run: ComposedRun) -> None:
+    def _bind(self, run: ComposedRun, call_back: Callable[..., object]) -> None:
+        """Be the future of a run that is about to begin; `call_back` has a thread for callbacks call something."""
         self._run = run
         self._settled = Latch()
+        self._call_back_in(call_back, self._settled)
         self._value: ResultT | None = None
         self._error: BaseException | None = None
 
@@ -76,6 +80,7 @@ class ComposedFuture(Future[ResultT]):
             self._settled.set()
             super().cancel()
             super().set_running_or_notify_cancel()
+            self._tell()
             return
         if error is not None and not isinstance(error, NnrtError):
             error = OperationFailed(repr(error))
@@ -86,3 +91,4 @@ class ComposedFuture(Future[ResultT]):
                 self.set_result(value)  # type: ignore[arg-type]  # As above.
             else:
                 self.set_exception(error)
+        self._tell()

@@ -5,10 +5,11 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from nnrt_client.run.called_back import CalledBackFuture
 from nnrt_client.run.result import RunResult
 from nnrt_client.session.broken_call import CutOff
 from nnrt_client.session.latch import Latch
@@ -229,11 +230,10 @@ def _without_frames(error: BaseException) -> BaseException:
     return error
 
 
-class RunFuture(Future[ResultT]):
+class RunFuture(CalledBackFuture[ResultT]):
     """The future of a run, on which the main thread can wait while signals come. Made by `Executor.submit`.
 
-    Only who ends the run, and `concurrent.futures.wait`, take the lock of concurrent.futures. Callbacks are called in
-    the threads for them, where they keep no reply waiting.
+    Only who ends the run, and `concurrent.futures.wait`, take the lock of concurrent.futures.
     """
 
     def _bind(self, run: Run, queue: "RunQueue", convert: "Callable[[RunResult[Any]], ResultT] | None") -> bool:
@@ -244,8 +244,7 @@ class RunFuture(Future[ResultT]):
         self._queue = queue
         self._convert = convert
         self._converted: list[Any] = []
-        self._callbacks: list[Callable[[Future[ResultT]], object]] = []
-        self._callbacks_lock = threading.RLock()
+        self._call_back_in(queue.call_back, run.ended)
         return run.tell(self._settle, self)
 
     def _settle(self, run: Run) -> None:
@@ -260,17 +259,7 @@ class RunFuture(Future[ResultT]):
             else:
                 super().set_result(self._value())
         del error, _
-        with self._callbacks_lock:
-            callbacks, self._callbacks = self._callbacks, []
-        if callbacks:
-            self._queue.call_back(self._call_all, callbacks)
-
-    def _call_all(self, callbacks: Sequence[Callable[[Future[ResultT]], object]]) -> None:
-        for callback in callbacks:
-            try:
-                callback(self)
-            except Exception:
-                _log.exception("a callback of %r failed", self)
+        self._tell()
 
     def done(self) -> bool:
         """True once the run has ended, or has been cancelled."""
@@ -315,14 +304,6 @@ class RunFuture(Future[ResultT]):
         CancelledError or TimeoutError."""
         self._wait(timeout)
         return self._outcome[1]
-
-    def add_done_callback(self, fn: Callable[[Future[ResultT]], object]) -> None:
-        """Call this with the future when the run has ended, in a thread for callbacks; at once where it has."""
-        with self._callbacks_lock:
-            if not self._run.ended.is_set:
-                self._callbacks.append(fn)
-                return
-        self._call_all((fn,))
 
     def _wait(self, timeout_s: float | None) -> None:
         if self.cancelled():

@@ -6,6 +6,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from numbers import Integral
 
@@ -217,10 +218,11 @@ class Runtime(fork.LockOwner, Closable):
         with self._lock:
             self._is_open = False
             devices = [*self._devices.values(), *self._absent]
-        self._members.close()
-        for device in devices:
-            device.close()
-        self._callbacks.shutdown(wait=False)
+        with ExitStack() as stack:  # Who is interrupted closes the others, too.
+            stack.callback(self._callbacks.shutdown, wait=False)
+            for device in devices:
+                stack.callback(device.close)
+            stack.callback(self._members.close)
 
     def _require_open(self) -> None:
         if not self._is_open:

@@ -97,7 +97,7 @@ class PartitionedExecutor(BaseExecutor):
             self._written_at_once(given, tensors),
             partial(self._ended, future, convert, tensors),
         )
-        future._bind(run)
+        future._bind(run, self._signature.session.call_back)
         self._runs.add(run)
         if timeout_ms is not None:
             self._deadlines.add(run)
