@@ -18,7 +18,8 @@ from nnrt_hdi.errors import NnrtError
 
 _log = logging.getLogger(__name__)
 
-# A run is slow that takes so many times as long as the median of the other replicas, and so much longer.
+# A run is slow that takes so many times as long as the median of the other replicas, and so much longer, without what
+# it waits for other runs of its device.
 _SLOWER, _LONGER_S = 3.0, 1e-3
 # So many runs in a row, slow or failed, are no chance.
 IN_A_ROW = 3
@@ -69,14 +70,14 @@ class Ejection:
                 self._eject(replica, why, now)
         if not serving:  # Better a slow one than none.
             for replica in out:
-                _return(replica, replica.latency_s, now)
+                _return(replica, replica.own_s, now)
         return self._try_due([replica for replica in replicas if replica.is_ejected], now)
 
     def _set_bounds(self, replicas: Sequence[Replica]) -> None:
         """Say for each replica from where on a run is slow."""
         known = [replica for replica in replicas if replica.runs >= _KNOWN_RUNS and not replica.is_ejected]
         for replica in replicas:
-            others = [one.latency_s for one in known if one is not replica]
+            others = [one.own_s for one in known if one is not replica]
             median_s = statistics.median(others) if others else math.inf
             replica.slow_s = max(median_s * _SLOWER, median_s + _LONGER_S)
 
@@ -135,8 +136,8 @@ def _why_bad(replica: Replica) -> str | None:
     return None
 
 
-def _return(replica: Replica, latency_s: float, now: float) -> None:
+def _return(replica: Replica, own_s: float, now: float) -> None:
     replica.is_ejected, replica.returned_at = False, now
-    replica.latency_s = latency_s
+    replica.latency_s = replica.own_s = own_s
     replica.slow_in_a_row = replica.failures_in_a_row = 0
     _log.info("runs on %s again", replica.loaded.device)

@@ -58,7 +58,7 @@ class OneReplica(Supply):
         """There is no other."""
         return self.choose()
 
-    def ran(self, replica: Replica, seconds: float) -> None:
+    def ran(self, replica: Replica, seconds: float, queued_s: float = 0.0) -> None:
         """It makes no difference."""
 
     def failed(self, replica: Replica) -> None:

@@ -135,9 +135,10 @@ class PooledRun:
         if error is None:
             if self._hedger is not None:
                 self._hedger.ran(time.monotonic() - began)
-            self._supply.ran(replica, time.monotonic() - began)
+            result = future.result()
+            self._supply.ran(replica, time.monotonic() - began, result._queued_s)
             self._supply.offer(self._inputs, self._outputs, self._unwanted)
-            self._end(future.result(), None)
+            self._end(result, None)
         elif not (isinstance(error, NnrtError) and self._attempts.allow(replica, error)):
             if is_last or not isinstance(error, DEVICES_FAILURES):
                 self._end(None, error)

@@ -52,11 +52,13 @@ class Replica:
         self.under_way: set[Any] = self.executor._runs
         # Average of late runs; it sinks while there are none, so that it is tried again some time.
         self.latency_s = latency_s
+        # The same without what runs waited for others of the device: that is no fault of its own.
+        self.own_s = latency_s
         self.runs = 0
         self.failures = 0
         self.failures_in_a_row = 0
-        # Runs that have taken longer than `slow_s`, each begun after the one before had ended, and none in between that
-        # hasn't.
+        # Runs that have taken longer than `slow_s`, what they waited for others left out, each begun after the one
+        # before had ended, and none in between that hasn't.
         self.slow_s = math.inf
         self.slow_in_a_row = 0
         self._slow_until = -math.inf
@@ -77,15 +79,18 @@ class Replica:
         """How soon it is likely to have made another run, beside those it has."""
         return (len(self.under_way) + 1) * self.latency_s
 
-    def ran(self, seconds: float) -> None:
-        """Count a run that has ended as it should."""
+    def ran(self, seconds: float, queued_s: float = 0.0) -> None:
+        """Count a run that has ended as it should, after some seconds, of which it waited some for other runs."""
         self.runs += 1
         self.failures_in_a_row = 0
-        if seconds <= self.slow_s:
+        own_s = seconds - queued_s
+        if own_s <= self.slow_s:
             self.slow_in_a_row = 0
         else:
             self._was_slow(seconds)
-        self.latency_s += (seconds - self.latency_s) * (_LATEST if self.runs > WARMING_RUNS else 1.0)
+        part = _LATEST if self.runs > WARMING_RUNS else 1.0
+        self.latency_s += (seconds - self.latency_s) * part
+        self.own_s += (own_s - self.own_s) * part
 
     def failed(self) -> None:
         """Count a run that the device failed. It gets no other before it has been asked whether it takes work."""
@@ -102,10 +107,11 @@ class Replica:
             self.slow_in_a_row += 1
 
     def timed(self, inputs: Inputs, timeout_ms: int, unwanted: Sequence[int]) -> float:
-        """Make a run that doesn't count, and give how many seconds it took. Raises as `BaseExecutor._run`."""
+        """Make a run that doesn't count, and give how many seconds it took, without those that it waited for others.
+        Raises as `BaseExecutor._run`."""
         began = time.monotonic()
-        self.executor._run(inputs, None, timeout_ms, unwanted)
-        return time.monotonic() - began
+        result = self.executor._run(inputs, None, timeout_ms, unwanted)
+        return time.monotonic() - began - result._queued_s
 
 
 def has_tensors(inputs: Inputs, outputs: Sequence[Any] | None) -> bool:

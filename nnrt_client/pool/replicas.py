@@ -87,9 +87,9 @@ class Replicas(Supply):
         if self.ejection.wants_run and not has_tensors(inputs, outputs):
             self.ejection.offer(inputs, unwanted)
 
-    def ran(self, replica: Replica, seconds: float) -> None:
+    def ran(self, replica: Replica, seconds: float, queued_s: float = 0.0) -> None:
         """Count a run. The first ones tell what to expect of the others."""
-        replica.ran(seconds)
+        replica.ran(seconds, queued_s)
         if replica.runs <= WARMING_RUNS:
             self._expect(replica.latency_s)
         if replica.slow_in_a_row == IN_A_ROW:

@@ -55,7 +55,7 @@ class ReplicatedExecutor(LockOwner, BaseExecutor):
                 if not attempts.allow(replica, error):
                     raise
             else:
-                supply.ran(replica, time.monotonic() - began)
+                supply.ran(replica, time.monotonic() - began, result._queued_s)
                 supply.offer(inputs, outputs, unwanted)
                 return result
         attempts = attempts or self._attempts(began, timeout_ms, inputs, outputs)
@@ -67,7 +67,7 @@ class ReplicatedExecutor(LockOwner, BaseExecutor):
                 if not attempts.allow(replica, error):
                     raise
             else:
-                supply.ran(replica, time.monotonic() - started)
+                supply.ran(replica, time.monotonic() - started, result._queued_s)
                 return result
 
     def _run_hedged(

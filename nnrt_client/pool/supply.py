@@ -58,8 +58,8 @@ class Supply(Closable, ABC):
         """One that has not been tried, if there is one; else as `choose`."""
 
     @abstractmethod
-    def ran(self, replica: Replica, seconds: float) -> None:
-        """Count a run that has ended as it should."""
+    def ran(self, replica: Replica, seconds: float, queued_s: float = 0.0) -> None:
+        """Count a run that has ended as it should, after some seconds, of which it waited some for other runs."""
 
     @abstractmethod
     def failed(self, replica: Replica) -> None:

@@ -34,6 +34,11 @@ class RunResult(list[OutputT]):
         return tuple(output.shape for output in self)  # type: ignore[attr-defined]  # They are arrays.
 
     @property
+    def _queued_s(self) -> float:
+        """Seconds that the run waited for others of its device, as far as the daemon says."""
+        return self._times[0] / 1e9 if self._times is not None else 0.0
+
+    @property
     def times(self) -> RunTimes | None:
         """Nanoseconds of the run's parts in the daemon; None where it doesn't say."""
         return RunTimes(*self._times) if self._times is not None and any(self._times) else None

@@ -74,6 +74,15 @@ def test_runs_that_are_held_up_together_are_one_slow_run(shared_daemon: DaemonPr
         assert replica.slow_in_a_row == 3
 
 
+def test_a_run_that_waited_for_others_is_not_slow(shared_daemon: DaemonProcess) -> None:
+    with load(identity_model(), shared_daemon.address) as session:
+        replica = Replica(Candidate(shared_daemon.address), session, 1e-3)
+        replica.slow_s = 0.5
+        replica.ran(60.0, queued_s=59.9)
+        assert replica.slow_in_a_row == 0 and replica.latency_s == 60
+        assert replica.own_s == pytest.approx(0.1)
+
+
 def test_never_the_last_one(fleet: Fleet, start_daemon: StartDaemon, pace: Path) -> None:
     """Half of them at most; and where only slow ones are left, they run."""
     (good,) = fleet(1, "--backend", "steady", "--option", f"seconds={FAST}")
