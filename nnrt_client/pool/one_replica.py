@@ -14,6 +14,9 @@ from nnrt_client.run.signature import Inputs
 from nnrt_client.session.fork import ModuleLock
 from nnrt_hdi.errors import NnrtError, OperationFailed, OperationForbidden
 
+# How long to wait for the end of a run whose daemon is dead.
+_END_S = 5.0
+
 
 class OneReplica(Supply):
     """Has no thread: who needs the replica loads it, and for runs that no thread waits for, a thread of its own."""
@@ -74,6 +77,8 @@ class OneReplica(Supply):
                 raise OperationForbidden("the session is closed; load the model again")
             if self.choose() is None:
                 dead, self._replica = self._replica, _replica(self._outage.end(self._load_again))
+                for run in list(dead.under_way):  # Each is about to end with what has become of it.
+                    run.ended.wait(_END_S)
                 dead.loaded.close()
 
     def park(self, run: Waiting) -> None:

@@ -273,7 +273,10 @@ class Replicas(Supply):
         """Have runs go on that wait, where they can or their time is over; give when the next one's is."""
         due, has_replica = math.inf, self.choose() is not None
         for _ in range(len(self._waiting)):
-            run = self._waiting.popleft()
+            try:
+                run = self._waiting.popleft()
+            except IndexError:  # `end` has another thread do the same.
+                break
             if has_replica or run.waits_until <= now:
                 self.begin_soon(run.resume)
             else:
