@@ -14,7 +14,6 @@ from functools import partial
 
 from nnrt_client.pool.replica import Replica
 from nnrt_client.run.signature import Inputs
-from nnrt_hdi.errors import NnrtError
 
 _log = logging.getLogger(__name__)
 
@@ -110,7 +109,7 @@ class Ejection:
                 seconds = replica.timed(inputs, int(min(patience_s, _MOST_S) * 1e3), unwanted)
                 if seconds <= replica.slow_s:
                     break
-        except NnrtError as error:
+        except Exception as error:  # Of memory, perhaps: it is tried again.
             _log.debug("%s fails still: %s", replica.loaded.device, error)
             seconds = None
         self._tried.put((replica, seconds))

@@ -182,6 +182,7 @@ class Replicas(Supply):
     def end(self, reason: NnrtError) -> None:
         """Have no run begin any more; those that wait end with the reason."""
         self.end_reason, self.is_open = reason, False
+        self._ring = ()
         self._changes.announce()
         self._resume_all()
 
@@ -224,7 +225,7 @@ class Replicas(Supply):
             self.loads.begin(listed, [replica.candidate for replica in self._all], now),
         )
         ring = tuple(replica for replica in self._all if not (replica.is_out or replica.is_ejected))
-        self._ring = ring + ring
+        self._ring = ring + ring if self.is_open else ()
         self._changes.announce()
         return min(due, self._resume_waiting(now))
 

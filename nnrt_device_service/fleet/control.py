@@ -75,8 +75,8 @@ def ask(path: Path, request: dict[str, Any], say: Say) -> list[dict[str, Any]] |
             return None
         except OSError as error:
             raise OperationFailed(f"the supervisor can't be asked: {error.strerror}", place=str(path)) from error
-        connection.sendall(json.dumps(request).encode() + b"\n")
-        with connection.makefile("rb") as lines:
+        with suppress(ConnectionError), connection.makefile("rb") as lines:
+            connection.sendall(json.dumps(request).encode() + b"\n")
             for line in lines:
                 answer = json.loads(line)
                 if "said" in answer:
