@@ -96,6 +96,7 @@ class Fleet(LockOwner):
             stack.callback(self._end_thread)
             for model in list(self._models):
                 stack.callback(model.close)
+                model.end(self._end_reason)
 
     def _end_thread(self) -> None:
         self.wake()

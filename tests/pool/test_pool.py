@@ -83,7 +83,7 @@ def test_pools_share_a_runtime_and_a_pool_has_several_models(fleet: Fleet) -> No
             until(lambda: sum(member.replicas for member in pool.members()) == 2)
             first.run([ONE])
         for session in (first, third):
-            with pytest.raises(OperationForbidden, match="closed"):
+            with pytest.raises(OperationForbidden, match="the pool is closed; make a new one"):
                 session.run([ONE])
         assert len(runtime.devices()) == 2
 
