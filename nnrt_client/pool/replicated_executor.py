@@ -44,44 +44,25 @@ class ReplicatedExecutor(LockOwner, BaseExecutor):
         """Raises what `Executor.run_sync` raises: UnavailableDevice where several devices have failed it, or none is
         there."""
         if self._hedger is not None and not has_tensors(inputs, outputs):
-            return self._run_hedged(inputs, outputs, timeout_ms, unwanted)
+            hedged: RunResult[Any] = self._submit(inputs, outputs, timeout_ms, None, unwanted)._result_or_give_up()
+            return hedged
         supply, began, attempts = self.supply, time.monotonic(), None
-        replica = supply.choose()
-        if replica is not None:
-            try:
-                result = replica.executor._run(inputs, outputs, timeout_ms, unwanted)
-            except NnrtError as error:
-                attempts = self._attempts(began, timeout_ms, inputs, outputs)
-                if not attempts.allow(replica, error):
-                    raise
-            else:
-                supply.ran(replica, time.monotonic() - began, result._queued_s)
-                supply.offer(inputs, outputs, unwanted)
-                return result
-        attempts = attempts or self._attempts(began, timeout_ms, inputs, outputs)
+        replica, started, remaining_ms = supply.choose(), began, timeout_ms
         while True:
-            replica, started = self._awaited(attempts), time.monotonic()
+            if replica is None:
+                attempts = attempts or self._attempts(began, timeout_ms, inputs, outputs)
+                replica, started, remaining_ms = self._awaited(attempts), time.monotonic(), attempts.remaining_ms
             try:
-                result = replica.executor._run(inputs, outputs, attempts.remaining_ms, unwanted)
+                result = replica.executor._run(inputs, outputs, remaining_ms, unwanted)
             except NnrtError as error:
+                attempts = attempts or self._attempts(began, timeout_ms, inputs, outputs)
                 if not attempts.allow(replica, error):
                     raise
+                replica = None
             else:
                 supply.ran(replica, time.monotonic() - started, result._queued_s)
+                supply.offer(inputs, outputs, unwanted)
                 return result
-
-    def _run_hedged(
-        self, inputs: Inputs, outputs: Targets | None, timeout_ms: int | None, unwanted: Sequence[int]
-    ) -> RunResult[Any]:
-        future = self._submit(inputs, outputs, timeout_ms, None, unwanted)
-        try:
-            result: RunResult[Any] = future.result()
-            return result
-        except BaseException:
-            future.cancel()
-            raise
-        finally:  # An error knows this frame.
-            del future
 
     def _submit(
         self,

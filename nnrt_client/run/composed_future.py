@@ -5,6 +5,7 @@ from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Protocol, TypeVar
 
+from nnrt_client.run.base_executor import WRITE_S
 from nnrt_client.run.called_back import CalledBackFuture
 from nnrt_client.run.run import _Cancelled
 from nnrt_client.session.latch import Latch
@@ -60,6 +61,17 @@ class ComposedFuture(CalledBackFuture[ResultT]):
             finally:
                 del error, self  # The error knows this frame.
         return self._value  # type: ignore[return-value]  # It is there where no error is.
+
+    def _result_or_give_up(self) -> ResultT:
+        """Wait for the outputs. Who is interrupted gives the run up, and waits for its end."""
+        try:
+            return self.result()
+        except BaseException:
+            self.cancel()
+            self._run.ended.wait(WRITE_S)
+            raise
+        finally:
+            del self  # An error knows this frame.
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait for the end of the run, so many seconds at most: the error, None for a run that succeeded."""

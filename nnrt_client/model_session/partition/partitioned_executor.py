@@ -10,7 +10,7 @@ import numpy as np
 from nnrt_client.model_session.partition.deadlines import Deadlines
 from nnrt_client.model_session.partition.partitioned_run import PartitionedRun, ReadyPart
 from nnrt_client.model_session.partition.report import PartitionReport
-from nnrt_client.run.base_executor import WRITE_S, BaseExecutor, Convert, Targets, require_timeout
+from nnrt_client.run.base_executor import BaseExecutor, Convert, Targets, require_timeout
 from nnrt_client.run.composed_future import ComposedFuture
 from nnrt_client.run.result import RunResult
 from nnrt_client.run.run_tensors import RunTensors
@@ -53,16 +53,8 @@ class PartitionedExecutor(BaseExecutor):
         self, inputs: Inputs, outputs: Targets | None, timeout_ms: int | None, unwanted: Sequence[int] = ()
     ) -> RunResult[Any]:
         """Raises what `Executor.run_sync` raises, and OperationFailed where a part fails in ONNX Runtime."""
-        future = self._submit(inputs, outputs, timeout_ms, None, unwanted)
-        try:
-            result: RunResult[Any] = future.result()
-            return result
-        except BaseException:
-            future.cancel()
-            future._run.ended.wait(WRITE_S)
-            raise
-        finally:  # An error knows this frame.
-            del future
+        result: RunResult[Any] = self._submit(inputs, outputs, timeout_ms, None, unwanted)._result_or_give_up()
+        return result
 
     def _submit(
         self,
