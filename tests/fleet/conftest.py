@@ -1,5 +1,6 @@
 """Supervisors that a test starts, and the daemons that they leave."""
 
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -31,3 +32,11 @@ def start_fleet(state: Path) -> Iterator[Callable[..., FleetProcess]]:
     yield start
     for fleet in fleets:
         fleet.kill()
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Path:
+    """What a run of the backend `gated` waits for: that something is written there."""
+    path = tmp_path / "gate"
+    os.mkfifo(path)
+    return path

@@ -3,31 +3,20 @@
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
-from networks import identity_model
 from waiting import until
 
 from fleet.fleet_process import FleetProcess, fleet_file, lives, nnrt_device, pids, ps, wait_for
-from nnrt_client import Compilation, Device, Executor, Runtime, UnavailableDevice
+from fleet.gated import ONE, gated_file, run_under_way
+from nnrt_client import UnavailableDevice
 
 pytestmark = pytest.mark.slow
 
 StartFleet = Callable[..., FleetProcess]
-ONE = np.ones(1, np.float32)
-
-
-@contextmanager
-def executor_on(device: Device) -> Iterator[Executor]:
-    with Compilation(identity_model(), device) as compilation:
-        compilation.build()
-        with Executor(compilation) as executor:
-            yield executor
 
 
 def test_reload_restarts_what_changed(start_fleet: StartFleet, state: Path, tmp_path: Path) -> None:
@@ -69,19 +58,11 @@ def test_device_may_take_the_address_of_one_that_goes(start_fleet: StartFleet, s
     assert wait_for(state, "b", state="ready", restarts=0)["addresses"] == [address]
 
 
-def test_drain_loses_no_run(start_fleet: StartFleet, state: Path, tmp_path: Path) -> None:
+def test_drain_loses_no_run(start_fleet: StartFleet, state: Path, gate: Path) -> None:
     """The daemon is seen draining until its run has ended, takes nothing new, and stays down."""
-    gate = tmp_path / "gate"
-    os.mkfifo(gate)
-    start_fleet(fleet_file(tmp_path / "fleet.toml", "a", backend="gated", option=f"gate={gate}"))
+    start_fleet(gated_file(gate))
     device = ps(state)["a"]
-    with (
-        Runtime(device["addresses"]) as runtime,
-        executor_on(runtime.device()) as executor,
-        ThreadPoolExecutor(2) as threads,
-    ):
-        run = executor.submit([ONE])
-        until(lambda: "run started" in Path(device["log"]).read_text())
+    with run_under_way(device) as (executor, run), ThreadPoolExecutor(2) as threads:
         drain = threads.submit(nnrt_device, "drain", "a", "--state-dir", state)
         wait_for(state, "a", state="draining")
         with pytest.raises(UnavailableDevice):
@@ -95,20 +76,12 @@ def test_drain_loses_no_run(start_fleet: StartFleet, state: Path, tmp_path: Path
     assert (drained["state"], drained["last_exit"], drained["pid"]) == ("drained", 0, None)
 
 
-def test_daemons_that_drain_are_left_to_it(start_fleet: StartFleet, state: Path, tmp_path: Path) -> None:
+def test_daemons_that_drain_are_left_to_it(start_fleet: StartFleet, state: Path, gate: Path) -> None:
     """A supervisor that takes one over, and drains it itself, cuts nothing off."""
-    gate = tmp_path / "gate"
-    os.mkfifo(gate)
-    path = fleet_file(tmp_path / "fleet.toml", "a", backend="gated", option=f"gate={gate}")
+    path = gated_file(gate)
     start_fleet(path).kill()
     device = ps(state)["a"]
-    with (
-        Runtime(device["addresses"]) as runtime,
-        executor_on(runtime.device()) as executor,
-        ThreadPoolExecutor(1) as threads,
-    ):
-        run = executor.submit([ONE])
-        until(lambda: "run started" in Path(device["log"]).read_text())
+    with run_under_way(device) as (_, run), ThreadPoolExecutor(1) as threads:
         drain = threads.submit(nnrt_device, "drain", "a", "--state-dir", state)
         until(lambda: "draining" in Path(device["log"]).read_text())
         fleet = start_fleet(path, to_be_ready=False)
@@ -191,19 +164,11 @@ def test_rolling_restart_keeps_one_ready(start_fleet: StartFleet, state: Path, t
         assert after[name]["addresses"] == before[name]["addresses"]
 
 
-def test_supervisor_that_ends_starts_nothing(start_fleet: StartFleet, state: Path, tmp_path: Path) -> None:
+def test_supervisor_that_ends_starts_nothing(start_fleet: StartFleet, state: Path, gate: Path) -> None:
     """It gets SIGTERM in the middle of a restart."""
-    gate = tmp_path / "gate"
-    os.mkfifo(gate)
-    fleet = start_fleet(fleet_file(tmp_path / "fleet.toml", "a", backend="gated", option=f"gate={gate}"))
+    fleet = start_fleet(gated_file(gate))
     device = ps(state)["a"]
-    with (
-        Runtime(device["addresses"]) as runtime,
-        executor_on(runtime.device()) as executor,
-        ThreadPoolExecutor(1) as threads,
-    ):
-        run = executor.submit([ONE])
-        until(lambda: "run started" in Path(device["log"]).read_text())
+    with run_under_way(device) as (_, run), ThreadPoolExecutor(1) as threads:
         restart = threads.submit(nnrt_device, "restart", "a", "--state-dir", state)
         wait_for(state, "a", state="draining")
         fleet.send(signal.SIGTERM)

@@ -6,20 +6,18 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
-from networks import identity_model
 from waiting import until
 
 from fleet.fleet_process import FleetProcess, fleet_file, lives, nnrt_device, pids, ps, wait_for
-from nnrt_client import Compilation, Executor, NnrtError, Runtime, UnavailableDevice
+from fleet.gated import gated_file, run_under_way, stuck
+from nnrt_client import Runtime, UnavailableDevice
 from nnrt_device_service.fleet.spec import DeviceSpec
 from nnrt_device_service.fleet.state_directory import Record, State, StateDirectory
 
 pytestmark = pytest.mark.slow
 
 StartFleet = Callable[..., FleetProcess]
-ONE = np.ones(1, np.float32)
 
 
 def test_four_devices_serve(start_fleet: StartFleet, state: Path, tmp_path: Path) -> None:
@@ -56,19 +54,10 @@ def test_daemon_that_somebody_else_ends_comes_back(start_fleet: StartFleet, stat
     wait_for(state, "a", state="ready", restarts=1)
 
 
-def test_stuck_device_is_started_again(start_fleet: StartFleet, state: Path, tmp_path: Path) -> None:
+def test_stuck_device_is_started_again(start_fleet: StartFleet, state: Path, gate: Path) -> None:
     """Its daemon ends itself with 75."""
-    gate = tmp_path / "gate"
-    os.mkfifo(gate)
-    path = tmp_path / "fleet.toml"
-    fleet = start_fleet(fleet_file(path, "a", backend="gated", option=f"gate={gate}", stuck_s=0.1))
-    with (
-        Runtime(ps(state)["a"]["addresses"]) as runtime,
-        Compilation(identity_model(), runtime.device()) as compilation,
-    ):
-        compilation.build()
-        with Executor(compilation) as executor, pytest.raises(NnrtError):
-            executor.run_sync([ONE], timeout_ms=50)
+    fleet = start_fleet(gated_file(gate, stuck_s=0.1))
+    with stuck(state):
         until(lambda: "it ended with 75: its device was stuck; it is started again in 0.1 s" in fleet.log(), fleet.log)
     wait_for(state, "a", state="ready", restarts=1)
 
@@ -172,20 +161,12 @@ def test_device_that_never_gets_ready_holds_up_nobody(start_fleet: StartFleet, s
     assert ps(state)["a"]["restarts"] == 0
 
 
-def test_adopted_daemon_says_how_it_ended(start_fleet: StartFleet, state: Path, tmp_path: Path) -> None:
+def test_adopted_daemon_says_how_it_ended(start_fleet: StartFleet, state: Path, gate: Path) -> None:
     """No other process than its parent may ask the kernel."""
-    gate = tmp_path / "gate"
-    os.mkfifo(gate)
-    path = fleet_file(tmp_path / "fleet.toml", "a", backend="gated", option=f"gate={gate}", stuck_s=0.1)
+    path = gated_file(gate, stuck_s=0.1)
     start_fleet(path).kill()
     fleet = start_fleet(path)
-    with (
-        Runtime(ps(state)["a"]["addresses"]) as runtime,
-        Compilation(identity_model(), runtime.device()) as compilation,
-    ):
-        compilation.build()
-        with Executor(compilation) as executor, pytest.raises(NnrtError):
-            executor.run_sync([ONE], timeout_ms=50)
+    with stuck(state):
         until(lambda: "it ended with 75: its device was stuck; it is started again" in fleet.log(), fleet.log)
     wait_for(state, "a", state="ready", restarts=1)
 
@@ -213,22 +194,16 @@ def test_nothing_but_wrong_devices_ends(start_fleet: StartFleet, tmp_path: Path)
     assert "backend 'skipped' can't work here: there is no such accelerator" in fleet.said
 
 
-def test_second_signal_ends_at_once(start_fleet: StartFleet, state: Path, tmp_path: Path) -> None:
+def test_second_signal_ends_at_once(start_fleet: StartFleet, state: Path, gate: Path) -> None:
     """A run is under way that nobody will end."""
-    gate = tmp_path / "gate"
-    os.mkfifo(gate)
-    fleet = start_fleet(fleet_file(tmp_path / "fleet.toml", "a", backend="gated", option=f"gate={gate}"))
+    fleet = start_fleet(gated_file(gate))
     device = ps(state)["a"]
-    with Runtime(device["addresses"]) as runtime, Compilation(identity_model(), runtime.device()) as compilation:
-        compilation.build()
-        with Executor(compilation) as executor:
-            run = executor.submit([ONE])
-            until(lambda: "run started" in Path(device["log"]).read_text())
-            fleet.send(signal.SIGTERM)
-            wait_for(state, "a", state="draining")
-            fleet.send(signal.SIGTERM)
-            with pytest.raises(UnavailableDevice):
-                run.result(30)
+    with run_under_way(device) as (_, run):
+        fleet.send(signal.SIGTERM)
+        wait_for(state, "a", state="draining")
+        fleet.send(signal.SIGTERM)
+        with pytest.raises(UnavailableDevice):
+            run.result(30)
     assert fleet.wait() == 0
 
 
