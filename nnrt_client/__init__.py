@@ -12,6 +12,10 @@ with Runtime(["127.0.0.1:50051"]) as runtime:
             (output,) = executor.run_sync([numpy.ones((1, 4), "float32")])
 """
 
+import nnrt_client.session.fork  # noqa: F401  # Before anything else loads gRPC.
+
+# isort: split
+
 from nnrt_client.build.build_task import BuildReport, Progress
 from nnrt_client.build.compilation import Compilation
 from nnrt_client.build.way import Way

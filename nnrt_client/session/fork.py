@@ -5,6 +5,7 @@ gRPC's threads do not live on in a child, and without them neither an inherited 
 """
 
 import ctypes
+import importlib
 import os
 import threading
 import weakref
@@ -20,6 +21,28 @@ _REASON = (
 _owners: "weakref.WeakSet[LockOwner]" = weakref.WeakSet()
 _uses_grpc = False
 _is_child = False
+
+
+_GRPC_HANDLERS = "GRPC_ENABLE_FORK_SUPPORT"
+
+
+def _load_grpc() -> None:
+    """Load gRPC without handlers of its own for forks, unless the environment asks for them.
+
+    Python's gRPC has them half on where nobody asks: they start threads in a child, in which it may crash. It looks
+    once, when it is loaded.
+    """
+    if _GRPC_HANDLERS in os.environ:
+        importlib.import_module("grpc")
+        return
+    os.environ[_GRPC_HANDLERS] = "0"
+    try:
+        importlib.import_module("grpc")
+    finally:
+        del os.environ[_GRPC_HANDLERS]
+
+
+_load_grpc()
 
 
 class LockOwner(ABC):

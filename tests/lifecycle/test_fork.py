@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from conftest import StartDaemon
 from observer import Observer
 
@@ -24,7 +25,6 @@ def run_script(script: Path | str, *arguments: str) -> "subprocess.CompletedProc
             **os.environ,
             "PYTHONPATH": os.pathsep.join(str(Path(__file__).parents[up]) for up in (1, 2)),
             "PYTHONWARNINGS": "ignore::DeprecationWarning",  # Python's own, of a fork with threads.
-            "GRPC_ENABLE_FORK_SUPPORT": "",  # As it is by default; what it would do hangs in gRPC itself.
         },
     )
 
@@ -57,6 +57,26 @@ def test_fork_before_the_first_connection(start_daemon: StartDaemon) -> None:
     daemon = start_daemon()
     ended = run_script(BEFORE_THE_FIRST_CONNECTION, daemon.address)
     assert (ended.returncode, ended.stdout.split()) == (0, ["reference_nnrt_v2_1"] * 4), ended.stderr
+
+
+IN_AN_IDLE_CHILD = """
+import os, sys
+from nnrt_client import Runtime
+with Runtime(sys.argv[1:]) as runtime:
+    runtime.device().status()
+    child = os.fork()
+    if not child:
+        os.write(1, f"{len(os.listdir('/proc/self/task'))}\\n".encode())
+        os._exit(0)
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_grpc_starts_no_threads_in_a_child(start_daemon: StartDaemon) -> None:
+    """It crashed there now and then. It starts them, unless told otherwise, where no call is under way at the fork."""
+    ended = run_script(IN_AN_IDLE_CHILD, start_daemon().address)
+    assert (ended.returncode, ended.stdout) == (0, "1\n"), ended.stderr
 
 
 SPAWNED = """

@@ -29,7 +29,6 @@ def test_a_process_with_a_pool(fleet: Fleet, what: str, backend: str) -> None:
             **os.environ,
             "PYTHONPATH": os.pathsep.join(map(str, (TESTS, TESTS / "lifecycle"))),
             "PYTHONWARNINGS": "ignore::DeprecationWarning",  # Python's own, of a fork with threads.
-            "GRPC_ENABLE_FORK_SUPPORT": "",  # As it is by default; what it would do hangs in gRPC itself.
         },
     )
     assert (ended.returncode, ended.stdout) == (0, "ok\n"), ended.stderr
