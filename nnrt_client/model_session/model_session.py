@@ -46,7 +46,7 @@ class NamedOutputs(dict[str, Any]):
 
     @property
     def times(self) -> RunTimes | None:
-        """Nanoseconds of the run's parts in the daemon; None where it doesn't say."""
+        """See `RunResult.times`."""
         return self._result.times
 
 

@@ -1,6 +1,7 @@
 """The reply of a run whose stream was lost: the daemon keeps it until it is fetched (PreparedModel.AwaitRun)."""
 
 import threading
+from time import perf_counter_ns
 from typing import Any
 
 import grpc
@@ -73,6 +74,7 @@ class AwaitedRun:
                 reply = next(self._call, None)
                 if reply is None:
                     raise OperationFailed("the daemon ended the run", place=session.place)
+                run.stamps.answered_ns = perf_counter_ns()
                 run.finish(ChunkedReply(run, reply, self._call, session.compressor).unpacked)
                 return
             except (grpc.RpcError, CutOff) as error:

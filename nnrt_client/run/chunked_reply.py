@@ -1,6 +1,7 @@
 """A reply that comes over gRPC: a message, and chunks of outputs that are too long for it."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from time import perf_counter_ns
 
 import grpc
 
@@ -26,7 +27,7 @@ class ChunkedReply:
         self._chunked = [index for index, output in enumerate(outputs) if output.data.HasField("chunked")]
         self.is_read = not self._chunked
 
-    def unpacked(self) -> tuple[list[Elements], Sequence[int] | None]:
+    def unpacked(self) -> tuple[list[Elements], Sequence[int]]:
         """Read the outputs: into new arrays, or, if they come in chunks, into the memory that they belong in, of which
         nothing is written unless all outputs fit.
 
@@ -52,11 +53,12 @@ class ChunkedReply:
             except InvalidParameter as error:
                 raise OperationFailed(error.message) from error
         self.is_read = True
+        self._run.stamps.answered_ns = perf_counter_ns()
         for array in arrays.values():
             array.flags.writeable = False
         return self._results(arrays)
 
-    def _results(self, arrays: dict[int, Array]) -> tuple[list[Elements], Sequence[int] | None]:
+    def _results(self, arrays: dict[int, Array]) -> tuple[list[Elements], Sequence[int]]:
         results, times = self._run.signature.results(self._reply.message, arrays)
         packet = self._run.packet
         return results if packet is None else packet.located(results), times

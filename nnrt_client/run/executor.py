@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
+from time import perf_counter_ns
 from typing import Any, overload
 
 from numpy.typing import NDArray
@@ -110,6 +111,7 @@ class Executor(BaseExecutor):
             if error is not None:
                 raise error
             assert result is not None
+            run.stamps.woken_ns = perf_counter_ns()
             return result
         except BaseException:
             self._abandon(run)

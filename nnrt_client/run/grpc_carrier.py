@@ -145,6 +145,7 @@ class GrpcStream:
             run = self.run
             if run is None or incoming.message.run_id not in (0, run.id):
                 return _ended(OperationFailed("the daemon sent a reply that answers no run", place=self._session.place))
+            run.stamps.answered_ns = time.perf_counter_ns()
             reply = ChunkedReply(run, incoming, replies, self._session.compressor)
             if reply.is_read:  # First of all: who waits for the run goes on with the next one.
                 try:
@@ -179,7 +180,10 @@ def _messages(run: Run, session: Session) -> Iterator[Any]:
     # What is not contiguous is copied once, and for its chunks only when their turn comes.
     if run.unwanted:
         fields["unwanted_outputs"] = run.unwanted
-    yield signature.request(inputs, targets, chunked, **fields)
+    request = signature.request(inputs, targets, chunked, **fields)
+    run.stamps.sent_ns = time.perf_counter_ns()
+    yield request
+    del request
     arrays = (np.ascontiguousarray(inputs[index]) for index in sorted(chunked))
     chunk = request_chunk if compressor is None else compressor.request_chunk
     yield from map(chunk, pieces(arrays, message_bytes))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import zip_longest
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
@@ -24,6 +25,7 @@ from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.shared_memory import SharedMemory
 from nnrt_hdi.tensor import Array
 from nnrt_hdi.v2 import local_socket_pb2, model_pb2, prepared_model_pb2
+from nnrt_hdi.wire import times_told
 
 if TYPE_CHECKING:
     from nnrt_client.run.queue import RunQueue
@@ -114,7 +116,7 @@ class Packet:
         if self._given is not None or not signature.gives_inline:
             self._place_outputs(request.outputs)
 
-    def unpacked(self, reply: "prepared_model_pb2.RunReply") -> tuple[list[Elements], Sequence[int] | None]:
+    def unpacked(self, reply: "prepared_model_pb2.RunReply") -> tuple[list[Elements], Sequence[int]]:
         """Take the outputs out of the reply and out of shared memory. Raises the error that the reply carries instead,
         InvalidParameter for a reply that makes no sense."""
         signature, targets = self._signature, self._targets
@@ -145,13 +147,7 @@ class Packet:
                 results.append(None)
             else:
                 results.append(target.array(form.spec.numpy_dtype, form.shape))
-        times = reply.times
-        return self._with_staged(results, staged), (
-            times.queued_ns,
-            times.copied_in_ns,
-            times.computed_ns,
-            times.copied_out_ns,
-        )
+        return self._with_staged(results, staged), times_told(reply)
 
     def located(self, results: Sequence[Elements]) -> list[Elements]:
         """The outputs of a reply that came in another way, as arrays where they lie in memory of this process. Raises
@@ -262,8 +258,10 @@ class LocalStream:
 
     def send(self, run: Run, packet: Packet) -> None:
         self._packet = run.packet = packet
+        data = packet.message.SerializeToString()
+        run.stamps.sent_ns = perf_counter_ns()
         with suppress(OSError):  # Who reads learns of it.
-            self._connection.send(packet.message.SerializeToString())
+            self._connection.send(data)
 
     def read_here(self, run: Run) -> None:
         while self.run is run:
@@ -319,6 +317,7 @@ class LocalStream:
         elif reply.run.kept:
             self._runs.kept(self, run)
         else:
+            run.stamps.answered_ns = perf_counter_ns()
             self._packet = None
             self._runs.answered(self, run)
             run.finish(partial(packet.unpacked, reply.run))

@@ -272,6 +272,7 @@ class RunQueue(LockOwner):
         """Send a run on a stream that was claimed for it; false where the stream is still free, for the run goes
         another way or has ended."""
         lane = stream.lane
+        run.stamps.packing_ns = time.perf_counter_ns()
         try:
             packet = lane.carrier.pack(run)
         except Exception as error:

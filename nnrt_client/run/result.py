@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
+from nnrt_client.run.stamps import Stamps
 from nnrt_hdi.enums import ReturnCode
 from nnrt_hdi.errors import InvalidParameter, NnrtError
 from nnrt_hdi.run_times import RunTimes
@@ -14,17 +15,17 @@ OutputT = TypeVar("OutputT")
 class RunResult(list[OutputT]):
     """The outputs of a run in the model's order: read-only arrays, or the tensors that were given for them.
 
-    `shapes` has the shape of each output, `times` where the time of the run went in the daemon (None where the daemon
-    doesn't say).
+    `shapes` has the shape of each output, `times` where the time of the run went (None where the run was made of
+    others, of parts of the model).
     """
 
-    __slots__ = ("_shapes", "_times")
+    __slots__ = ("_shapes", "_stamps")
 
-    def __init__(self, outputs: Iterable[OutputT], shapes: Iterable[Shape] | None, times: Sequence[int] | None) -> None:
+    def __init__(self, outputs: Iterable[OutputT], shapes: Iterable[Shape] | None = None) -> None:
         """Without shapes they are those of the outputs."""
         list.__init__(self, outputs)
         self._shapes = shapes
-        self._times = times
+        self._stamps: Stamps | None = None
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
@@ -36,12 +37,17 @@ class RunResult(list[OutputT]):
     @property
     def _queued_s(self) -> float:
         """Seconds that the run waited for others of its device, as far as the daemon says."""
-        return self._times[0] / 1e9 if self._times is not None else 0.0
+        return self._stamps.told[1] / 1e9 if self._stamps is not None else 0.0
 
     @property
     def times(self) -> RunTimes | None:
-        """Nanoseconds of the run's parts in the daemon; None where it doesn't say."""
-        return RunTimes(*self._times) if self._times is not None and any(self._times) else None
+        """Nanoseconds of the run's parts; None where it was made of others."""
+        return self._stamps.times() if self._stamps is not None else None
+
+    @property
+    def began_ns(self) -> int:
+        """Time when the run began, on the clock of time.perf_counter_ns; 0 where it was made of others."""
+        return self._stamps.began_ns if self._stamps is not None else 0
 
 
 def never_sent(death: NnrtError) -> NnrtError:

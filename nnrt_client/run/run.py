@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nnrt_client.run.called_back import CalledBackFuture
 from nnrt_client.run.result import RunResult
+from nnrt_client.run.stamps import Stamps
 from nnrt_client.session.broken_call import CutOff
 from nnrt_client.session.latch import Latch
 from nnrt_client.tensors.device_buffer import DeviceBuffer, Elements, Stored
@@ -27,8 +29,9 @@ _log = logging.getLogger(__name__)
 # RunRequest.timeout_ms is a uint32. Who asks for more than these 49 days gets them.
 _MAX_TIMEOUT_MS = 2**32 - 1
 
-# Makes the outputs of a run of its reply, and says where its time went. Raises what the reply says went wrong.
-Unpack = Callable[[], "tuple[list[Elements], Sequence[int] | None]"]
+# Makes the outputs of a run of its reply, and gives what that tells of its time (`wire.times_told`). Raises what the
+# reply says went wrong.
+Unpack = Callable[[], "tuple[list[Elements], Sequence[int]]"]
 ResultT = TypeVar("ResultT")
 OnEnded = Callable[["Run"], object]
 
@@ -56,6 +59,7 @@ class Run:
         "priority",
         "registry",
         "signature",
+        "stamps",
         "stream",
         "tensors",
         "timeout_ms",
@@ -64,6 +68,7 @@ class Run:
 
     def __init__(self, signature: "Signature", priority: Priority, registry: "set[Run]") -> None:
         """It is in the registry until it has ended."""
+        self.stamps = Stamps()
         self.id = 0
         self.signature = signature
         self.inputs: Sequence[Elements] = ()
@@ -135,14 +140,16 @@ class Run:
         try:
             with self._lock:
                 if not (self.ended.is_set or self.given_up):
-                    outputs, times = unpack()
-                    tensors = self.tensors
+                    stamps, tensors = self.stamps, self.tensors
+                    outputs, stamps.told = unpack()
                     if Stored in map(type, outputs):
                         self._require_asked(outputs)
                     if tensors is None or tensors.outputs is None:
-                        self._result = RunResult(outputs, None, times)
+                        result = RunResult(outputs)
                     else:
-                        self._result = tensors.result(outputs, times)
+                        result = tensors.result(outputs)
+                    result._stamps, stamps.unpacked_ns = stamps, perf_counter_ns()
+                    self._result = result
         except CutOff:
             raise  # The reply may be had in another way.
         except Exception as error:

@@ -98,7 +98,7 @@ class RunTensors:
         self._require_types(results)
         self._require_room(results)
 
-    def result(self, outputs: Sequence[Elements], times: Sequence[int] | None) -> RunResult[Any]:
+    def result(self, outputs: Sequence[Elements]) -> RunResult[Any]:
         """The tensors given for the outputs, with the results in them, and the arrays of the others. Raises as
         `require_fit`."""
         assert self.outputs is not None
@@ -106,7 +106,7 @@ class RunTensors:
         self._write(outputs)
         pairs = zip(self.outputs, outputs, strict=True)
         given = (array if isinstance(tensor, NewArray) else tensor for tensor, array in pairs)
-        return RunResult(given, [output.shape for output in outputs], times)
+        return RunResult(given, [output.shape for output in outputs])
 
     def collected(self, results: Sequence[Any]) -> RunResult[Any]:
         """As `result`, of tensors that runs of parts have written already, and of arrays, which are brought to them.
@@ -123,7 +123,7 @@ class RunTensors:
                 _require_room(target, array.nbytes, array.shape, self._signature.output_place(at), shapes)
                 target.write(flat_bytes(np.ascontiguousarray(array)))
                 elements[at] = Stored(array.dtype, array.shape, array.nbytes, target.place)
-        return self.result(elements, None)
+        return self.result(elements)
 
     def _require_types(self, results: Sequence[Elements]) -> None:
         """Raise OperationFailed for results that are not of the data types of the model."""

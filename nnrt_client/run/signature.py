@@ -199,9 +199,9 @@ class Signature:
             [_beside(*pair, index in chunked) for index, pair in enumerate(zip(self.inputs, inputs, strict=True))],
         )
 
-    def results(self, reply: Any, arrived: Mapping[int, Array]) -> tuple[list[Elements], Sequence[int] | None]:
+    def results(self, reply: Any, arrived: Mapping[int, Array]) -> tuple[list[Elements], Sequence[int]]:
         """The outputs of a RunReply, which are read-only: those that came beside it, and those in it; of those left in
-        buffers what is known of them. And where the run's time went. Raises the error it carries instead."""
+        buffers what is known of them. And what it tells of the run's time. Raises the error it carries instead."""
         if reply.HasField("error"):
             raise wire.error_from_detail(reply.error)
         outputs = reply.outputs
@@ -220,8 +220,7 @@ class Signature:
             results.append(given)
             if declared.size_bytes < 0:
                 self.expect(at, given.nbytes)
-        times = reply.times  # All zero where the daemon doesn't say.
-        return results, (times.queued_ns, times.copied_in_ns, times.computed_ns, times.copied_out_ns)
+        return results, wire.times_told(reply)
 
     def result_form(self, index: int, output: Any) -> TensorForm:
         """Read the form that a reply gives of an output. Raises InvalidParameter where that makes no sense, and

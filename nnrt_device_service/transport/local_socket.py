@@ -172,13 +172,14 @@ class LocalConnection:
         fd = None
         try:
             data, fd = receive_packet(self._socket, AT_ONCE)
+            received_at_ns = time.perf_counter_ns()
             if not data:
                 return False
             request = local_socket_pb2.LocalRequest.FromString(data)
             if request.WhichOneof("request") == "run" and not request.released_buffers:
-                self._answer_run(request.run, hand_over)
+                self._answer_run(request.run, received_at_ns, hand_over)
             else:
-                self._answer(request, fd, hand_over)
+                self._answer(request, received_at_ns, fd, hand_over)
         except BlockingIOError:
             return True  # It was ready for somebody else.
         except OSError:
@@ -199,12 +200,14 @@ class LocalConnection:
             if self._latest is not None:
                 keep_reply(self.session, self._latest)
 
-    def _answer(self, request: local_socket_pb2.LocalRequest, fd: int | None, hand_over: HandOver) -> None:
+    def _answer(
+        self, request: local_socket_pb2.LocalRequest, received_at_ns: int, fd: int | None, hand_over: HandOver
+    ) -> None:
         """Answer any request."""
         for buffer_id in request.released_buffers:
             self.session.buffers.release(buffer_id)
         if request.HasField("run"):
-            self._answer_run(request.run, hand_over)
+            self._answer_run(request.run, received_at_ns, hand_over)
             return
         if self._latest is not None:
             self.session.runs.forget(self._latest)
@@ -239,7 +242,7 @@ class LocalConnection:
             for descriptor in descriptors:
                 os.close(descriptor)
 
-    def _answer_run(self, request: prepared_model_pb2.RunRequest, hand_over: HandOver) -> None:
+    def _answer_run(self, request: prepared_model_pb2.RunRequest, received_at_ns: int, hand_over: HandOver) -> None:
         session, gate, run_id, timeout_ms = self.session, self._device.gate, request.run_id, request.timeout_ms
         model = session.models.get(request.model_id)
         hand_over(model.usual_ns if model is not None and self._device.scheduler.has_free_slot else None)
@@ -252,7 +255,7 @@ class LocalConnection:
                 run = self._latest = session.runs.begin(run_id, cancellation, former)
                 gate.enter()
                 is_inside = True
-                result = self._requests.run(session, request, cancellation)
+                result = self._requests.run(session, request, cancellation, None, received_at_ns)
                 if result.inline_bytes <= _INLINE_BYTES:
                     result.fill(reply)
                 if result.inline_bytes > _INLINE_BYTES or local_reply.ByteSize() > LOCAL_PACKET_BYTES:

@@ -17,7 +17,7 @@ from nnrt_hdi.chunks import INLINE_BYTES as MAX_INLINE_BYTES
 from nnrt_hdi.chunks import beyond_inline, pieces
 from nnrt_hdi.compression import INLINE_BYTES
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
-from nnrt_hdi.run_times import RunTimes
+from nnrt_hdi.run_times import DaemonTimes
 from nnrt_hdi.tensor import Array, TensorForm, TensorSpec, flat_bytes
 from nnrt_hdi.v2 import model_pb2, prepared_model_pb2
 from nnrt_hdi.wire.run_codec import VIEWED_BYTES, Incoming, compressed_reply_chunk, reply_chunk, with_tensors
@@ -44,7 +44,7 @@ class RunResult:
         model: LoadedModel,
         outputs: Sequence[Array],
         regions: Sequence[model_pb2.BufferRegion | None],
-        times: RunTimes,
+        times: DaemonTimes,
         message_bytes: int,
     ) -> None:
         """`regions` has None for an output that is in none; it is empty where none is."""
@@ -153,8 +153,10 @@ class RunRequests:
         request: prepared_model_pb2.RunRequest,
         cancellation: Cancellation,
         arrived: Mapping[int, Array] | None = None,
+        received_at_ns: int = 0,
     ) -> RunResult:
-        """Run as soon as a slot is free. `arrived` has the inputs that came beside the message.
+        """Run as soon as a slot is free. `arrived` has the inputs that came beside the message; all of the request was
+        here at a time of time.perf_counter_ns, without one now.
 
         Raises what `Device.run` raises, and InvalidParameter or UnknownHandle for a request that makes no sense.
         """
@@ -201,7 +203,9 @@ class RunRequests:
             regions = _without(set(request.unwanted_outputs), regions or (None,) * len(outputs))
         if left:
             outputs = _apart(outputs, regions, left)
-        times = RunTimes(queued_ns, ready - began, computed_ns, time.perf_counter_ns() - done)
+        times = DaemonTimes(
+            received_at_ns or began, queued_ns, ready - began, computed_ns, time.perf_counter_ns() - done
+        )
         return RunResult(request.run_id, model, outputs, regions, times, self._message_bytes)
 
     def arrived(

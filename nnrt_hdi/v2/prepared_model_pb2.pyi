@@ -67,16 +67,20 @@ class RunReply(_message.Message):
     def __init__(self, error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., chunk: _Optional[bytes] = ..., times: _Optional[_Union[RunTimes, _Mapping]] = ..., kept: bool = ..., expanded_bytes: _Optional[int] = ..., run_id: _Optional[int] = ...) -> None: ...
 
 class RunTimes(_message.Message):
-    __slots__ = ("queued_ns", "copied_in_ns", "computed_ns", "copied_out_ns")
+    __slots__ = ("queued_ns", "copied_in_ns", "computed_ns", "copied_out_ns", "served_ns", "received_at_ns")
     QUEUED_NS_FIELD_NUMBER: _ClassVar[int]
     COPIED_IN_NS_FIELD_NUMBER: _ClassVar[int]
     COMPUTED_NS_FIELD_NUMBER: _ClassVar[int]
     COPIED_OUT_NS_FIELD_NUMBER: _ClassVar[int]
+    SERVED_NS_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_AT_NS_FIELD_NUMBER: _ClassVar[int]
     queued_ns: int
     copied_in_ns: int
     computed_ns: int
     copied_out_ns: int
-    def __init__(self, queued_ns: _Optional[int] = ..., copied_in_ns: _Optional[int] = ..., computed_ns: _Optional[int] = ..., copied_out_ns: _Optional[int] = ...) -> None: ...
+    served_ns: int
+    received_at_ns: int
+    def __init__(self, queued_ns: _Optional[int] = ..., copied_in_ns: _Optional[int] = ..., computed_ns: _Optional[int] = ..., copied_out_ns: _Optional[int] = ..., served_ns: _Optional[int] = ..., received_at_ns: _Optional[int] = ...) -> None: ...
 
 class ExportModelCacheRequest(_message.Message):
     __slots__ = ("model_id",)

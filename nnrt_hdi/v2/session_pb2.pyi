@@ -110,12 +110,14 @@ class Limits(_message.Message):
     def __init__(self, message_bytes: _Optional[int] = ..., session_bytes: _Optional[int] = ..., session_models: _Optional[int] = ..., session_streams: _Optional[int] = ..., tensor_bytes: _Optional[int] = ...) -> None: ...
 
 class Beat(_message.Message):
-    __slots__ = ("sequence", "state")
+    __slots__ = ("sequence", "state", "clock_ns")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_NS_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     state: DeviceState
-    def __init__(self, sequence: _Optional[int] = ..., state: _Optional[_Union[DeviceState, _Mapping]] = ...) -> None: ...
+    clock_ns: int
+    def __init__(self, sequence: _Optional[int] = ..., state: _Optional[_Union[DeviceState, _Mapping]] = ..., clock_ns: _Optional[int] = ...) -> None: ...
 
 class Goodbye(_message.Message):
     __slots__ = ()

@@ -41,7 +41,7 @@ from nnrt_hdi.wire.runs import (
     io_spec,
     io_tensor_fields,
     io_tensor_message,
-    run_times,
+    times_told,
 )
 from nnrt_hdi.wire.session import (
     SESSION_METADATA,
@@ -95,9 +95,9 @@ __all__ = [
     "origin",
     "origin_number",
     "rich_status",
-    "run_times",
     "shortened",
     "supports",
     "tensor_message",
     "tensor_spec",
+    "times_told",
 ]

@@ -1,5 +1,6 @@
 """IOTensor messages of runs, and the times of a run."""
 
+import time
 from collections.abc import Sequence
 from itertools import repeat
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 
 from nnrt_hdi.enums import DataType
 from nnrt_hdi.errors import InvalidParameter
-from nnrt_hdi.run_times import RunTimes
+from nnrt_hdi.run_times import DaemonTimes
 from nnrt_hdi.tensor import Array, Shape, TensorForm, TensorSpec
 from nnrt_hdi.v2 import model_pb2, prepared_model_pb2
 from nnrt_hdi.wire.enums import known_enum, number
@@ -114,18 +115,24 @@ def _io_fields(spec: TensorSpec, shape: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def run_times(reply: prepared_model_pb2.RunReply) -> RunTimes | None:
-    """The times that a daemon measured of a run; None from one that doesn't."""
-    if not reply.HasField("times"):
-        return None
+def times_told(reply: Any) -> tuple[int, int, int, int, int, int]:
+    """What a RunReply tells of the daemon's part of a run: DaemonTimes, and the nanoseconds that it took in all; zeros
+    of what the daemon doesn't tell. A bare tuple: every small run comes here."""
     times = reply.times
-    return RunTimes(times.queued_ns, times.copied_in_ns, times.computed_ns, times.copied_out_ns)
+    return (
+        times.received_at_ns,
+        times.queued_ns,
+        times.copied_in_ns,
+        times.computed_ns,
+        times.copied_out_ns,
+        times.served_ns,
+    )
 
 
 def fill_reply(
     reply: prepared_model_pb2.RunReply,
     run_id: int,
-    times: RunTimes,
+    times: DaemonTimes,
     forms: Sequence[TensorForm] = (),
     outputs: Sequence[Array] = (),
     regions: Sequence[model_pb2.BufferRegion | None] = (),
@@ -133,8 +140,6 @@ def fill_reply(
     """Make an empty message the reply of a run, with these outputs: each at the start of its region, if it is in one,
     else inline. One frame: every small run comes here."""
     reply.run_id = run_id
-    message = reply.times
-    message.queued_ns, message.copied_in_ns, message.computed_ns, message.copied_out_ns = times
     for form, array, region in zip(forms, outputs, regions or repeat(None, len(outputs)), strict=True):
         tensor = reply.outputs.add()  # Field by field: keywords and messages to copy take half as long again.
         tensor.name = form.name
@@ -147,3 +152,6 @@ def fill_reply(
         else:
             place = tensor.data.region
             place.buffer_id, place.offset, place.data_size = region.buffer_id, region.offset, array.nbytes
+    message = reply.times  # Last, so that what the reply took is in it.
+    received_at_ns, message.queued_ns, message.copied_in_ns, message.computed_ns, message.copied_out_ns = times
+    message.received_at_ns, message.served_ns = received_at_ns, time.perf_counter_ns() - received_at_ns

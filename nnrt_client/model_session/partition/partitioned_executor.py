@@ -120,7 +120,7 @@ class PartitionedExecutor(BaseExecutor):
             if error is None:
                 outputs = [self._output(run, spec.name) for spec in self._signature.outputs]
                 if tensors is None or tensors.outputs is None:
-                    result = RunResult(outputs, None, None)
+                    result = RunResult(outputs)
                 else:
                     result = tensors.collected(outputs)
                 value = result if convert is None else convert(result)
