@@ -61,7 +61,7 @@ from nnrt_client.tensors.tensor import Tensor
 from nnrt_client.tensors.tensor_desc import TensorDesc
 from nnrt_hdi import __version__ as __version__
 from nnrt_hdi.backend import Capabilities, DeviceInfo, DeviceState, Origin, Support
-from nnrt_hdi.counters import DeviceCounters, IdentityCounters
+from nnrt_hdi.counters import DeviceCounters, DeviceLoad, Durations, IdentityCounters
 from nnrt_hdi.enums import DeviceStatus
 from nnrt_hdi.errors import (
     ConnectionFailed,
@@ -93,9 +93,11 @@ __all__ = [
     "Device",
     "DeviceCounters",
     "DeviceInfo",
+    "DeviceLoad",
     "DeviceState",
     "DeviceStatus",
     "DeviceType",
+    "Durations",
     "DynamicShape",
     "Executor",
     "Fallback",

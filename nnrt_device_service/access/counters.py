@@ -3,27 +3,59 @@
 import threading
 import time
 from collections import Counter, OrderedDict
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
 
 from nnrt_device_service.access.identity import Identity
 from nnrt_device_service.settings import LimitReached
-from nnrt_hdi.counters import DeviceCounters, IdentityCounters
+from nnrt_hdi.counters import DeviceCounters, Durations, IdentityCounters
 from nnrt_hdi.errors import NnrtError, OperationFailed, TimedOut, UnavailableDevice, UnknownHandle
 
 # So many identities without a session are counted by themselves.
 MOST_AWAY = 1024
+_NOTHING: Mapping[Any, int] = MappingProxyType({})
+
+
+# A 64-bit number of nanoseconds has at most so many bits.
+_BITS = 65
 
 
 class Tally:
-    """Work that has left the device: how much of it succeeded, and the time that all of it was there.
+    """The time that work, however it ended, was on the device.
 
     A scheduler counts it, under the lock that it has then anyway.
     """
 
-    __slots__ = ("busy_ns", "done")
+    __slots__ = ("busy_ns", "told_ns")
 
     def __init__(self) -> None:
-        self.done = 0
         self.busy_ns = 0
+        # What has been told last, with what was under way: from then on it is no less.
+        self.told_ns = 0
+
+    def told_s(self, under_way_ns: int) -> float:
+        """Seconds, with those of what is still on the device."""
+        self.told_ns = max(self.told_ns, self.busy_ns + under_way_ns)
+        return self.told_ns / 1e9
+
+
+class _Histogram:
+    """How long things took: how many by the bits of their nanoseconds, and all of them together."""
+
+    __slots__ = ("counts", "total_ns")
+
+    def __init__(self) -> None:
+        self.counts = [0] * _BITS
+        self.total_ns = 0
+
+    def add(self, other: "_Histogram") -> None:
+        self.counts = [mine + its for mine, its in zip(self.counts, other.counts, strict=True)]
+        self.total_ns += other.total_ns
+
+    def told(self) -> Durations:
+        longest = max((bits for bits, count in enumerate(self.counts) if count), default=-1)
+        return Durations(tuple(self.counts[: longest + 1]), self.total_ns / 1e9)
 
 
 class Usage:
@@ -37,9 +69,32 @@ class Usage:
         self.opened_sessions = 0
         self.sessions = 0
         self._lock = threading.Lock()
+        self._in_bytes = 0
+        self._out_bytes = 0
+        # Of runs that are done: waiting, copying, computing, and all of it.
+        self._queued = _Histogram()
+        self._copied = _Histogram()
+        self._computed = _Histogram()
+        self._served = _Histogram()
         self._ended_runs: Counter[str] = Counter()
         self._models: Counter[str] = Counter()
         self._errors: Counter[str] = Counter()
+
+    def count_run(self, queued_ns: int, copied_ns: int, computed_ns: int, in_bytes: int, out_bytes: int) -> None:
+        """A run gave its outputs. Every small run comes here, so it calls nothing that it can do itself."""
+        served_ns = queued_ns + copied_ns + computed_ns
+        queued, copied, computed, served = self._queued, self._copied, self._computed, self._served
+        with self._lock:
+            queued.counts[queued_ns.bit_length()] += 1
+            queued.total_ns += queued_ns
+            copied.counts[copied_ns.bit_length()] += 1
+            copied.total_ns += copied_ns
+            computed.counts[computed_ns.bit_length()] += 1
+            computed.total_ns += computed_ns
+            served.counts[served_ns.bit_length()] += 1
+            served.total_ns += served_ns
+            self._in_bytes += in_bytes
+            self._out_bytes += out_bytes
 
     def count_model(self, origin: str) -> None:
         """A model was prepared."""
@@ -62,10 +117,13 @@ class Usage:
     def add(self, other: "Usage") -> None:
         """Take over what another one has counted."""
         with self._lock, other._lock:
-            for mine, its in ((self.runs, other.runs), (self.compilations, other.compilations)):
-                mine.done += its.done
-                mine.busy_ns += its.busy_ns
+            self.runs.busy_ns += other.runs.busy_ns
+            self.compilations.busy_ns += other.compilations.busy_ns
             self.opened_sessions += other.opened_sessions
+            self._in_bytes += other._in_bytes
+            self._out_bytes += other._out_bytes
+            for mine, its in zip(self._histograms, other._histograms, strict=True):
+                mine.add(its)
             for counter, more in (
                 (self._ended_runs, other._ended_runs),
                 (self._models, other._models),
@@ -73,21 +131,33 @@ class Usage:
             ):
                 counter.update(more)
 
-    def told(self, connections: int = 0, held_bytes: int = 0) -> IdentityCounters:
+    def told(self, connections: int, held_bytes: int, under_way_ns: Mapping[Tally, int]) -> IdentityCounters:
+        """What has been counted, with what is its own at the moment."""
         with self._lock:
-            runs = {"done": self.runs.done, **self._ended_runs}
+            queued, copied, computed, served = (each.told() for each in self._histograms)
+            runs = {"done": served.count, **self._ended_runs}
             return IdentityCounters(
-                self.identity,
-                self.sessions,
-                connections,
-                held_bytes,
-                self.opened_sessions,
-                {outcome: count for outcome, count in runs.items() if count},
-                self.runs.busy_ns / 1e9,
-                dict(self._models),
-                self.compilations.busy_ns / 1e9,
-                dict(self._errors),
+                identity=self.identity,
+                sessions=self.sessions,
+                connections=connections,
+                held_bytes=held_bytes,
+                opened_sessions=self.opened_sessions,
+                runs={outcome: count for outcome, count in runs.items() if count},
+                run_s=self.runs.told_s(under_way_ns.get(self.runs, 0)),
+                models=dict(self._models),
+                compile_s=self.compilations.told_s(under_way_ns.get(self.compilations, 0)),
+                errors=dict(self._errors),
+                in_bytes=self._in_bytes,
+                out_bytes=self._out_bytes,
+                queued=queued,
+                copied=copied,
+                computed=computed,
+                served=served,
             )
+
+    @property
+    def _histograms(self) -> tuple[_Histogram, ...]:
+        return self._queued, self._copied, self._computed, self._served
 
 
 class Counters:
@@ -103,6 +173,7 @@ class Counters:
         # In the order in which they opened their latest sessions.
         self._known: OrderedDict[str, Usage] = OrderedDict()
         self._others = Usage()
+        self._told_busy_ns = 0
         self._away = 0
 
     def open(self, identity: Identity) -> Usage:
@@ -136,12 +207,31 @@ class Counters:
         with self._lock:
             return self._others if identity is None else self._known.get(str(identity), self._others)
 
-    def told(self, usage: Usage | None, connections: Counter[str], held_bytes: Counter[str]) -> DeviceCounters:
-        """The counters of one identity, or of all; with what their sessions have now, by their names."""
-        with self._lock:
-            wanted = [*self._known.values(), self._others] if usage is None else [usage]
-        told = (each.told(connections[each.identity], held_bytes[each.identity]) for each in wanted)
+    def told(
+        self,
+        usage: Usage | None,
+        connections: Mapping[str, int] = _NOTHING,
+        held_bytes: Mapping[str, int] = _NOTHING,
+        under_way_ns: Mapping[Tally, int] = _NOTHING,
+    ) -> DeviceCounters:
+        """The counters of one identity, or of all; with what their sessions have now, by their names, and the time that
+        what is on the device has been there."""
+        told = (
+            each.told(connections.get(each.identity, 0), held_bytes.get(each.identity, 0), under_way_ns)
+            for each in (self._all() if usage is None else (usage,))
+        )
         return DeviceCounters(time.monotonic() - self._began, tuple(told))
+
+    def busy_s(self, under_way_ns: Mapping[Tally, int]) -> float:
+        """Seconds that runs of all identities have been on the device."""
+        tallies = [usage.runs for usage in self._all()]
+        busy_ns = sum(tally.busy_ns + under_way_ns.get(tally, 0) for tally in tallies)
+        self._told_busy_ns = max(self._told_busy_ns, busy_ns)
+        return self._told_busy_ns / 1e9
+
+    def _all(self) -> list[Usage]:
+        with self._lock:
+            return [*self._known.values(), self._others]
 
 
 def _outcome(error: NnrtError, was_cancelled: bool) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from nnrt_device_service.access.audit import AuditLog
+from nnrt_device_service.access.counters import Usage
 from nnrt_device_service.access.identity import Role
 from nnrt_device_service.core.compilations import Compilations, Progress
 from nnrt_device_service.core.signatures import CacheKey, is_signature
@@ -32,7 +33,7 @@ from nnrt_device_service.sessions.session import Prepared, Session
 from nnrt_device_service.settings import LimitReached, Settings
 from nnrt_hdi import __version__
 from nnrt_hdi.backend import Backend, Cancellation, Capabilities, ModelConfig, Origin, PreparedModel, Support
-from nnrt_hdi.counters import DeviceCounters
+from nnrt_hdi.counters import DeviceCounters, DeviceLoad
 from nnrt_hdi.enums import DeviceStatus, PerformanceMode, Priority
 from nnrt_hdi.errors import (
     InvalidFile,
@@ -144,12 +145,12 @@ class Device:
         self.instance_id = secrets.token_bytes(16)
         share_bytes = int(memory_limit().value * _MEMORY_SHARE)
         self.sessions = SessionRegistry(settings, settings.held_bytes or share_bytes)
-        run_bytes = settings.run_bytes or share_bytes
+        self._run_limit_bytes = run_bytes = settings.run_bytes or share_bytes
         backend.start(run_bytes, accepts_programs=bool(described.capabilities.program_formats))
-        slots = settings.concurrent_runs or backend.concurrent_runs
+        self._slots = settings.concurrent_runs or backend.concurrent_runs
         queued_runs = settings.queued_runs
         self.scheduler = Scheduler(
-            slots,
+            self._slots,
             queued_runs,
             settings.priority_ageing_s,
             identity_runs=settings.share_of(queued_runs),
@@ -185,7 +186,26 @@ class Device:
 
     def counters(self, session: Session) -> DeviceCounters:
         """What has been done for the session's identity, or for all if it may administer the daemon."""
-        return self.sessions.told_counters(None if session.identity.role is Role.ADMINISTER else session.usage)
+        return self.told_counters(None if session.identity.role is Role.ADMINISTER else session.usage)
+
+    def told_counters(self, usage: Usage | None) -> DeviceCounters:
+        """What has been done for one identity, or for all, and how the device is used."""
+        running_ns = self.scheduler.under_way_ns()
+        told = self.sessions.told_counters(usage, {**running_ns, **self._compilers.under_way_ns()})
+        load = DeviceLoad(
+            slots=self._slots,
+            busy_s=self.sessions.counters.busy_s(running_ns),
+            running=self.scheduler.running,
+            queued=self.scheduler.queued,
+            queued_limit=self._settings.queued_runs,
+            sessions=len(self.sessions),
+            sessions_limit=self._settings.max_sessions,
+            held_bytes=self.sessions.held_by_kind(),
+            held_limit_bytes=self.sessions.held_limit_bytes,
+            run_bytes=self.scheduler.run_bytes,
+            run_limit_bytes=self._run_limit_bytes,
+        )
+        return replace(told, load=load)
 
     def supported(self, session: Session, graph: Graph, progress: Progress) -> list[Support]:
         """Per node, whether `prepare` would take it."""
@@ -338,7 +358,7 @@ class Device:
                 ) from error
             finally:
                 busy_ns = computed_ns or time.perf_counter_ns() - began
-                self.scheduler.release(cancellation, busy_ns, is_done=computed_ns > 0)
+                self.scheduler.release(cancellation, busy_ns)
             return results, began - asked, computed_ns
         finally:
             session.cancellations.discard(cancellation)

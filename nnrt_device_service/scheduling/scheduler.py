@@ -3,8 +3,8 @@
 import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
 from weakref import WeakValueDictionary
 
 from nnrt_device_service.access.counters import Tally
@@ -159,6 +159,20 @@ class Scheduler:
         """The runs that have a slot."""
         return list(self._running)
 
+    def under_way_ns(self) -> Mapping[Tally, int]:
+        """For how long the runs that have a slot have been on the device, by what will count them."""
+        under_way, now_ns = Counter[Tally](), time.perf_counter_ns()
+        with self._lock:
+            for cancellation, flow in self._running.items():
+                if (began_ns := cancellation.began_ns) is not None:
+                    under_way[flow.tally] += max(now_ns - began_ns, 0)
+        return under_way
+
+    @property
+    def run_bytes(self) -> int:
+        """The memory that runs have taken."""
+        return self._memory.limit_bytes - self._memory.left_bytes
+
     def account(self, identity: str, user: str = "", tally: Tally | None = None) -> Account:
         """An account for a session of that user, of those that the identity has. The tally counts what it runs."""
         with self._lock:
@@ -192,28 +206,30 @@ class Scheduler:
                 raise
 
     def reserve(self, cancellation: Cancellation, size_bytes: int) -> None:
-        """Take memory for a run that has a slot, until `release`.
+        """Take memory for a run that has a slot, until `release`. Its time on the device so far is counted.
 
         Where too little is left the run waits, without a slot, for both. Raises OutOfMemory for more than there is at
         all, and TimedOut or OperationFailed (cancelled); a run that waited has no slot then.
         """
         self._memory.require_possible(size_bytes)
         with self._lock:
+            if cancellation.began_ns is not None:
+                self._running[cancellation].tally.busy_ns += time.perf_counter_ns() - cancellation.began_ns
+                cancellation.began_ns = None
             if not self._lacking and self._memory.has_left(size_bytes):
                 self._memory.take(cancellation, size_bytes)
                 return
             queued = self._set_aside(cancellation, size_bytes)
         self._wait(queued)
 
-    def release(self, cancellation: Cancellation, busy_ns: int = 0, *, is_done: bool = False) -> None:
-        """Free the slot and the memory of a run, for those who wait, and count it. One without a slot has nothing."""
+    def release(self, cancellation: Cancellation, busy_ns: int = 0) -> None:
+        """Free the slot and the memory of a run, for those who wait, and count its time. One without a slot has
+        nothing."""
         with self._lock:
             flow = self._running.pop(cancellation, None)
             if flow is None:
                 return
-            tally = flow.tally
-            tally.busy_ns += busy_ns
-            tally.done += is_done
+            flow.tally.busy_ns += busy_ns
             self.has_free_slot = True
             if self._memory.taken:
                 self._memory.give_back(cancellation)
@@ -282,7 +298,6 @@ class Scheduler:
         self._counted.remove(cancellation)
         self._stop(flow, now)
         queued = _QueuedRun(flow, cancellation, size_bytes)
-        cancellation.began_ns = None  # It is not on the device.
         self._lacking.append(queued)
         flow.user.identity.lacking += 1
         self._queued += 1

@@ -165,6 +165,10 @@ class BufferPool:
             )
         return view
 
+    @property
+    def held_bytes(self) -> int:
+        return sum(buffer.view.nbytes for buffer in list(self._buffers.values()))
+
     def close(self) -> None:
         """Forget all buffers. There can be no more of them."""
         with self._lock:

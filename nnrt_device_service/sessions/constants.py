@@ -87,6 +87,10 @@ class ConstantPool:
                 raise InvalidFile("the bytes received have another SHA-256; send them again", place=place)
             return True
 
+    @property
+    def held_bytes(self) -> int:
+        return sum(upload.data.size for upload in list(self._uploads.values()))
+
     def pause(self, digests: Iterable[bytes]) -> None:
         """The call that wrote these has ended; what it left incomplete may make room for others."""
         with self._lock:

@@ -5,11 +5,11 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from weakref import WeakValueDictionary
 
-from nnrt_device_service.access.counters import Counters, Usage
+from nnrt_device_service.access.counters import Counters, Tally, Usage
 from nnrt_device_service.access.identity import ANYBODY, Identity, Role
 from nnrt_device_service.host.steps import take_each
 from nnrt_device_service.sessions.memory_budget import MemoryBudget
@@ -59,6 +59,17 @@ class SessionRegistry:
     def held_bytes(self) -> int:
         return self._held.used_bytes
 
+    @property
+    def held_limit_bytes(self) -> int:
+        return self._held.limit_bytes
+
+    def held_by_kind(self) -> dict[str, int]:
+        """The bytes that sessions hold, by what they are. They change meanwhile, so the sum is about `held_bytes`."""
+        held = Counter[str]()
+        for entry in list(self._sessions.values()):
+            held.update(entry.session.held_by_kind())
+        return {**held, "other": max(self.held_bytes - held.total(), 0)}
+
     def open(self, client: str, hang_up: Callable[[], object], identity: Identity = ANYBODY) -> Session:
         """A new session; `hang_up` ends its stream. The detached session that has waited longest makes room for it.
 
@@ -77,8 +88,8 @@ class SessionRegistry:
             evicted.session.close("it made room for another")
         return session
 
-    def told_counters(self, usage: Usage | None) -> DeviceCounters:
-        """What has been counted of one identity, or of all."""
+    def told_counters(self, usage: Usage | None, under_way_ns: Mapping[Tally, int]) -> DeviceCounters:
+        """What has been counted of one identity, or of all, with the time that what is on the device has been there."""
         connections: Counter[str] = Counter()
         held_bytes: Counter[str] = Counter()
         with self._lock:
@@ -87,7 +98,7 @@ class SessionRegistry:
         for entry in entries:
             session = entry.session
             connections[session.usage.identity] += session.local_connection_count + (entry.hang_up is not None)
-        return self.counters.told(usage, connections, held_bytes)
+        return self.counters.told(usage, connections, held_bytes, under_way_ns)
 
     def _in_the_way(self, identity: Identity) -> _Entry | None:
         """The session that has to go for one more of an identity. Raises OutOfMemory where none may."""

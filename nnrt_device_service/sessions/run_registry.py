@@ -80,6 +80,11 @@ class RunRegistry:
             else:
                 run.held_bytes = size_bytes
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of replies that are kept."""
+        return sum(run.held_bytes or 0 for run in list(self._runs.values()))
+
     def reply_of(self, run_id: int, is_wanted: Callable[[], bool]) -> Any:
         """Wait for a run's reply, until another call does so or `wake` finds this one no longer wanted.
 

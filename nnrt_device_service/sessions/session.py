@@ -126,6 +126,14 @@ class Session:
                 raise OperationForbidden("another process is attached to this session's local socket")
             self.local_peer = peer
 
+    def held_by_kind(self) -> dict[str, int]:
+        """The bytes of its budget that are in use, as far as something of a kind holds them."""
+        return {
+            "buffers": self.buffers.held_bytes,
+            "constants": self.constants.held_bytes,
+            "replies": self.runs.held_bytes,
+        }
+
     def touch(self) -> None:
         """The client has given a sign of life."""
         self.last_heard = time.monotonic()

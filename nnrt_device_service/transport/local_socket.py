@@ -260,6 +260,7 @@ class LocalConnection:
                     result.fill(reply)
                 if result.inline_bytes > _INLINE_BYTES or local_reply.ByteSize() > LOCAL_PACKET_BYTES:
                     local_reply = self._kept(run, result, request.takes_chunks)
+                result.count(session.usage)
             except Exception as error:
                 told = as_nnrt_error(error, _PLACE)
                 session.usage.count_ended_run(told, was_cancelled=cancellation.is_cancelled)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from nnrt_device_service.access.counters import Usage
 from nnrt_device_service.core.device import Device, require_input_count
 from nnrt_device_service.sessions.chunked_inputs import announced
 from nnrt_device_service.sessions.loaded_model import LoadedModel
@@ -29,6 +30,7 @@ class RunResult:
     __slots__ = (
         "_chunk",
         "_chunked",
+        "_in_bytes",
         "_message_bytes",
         "_model",
         "_outputs",
@@ -46,8 +48,9 @@ class RunResult:
         regions: Sequence[model_pb2.BufferRegion | None],
         times: DaemonTimes,
         message_bytes: int,
+        in_bytes: int,
     ) -> None:
-        """`regions` has None for an output that is in none; it is empty where none is."""
+        """`regions` has None for an output that is in none; it is empty where none is. The inputs had `in_bytes`."""
         self._run_id = run_id
         self._model = model
         self._outputs = outputs
@@ -57,12 +60,21 @@ class RunResult:
         self._chunked: set[int] = set()
         self._chunk: Callable[[memoryview], bytes] = reply_chunk
         self._message_bytes = message_bytes
+        self._in_bytes = in_bytes
         # Length of the outputs that are in no region. From COUNTED_BYTES on they count in the session until they have
         # been sent.
         self.inline_bytes = 0
         for index, array in enumerate(outputs):
             if not regions or regions[index] is None:
                 self.inline_bytes += array.nbytes
+
+    def count(self, usage: Usage) -> None:
+        """The run has ended well."""
+        _, queued_ns, copied_in_ns, computed_ns, copied_out_ns = self._times
+        out_bytes = 0
+        for array in self._outputs:
+            out_bytes += array.nbytes
+        usage.count_run(queued_ns, copied_in_ns + copied_out_ns, computed_ns, self._in_bytes, out_bytes)
 
     def fit(self, *, in_chunks: bool, compressed: bool = False) -> None:
         """Have no message be too long. Raises OutOfMemory where that takes chunks and they aren't wanted."""
@@ -166,6 +178,7 @@ class RunRequests:
         if len(sent) != len(forms):  # Counted before they are made: a message holds millions of empty ones.
             require_input_count(forms, len(sent))
         targets = OutputRegions(session, model.outputs, request.outputs) if request.outputs else None
+        in_bytes = 0
         inputs: list[Array] = []
         copied: list[int] = []
         left: list[Array] = []
@@ -182,6 +195,7 @@ class RunRequests:
                     else:
                         copied.append(index)
             inputs.append(array)
+            in_bytes += array.nbytes
         copied_bytes = sum([inputs[index].nbytes for index in copied]) if copied else 0
         if copied_bytes:  # Each may name the same gigabyte, so the copies count.
             session.budget.reserve(copied_bytes)
@@ -206,7 +220,7 @@ class RunRequests:
         times = DaemonTimes(
             received_at_ns or began, queued_ns, ready - began, computed_ns, time.perf_counter_ns() - done
         )
-        return RunResult(request.run_id, model, outputs, regions, times, self._message_bytes)
+        return RunResult(request.run_id, model, outputs, regions, times, self._message_bytes, in_bytes)
 
     def arrived(
         self,

@@ -78,6 +78,7 @@ class RunStream:
                     if result.inline_bytes >= COUNTED_BYTES:
                         session.budget.reserve(result.inline_bytes)
                         counted_bytes = result.inline_bytes
+                    result.count(session.usage)
                     if run is not None:
                         runs.finish(run, result)
                     yield from result.messages()

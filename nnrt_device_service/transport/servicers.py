@@ -372,6 +372,7 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
             release = partial(session.budget.release, result.inline_bytes)
             if not context.add_callback(release):  # The call is over already.
                 release()
+        result.count(session.usage)
         return result.message()
 
     def RunStream(self, requests: Iterator[Incoming], context: Any) -> Iterator[prepared_model_pb2.RunReply | bytes]:

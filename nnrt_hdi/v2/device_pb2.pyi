@@ -24,15 +24,58 @@ class GetCountersRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetCountersReply(_message.Message):
-    __slots__ = ("uptime_ms", "identities")
+    __slots__ = ("uptime_ms", "identities", "load")
     UPTIME_MS_FIELD_NUMBER: _ClassVar[int]
     IDENTITIES_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
     uptime_ms: int
     identities: _containers.RepeatedCompositeFieldContainer[IdentityCounters]
-    def __init__(self, uptime_ms: _Optional[int] = ..., identities: _Optional[_Iterable[_Union[IdentityCounters, _Mapping]]] = ...) -> None: ...
+    load: DeviceLoad
+    def __init__(self, uptime_ms: _Optional[int] = ..., identities: _Optional[_Iterable[_Union[IdentityCounters, _Mapping]]] = ..., load: _Optional[_Union[DeviceLoad, _Mapping]] = ...) -> None: ...
+
+class DeviceLoad(_message.Message):
+    __slots__ = ("slots", "busy_ns", "running", "queued", "queued_limit", "sessions", "sessions_limit", "held_bytes", "held_limit_bytes", "run_bytes", "run_limit_bytes")
+    class HeldBytesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    BUSY_NS_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    SESSIONS_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    HELD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    HELD_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RUN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RUN_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    slots: int
+    busy_ns: int
+    running: int
+    queued: int
+    queued_limit: int
+    sessions: int
+    sessions_limit: int
+    held_bytes: _containers.ScalarMap[str, int]
+    held_limit_bytes: int
+    run_bytes: int
+    run_limit_bytes: int
+    def __init__(self, slots: _Optional[int] = ..., busy_ns: _Optional[int] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., queued_limit: _Optional[int] = ..., sessions: _Optional[int] = ..., sessions_limit: _Optional[int] = ..., held_bytes: _Optional[_Mapping[str, int]] = ..., held_limit_bytes: _Optional[int] = ..., run_bytes: _Optional[int] = ..., run_limit_bytes: _Optional[int] = ...) -> None: ...
+
+class Durations(_message.Message):
+    __slots__ = ("total_ns", "counts")
+    TOTAL_NS_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    total_ns: int
+    counts: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, total_ns: _Optional[int] = ..., counts: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class IdentityCounters(_message.Message):
-    __slots__ = ("identity", "sessions", "connections", "held_bytes", "opened_sessions", "runs", "run_ns", "models", "compile_ns", "errors")
+    __slots__ = ("identity", "sessions", "connections", "held_bytes", "opened_sessions", "runs", "run_ns", "models", "compile_ns", "errors", "in_bytes", "out_bytes", "queued", "copied", "computed", "served")
     class RunsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -64,6 +107,12 @@ class IdentityCounters(_message.Message):
     MODELS_FIELD_NUMBER: _ClassVar[int]
     COMPILE_NS_FIELD_NUMBER: _ClassVar[int]
     ERRORS_FIELD_NUMBER: _ClassVar[int]
+    IN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    OUT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
+    COPIED_FIELD_NUMBER: _ClassVar[int]
+    COMPUTED_FIELD_NUMBER: _ClassVar[int]
+    SERVED_FIELD_NUMBER: _ClassVar[int]
     identity: str
     sessions: int
     connections: int
@@ -74,7 +123,13 @@ class IdentityCounters(_message.Message):
     models: _containers.ScalarMap[str, int]
     compile_ns: int
     errors: _containers.ScalarMap[str, int]
-    def __init__(self, identity: _Optional[str] = ..., sessions: _Optional[int] = ..., connections: _Optional[int] = ..., held_bytes: _Optional[int] = ..., opened_sessions: _Optional[int] = ..., runs: _Optional[_Mapping[str, int]] = ..., run_ns: _Optional[int] = ..., models: _Optional[_Mapping[str, int]] = ..., compile_ns: _Optional[int] = ..., errors: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    in_bytes: int
+    out_bytes: int
+    queued: Durations
+    copied: Durations
+    computed: Durations
+    served: Durations
+    def __init__(self, identity: _Optional[str] = ..., sessions: _Optional[int] = ..., connections: _Optional[int] = ..., held_bytes: _Optional[int] = ..., opened_sessions: _Optional[int] = ..., runs: _Optional[_Mapping[str, int]] = ..., run_ns: _Optional[int] = ..., models: _Optional[_Mapping[str, int]] = ..., compile_ns: _Optional[int] = ..., errors: _Optional[_Mapping[str, int]] = ..., in_bytes: _Optional[int] = ..., out_bytes: _Optional[int] = ..., queued: _Optional[_Union[Durations, _Mapping]] = ..., copied: _Optional[_Union[Durations, _Mapping]] = ..., computed: _Optional[_Union[Durations, _Mapping]] = ..., served: _Optional[_Union[Durations, _Mapping]] = ...) -> None: ...
 
 class GetSupportedOperationRequest(_message.Message):
     __slots__ = ("model",)

@@ -1,7 +1,7 @@
 """Sessions, and the device that they lead to."""
 
 from nnrt_hdi.backend import Capabilities, DeviceInfo, DeviceState
-from nnrt_hdi.counters import DeviceCounters, IdentityCounters
+from nnrt_hdi.counters import DeviceCounters, DeviceLoad, Durations, IdentityCounters
 from nnrt_hdi.enums import DeviceStatus, DeviceType
 from nnrt_hdi.v2 import device_pb2, session_pb2
 from nnrt_hdi.wire.enums import enum_or, number
@@ -47,7 +47,28 @@ def device_state(message: session_pb2.DeviceState) -> DeviceState:
 
 
 def counters(message: device_pb2.GetCountersReply) -> DeviceCounters:
-    return DeviceCounters(message.uptime_ms / 1e3, tuple(map(_identity_counters, message.identities)))
+    load = _device_load(message.load) if message.HasField("load") else None
+    return DeviceCounters(message.uptime_ms / 1e3, tuple(map(_identity_counters, message.identities)), load)
+
+
+def _device_load(message: device_pb2.DeviceLoad) -> DeviceLoad:
+    return DeviceLoad(
+        slots=message.slots,
+        busy_s=message.busy_ns / 1e9,
+        running=message.running,
+        queued=message.queued,
+        queued_limit=message.queued_limit,
+        sessions=message.sessions,
+        sessions_limit=message.sessions_limit,
+        held_bytes=dict(message.held_bytes),
+        held_limit_bytes=message.held_limit_bytes,
+        run_bytes=message.run_bytes,
+        run_limit_bytes=message.run_limit_bytes,
+    )
+
+
+def _durations(message: device_pb2.Durations) -> Durations:
+    return Durations(tuple(message.counts), message.total_ns / 1e9)
 
 
 def _identity_counters(message: device_pb2.IdentityCounters) -> IdentityCounters:
@@ -62,28 +83,66 @@ def _identity_counters(message: device_pb2.IdentityCounters) -> IdentityCounters
         models=dict(message.models),
         compile_s=message.compile_ns / 1e9,
         errors=dict(message.errors),
+        in_bytes=message.in_bytes,
+        out_bytes=message.out_bytes,
+        queued=_durations(message.queued),
+        copied=_durations(message.copied),
+        computed=_durations(message.computed),
+        served=_durations(message.served),
     )
 
 
 def counters_message(counters: DeviceCounters) -> device_pb2.GetCountersReply:
     return device_pb2.GetCountersReply(
         uptime_ms=int(counters.uptime_s * 1e3),
-        identities=[
-            device_pb2.IdentityCounters(
-                identity=each.identity,
-                sessions=each.sessions,
-                connections=each.connections,
-                held_bytes=each.held_bytes,
-                opened_sessions=each.opened_sessions,
-                runs=each.runs,
-                run_ns=int(each.run_s * 1e9),
-                models=each.models,
-                compile_ns=int(each.compile_s * 1e9),
-                errors=each.errors,
-            )
-            for each in counters.identities
-        ],
+        identities=map(_identity_counters_message, counters.identities),
+        load=None if counters.load is None else _device_load_message(counters.load),
     )
+
+
+def _identity_counters_message(counters: IdentityCounters) -> device_pb2.IdentityCounters:
+    return device_pb2.IdentityCounters(
+        identity=counters.identity,
+        sessions=counters.sessions,
+        connections=counters.connections,
+        held_bytes=counters.held_bytes,
+        opened_sessions=counters.opened_sessions,
+        runs=counters.runs,
+        run_ns=_nanoseconds(counters.run_s),
+        models=counters.models,
+        compile_ns=_nanoseconds(counters.compile_s),
+        errors=counters.errors,
+        in_bytes=counters.in_bytes,
+        out_bytes=counters.out_bytes,
+        queued=_durations_message(counters.queued),
+        copied=_durations_message(counters.copied),
+        computed=_durations_message(counters.computed),
+        served=_durations_message(counters.served),
+    )
+
+
+def _device_load_message(load: DeviceLoad) -> device_pb2.DeviceLoad:
+    return device_pb2.DeviceLoad(
+        slots=load.slots,
+        busy_ns=_nanoseconds(load.busy_s),
+        running=load.running,
+        queued=load.queued,
+        queued_limit=load.queued_limit,
+        sessions=load.sessions,
+        sessions_limit=load.sessions_limit,
+        held_bytes=load.held_bytes,
+        held_limit_bytes=load.held_limit_bytes,
+        run_bytes=load.run_bytes,
+        run_limit_bytes=load.run_limit_bytes,
+    )
+
+
+def _durations_message(durations: Durations) -> device_pb2.Durations:
+    return device_pb2.Durations(total_ns=_nanoseconds(durations.total_s), counts=durations.counts)
+
+
+def _nanoseconds(seconds: float) -> int:
+    return int(seconds * 1e9)
 
 
 def device_info_message(info: DeviceInfo) -> session_pb2.DeviceInfo:

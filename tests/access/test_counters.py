@@ -1,6 +1,5 @@
 """What a daemon counts, by identity, and who may see it."""
 
-from collections import Counter
 from contextlib import ExitStack
 
 import numpy as np
@@ -14,6 +13,8 @@ from access.conftest import Access, start
 from nnrt_client import (
     Compilation,
     Device,
+    DeviceLoad,
+    Durations,
     Executor,
     IdentityCounters,
     NnrtError,
@@ -96,7 +97,59 @@ def test_runs_that_are_done(start_daemon: StartDaemon, shares_memory: bool) -> N
                 executor.run_sync([ONE])
         counted, others = runtime.device().counters().identities
         assert counted.runs == {"done": 7}
+        assert (counted.in_bytes, counted.out_bytes) == (7 * ONE.nbytes, 7 * ONE.nbytes)
+        parts = (counted.queued, counted.copied, counted.computed)
+        assert [each.count for each in (*parts, counted.served)] == [7] * 4
+        assert sum(each.total_s for each in parts) == pytest.approx(counted.served.total_s)
+        assert 0 < counted.computed.quantile_s(0.01) <= counted.served.quantile_s(0.99)
         assert (others.identity, others.runs) == ("", {})
+
+
+def test_the_load_of_a_device(start_daemon: StartDaemon) -> None:
+    """What is still on the device counts, and never less of it than before."""
+    daemon = start_daemon("--backend", "slow", "--concurrent-runs", "2", "--queued-runs", "5", "--run-bytes", str(MIB))
+    with (
+        Runtime([daemon.address]) as runtime,
+        Compilation(identity_model(), runtime.device()) as compilation,
+    ):
+        compilation.build()
+        with Executor(compilation) as executor, ResidentTensor(runtime.device(), TensorDesc(DataType.UINT8, [MIB])):
+            run = executor.submit([ONE])
+            until(lambda: "run started" in daemon.log())
+            first = runtime.device().counters()
+            second = runtime.device().counters()
+            run.cancel()
+            until(lambda: not load(runtime.device()).running)
+            third = runtime.device().counters()
+    told = [each.load for each in (first, second, third)]
+    assert all(each is not None for each in told)
+    assert [(each.slots, each.queued_limit, each.run_limit_bytes) for each in told if each] == [(2, 5, MIB)] * 3
+    assert [each.running for each in told if each] == [1, 1, 0]
+    assert told[0] and told[0].sessions == 1 and MIB <= told[0].held_bytes["buffers"] < told[0].held_limit_bytes
+    for seconds in (
+        [each.load.busy_s for each in (first, second, third) if each.load],
+        [each.identities[0].run_s for each in (first, second, third)],
+    ):
+        assert 0 < seconds[0] < seconds[1] <= seconds[2]
+
+
+def load(device: Device) -> DeviceLoad:
+    told = device.counters().load
+    assert told is not None
+    return told
+
+
+def test_durations() -> None:
+    """By hand: one below 2 ns, two from 4 to 8, one from 8 to 16."""
+    durations = Durations((0, 1, 0, 2, 1), 24e-9)
+    assert durations.count == 4
+    assert durations.mean_s == pytest.approx(6e-9)
+    assert durations.quantile_s(0.25) == pytest.approx(2e-9)
+    assert durations.quantile_s(0.5) == pytest.approx(6e-9)
+    assert durations.quantile_s(1.0) == pytest.approx(16e-9)
+    assert (durations - Durations((0, 1), 1e-9)).counts == (0, 0, 0, 2, 1)
+    assert (durations + Durations((0, 1, 0, 0, 0, 5), 1e-6)).counts == (0, 2, 0, 2, 1, 5)
+    assert (Durations().mean_s, Durations().quantile_s(0.99)) == (0.0, 0.0)
 
 
 def test_a_daemon_that_does_not_count(start_daemon: StartDaemon) -> None:
@@ -126,7 +179,7 @@ def test_identities_without_end() -> None:
         usage.count_error(InvalidParameter("nothing"))
         counters.close(usage)
     counters.of(Identity("host", "never here")).count_error(InvalidParameter("nothing"))
-    told = counters.told(None, Counter(), Counter()).identities
+    told = counters.told(None).identities
     assert len(told) == MOST_AWAY + 2
     assert told[0].identity == "host stays"
     assert (told[1].identity, told[-1].identity) == ("host 10", "")

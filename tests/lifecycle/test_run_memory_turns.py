@@ -212,4 +212,4 @@ def test_nothing_is_left_behind(wanted: list[tuple[int, str, bool]], slots: int)
             if is_given_up:
                 run.cancellation.cancel()
             run.go_on.set()
-            assert runs.scheduler._memory._left_bytes >= 0
+            assert runs.scheduler._memory.left_bytes >= 0

@@ -16,9 +16,9 @@ import nnrt_client
 
 PUBLIC = """
     AddressChange Bindings BuildReport Capabilities Compilation CompressionStatistics ConnectionFailed DataType Device
-    DeviceCounters DeviceInfo
-    DeviceState DeviceStatus DeviceType DynamicShape Executor Fallback Format FuseType Hedging IdentityCounters
-    InvalidFile InvalidParameter
+    DeviceCounters DeviceInfo DeviceLoad
+    DeviceState DeviceStatus DeviceType Durations DynamicShape Executor Fallback Format FuseType Hedging
+    IdentityCounters InvalidFile InvalidParameter
     InvalidPath LegacyTensor LoadOptions Member MemberState Memory Model ModelSession ModelTensor NamedOutputs
     NnrtError NullPointer OperationFailed OperationForbidden OperationType Origin OutOfMemory OutputTooSmall PadMode
     PartReport PartitionReport PerformanceMode Pool PoolReport PooledSession Priority Progress QuantParam
