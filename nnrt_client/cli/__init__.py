@@ -15,6 +15,7 @@ from nnrt_client.cli.failures import Commands
 from nnrt_client.cli.inspect import inspect
 from nnrt_client.cli.printing import OneLine
 from nnrt_client.cli.run import run
+from nnrt_client.cli.top import top
 from nnrt_hdi import __version__
 
 
@@ -31,5 +32,5 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
 
 
-for _command in (devices, inspect, explain, compile_model, run, bench, compare, cache):
+for _command in (devices, top, inspect, explain, compile_model, run, bench, compare, cache):
     main.add_command(_command)

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 from rich import box
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.table import Table
@@ -73,11 +73,23 @@ def print_records(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> N
             print_line(f"  {column:<{width}}   {cell}")
 
 
+def print_page(page: RenderableType) -> None:
+    """Something of rich's."""
+    _console().print(page)
+
+
+@contextmanager
+def live() -> Iterator[Callable[[RenderableType], None]]:
+    """Give what draws something in place of what was drawn before."""
+    with Live(console=_console(), auto_refresh=False) as shown:
+        yield lambda page: shown.update(page, refresh=True)
+
+
 @contextmanager
 def live_table(columns: Sequence[str]) -> Iterator[Callable[[Sequence[Sequence[object]]], None]]:
     """Give what draws the rows of a table in place of those before."""
-    with Live(console=_console(), auto_refresh=False) as live:
-        yield lambda rows: live.update(_table(columns, rows), refresh=True)
+    with live() as draw:
+        yield lambda rows: draw(_table(columns, rows))
 
 
 def _table(

@@ -1,0 +1,120 @@
+"""Daemons asked again and again how they are and what they have counted."""
+
+import queue
+import threading
+import time
+from dataclasses import dataclass
+
+from nnrt_client.session.membership import AddressChange
+from nnrt_client.session.runtime import Look, Runtime
+from nnrt_hdi.backend import DeviceState
+from nnrt_hdi.closable import Closable
+from nnrt_hdi.counters import DeviceCounters
+from nnrt_hdi.errors import NnrtError, Unsupported
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer of the daemon at an address: how it is, and what it has counted, if it tells."""
+
+    look: Look
+    state: DeviceState
+    # Drawn at each start of the daemon; counters of another instance have begun anew.
+    instance_id: bytes = b""
+    counters: DeviceCounters | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The latest answer at an address, and what that instance of the daemon had counted at the look before.
+
+    `silent_s` is how long the daemon has been asked without an answer.
+    """
+
+    address: str
+    answer: Answer | None
+    before: DeviceCounters | None
+    silent_s: float
+
+
+class _Follower:
+    """A thread that asks the daemon at an address every so many seconds, until `stop`."""
+
+    def __init__(self, runtime: Runtime, address: str, every_s: float, told: "queue.SimpleQueue[object]") -> None:
+        self._runtime, self._address, self._every_s, self._told = runtime, address, every_s, told
+        self._latest: tuple[Answer | None, DeviceCounters | None] = None, None
+        self._asked_at: float | None = None
+        self.rounds = 0
+        self._stopped = threading.Event()
+        threading.Thread(target=self._run, name=f"nnrt-sample {address}", daemon=True).start()
+
+    @property
+    def sample(self) -> Sample:
+        asked_at = self._asked_at
+        silent_s = 0.0 if asked_at is None else time.monotonic() - asked_at
+        return Sample(self._address, *self._latest, silent_s)
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def _run(self) -> None:
+        counted = Answer(Look(None, None), DeviceState())
+        while not self._stopped.is_set():
+            self._asked_at = time.monotonic()
+            answer = self._asked()
+            self._asked_at = None
+            self._latest = answer, counted.counters if counted.instance_id == answer.instance_id else None
+            if answer.counters is not None:
+                counted = answer
+            self.rounds += 1
+            self._told.put(None)
+            self._stopped.wait(self._every_s)
+
+    def _asked(self) -> Answer:
+        look = self._runtime._look(self._address)
+        if look.device is None or look.status is None:
+            return Answer(look, DeviceState())
+        state, instance_id = look.device.state, look.device._latest.welcome.instance_id
+        try:
+            return Answer(look, state, instance_id, look.device.counters())
+        except Unsupported:  # An earlier daemon.
+            return Answer(look, state, instance_id)
+        except NnrtError as error:  # It has died since.
+            return Answer(Look(look.device, None, error.message), state)
+
+
+class Sampler(Closable):
+    """Follows the addresses of a runtime, those that come and go included; each is asked in a thread of its own."""
+
+    def __init__(self, runtime: Runtime, every_s: float) -> None:
+        self._runtime, self._every_s = runtime, every_s
+        self._told: queue.SimpleQueue[object] = queue.SimpleQueue()
+        self._followers: dict[str, _Follower] = {}
+        self._end = runtime.watch(self._follow)
+
+    def close(self) -> None:
+        """Ask nobody any more. Idempotent."""
+        self._end()
+        for follower in list(self._followers.values()):
+            follower.stop()
+
+    @property
+    def samples(self) -> list[Sample]:
+        """The latest sample of each address, in the order of the addresses."""
+        followers = dict(self._followers)
+        return [followers[address].sample for address in self._runtime.addresses if address in followers]
+
+    def wait_rounds(self, rounds: int, timeout_s: float) -> None:
+        """Wait until every daemon has answered, or failed to, so many times; that long at most."""
+        deadline = time.monotonic() + timeout_s
+        while any(follower.rounds < rounds for follower in list(self._followers.values())):
+            try:
+                self._told.get(timeout=max(deadline - time.monotonic(), 0.0))
+            except queue.Empty:
+                return
+
+    def _follow(self, change: AddressChange) -> None:
+        for address in change.removed:
+            self._followers.pop(address).stop()
+        for address in change.added:
+            self._followers[address] = _Follower(self._runtime, address, self._every_s, self._told)

@@ -1,0 +1,88 @@
+"""`nnrt top`: what devices do, and for whom, as it happens."""
+
+import sys
+import time
+from contextlib import nullcontext
+
+import click
+from rich.console import RenderableType
+
+from nnrt_client.cli.discovery import host_and_link, nothing_found
+from nnrt_client.cli.options import Number, identity_options, json_option, settings_with
+from nnrt_client.cli.printing import live, print_json, print_json_line, print_page
+from nnrt_client.cli.sampling import Sampler
+from nnrt_client.cli.top_tables import device_page, user_page
+from nnrt_client.cli.top_view import View
+from nnrt_client.session.runtime import Runtime
+from nnrt_client.settings import addresses_from_environment
+from nnrt_hdi.errors import OperationFailed
+
+# A daemon that gives no sign of life for so long is looked for again.
+_HEARTBEAT_TIMEOUT_S = 2.0
+_LEAST_INTERVAL_S, _LONGEST_INTERVAL_S = 0.1, 3600.0
+
+
+@click.command()
+@click.argument("addresses", nargs=-1, metavar="[ADDRESS]...")
+@identity_options
+@click.option(
+    "--by",
+    type=click.Choice(["device", "user"]),
+    default="device",
+    show_default=True,
+    help="A line for each device, or for each identity that daemons tell you of: all, where you may administer.",
+)
+@click.option(
+    "--interval",
+    type=Number(min=_LEAST_INTERVAL_S, max=_LONGEST_INTERVAL_S),
+    default=1.0,
+    show_default=True,
+    help="Seconds from one look to the next.",
+)
+@click.option("--once", is_flag=True, help="Show what was done in one interval, and end.")
+@json_option
+@click.option(
+    "--timeout",
+    type=Number(min=0, min_open=True, max=_LONGEST_INTERVAL_S),
+    default=5.0,
+    show_default=True,
+    help="Seconds that a daemon gets to answer.",
+)
+def top(addresses: tuple[str, ...], by: str, interval: float, once: bool, as_json: bool, timeout: float) -> None:
+    """Show live what the devices at ADDRESS do: HOST:PORT, unix:PATH, or a name such as dns:///HOST:PORT.
+
+    Without any it is those in NNRT_DEVICES; without that, all that are found on this host and this link. It goes on
+    until Ctrl-C; where the output is no terminal, it shows one interval, or with --json a line for each. With --once
+    the exit code is 1 if one of the addresses does not answer, or none is found.
+    """
+    given = addresses or addresses_from_environment()
+    settings = settings_with(
+        connect_timeout_s=timeout, query_timeout_s=timeout, heartbeat_timeout_s=min(timeout, _HEARTBEAT_TIMEOUT_S)
+    )
+    names = given or host_and_link(settings)
+    with Runtime(names, settings) as runtime, Sampler(runtime, interval) as sampler:
+        if once or not (as_json or sys.stdout.isatty()):
+            # Two looks, for each of which a daemon has its time.
+            sampler.wait_rounds(2, interval + 2 * timeout)
+            view = View.of(sampler.samples)
+            print_json(view.described()) if as_json else print_page(_page(view, by))
+            if not given and not view.devices:
+                raise OperationFailed(nothing_found(settings))
+            if not view.are_all_answering or (given and runtime._members.failures()):
+                raise SystemExit(1)
+            return
+        _show(sampler, interval, by, as_json=as_json)
+
+
+def _show(sampler: Sampler, interval_s: float, by: str, *, as_json: bool) -> None:
+    """Show what daemons say until somebody interrupts it."""
+    sampler.wait_rounds(1, interval_s)
+    with nullcontext() if as_json else live() as draw:
+        while True:
+            view = View.of(sampler.samples)
+            draw(_page(view, by)) if draw else print_json_line(view.described())
+            time.sleep(interval_s)
+
+
+def _page(view: View, by: str) -> RenderableType:
+    return user_page(view) if by == "user" else device_page(view)

@@ -1,0 +1,119 @@
+"""The work of devices within some seconds, and for whom: differences of what their daemons count."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import reduce
+from operator import add, sub
+from typing import Any
+
+from typing_extensions import Self
+
+from nnrt_hdi.counters import DeviceCounters, IdentityCounters
+
+NOTHING = IdentityCounters("")
+# What an identity has now; all else has grown since the daemon's start.
+HELD_NOW = ("sessions", "connections", "held_bytes")
+_FAILURES = ("failed", "timed_out")
+# Errors that say that something broke; the others say that something was refused.
+_FAULTS = ("FAILED", "TIMEOUT", "UNAVAILABLE_DEVICE")
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What was counted within some seconds."""
+
+    counted: IdentityCounters
+    seconds: float
+
+    @classmethod
+    def together(cls, works: Iterable[Self]) -> Self:
+        """The work of several devices within about the same time."""
+        each = list(works)
+        return cls(total(work.counted for work in each), max((work.seconds for work in each), default=0.0))
+
+    @property
+    def runs(self) -> int:
+        """Runs that were done."""
+        return self.counted.runs.get("done", 0)
+
+    @property
+    def failures(self) -> int:
+        """Runs that failed, or whose time was over."""
+        return sum(self.counted.runs.get(outcome, 0) for outcome in _FAILURES)
+
+    @property
+    def refusals(self) -> int:
+        """Calls and runs that were refused."""
+        return sum(count for cause, count in self.counted.errors.items() if cause not in _FAULTS)
+
+    @property
+    def on_device(self) -> float:
+        """Seconds of runs on the device, per second."""
+        return self.per_s(self.counted.run_s)
+
+    @property
+    def mean_s(self) -> float | None:
+        """Mean time that a run was on the device; None where there was none."""
+        ended = self.runs + sum(self.counted.runs.get(outcome, 0) for outcome in (*_FAILURES, "cancelled"))
+        return self.counted.run_s / ended if ended else None
+
+    def per_s(self, amount: float) -> float:
+        return amount / self.seconds if self.seconds else 0.0
+
+
+def work_of_all(now: DeviceCounters, before: DeviceCounters | None) -> Work:
+    """What a device has done since `before`, or since its daemon's start."""
+    known = total(before.identities) if before else NOTHING
+    return Work(_grown(total(now.identities), known), _seconds(now, before))
+
+
+def work_of_each(now: DeviceCounters, before: DeviceCounters | None) -> dict[str, Work]:
+    """What it has done for each identity; all that it ever has, for one that was away so long that it began anew."""
+    known = {each.identity: each for each in before.identities} if before else {}
+    seconds = _seconds(now, before)
+    return {each.identity: Work(_grown(each, known.get(each.identity, NOTHING)), seconds) for each in now.identities}
+
+
+def total(counters: Iterable[IdentityCounters]) -> IdentityCounters:
+    """What identities have had together."""
+    return reduce(_sum, counters, NOTHING)
+
+
+def sees_all(counters: DeviceCounters) -> bool:
+    """Tell whether a daemon tells of all identities: then those that are not counted by themselves are among them."""
+    return any(not each.identity for each in counters.identities)
+
+
+def _seconds(now: DeviceCounters, before: DeviceCounters | None) -> float:
+    return now.uptime_s - (before.uptime_s if before else 0.0)
+
+
+def _sum(one: IdentityCounters, other: IdentityCounters) -> IdentityCounters:
+    return _combined(one, other, add, ())
+
+
+def _grown(now: IdentityCounters, before: IdentityCounters) -> IdentityCounters:
+    grown = _combined(now, before, sub, HELD_NOW)
+    return now if any(map(_is_negative, _values(grown))) else grown
+
+
+def _combined(
+    one: IdentityCounters, other: IdentityCounters, how: Callable[[Any, Any], Any], kept: tuple[str, ...]
+) -> IdentityCounters:
+    names = [part.name for part in fields(one) if part.name != "identity" and part.name not in kept]
+    return replace(one, **{name: _each(getattr(one, name), getattr(other, name), how) for name in names})
+
+
+def _each(one: Any, other: Any, how: Callable[[Any, Any], Any]) -> Any:
+    """A number, or numbers by their names."""
+    if isinstance(one, Mapping):
+        return {name: how(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
+    return how(one, other)
+
+
+def _values(counters: IdentityCounters) -> list[Any]:
+    return [getattr(counters, part.name) for part in fields(counters) if part.name != "identity"]
+
+
+def _is_negative(value: Any) -> bool:
+    return any(map(_is_negative, value.values())) if isinstance(value, Mapping) else value < 0
