@@ -20,7 +20,7 @@ from nnrt_device_service.access.counters import Usage
 from nnrt_device_service.access.identity import Role
 from nnrt_device_service.core.compilations import Compilations, Progress
 from nnrt_device_service.core.signatures import CacheKey, is_signature
-from nnrt_device_service.host.limits import memory_limit
+from nnrt_hdi.host_limits import memory_limit
 from nnrt_device_service.host.threads import Threads
 from nnrt_device_service.scheduling.compile_quota import CompileQuota
 from nnrt_device_service.scheduling.drain_gate import DrainGate

@@ -20,7 +20,7 @@ from nnrt_device_service.announcing.announcer import Announcer
 from nnrt_device_service.core.device import Device
 from nnrt_device_service.host.allocator import give_back_freed_memory
 from nnrt_device_service.host.exit import ExitCode, exit_at_once
-from nnrt_device_service.host.limits import raise_descriptor_limit, thread_limit
+from nnrt_hdi.host_limits import raise_descriptor_limit, thread_limit
 from nnrt_device_service.host.readiness import sign_of_life_s, tell_alive, tell_ready, tell_stopping
 from nnrt_device_service.host.steps import take_each
 from nnrt_device_service.host.threads import start_thread

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nnrt_device_service.host.limits import memory_limit, thread_limit
+from nnrt_hdi.host_limits import core_limit, memory_limit, thread_limit
 
 THREADS = 2
 MIB = 1 << 20
@@ -62,6 +62,20 @@ def test_version_1(host: Host) -> None:
     assert threads is not None
     assert threads.value == THREADS
     assert memory_limit(host.process).value == 64 * MIB
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_cores(host: Host, version: int) -> None:
+    """A tenth of one, by the group above; what has no quota doesn't count."""
+    if version == 2:
+        host.place("0::/fleet/device\n", "30 23 0:26 / {mount} rw - cgroup2 cgroup2 rw\n")
+        host.group("fleet/device", cpu__max="max 100000")
+        host.group("fleet", cpu__max="10000 100000")
+    else:
+        host.place("3:cpu,cpuacct:/fleet/device\n", "36 31 0:31 / {mount} rw - cgroup cgroup rw,cpu,cpuacct\n")
+        host.group("fleet/device", cpu__cfs_quota_us=-1, cpu__cfs_period_us=100000)
+        host.group("fleet", cpu__cfs_quota_us=10000, cpu__cfs_period_us=100000)
+    assert core_limit(host.process) == (0.1, f"the quota of {host.mount / 'fleet'}")
 
 
 def test_in_a_container(host: Host) -> None:

@@ -1,4 +1,4 @@
-"""How much of the host the daemon may use, as its cgroups and its resource limits say.
+"""How much of the host a process may use, as its cgroups and its resource limits say.
 
 Both versions of cgroups are read as cgroups(7) describes them: the process's place in each hierarchy stands in
 /proc/self/cgroup, where the hierarchies are in /proc/self/mountinfo, and every group from there to the root has a say.
@@ -21,6 +21,13 @@ class Limit(NamedTuple):
     """A number, and what sets it."""
 
     value: int
+    source: str
+
+
+class CoreLimit(NamedTuple):
+    """A number of cores, and what sets it."""
+
+    value: float
     source: str
 
 
@@ -57,6 +64,24 @@ def memory_limit(process: Path = _PROC) -> Limit:
             if most is not None and most < _LEAST_UNLIMITED:
                 limits.append(Limit(most, str(group / name)))
     return min(limits)
+
+
+def core_limit(process: Path = _PROC) -> CoreLimit:
+    """How many cores the process may keep busy."""
+    limits = [_affinity()]
+    for group in _groups("cpu", process):
+        # Version 2 has both numbers in one file; a quota that is none is "max", or -1 in version 1.
+        texts = _lines(group / "cpu.max") or _lines(group / "cpu.cfs_quota_us") + _lines(group / "cpu.cfs_period_us")
+        quota, *period = " ".join(texts).split() or [""]
+        if quota.isdecimal() and period:
+            limits.append(CoreLimit(int(quota) / int(period[0]), f"the quota of {group}"))
+    return min(limits)
+
+
+def _affinity() -> CoreLimit:
+    if hasattr(os, "sched_getaffinity") and (count := len(os.sched_getaffinity(0))) < (os.cpu_count() or 1):
+        return CoreLimit(count, "its affinity (taskset -p)")
+    return CoreLimit(os.cpu_count() or 1, "the machine's cores")
 
 
 def _groups(controller: str, process: Path) -> Iterator[Path]:
