@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from nnrt_client.session.membership import AddressChange
 from nnrt_client.session.runtime import Look, Runtime
-from nnrt_hdi.backend import DeviceState
 from nnrt_hdi.closable import Closable
 from nnrt_hdi.counters import DeviceCounters
 from nnrt_hdi.errors import NnrtError, Unsupported
@@ -18,7 +17,7 @@ class Answer:
     """The answer of the daemon at an address: how it is, and what it has counted, if it tells."""
 
     look: Look
-    state: DeviceState
+    is_draining: bool = False
     # Drawn at each start of the daemon; counters of another instance have begun anew.
     instance_id: bytes = b""
     counters: DeviceCounters | None = None
@@ -58,7 +57,7 @@ class _Follower:
         self._stopped.set()
 
     def _run(self) -> None:
-        counted = Answer(Look(None, None), DeviceState())
+        counted = Answer(Look(None, None))
         while not self._stopped.is_set():
             self._asked_at = time.monotonic()
             answer = self._asked()
@@ -73,14 +72,14 @@ class _Follower:
     def _asked(self) -> Answer:
         look = self._runtime._look(self._address)
         if look.device is None or look.status is None:
-            return Answer(look, DeviceState())
-        state, instance_id = look.device.state, look.device._latest.welcome.instance_id
+            return Answer(look)
+        is_draining, instance_id = look.device.state.is_draining, look.device._latest.welcome.instance_id
         try:
-            return Answer(look, state, instance_id, look.device.counters())
+            return Answer(look, is_draining, instance_id, look.device.counters())
         except Unsupported:  # An earlier daemon.
-            return Answer(look, state, instance_id)
+            return Answer(look, is_draining, instance_id)
         except NnrtError as error:  # It has died since.
-            return Answer(Look(look.device, None, error.message), state)
+            return Answer(Look(look.device, None, error.message))
 
 
 class Sampler(Closable):

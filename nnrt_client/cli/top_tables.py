@@ -1,7 +1,7 @@
 """The pages of `nnrt top`."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -66,15 +66,16 @@ _DEVICE_COLUMNS = (
     Column("device", 0, is_number=False),
     Column("state", 1, is_number=False),
     Column("load", 2),
-    Column("", 11, is_number=False),
+    Column("", 12, is_number=False),
     Column("queued", 3),
     Column("runs/s", 4),
-    Column("failed/s", 6),
+    Column("failed/s", 7),
     Column("refused/s", 9),
-    Column("on device", 5),
-    Column("memory", 7),
-    Column("clients", 8),
-    Column("address", 10, is_number=False),
+    Column("mean", 6),
+    Column("p99", 5),
+    Column("memory", 8),
+    Column("clients", 10),
+    Column("address", 11, is_number=False),
 )
 
 
@@ -85,17 +86,16 @@ def device_page(view: View) -> RenderableType:
 
 
 def _device_row(device: DeviceView) -> Sequence[RenderableType]:
-    state = device.answer.state if device.is_answering and device.answer else None
-    work = device.work
+    load = device.load
     return (
         _text(device.name or device.address),
         Text(device.status, _STYLES.get(device.status, _OUT)),
-        _text(f"{100 * work.on_device:.0f} %" if work else _UNKNOWN),
-        ProgressBar(1.0, min(work.on_device, 1.0), _BAR_WIDTH) if work else "",
-        _text(str(state.queued) if state else _UNKNOWN),
-        *_rates(work),
-        _text(format_bytes(state.held_bytes) if state else _UNKNOWN),
-        _text(str(state.sessions) if state else _UNKNOWN),
+        *_share(device.busy_share),
+        _text(str(load.queued) if load else _UNKNOWN),
+        *_rates(device.work),
+        *(_duration(seconds) for seconds in ((device.work.mean_s, device.work.p99_s) if device.work else (None, None))),
+        _text(_of_limit(sum(load.held_bytes.values()), load.held_limit_bytes) if load else _UNKNOWN),
+        _text(str(load.sessions) if load else _UNKNOWN),
         _text(device.address),
     )
 
@@ -103,31 +103,36 @@ def _device_row(device: DeviceView) -> Sequence[RenderableType]:
 _USER_COLUMNS = (
     Column("user", 0, is_number=False),
     Column("share", 1),
-    Column("", 10, is_number=False),
+    Column("", 12, is_number=False),
     Column("runs/s", 2),
-    Column("failed/s", 5),
+    Column("failed/s", 7),
     Column("refused/s", 6),
-    Column("on device", 7),
+    Column("mean", 8),
+    Column("in/s", 9),
+    Column("out/s", 10),
     Column("device time", 3),
-    Column("runs", 4),
-    Column("memory", 9),
-    Column("clients", 8),
+    Column("runs in all", 4),
+    Column("memory", 5),
+    Column("clients", 11),
 )
 
 
 def user_page(view: View) -> RenderableType:
-    """A line for each user, whose share is that of the devices' time since the look before."""
+    """A line for each user, whose share is that of the devices' time since the look before; device time and runs are
+    those since the daemons' starts."""
     table = FittingTable(_USER_COLUMNS, [_user_row(user) for user in view.users])
     return Group(_headline(view.devices), "", table, *_notes(view.devices))
 
 
 def _user_row(user: UserView) -> Sequence[RenderableType]:
-    since_start = user.since_start
+    work, since_start = user.work, user.since_start
     return (
         _text(user.identity or "(others)"),
-        _text(f"{100 * user.share:.0f} %"),
-        ProgressBar(1.0, user.share, _BAR_WIDTH),
-        *_rates(user.work),
+        *_share(user.share),
+        *_rates(work),
+        _duration(work.mean_s),
+        _text(format_bytes(work.per_s(work.counted.in_bytes))),
+        _text(format_bytes(work.per_s(work.counted.out_bytes))),
         _text(f"{since_start.run_s:,.1f} s"),
         _text(f"{sum(since_start.runs.values()):,}"),
         _text(format_bytes(since_start.held_bytes)),
@@ -135,50 +140,60 @@ def _user_row(user: UserView) -> Sequence[RenderableType]:
     )
 
 
-def _rates(work: Work | None) -> Iterable[Text]:
-    """Runs, failures and refusals per second, and how long a run is on the device."""
+def _share(share: float | None) -> tuple[RenderableType, RenderableType]:
+    """A share as a number, and as a bar."""
+    return (
+        (Text(_UNKNOWN), "") if share is None else (Text(f"{100 * share:.0f} %"), ProgressBar(1.0, share, _BAR_WIDTH))
+    )
+
+
+def _rates(work: Work | None) -> Sequence[Text]:
+    """Runs, failures and refusals per second."""
     if work is None:
-        return [Text(_UNKNOWN)] * 4
-    failures, refusals = (work.per_s(count) for count in (work.failures, work.refusals))
+        return [Text(_UNKNOWN)] * 3
+    failures, refusals = work.per_s(work.failures), work.per_s(work.refusals)
     return (
         Text(_rate(work.per_s(work.runs))),
         Text(_rate(failures), "red" if failures else ""),
         Text(_rate(refusals), "yellow" if refusals else ""),
-        Text(_UNKNOWN if work.mean_s is None else _duration(work.mean_s)),
     )
 
 
 def _headline(devices: Sequence[DeviceView]) -> Text:
-    ready = sum(not device.why and device.is_answering for device in devices)
-    states = [device.answer.state for device in devices if device.is_answering and device.answer]
-    works = [device.work for device in devices if device.work]
-    runs_per_s = sum(work.per_s(work.runs) for work in works)
+    ready = sum(device.is_answering and not device.why for device in devices)
+    loads = [device.load for device in devices if device.load]
+    runs_per_s = sum(device.work.per_s(device.work.runs) for device in devices if device.work)
     return Text(
-        f"{time.strftime('%H:%M:%S')}  {ready} of {len(devices)} devices take work; {_rate(runs_per_s)} runs/s, "
-        f"{sum(state.running for state in states)} running, {sum(state.queued for state in states)} queued"
+        f"{time.strftime('%H:%M:%S')}  {ready} of {len(devices)} devices take work; {_rate(runs_per_s)} runs/s,"
+        f" {sum(load.running for load in loads)} running, {sum(load.queued for load in loads)} queued"
     )
 
 
-def _notes(devices: Sequence[DeviceView]) -> list[RenderableType]:
-    out = [
-        Text(escape_for_terminal(f"{device.name or device.address}: {device.why}")) for device in devices if device.why
-    ]
-    partial = [device.name or device.address for device in devices if device.work and not device.sees_all]
-    if partial:
-        said = f"only your own runs count here, for you don't administer: {', '.join(partial)}"
-        out.append(Text(escape_for_terminal(said), "dim"))
-    return ["", *out] if out else []
+def _notes(devices: Sequence[DeviceView]) -> Sequence[RenderableType]:
+    """Why devices take no work, and of which only a part is seen."""
+    notes = [_text(f"{device.name or device.address}: {device.why}") for device in devices if device.why]
+    own = [device.name or device.address for device in devices if not device.sees_all]
+    if own:
+        notes.append(_text(f"only your own runs count here, for you don't administer {', '.join(own)}"))
+    return ("", *notes) if notes else ()
 
 
 def _text(text: str) -> Text:
     return Text(escape_for_terminal(text))
 
 
+def _of_limit(size_bytes: int, limit_bytes: int) -> str:
+    share = f" ({100 * size_bytes / limit_bytes:.0f} %)" if limit_bytes else ""
+    return f"{format_bytes(size_bytes)}{share}"
+
+
 def _rate(per_s: float) -> str:
     return f"{per_s:,.0f}" if per_s >= 10 or not per_s else f"{per_s:.1f}"
 
 
-def _duration(seconds: float) -> str:
+def _duration(seconds: float | None) -> Text:
+    if seconds is None:
+        return Text(_UNKNOWN)
     if seconds < 1e-3:
-        return f"{seconds * 1e6:.0f} µs"
-    return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
+        return Text(f"{seconds * 1e6:.0f} µs")
+    return Text(f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.2f} s")

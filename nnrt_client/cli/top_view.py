@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from nnrt_client.cli.sampling import Answer, Sample
-from nnrt_client.cli.work import HELD_NOW, NOTHING, Work, sees_all, total, work_of_all, work_of_each
-from nnrt_hdi.counters import IdentityCounters
+from nnrt_client.cli.work import HELD_NOW, NOTHING, Work, busy_share, sees_all, total, work_of_all, work_of_each
+from nnrt_hdi.counters import DeviceLoad, IdentityCounters
 
 # So long a daemon may take to answer before that is shown.
 _SILENT_S = 2.0
@@ -21,21 +21,21 @@ class DeviceView:
 
     address: str
     answer: Answer | None
+    # Seconds that it has not answered, where that is long.
+    silent_s: float
     # For everybody, or for this client's identity where the daemon tells of no other; None where it doesn't count.
     work: Work | None
-    sees_all: bool
-    silent_s: float
+    # Share of its slots that were in use, from 0 to 1; None where the daemon doesn't tell.
+    busy_share: float | None
 
     @classmethod
     def of(cls, sample: Sample) -> "DeviceView":
-        answer = sample.answer
-        counters = answer.counters if answer else None
-        is_silent = sample.silent_s > _SILENT_S
-        work = None
-        if counters is not None and not is_silent:
-            work = work_of_all(counters, sample.before)
-        sees = counters is not None and sees_all(counters)
-        return cls(sample.address, answer, work, sees, sample.silent_s if is_silent else 0.0)
+        silent_s = sample.silent_s if sample.silent_s > _SILENT_S else 0.0
+        counters = sample.answer.counters if sample.answer else None
+        if counters is None or silent_s:
+            return cls(sample.address, sample.answer, silent_s, None, None)
+        work, share = work_of_all(counters, sample.before), busy_share(counters, sample.before)
+        return cls(sample.address, sample.answer, silent_s, work, share)
 
     @property
     def name(self) -> str | None:
@@ -49,11 +49,11 @@ class DeviceView:
     def status(self) -> str:
         """Name of the DeviceStatus, or what is known in its place."""
         if self.answer is None:
-            return NOT_ASKED
-        if not self.is_answering:
-            return NO_SESSION
+            return NO_SESSION if self.silent_s else NOT_ASKED
         status = self.answer.look.status
-        return DRAINING if self.answer.state.is_draining or status is None else status.name
+        if status is None or self.silent_s:
+            return NO_SESSION
+        return DRAINING if self.answer.is_draining else status.name
 
     @property
     def why(self) -> str:
@@ -62,22 +62,27 @@ class DeviceView:
             return f"it has not answered for {self.silent_s:.0f} s"
         return self.answer.look.why if self.answer else ""
 
+    @property
+    def load(self) -> DeviceLoad | None:
+        """What of it is in use; None where the daemon doesn't answer, or doesn't tell."""
+        return self.answer.counters.load if self.is_answering and self.answer and self.answer.counters else None
+
+    @property
+    def sees_all(self) -> bool:
+        """False where its daemon tells only of this client's own identity."""
+        return self.answer is None or self.answer.counters is None or sees_all(self.answer.counters)
+
     def described(self) -> dict[str, Any]:
         """The device for --json."""
-        answer = self.answer if self.is_answering else None
+        counters = self.answer.counters if self.work and self.answer else None
         return {
             "name": self.name,
             "address": self.address,
-            "status": self.status if answer else None,
+            "status": self.status if self.is_answering else None,
             "why": self.why,
-            "load": answer
-            and {
-                "running": answer.state.running,
-                "queued": answer.state.queued,
-                "held_bytes": answer.state.held_bytes,
-                "sessions": answer.state.sessions,
-            },
-            "uptime_s": answer.counters.uptime_s if answer and answer.counters else None,
+            "uptime_s": counters and counters.uptime_s,
+            "busy_share": self.busy_share,
+            "load": self.load and asdict(self.load),
             "sees_all": self.sees_all,
             "work": self.work and _described(self.work),
         }
@@ -149,19 +154,17 @@ def _users(samples: Sequence[Sample]) -> list[UserView]:
         for each in sample.answer.counters.identities:
             since_start[each.identity].append(each)
     together = {identity: Work.together(each) for identity, each in works.items()}
-    whole = sum(work.on_device for work in together.values())
+    whole_s = sum(work.counted.run_s for work in together.values())
     views = [
         UserView(
-            identity, work, total(since_start[identity]), work.on_device / whole if whole else 0.0, len(works[identity])
+            identity, work, total(since_start[identity]), work.counted.run_s / (whole_s or 1), len(works[identity])
         )
         for identity, work in together.items()
-        if identity or total(since_start[identity]) != NOTHING
     ]
-    return sorted(views, key=lambda view: (-view.share, -view.since_start.run_s, view.identity))
+    there = [view for view in views if view.identity or view.since_start != NOTHING]
+    return sorted(there, key=lambda view: (-view.share, -view.since_start.run_s, view.identity))
 
 
 def _described(work: Work) -> dict[str, Any]:
-    return {
-        "seconds": work.seconds,
-        **{name: value for name, value in asdict(work.counted).items() if name not in (*HELD_NOW, "identity")},
-    }
+    counted = {name: value for name, value in asdict(work.counted).items() if name not in (*HELD_NOW, "identity")}
+    return {"seconds": work.seconds, "mean_s": work.mean_s, "p99_s": work.p99_s, **counted}

@@ -8,7 +8,7 @@ from typing import Any
 
 from typing_extensions import Self
 
-from nnrt_hdi.counters import DeviceCounters, IdentityCounters
+from nnrt_hdi.counters import DeviceCounters, Durations, IdentityCounters
 
 NOTHING = IdentityCounters("")
 # What an identity has now; all else has grown since the daemon's start.
@@ -47,17 +47,18 @@ class Work:
         return sum(count for cause, count in self.counted.errors.items() if cause not in _FAULTS)
 
     @property
-    def on_device(self) -> float:
-        """Seconds of runs on the device, per second."""
-        return self.per_s(self.counted.run_s)
+    def mean_s(self) -> float | None:
+        """Mean time of a run in the daemon; None where none was done."""
+        return self.counted.served.mean_s if self.counted.served.count else None
 
     @property
-    def mean_s(self) -> float | None:
-        """Mean time that a run was on the device; None where there was none."""
-        ended = self.runs + sum(self.counted.runs.get(outcome, 0) for outcome in (*_FAILURES, "cancelled"))
-        return self.counted.run_s / ended if ended else None
+    def p99_s(self) -> float | None:
+        """Time in the daemon that one run of a hundred takes longer than, right within a factor of two; None where none
+        was done."""
+        return self.counted.served.quantile_s(0.99) if self.counted.served.count else None
 
     def per_s(self, amount: float) -> float:
+        """So much of it within a second."""
         return amount / self.seconds if self.seconds else 0.0
 
 
@@ -72,6 +73,15 @@ def work_of_each(now: DeviceCounters, before: DeviceCounters | None) -> dict[str
     known = {each.identity: each for each in before.identities} if before else {}
     seconds = _seconds(now, before)
     return {each.identity: Work(_grown(each, known.get(each.identity, NOTHING)), seconds) for each in now.identities}
+
+
+def busy_share(now: DeviceCounters, before: DeviceCounters | None) -> float | None:
+    """Share of a device's slots that runs had meanwhile, from 0 to 1; None where its daemon doesn't tell."""
+    if now.load is None or not now.load.slots:
+        return None
+    known_s = before.load.busy_s if before and before.load else 0.0
+    seconds = _seconds(now, before)
+    return min((now.load.busy_s - known_s) / (seconds * now.load.slots), 1.0) if seconds else 0.0
 
 
 def total(counters: Iterable[IdentityCounters]) -> IdentityCounters:
@@ -94,7 +104,8 @@ def _sum(one: IdentityCounters, other: IdentityCounters) -> IdentityCounters:
 
 def _grown(now: IdentityCounters, before: IdentityCounters) -> IdentityCounters:
     grown = _combined(now, before, sub, HELD_NOW)
-    return now if any(map(_is_negative, _values(grown))) else grown
+    began_anew = any(_is_negative(getattr(grown, part.name)) for part in fields(grown) if part.name != "identity")
+    return now if began_anew else grown
 
 
 def _combined(
@@ -105,15 +116,13 @@ def _combined(
 
 
 def _each(one: Any, other: Any, how: Callable[[Any, Any], Any]) -> Any:
-    """A number, or numbers by their names."""
+    """A number, durations, or numbers by their names."""
     if isinstance(one, Mapping):
         return {name: how(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
     return how(one, other)
 
 
-def _values(counters: IdentityCounters) -> list[Any]:
-    return [getattr(counters, part.name) for part in fields(counters) if part.name != "identity"]
-
-
 def _is_negative(value: Any) -> bool:
-    return any(map(_is_negative, value.values())) if isinstance(value, Mapping) else value < 0
+    if isinstance(value, Mapping):
+        return any(number < 0 for number in value.values())
+    return min(value.counts, default=0) < 0 if isinstance(value, Durations) else bool(value < 0)

@@ -19,8 +19,8 @@ from networks import identity_model
 from cli.command import NOBODY, nnrt, on_terminal, process, told
 from cli.test_discovery import read_until
 from nnrt_client import Compilation, Device, Executor, NnrtError, Runtime, Settings
-from nnrt_client.cli.work import work_of_all, work_of_each
-from nnrt_hdi.counters import DeviceCounters, IdentityCounters
+from nnrt_client.cli.work import busy_share, work_of_all, work_of_each
+from nnrt_hdi.counters import DeviceCounters, DeviceLoad, Durations, IdentityCounters
 
 StartDaemon = Callable[..., DaemonProcess]
 ONE = np.ones(1, np.float32)
@@ -99,14 +99,20 @@ def test_the_work_of_a_device(runtime: Runtime) -> None:
 
 
 def test_the_work_of_identities() -> None:
-    """By hand: within 2 s `a` has had 0.5 s in four more runs; `b` came; `c` was away, and begins anew."""
+    """By hand: within 2 s `a` has had two runs more; `b` came; `c` was away, and begins anew."""
     before = (
-        IdentityCounters("a", runs={"done": 6, "failed": 1}, run_s=1.0, errors={"FAILED": 1}),
+        IdentityCounters(
+            "a", runs={"done": 6, "failed": 1}, run_s=1.0, errors={"FAILED": 1}, served=Durations((0, 6), 6e-9)
+        ),
         IdentityCounters("c", runs={"done": 9}, run_s=9.0),
     )
     now = (
         IdentityCounters(
-            *("a", 3), runs={"done": 8, "failed": 2, "timed_out": 1}, run_s=1.5, errors={"FAILED": 2, "TIMEOUT": 1}
+            *("a", 3),
+            runs={"done": 8, "failed": 2, "timed_out": 1},
+            run_s=1.5,
+            errors={"FAILED": 2, "TIMEOUT": 1},
+            served=Durations((0, 6, 0, 2), 20e-9),
         ),
         IdentityCounters("b", runs={"refused": 2}, errors={"--queued-runs": 2, "INVALID_PARAMETER": 1}),
         IdentityCounters("c", runs={"done": 1}, run_s=0.25),
@@ -114,9 +120,19 @@ def test_the_work_of_identities() -> None:
     works = work_of_each(DeviceCounters(12.0, now), DeviceCounters(10.0, before))
     a, b, c = works["a"], works["b"], works["c"]
     assert (a.runs, a.failures, a.refusals, a.counted.sessions) == (2, 2, 0, 3)
-    assert (a.on_device, a.mean_s, a.per_s(a.runs)) == (0.25, 0.125, 1.0)
+    assert (a.counted.run_s, a.per_s(a.runs)) == (0.5, 1.0)
+    assert a.mean_s == pytest.approx(7e-9)
+    assert a.p99_s is not None and 4e-9 <= a.p99_s <= 8e-9
     assert (b.runs, b.refusals, b.mean_s) == (0, 3, None)
     assert (c.runs, c.counted.run_s) == (1, 0.25)
+
+
+def test_the_share_that_is_busy() -> None:
+    """Three seconds of two slots within two."""
+    before, now = DeviceLoad(slots=2, busy_s=10.0), DeviceLoad(slots=2, busy_s=13.0)
+    assert busy_share(DeviceCounters(102.0, (), now), DeviceCounters(100.0, (), before)) == 0.75
+    assert busy_share(DeviceCounters(26.0, (), now), None) == 0.25
+    assert busy_share(DeviceCounters(26.0, ()), None) is None
 
 
 def test_once(start_daemon: StartDaemon) -> None:
@@ -128,6 +144,9 @@ def test_once(start_daemon: StartDaemon) -> None:
     assert (first["name"], first["status"], first["why"]) == ("working_nnrt_v2_1", "AVAILABLE", "")
     assert first["work"]["runs"]["done"] > 0 < first["work"]["run_s"]
     assert first["work"]["seconds"] >= 0.2
+    assert 0 < first["busy_share"] <= 1
+    assert 0 < first["work"]["mean_s"] < first["work"]["p99_s"] * 2
+    assert (first["load"]["slots"], first["load"]["sessions"]) == (1, 2)
     assert second["work"]["runs"].get("done", 0) == 0
     assert (third["name"], third["status"], third["work"]) == (None, None, None)
     assert "refused" in third["why"]
