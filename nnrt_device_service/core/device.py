@@ -20,7 +20,6 @@ from nnrt_device_service.access.counters import Usage
 from nnrt_device_service.access.identity import Role
 from nnrt_device_service.core.compilations import Compilations, Progress
 from nnrt_device_service.core.signatures import CacheKey, is_signature
-from nnrt_hdi.host_limits import memory_limit
 from nnrt_device_service.host.threads import Threads
 from nnrt_device_service.scheduling.compile_quota import CompileQuota
 from nnrt_device_service.scheduling.drain_gate import DrainGate
@@ -49,6 +48,7 @@ from nnrt_hdi.files.compiled import CompiledModel, Target
 from nnrt_hdi.files.model_store import ModelStore
 from nnrt_hdi.files.store_directory import SHOWN_KEY, Recipe
 from nnrt_hdi.graph import Constant, Graph
+from nnrt_hdi.host_limits import memory_limit
 from nnrt_hdi.ops import Inference, infer_graph
 from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import Array, TensorSpec

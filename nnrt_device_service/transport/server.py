@@ -20,7 +20,6 @@ from nnrt_device_service.announcing.announcer import Announcer
 from nnrt_device_service.core.device import Device
 from nnrt_device_service.host.allocator import give_back_freed_memory
 from nnrt_device_service.host.exit import ExitCode, exit_at_once
-from nnrt_hdi.host_limits import raise_descriptor_limit, thread_limit
 from nnrt_device_service.host.readiness import sign_of_life_s, tell_alive, tell_ready, tell_stopping
 from nnrt_device_service.host.steps import take_each
 from nnrt_device_service.host.threads import start_thread
@@ -36,6 +35,7 @@ from nnrt_device_service.transport.local_socket import LocalSocket
 from nnrt_device_service.transport.servicers import DeviceSessionServicer, NnrtDeviceServicer, PreparedModelServicer
 from nnrt_device_service.transport.tickets import Tickets
 from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.host_limits import raise_descriptor_limit, thread_limit
 from nnrt_hdi.v2 import (
     device_pb2,
     device_pb2_grpc,
