@@ -25,7 +25,7 @@ def floors(python: str) -> list[str]:
     """Pin each requirement of pyproject.toml to the least version that it takes."""
     extras = PROJECT["project"]["optional-dependencies"]
     pins = []
-    chosen = ("dns", "images", "keys", "mdns", "onnxruntime")
+    chosen = ("dns", "images", "keys", "mdns", "metrics", "onnxruntime")
     for line in [*PROJECT["project"]["dependencies"], *(line for extra in chosen for line in extras[extra])]:
         needed = Requirement(line)
         (least,) = (bound.version for bound in needed.specifier if bound.operator == ">=")

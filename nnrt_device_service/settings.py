@@ -71,6 +71,14 @@ class Settings:
         "Address, HOST:PORT, that tells whoever asks, without TLS, whether the daemon serves, and nothing else: for"
         " supervisors that speak none, such as Kubernetes.",
     )
+    metrics_listen: str = _setting(
+        "",
+        "Address, HOST:PORT, where Prometheus learns what the daemon counts, with TLS if --tls-cert is given; needs"
+        " `nnrt[metrics]`.",
+    )
+    metrics_identities: bool = _setting(
+        False, "Tell there also whose it is, by identity: whoever reaches the address learns who the clients are."
+    )
     name: str = _setting("", "Name of the device instead of the backend's; must be unique in a fleet.")
     announce: bool = _setting(
         False, "Announce the daemon on its link, to clients that look for `mdns:///`; needs `nnrt[mdns]`."

@@ -6,6 +6,8 @@ from itertools import accumulate, zip_longest
 
 # In Welcome.features: the daemon tells what it counts.
 FEATURE = "counters"
+# How a run may end.
+RUN_RESULTS = ("done", "failed", "cancelled", "timed_out", "refused")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class IdentityCounters:
     are those of now.
 
     `identity` is empty for those that are no more counted by themselves, and for calls that belong to no session.
-    `runs` that have ended are counted by how: done, failed, cancelled, timed_out, refused. `run_s` and `compile_s` are
+    `runs` that have ended are counted by how: see RUN_RESULTS. `run_s` and `compile_s` are
     seconds that runs were on the device, and that compiling, checking, restoring and exporting took, with what is still
     under way. `models` are those prepared, by the names of their Origin. `errors` that calls and runs got are counted
     by cause: the daemon's flag whose limit was reached, or else the name of the ReturnCode. Of runs that are done,

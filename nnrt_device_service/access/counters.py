@@ -169,6 +169,8 @@ class Counters:
 
     def __init__(self) -> None:
         self._began = time.monotonic()
+        # In Unix time.
+        self.started_at = time.time()
         self._lock = threading.Lock()
         # In the order in which they opened their latest sessions.
         self._known: OrderedDict[str, Usage] = OrderedDict()

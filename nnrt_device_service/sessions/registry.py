@@ -13,7 +13,7 @@ from nnrt_device_service.access.counters import Counters, Tally, Usage
 from nnrt_device_service.access.identity import ANYBODY, Identity, Role
 from nnrt_device_service.host.steps import take_each
 from nnrt_device_service.sessions.memory_budget import MemoryBudget
-from nnrt_device_service.sessions.session import Session
+from nnrt_device_service.sessions.session import HELD_KINDS, Session
 from nnrt_device_service.settings import LimitReached, Settings
 from nnrt_hdi.counters import DeviceCounters
 from nnrt_hdi.errors import OperationForbidden, UnknownHandle
@@ -68,7 +68,8 @@ class SessionRegistry:
         held = Counter[str]()
         for entry in list(self._sessions.values()):
             held.update(entry.session.held_by_kind())
-        return {**held, "other": max(self.held_bytes - held.total(), 0)}
+        kinds = {kind: held[kind] for kind in HELD_KINDS}
+        return {**kinds, "other": max(self.held_bytes - held.total(), 0)}
 
     def open(self, client: str, hang_up: Callable[[], object], identity: Identity = ANYBODY) -> Session:
         """A new session; `hang_up` ends its stream. The detached session that has waited longest makes room for it.

@@ -32,6 +32,8 @@ from nnrt_hdi.tensor import TensorSpec
 
 _log = logging.getLogger(__name__)
 
+# What of a session holds bytes, as metrics name it.
+HELD_KINDS = ("buffers", "constants", "replies")
 _LABEL_LENGTH = 12
 
 # How long a stream that was cancelled may take to end before it counts against the limit.
@@ -128,11 +130,8 @@ class Session:
 
     def held_by_kind(self) -> dict[str, int]:
         """The bytes of its budget that are in use, as far as something of a kind holds them."""
-        return {
-            "buffers": self.buffers.held_bytes,
-            "constants": self.constants.held_bytes,
-            "replies": self.runs.held_bytes,
-        }
+        sizes = (self.buffers.held_bytes, self.constants.held_bytes, self.runs.held_bytes)
+        return dict(zip(HELD_KINDS, sizes, strict=True))
 
     def touch(self) -> None:
         """The client has given a sign of life."""

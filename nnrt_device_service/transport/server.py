@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -45,6 +45,9 @@ from nnrt_hdi.v2 import (
     session_pb2_grpc,
 )
 from nnrt_hdi.wire.packets import IS_POSSIBLE
+
+if TYPE_CHECKING:
+    from nnrt_device_service.metrics.port import MetricsPort
 
 _log = logging.getLogger(__name__)
 
@@ -87,6 +90,7 @@ class Daemon:
         self._serving: set[threading.Thread] = set()
         self._health = health.HealthServicer(experimental_non_blocking=False)
         self._health_port: HealthPort | None = None
+        self._metrics_port: MetricsPort | None = None
         # Sessions at all their limits still fit. A session's own stream has two threads: of the stream that resumes it
         # and of the one it takes over from. Another has three: open, waiting for one to end, and for AwaitRun.
         session_threads = 2 + 3 * settings.session_streams + settings.session_calls
@@ -149,8 +153,9 @@ class Daemon:
         threads left.
         """
         bound = [self._listen(address) for address in addresses]
-        if self._settings.health_listen:
-            _require_free_port(self._settings.health_listen)
+        for address in (self._settings.health_listen, self._settings.metrics_listen):
+            if address:
+                _require_free_port(address)
         self._warn_of_few_threads()
         if self._local_socket is not None:
             self._local_socket.start()
@@ -160,6 +165,8 @@ class Daemon:
         self._set_health(health_pb2.HealthCheckResponse.SERVING)
         if self._settings.health_listen:
             self._health_port = HealthPort(self._settings.health_listen, self._health, self._calls)
+        if self._settings.metrics_listen:
+            self._metrics_port = _metrics_port(self._device, self._settings)
         start_thread(partial(self._watch, bound), "session-watch")
         if self._announcer is not None:
             self._announcer.start(bound)
@@ -187,8 +194,9 @@ class Daemon:
         if self._local_socket is not None:
             self._local_socket.stop()
         self._device.sessions.hang_up_all()
-        if self._health_port is not None:
-            self._health_port.stop()
+        for port in (self._health_port, self._metrics_port):
+            if port is not None:
+                port.stop()
         try:
             has_stopped = self._server.stop(_STOP_GRACE_S).wait(_STOP_S)
         except RuntimeError:  # gRPC ends calls from a thread, and can start none.
@@ -308,6 +316,15 @@ def _local_socket(device: Device, settings: Settings) -> LocalSocket | None:
     except OSError as error:
         _log.warning("clients on this host get no shared memory: %s", error.strerror)
         return None
+
+
+def _metrics_port(device: Device, settings: Settings) -> "MetricsPort":
+    try:
+        from nnrt_device_service.metrics.port import MetricsPort
+    except ModuleNotFoundError as error:
+        what = f"it needs {error.name}; pip install 'nnrt[metrics]'"
+        raise InvalidParameter(what, place="--metrics-listen") from error
+    return MetricsPort(settings.metrics_listen, device, settings)
 
 
 def _require_free_path(path: str) -> None:

@@ -1,0 +1,1 @@
+"""What a daemon counts, for Prometheus."""

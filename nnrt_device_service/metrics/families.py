@@ -1,0 +1,65 @@
+"""Metrics as Prometheus takes them, made of values that are there already."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from nnrt_hdi.counters import Durations
+
+_PREFIX = "nnrt_device_"
+# The bounds of histograms, from a microsecond to a minute, are powers of two in nanoseconds.
+_BITS = range(10, 37)
+
+# Numbers by the values of further labels.
+Labels = tuple[str, ...]
+Samples = Mapping[Labels, float]
+
+
+class Families:
+    """Metrics of one device, each sample with its name as a label."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._made: list[Metric] = []
+
+    def __iter__(self) -> Iterator[Metric]:
+        return iter(self._made)
+
+    def info(self, name: str, what: str, values: Mapping[str, str]) -> None:
+        """Texts that hardly change; Prometheus adds `_info` to the name."""
+        self._made.append(InfoMetricFamily(_PREFIX + name, what, {"device": self._device, **values}))
+
+    def gauge(self, name: str, what: str, value: float) -> None:
+        """A number that goes up and down."""
+        self.gauges(name, what, (), {(): value})
+
+    def gauges(self, name: str, what: str, labels: Sequence[str], samples: Samples) -> None:
+        """Such numbers, by labels."""
+        self._add(GaugeMetricFamily(_PREFIX + name, what, labels=("device", *labels)), samples)
+
+    def counter(self, name: str, what: str, value: float) -> None:
+        """A number that only grows; Prometheus adds `_total` to the name."""
+        self.counters(name, what, (), {(): value})
+
+    def counters(self, name: str, what: str, labels: Sequence[str], samples: Samples) -> None:
+        """Such numbers, by labels."""
+        self._add(CounterMetricFamily(_PREFIX + name, what, labels=("device", *labels)), samples)
+
+    def histograms(self, name: str, what: str, labels: Sequence[str], samples: Mapping[Labels, Durations]) -> None:
+        """Durations, by labels."""
+        family = HistogramMetricFamily(_PREFIX + name, what, labels=("device", *labels))
+        for values, durations in samples.items():
+            family.add_metric((self._device, *values), _buckets(durations), durations.total_s)
+        self._made.append(family)
+
+    def _add(self, family: GaugeMetricFamily | CounterMetricFamily, samples: Samples) -> None:
+        for values, value in samples.items():
+            family.add_metric((self._device, *values), value)
+        self._made.append(family)
+
+
+def _buckets(durations: Durations) -> list[tuple[str, float]]:
+    """How many took at most so many seconds."""
+    within = [(str(2**bits / 1e9), float(sum(durations.counts[: bits + 1]))) for bits in _BITS]
+    return [*within, ("+Inf", float(durations.count))]
