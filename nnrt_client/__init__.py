@@ -60,7 +60,7 @@ from nnrt_client.tensors.run_tensor import RunTensor
 from nnrt_client.tensors.tensor import Tensor
 from nnrt_client.tensors.tensor_desc import TensorDesc
 from nnrt_hdi import __version__ as __version__
-from nnrt_hdi.backend import Capabilities, DeviceInfo, DeviceState, Origin, Support
+from nnrt_hdi.backend import CanaryState, Capabilities, DeviceInfo, DeviceState, Origin, Support
 from nnrt_hdi.counters import DeviceCounters, DeviceLoad, Durations, IdentityCounters
 from nnrt_hdi.enums import DeviceStatus
 from nnrt_hdi.errors import (
@@ -85,6 +85,7 @@ __all__ = [
     "AddressChange",
     "Bindings",
     "BuildReport",
+    "CanaryState",
     "Capabilities",
     "Compilation",
     "CompressionStatistics",

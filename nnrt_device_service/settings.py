@@ -10,7 +10,7 @@ import click
 from typing_extensions import Self
 
 from nnrt_hdi.enums import ReturnCode
-from nnrt_hdi.errors import InvalidParameter, OutOfMemory
+from nnrt_hdi.errors import InvalidParameter, OutOfMemory, UnavailableDevice
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -35,6 +35,12 @@ class LimitReached(OutOfMemory, code=ReturnCode.MEMORY_ERROR, status="RESOURCE_E
 
     def _placed(self, place: str) -> Self:
         return type(self)(self.message, self.setting, place=place)
+
+
+class DeviceOut(UnavailableDevice, code=ReturnCode.UNAVAILABLE_DEVICE, status="UNAVAILABLE"):
+    """The canary has found the device ill. `setting` is its flag; clients see an UnavailableDevice."""
+
+    setting = "--canary"
 
 
 def _setting(
@@ -123,6 +129,25 @@ class Settings:
         " ends itself, with exit code 75, to be started again; 0: never.",
         0.0,
         _DAY_S,
+    )
+    canary: float = _setting(
+        0.0,
+        "Seconds between runs of a small model with a known answer: while that is wrong, late or none, the device takes"
+        " no work; 0: never.",
+        0.0,
+        _DAY_S,
+    )
+    canary_late_ms: float = _setting(
+        100.0,
+        "Milliseconds beyond the usual that make an answer of the canary late, if it also takes four times as long.",
+        0.0,
+        _DAY_S * 1e3,
+    )
+    canary_turn_s: float = _setting(
+        0.0, "Seconds without a turn that make the canary late; 0: those of --max-run-s.", 0.0, _DAY_S
+    )
+    canary_tolerance: float = _setting(
+        0.0, "How far the canary's numbers may be off, as a part of the largest: for devices that round.", 0.0, 1.0
     )
     queued_runs: int = _setting(1024, "Runs that wait for the device; one more is refused.", 0, _MANY)
     priority_ageing_s: float = _setting(

@@ -66,7 +66,8 @@ class DeviceInfo:
 class DeviceState:
     """The state of a device that changes while its daemon lives, as of the last heartbeat.
 
-    `running` and `queued` are runs, `held_bytes` constants and buffers, of all `sessions`.
+    `running` and `queued` are runs, `held_bytes` constants and buffers, of all `sessions`. `out` says why the device
+    takes no runs until its canary is right again; empty while it isn't out.
     """
 
     status: DeviceStatus = DeviceStatus.AVAILABLE
@@ -75,6 +76,27 @@ class DeviceState:
     queued: int = 0
     held_bytes: int = 0
     sessions: int = 0
+    out: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryState:
+    """The findings of a daemon about its device, on which it runs a small model with a known answer now and then.
+
+    `why` says why it is out, and `for_s` for how many seconds it has been out, or hasn't. Of `runs`, the times that it
+    was tried, `wrong` gave a wrong answer, `late` one that took too long, and `failed` none; the others were right.
+    `last_ns` is what the latest answer took on the device and `usual_ns` what one usually takes; 0 before the first.
+    """
+
+    is_out: bool = False
+    why: str = ""
+    for_s: float = 0.0
+    runs: int = 0
+    wrong: int = 0
+    late: int = 0
+    failed: int = 0
+    last_ns: int = 0
+    usual_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,13 @@
 import hashlib
 import logging
 import threading
+from dataclasses import replace
 
 from nnrt_client.session.compression import CompressionStatistics
 from nnrt_client.session.fork import LockOwner
 from nnrt_client.session.session import Session
 from nnrt_hdi import wire
-from nnrt_hdi.backend import Capabilities, DeviceInfo, DeviceState
+from nnrt_hdi.backend import CanaryState, Capabilities, DeviceInfo, DeviceState
 from nnrt_hdi.counters import FEATURE as COUNTERS_FEATURE
 from nnrt_hdi.counters import DeviceCounters
 from nnrt_hdi.enums import DeviceStatus, DeviceType
@@ -52,7 +53,7 @@ class Device(LockOwner):
 
     @property
     def state(self) -> DeviceState:
-        """Load and condition as of the last heartbeat. Costs nothing."""
+        """Load and condition as of the last heartbeat or answer. Costs nothing."""
         return self._latest.state
 
     @property
@@ -79,11 +80,21 @@ class Device(LockOwner):
 
     def status(self) -> DeviceStatus:
         """Ask the device now if it takes work. Raises UnavailableDevice or ConnectionFailed."""
+        return self._asked()[0]
+
+    def canary(self) -> CanaryState | None:
+        """Ask what the daemon has found by trying its device; None where it doesn't try it. Raises as `status`."""
+        return self._asked()[1]
+
+    def _asked(self) -> tuple[DeviceStatus, CanaryState | None]:
+        """Ask for both. They are in `state` afterwards."""
         session = self._session()
         reply = session.call(
             "NnrtDevice.GetDeviceStatus", device_pb2.GetDeviceStatusRequest(), session.settings.query_timeout_s
         )
-        return wire.device_status(reply.status)
+        status, canary = wire.device_status(reply.status), wire.canary_state(reply)
+        session.state = replace(session.state, status=status, out=canary.why if canary and canary.is_out else "")
+        return status, canary
 
     def counters(self) -> DeviceCounters:
         """Ask what the daemon has done since its start: for this client's identity, or for all where the client may

@@ -15,6 +15,7 @@ from nnrt_client.session.device import Device
 from nnrt_client.session.membership import AddressChange, Membership
 from nnrt_client.session.session import Session
 from nnrt_client.settings import DEVICES_VARIABLE, Settings, addresses_from_environment
+from nnrt_hdi.backend import CanaryState
 from nnrt_hdi.closable import Closable
 from nnrt_hdi.enums import DeviceStatus
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OperationForbidden
@@ -237,13 +238,12 @@ class Runtime(fork.LockOwner, Closable):
         try:
             with self._connecting.setdefault(address, threading.RLock()):
                 device = self._devices.get(address) or self._connected(address)
-            status = device.status()
+            status, canary = device._asked()
         except NnrtError as error:
             self._leave_out(address, error.message)
             return Look(self._devices.get(address), None, error.message)
         if status not in _USABLE:
-            is_draining = status is DeviceStatus.OFFLINE and device.state.is_draining
-            why = f"{device.name} is {'shutting down' if is_draining else status.name}"
+            why = f"{device.name} is {_condition(device, status, canary)}"
             self._leave_out(address, why)
             return Look(device, status, why)
         with self._lock:
@@ -275,6 +275,13 @@ class Runtime(fork.LockOwner, Closable):
                 return device
         device.close()
         raise OperationForbidden("the runtime was closed; make a new one")
+
+
+def _condition(device: Device, status: DeviceStatus, canary: CanaryState | None) -> str:
+    """The condition of a device that takes no work."""
+    if status is DeviceStatus.OFFLINE and device.state.is_draining:
+        return "shutting down"
+    return f"out since {canary.for_s:.1f} s: {canary.why}" if canary and canary.is_out else status.name
 
 
 def _require_addresses(given: Iterable[str]) -> tuple[str, ...]:

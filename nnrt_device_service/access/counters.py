@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from nnrt_device_service.access.identity import Identity
-from nnrt_device_service.settings import LimitReached
+from nnrt_device_service.settings import DeviceOut, LimitReached
 from nnrt_hdi.counters import DeviceCounters, Durations, IdentityCounters
 from nnrt_hdi.errors import NnrtError, OperationFailed, TimedOut, UnavailableDevice, UnknownHandle
 
@@ -104,7 +104,7 @@ class Usage:
     def count_error(self, error: NnrtError) -> None:
         """A call was answered with this."""
         with self._lock:
-            self._errors[error.setting if isinstance(error, LimitReached) else error.code.name] += 1
+            self._errors[error.setting if isinstance(error, LimitReached | DeviceOut) else error.code.name] += 1
 
     def count_ended_run(self, error: NnrtError, *, was_cancelled: bool) -> None:
         """A run gave this in place of outputs."""
@@ -239,6 +239,8 @@ class Counters:
 def _outcome(error: NnrtError, was_cancelled: bool) -> str:
     if isinstance(error, TimedOut):
         return "timed_out"
+    if isinstance(error, DeviceOut):
+        return "refused"
     if was_cancelled:
         return "cancelled"
     is_fault = isinstance(error, OperationFailed | UnavailableDevice) and not isinstance(error, UnknownHandle)

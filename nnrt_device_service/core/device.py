@@ -18,6 +18,8 @@ from typing import Protocol
 from nnrt_device_service.access.audit import AuditLog
 from nnrt_device_service.access.counters import Usage
 from nnrt_device_service.access.identity import Role
+from nnrt_device_service.core.canary import CANARY, Canary
+from nnrt_device_service.core.canary_model import first_taken
 from nnrt_device_service.core.compilations import Compilations, Progress
 from nnrt_device_service.core.signatures import CacheKey, is_signature
 from nnrt_device_service.host.threads import Threads
@@ -29,9 +31,18 @@ from nnrt_device_service.sessions.constants import MissingConstants, uploaded_di
 from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.registry import SessionRegistry
 from nnrt_device_service.sessions.session import Prepared, Session
-from nnrt_device_service.settings import LimitReached, Settings
+from nnrt_device_service.settings import DeviceOut, LimitReached, Settings
 from nnrt_hdi import __version__
-from nnrt_hdi.backend import Backend, Cancellation, Capabilities, ModelConfig, Origin, PreparedModel, Support
+from nnrt_hdi.backend import (
+    Backend,
+    Cancellation,
+    Capabilities,
+    DeviceState,
+    ModelConfig,
+    Origin,
+    PreparedModel,
+    Support,
+)
 from nnrt_hdi.counters import DeviceCounters, DeviceLoad
 from nnrt_hdi.enums import DeviceStatus, PerformanceMode, Priority
 from nnrt_hdi.errors import (
@@ -164,6 +175,8 @@ class Device:
         self._compile_quota = CompileQuota(settings.identity_compile_s)
         # Why the device can't be used any more; empty while it can.
         self.stuck = ""
+        # What tries the device, from `start_canary` on; None where nothing does.
+        self.canary: Canary | None = None
         self.gate = DrainGate()
         self._writers = threading.BoundedSemaphore(_WRITERS)
 
@@ -174,9 +187,49 @@ class Device:
 
     @property
     def status(self) -> DeviceStatus:
-        if self.gate.is_closed:
+        if self.gate.is_closed or (self.canary is not None and self.canary.is_out):
             return DeviceStatus.OFFLINE
         return DeviceStatus.BUSY if self.scheduler.queued else DeviceStatus.AVAILABLE
+
+    @property
+    def state(self) -> DeviceState:
+        return DeviceState(
+            status=self.status,
+            is_draining=self.gate.is_closed,
+            running=self.scheduler.running,
+            queued=self.scheduler.queued,
+            held_bytes=self.sessions.held_bytes,
+            sessions=len(self.sessions),
+            out=self.canary.state.why if self.canary is not None else "",
+        )
+
+    def start_canary(self, on_change: Callable[[], object]) -> None:
+        """Try the device, if the settings ask for it, now and from then on. `on_change` is called when it goes out or
+        comes back.
+
+        Raises Unsupported where the device runs none of the models there are for it, and what `Backend.prepare` raises.
+        """
+        if not self._settings.canary:
+            return
+        model = first_taken(self._checked)
+        config = ModelConfig(max_tensor_bytes=self._settings.tensor_bytes)
+        prepared = self._backend.prepare(model.graph, config, lambda fraction: None)
+        session = self.sessions.own_session(CANARY)
+        self.open_account(session, "")
+        self.scheduler.privilege(session.account)
+        run = partial(self.run, session, session.model(session.add_model(prepared, lambda: None)))
+        self.canary = Canary(model, session, run, self.threads, self._settings, self._set_out, on_change)
+        self.canary.start()
+
+    def stop_canary(self) -> bool:
+        """Try the device no more; whether it isn't under way any longer. Idempotent."""
+        return self.canary is None or self.canary.stop()
+
+    def _set_out(self, why: str) -> None:
+        """Take no work for a reason, or take it again where there is none."""
+        reason = DeviceOut(f"the device is out: {why}; have it done by another one, or when this one is back")
+        for scheduler in (self.scheduler, self._compilers):
+            scheduler.suspend(reason) if why else scheduler.resume()
 
     def open_account(self, session: Session, user: str) -> None:
         """Have what a session takes of the device's time count as this user's, of those its identity has."""
@@ -348,6 +401,8 @@ class Device:
                         self.scheduler.reserve(cancellation, peak_bytes)
                         cancellation.began_ns = began = time.perf_counter_ns()
                         results = prepared.run(inputs, cancellation, arrays)
+                if cancellation.is_cancelled:  # Whether the backend has looked or not.
+                    cancellation.check()
                 computed_ns = time.perf_counter_ns() - began
             except (NnrtError, MemoryError):
                 raise
@@ -378,6 +433,7 @@ class Device:
     def close(self, timeout_s: float) -> bool:
         """Let go of the accelerator when all work has ended; whether it did in time. If not, it is left as it is."""
         ended = self.gate.close(timeout_s)
+        ended = self.stop_canary() and ended
         self.threads.close()
         if ended:
             self._backend.close()

@@ -1,5 +1,6 @@
 """Even shares of the device's time among those who want it, by the time they really take."""
 
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 
@@ -51,6 +52,10 @@ class FairQueue(Generic[FlowT]):
     def __bool__(self) -> bool:
         """True while anybody waits."""
         return bool(self._waiting)
+
+    def __iter__(self) -> Iterator[FlowT]:
+        """The flows that wait."""
+        return iter(self._waiting)
 
     def next(self, now: float) -> FlowT:
         """Find the flow whose run starts next, of those with one that waits."""

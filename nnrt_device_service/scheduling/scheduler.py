@@ -4,16 +4,18 @@ import sys
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from weakref import WeakValueDictionary
 
 from nnrt_device_service.access.counters import Tally
+from nnrt_device_service.host.steps import take_each
 from nnrt_device_service.scheduling.fair_queue import FairQueue, Flow
 from nnrt_device_service.scheduling.run_memory import RunMemory
 from nnrt_device_service.settings import LimitReached
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.enums import Priority
-from nnrt_hdi.errors import TimedOut
+from nnrt_hdi.errors import NnrtError, TimedOut
 
 
 class PriorityClass:
@@ -114,7 +116,7 @@ class Scheduler:
     runs that follow each other would keep a large one out for ever. Runs that take none go on meanwhile.
 
     A run whose time is over or that is cancelled leaves the queue at once and never starts. Runs are known by their
-    cancellations.
+    cancellations. While it is suspended, it lets nobody onto the device but the privileged.
     """
 
     def __init__(
@@ -129,6 +131,10 @@ class Scheduler:
         """At most `queued_runs` wait, `identity_runs` of them of one identity. Runs take `run_bytes` in all."""
         self._lock = threading.Lock()
         self._slots = slots
+        # Those that a run may take without a look at who it is; none while it is suspended.
+        self._free_for_all = slots
+        self._suspended_for: NnrtError | None = None
+        self._privileged: tuple[SessionFlow, ...] = ()
         self._running: dict[Cancellation, SessionFlow] = {}
         # Those of them whose time counts, for somebody waits or has waited meanwhile.
         self._counted: set[Cancellation] = set()
@@ -182,14 +188,35 @@ class Scheduler:
                 known = self._identities[identity] = IdentityFlow()
             return Account(known.user(user), tally or Tally())
 
+    def privilege(self, account: Account) -> None:
+        """Have no limit keep the runs of this account from waiting for a slot, nor `suspend`."""
+        self._privileged = account.flows
+
+    def suspend(self, reason: NnrtError) -> None:
+        """Cancel all runs, those that wait and those on the device, and refuse new ones with the same reason, until
+        `resume`."""
+        with self._lock:
+            self._suspended_for = reason
+            self._free_for_all = 0
+            runs = [run for run, flow in self._running.items() if flow not in self._privileged]
+            runs += [each.cancellation for each in self._waiting() if each.flow not in self._privileged]
+        take_each([partial(run.cancel, reason) for run in runs], "ending the runs of the device")
+
+    def resume(self) -> None:
+        """Let everybody onto the device again."""
+        with self._lock:
+            self._suspended_for = None
+            self._free_for_all = self._slots
+
     def acquire(self, flow: SessionFlow, cancellation: Cancellation) -> None:
         """Wait for a slot on the device, to be held until `release`.
 
-        Raises OutOfMemory where too many wait already, and TimedOut or OperationFailed (cancelled).
+        Raises OutOfMemory where too many wait already, TimedOut or OperationFailed (cancelled), and what it is
+        suspended for.
         """
         queued = None
         with self._lock:
-            if len(self._running) < self._slots:  # Then nobody waits for a slot alone.
+            if len(self._running) < self._free_for_all:  # Then nobody waits for a slot alone.
                 self._running[cancellation] = flow
                 self.has_free_slot = len(self._running) < self._slots
                 if self._queued:
@@ -265,7 +292,10 @@ class Scheduler:
                     self._leave(queued.flow, now)
             return queued.is_granted
 
-    def _enqueued(self, flow: SessionFlow, cancellation: Cancellation) -> _QueuedRun:
+    def _require_room(self, flow: SessionFlow) -> None:
+        """Raise OutOfMemory where no run of a flow may wait, and what this is suspended for."""
+        if self._suspended_for is not None:
+            raise self._suspended_for.copy()
         if self._queued >= self._queued_runs:
             raise LimitReached(
                 f"{self._queued} runs wait for the device, its limit; try again later,"
@@ -278,6 +308,10 @@ class Scheduler:
                 " the daemon's --identity-share or --queued-runs",
                 "--identity-share",
             )
+
+    def _enqueued(self, flow: SessionFlow, cancellation: Cancellation) -> _QueuedRun:
+        if flow not in self._privileged:
+            self._require_room(flow)
         queued = _QueuedRun(flow, cancellation)
         now = self._clock()
         self._count_all(now)
@@ -288,7 +322,18 @@ class Scheduler:
         flow.priority_class.flows.wait(flow, now)
         flow.user.identity.users.wait(flow.user, now)
         self._flows.wait(flow.user.identity, now)
+        if self._suspended_for is not None:  # There may be slots.
+            self._fill(now)
         return queued
+
+    def _waiting(self) -> Iterator[_QueuedRun]:
+        """All that wait, for a slot or for memory."""
+        for identity in self._flows:
+            for user in identity.users:
+                for priority_class in user.classes:
+                    for flow in priority_class.flows:
+                        yield from flow.queued
+        yield from self._lacking
 
     def _set_aside(self, cancellation: Cancellation, size_bytes: int) -> _QueuedRun:
         """Have a run wait for memory, and its slot go to others."""

@@ -89,6 +89,13 @@ class SessionRegistry:
             evicted.session.close("it made room for another")
         return session
 
+    def own_session(self, identity: Identity) -> Session:
+        """A session of the daemon itself, which no stream leads to and no limit of clients counts."""
+        usage = self.counters.open(identity)
+        session = Session(self._settings, f"the {identity}", self._budget_of(identity), identity, usage)
+        session.on_closed = partial(self.counters.close, usage)
+        return session
+
     def told_counters(self, usage: Usage | None, under_way_ns: Mapping[Tally, int]) -> DeviceCounters:
         """What has been counted of one identity, or of all, with the time that what is on the device has been there."""
         connections: Counter[str] = Counter()

@@ -34,6 +34,7 @@ from nnrt_device_service.transport.interceptor import CodecInterceptor, ErrorInt
 from nnrt_device_service.transport.local_socket import LocalSocket
 from nnrt_device_service.transport.servicers import DeviceSessionServicer, NnrtDeviceServicer, PreparedModelServicer
 from nnrt_device_service.transport.tickets import Tickets
+from nnrt_hdi.enums import DeviceStatus
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.host_limits import raise_descriptor_limit, thread_limit
 from nnrt_hdi.v2 import (
@@ -50,6 +51,9 @@ if TYPE_CHECKING:
     from nnrt_device_service.metrics.port import MetricsPort
 
 _log = logging.getLogger(__name__)
+
+# The name by which health says that the process lives, whatever becomes of its device.
+ALIVE = "alive"
 
 _MAX_PORT = 65535
 _MOST_DIGITS = 5
@@ -159,10 +163,12 @@ class Daemon:
         self._warn_of_few_threads()
         if self._local_socket is not None:
             self._local_socket.start()
+        self._device.start_canary(self._tell_condition)
         before = set(threading.enumerate())
         self._server.start()
         self._serving = set(threading.enumerate()) - before
-        self._set_health(health_pb2.HealthCheckResponse.SERVING)
+        self._health.set(ALIVE, health_pb2.HealthCheckResponse.SERVING)
+        self._tell_condition()
         if self._settings.health_listen:
             self._health_port = HealthPort(self._settings.health_listen, self._health, self._calls)
         if self._settings.metrics_listen:
@@ -180,6 +186,7 @@ class Daemon:
         tell_stopping(self._settings.drain_timeout_s + _STOP_S + 2 * _STOP_GRACE_S + _END_S)
         if self._announcer is not None:
             self._announcer.withdraw()
+        self._device.stop_canary()
         self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         if not self._device.gate.close(self._settings.drain_timeout_s):
             _log.warning("work was still under way after %g s and is cut off", self._settings.drain_timeout_s)
@@ -237,6 +244,12 @@ class Daemon:
 
     def _has_lost_its_rights(self, session: Session) -> bool:
         return not self._identities.still_holds(session.identity)
+
+    def _tell_condition(self) -> None:
+        """Tell health whether the device takes work."""
+        is_out = self._device.status is DeviceStatus.OFFLINE
+        reply = health_pb2.HealthCheckResponse
+        self._set_health(reply.NOT_SERVING if is_out else reply.SERVING)
 
     def _set_health(self, status: int) -> None:
         for name in self._health_names:

@@ -118,7 +118,8 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
                 raise UnavailableDevice(f"{stuck}; the daemon ends itself: load the model again, there or elsewhere")
             match request.WhichOneof("request"):
                 case "beat":
-                    beat = session_pb2.Beat(sequence=request.beat.sequence, state=self._state())
+                    state = wire.device_state_message(self._device.state)
+                    beat = session_pb2.Beat(sequence=request.beat.sequence, state=state)
                     yield session_pb2.SessionReply(beat=beat)
                 case "goodbye":
                     return True
@@ -156,17 +157,6 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
             local_socket=self._local_socket,
         )
 
-    def _state(self) -> session_pb2.DeviceState:
-        device = self._device
-        return session_pb2.DeviceState(
-            status=wire.number(device.status),
-            draining=device.gate.is_closed,
-            running=device.scheduler.running,
-            queued=device.scheduler.queued,
-            held_bytes=device.sessions.held_bytes,
-            sessions=len(device.sessions),
-        )
-
 
 class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
     def __init__(self, device: Device, settings: Settings) -> None:
@@ -177,7 +167,8 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
         self, request: device_pb2.GetDeviceStatusRequest, context: Any
     ) -> device_pb2.GetDeviceStatusReply:
         session_of(self._device, context)
-        return device_pb2.GetDeviceStatusReply(status=wire.number(self._device.status))
+        canary = self._device.canary
+        return wire.device_status_message(self._device.status, canary.state if canary is not None else None)
 
     def GetCounters(self, request: device_pb2.GetCountersRequest, context: Any) -> device_pb2.GetCountersReply:
         return wire.counters_message(self._device.counters(session_of(self._device, context)))

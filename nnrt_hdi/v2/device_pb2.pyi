@@ -14,10 +14,34 @@ class GetDeviceStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetDeviceStatusReply(_message.Message):
-    __slots__ = ("status",)
+    __slots__ = ("status", "canary")
     STATUS_FIELD_NUMBER: _ClassVar[int]
+    CANARY_FIELD_NUMBER: _ClassVar[int]
     status: _enums_pb2.DeviceStatus
-    def __init__(self, status: _Optional[_Union[_enums_pb2.DeviceStatus, str]] = ...) -> None: ...
+    canary: Canary
+    def __init__(self, status: _Optional[_Union[_enums_pb2.DeviceStatus, str]] = ..., canary: _Optional[_Union[Canary, _Mapping]] = ...) -> None: ...
+
+class Canary(_message.Message):
+    __slots__ = ("is_out", "why", "for_ms", "runs", "wrong", "late", "failed", "last_ns", "usual_ns")
+    IS_OUT_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    FOR_MS_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    WRONG_FIELD_NUMBER: _ClassVar[int]
+    LATE_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    LAST_NS_FIELD_NUMBER: _ClassVar[int]
+    USUAL_NS_FIELD_NUMBER: _ClassVar[int]
+    is_out: bool
+    why: str
+    for_ms: int
+    runs: int
+    wrong: int
+    late: int
+    failed: int
+    last_ns: int
+    usual_ns: int
+    def __init__(self, is_out: bool = ..., why: _Optional[str] = ..., for_ms: _Optional[int] = ..., runs: _Optional[int] = ..., wrong: _Optional[int] = ..., late: _Optional[int] = ..., failed: _Optional[int] = ..., last_ns: _Optional[int] = ..., usual_ns: _Optional[int] = ...) -> None: ...
 
 class GetCountersRequest(_message.Message):
     __slots__ = ()

@@ -124,17 +124,19 @@ class Goodbye(_message.Message):
     def __init__(self) -> None: ...
 
 class DeviceState(_message.Message):
-    __slots__ = ("status", "draining", "running", "queued", "held_bytes", "sessions")
+    __slots__ = ("status", "draining", "running", "queued", "held_bytes", "sessions", "out")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
     QUEUED_FIELD_NUMBER: _ClassVar[int]
     HELD_BYTES_FIELD_NUMBER: _ClassVar[int]
     SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    OUT_FIELD_NUMBER: _ClassVar[int]
     status: _enums_pb2.DeviceStatus
     draining: bool
     running: int
     queued: int
     held_bytes: int
     sessions: int
-    def __init__(self, status: _Optional[_Union[_enums_pb2.DeviceStatus, str]] = ..., draining: bool = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., held_bytes: _Optional[int] = ..., sessions: _Optional[int] = ...) -> None: ...
+    out: str
+    def __init__(self, status: _Optional[_Union[_enums_pb2.DeviceStatus, str]] = ..., draining: bool = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., held_bytes: _Optional[int] = ..., sessions: _Optional[int] = ..., out: _Optional[str] = ...) -> None: ...

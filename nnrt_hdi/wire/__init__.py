@@ -46,12 +46,15 @@ from nnrt_hdi.wire.runs import (
 from nnrt_hdi.wire.session import (
     SESSION_METADATA,
     TICKET_METADATA,
+    canary_state,
     counters,
     counters_message,
     device_info,
     device_info_message,
     device_state,
+    device_state_message,
     device_status,
+    device_status_message,
 )
 from nnrt_hdi.wire.tensors import array_from_bytes, tensor_message, tensor_spec
 
@@ -61,12 +64,15 @@ __all__ = [
     "SentModel",
     "array_from_bytes",
     "at_place",
+    "canary_state",
     "counters",
     "counters_message",
     "device_info",
     "device_info_message",
     "device_state",
+    "device_state_message",
     "device_status",
+    "device_status_message",
     "dim_ranges",
     "dim_ranges_message",
     "error_detail",

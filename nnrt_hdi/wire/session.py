@@ -1,10 +1,11 @@
 """Sessions, and the device that they lead to."""
 
-from nnrt_hdi.backend import Capabilities, DeviceInfo, DeviceState
+from nnrt_hdi.backend import CanaryState, Capabilities, DeviceInfo, DeviceState
 from nnrt_hdi.counters import DeviceCounters, DeviceLoad, Durations, IdentityCounters
 from nnrt_hdi.enums import DeviceStatus, DeviceType
 from nnrt_hdi.v2 import device_pb2, session_pb2
 from nnrt_hdi.wire.enums import enum_or, number
+from nnrt_hdi.wire.errors import shortened
 
 # Metadata of every call but DeviceSession.Open: the session it belongs to.
 SESSION_METADATA = "nnrt-session-bin"
@@ -12,6 +13,9 @@ SESSION_METADATA = "nnrt-session-bin"
 TICKET_METADATA = "nnrt-ticket-bin"
 
 _FLAGS = tuple(name for name in Capabilities.__slots__ if name != "program_formats")
+
+_CANARY_NUMBERS = ("runs", "wrong", "late", "failed", "last_ns", "usual_ns")
+_MAX_WHY_BYTES = 512
 
 
 def device_info(message: session_pb2.DeviceInfo) -> DeviceInfo:
@@ -43,7 +47,45 @@ def device_state(message: session_pb2.DeviceState) -> DeviceState:
         queued=message.queued,
         held_bytes=message.held_bytes,
         sessions=message.sessions,
+        out=message.out,
     )
+
+
+def device_state_message(state: DeviceState) -> session_pb2.DeviceState:
+    return session_pb2.DeviceState(
+        status=number(state.status),
+        draining=state.is_draining,
+        running=state.running,
+        queued=state.queued,
+        held_bytes=state.held_bytes,
+        sessions=state.sessions,
+        out=shortened(state.out, _MAX_WHY_BYTES),
+    )
+
+
+def canary_state(message: device_pb2.GetDeviceStatusReply) -> CanaryState | None:
+    """What a daemon says of its canary; None where it has none."""
+    if not message.HasField("canary"):
+        return None
+    canary = message.canary
+    return CanaryState(
+        is_out=canary.is_out,
+        why=canary.why,
+        for_s=canary.for_ms / 1e3,
+        **{name: getattr(canary, name) for name in _CANARY_NUMBERS},
+    )
+
+
+def device_status_message(status: DeviceStatus, canary: CanaryState | None) -> device_pb2.GetDeviceStatusReply:
+    if canary is None:
+        return device_pb2.GetDeviceStatusReply(status=number(status))
+    told = device_pb2.Canary(
+        is_out=canary.is_out,
+        why=shortened(canary.why, _MAX_WHY_BYTES),
+        for_ms=int(canary.for_s * 1e3),
+        **{name: getattr(canary, name) for name in _CANARY_NUMBERS},
+    )
+    return device_pb2.GetDeviceStatusReply(status=number(status), canary=told)
 
 
 def counters(message: device_pb2.GetCountersReply) -> DeviceCounters:

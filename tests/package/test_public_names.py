@@ -15,8 +15,8 @@ import pytest
 import nnrt_client
 
 PUBLIC = """
-    AddressChange Bindings BuildReport Capabilities Compilation CompressionStatistics ConnectionFailed DataType Device
-    DeviceCounters DeviceInfo DeviceLoad
+    AddressChange Bindings BuildReport CanaryState Capabilities Compilation CompressionStatistics ConnectionFailed
+    DataType Device DeviceCounters DeviceInfo DeviceLoad
     DeviceState DeviceStatus DeviceType Durations DynamicShape Executor Fallback Format FuseType Hedging
     IdentityCounters InvalidFile InvalidParameter
     InvalidPath LegacyTensor LoadOptions Member MemberState Memory Model ModelSession ModelTensor NamedOutputs

@@ -1,0 +1,93 @@
+"""A backend that computes as the reference does, and in which a test switches faults on and off while it runs.
+
+Option `fault` is a file. While it says "crash", runs fail; "stall": they don't end, and hear no cancellation; "wrong":
+one number of each result is; "slow": they take ten times as long as the option `ms` says, which is what they take.
+Runs with a single number wait until somebody has opened and closed the FIFO of the option `gate` for writing.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from nnrt_backend_reference import create as create_reference
+
+from nnrt_hdi.backend import Backend, Cancellation, DeviceInfo, ModelConfig, PreparedModel, Support
+from nnrt_hdi.graph import Graph
+from nnrt_hdi.tensor import Array
+
+_log = logging.getLogger(__name__)
+
+_SLOWER = 10
+_LOOK_S = 0.005
+
+
+class Faults:
+    """The fault that is switched on now."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._file = Path(options["fault"])
+        self._gate = Path(options["gate"]) if "gate" in options else None
+        self._seconds = float(options.get("ms", "1")) / 1000
+        self._pause = threading.Event()
+
+    @property
+    def now(self) -> str:
+        return self._file.read_text() if self._file.exists() else ""
+
+    def meet(self, given: Array) -> None:
+        """Be on the device as long as a run is. Raises RuntimeError for a crash."""
+        if self._gate is not None and given.size == 1:
+            _log.info("run started")
+            self._gate.read_bytes()
+        ends_at = time.monotonic() + self._seconds * (_SLOWER if self.now == "slow" else 1)
+        while self.now == "stall" or time.monotonic() < ends_at:
+            self._pause.wait(_LOOK_S if self.now == "stall" else max(ends_at - time.monotonic(), 0.0))
+        if self.now == "crash":
+            raise RuntimeError("DMA fault")
+
+
+class _Model(PreparedModel):
+    def __init__(self, computed: PreparedModel, faults: Faults) -> None:
+        self.inputs, self.outputs = computed.inputs, computed.outputs
+        self._computed = computed
+        self._faults = faults
+
+    def run(
+        self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
+    ) -> list[Array]:
+        # What the fault was when the run began is in its result, too.
+        is_wrong = self._faults.now == "wrong"
+        self._faults.meet(inputs[0])
+        results = [np.array(result) for result in self._computed.run(inputs, Cancellation())]
+        if is_wrong or self._faults.now == "wrong":
+            np.add(results[0].flat[-1], 1, out=results[0].reshape(-1)[-1:], casting="unsafe")
+        return results
+
+    def close(self) -> None:
+        self._computed.close()
+
+
+class _Injected(Backend):
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._reference = create_reference({"name": options.get("name", "injected")})
+        self._faults = Faults(options)
+        self.concurrent_runs = int(options.get("slots", "1"))
+
+    def describe(self) -> DeviceInfo:
+        return self._reference.describe()
+
+    def supported(self, graph: Graph) -> list[Support]:
+        return self._reference.supported(graph)
+
+    def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
+        return _Model(self._reference.prepare(graph, config, progress), self._faults)
+
+    def start(self, run_bytes: int, *, accepts_programs: bool) -> None:
+        self._reference.start(run_bytes, accepts_programs=accepts_programs)
+
+
+def create(options: Mapping[str, str]) -> Backend:
+    return _Injected(options)
