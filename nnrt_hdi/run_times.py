@@ -46,15 +46,3 @@ class RunTimes(NamedTuple):
         time."""
         total_ns = self.total_ns or 1
         return {name.removesuffix("_ns"): part / total_ns for name, part in zip(self._fields, self, strict=True)}
-
-
-class DaemonTimes(NamedTuple):
-    """What a daemon measures of a run, in nanoseconds."""
-
-    # When it had all of the request, on its own clock (time.perf_counter_ns).
-    received_at_ns: int
-    # As in RunTimes.
-    queued_ns: int
-    copied_in_ns: int
-    computed_ns: int
-    copied_out_ns: int

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -188,7 +189,7 @@ class ModelSession(Closable):
         for name in wanted or ():
             if name not in self._outputs:
                 raise InvalidParameter(f"there is no output {name!r}; the model's are {list(self._outputs)}")
-        return partial(_named_outputs, list(self._outputs), wanted, writable)
+        return partial(_named_outputs, perf_counter_ns(), list(self._outputs), wanted, writable)
 
     def _require_open(self) -> None:
         if not self._is_open:
@@ -218,13 +219,17 @@ def _named(what: str, descs: Sequence[TensorDesc]) -> dict[str, TensorDesc]:
     return {desc.name: desc for desc in descs}
 
 
-def _named_outputs(names: Sequence[str], wanted: Wanted | None, writable: bool, result: RunResult[Any]) -> NamedOutputs:
+def _named_outputs(
+    began_ns: int, names: Sequence[str], wanted: Wanted | None, writable: bool, result: RunResult[Any]
+) -> NamedOutputs:
     outputs = dict(zip(names, result, strict=True))
     if wanted is not None:
         outputs = {name: outputs[name] for name in wanted}
     if writable:
         outputs = {name: _writable(one) if isinstance(one, np.ndarray) else one for name, one in outputs.items()}
-    return NamedOutputs(outputs, result)
+    named = NamedOutputs(outputs, result)
+    result._hand_on(began_ns)
+    return named
 
 
 def _writable(array: NDArray[Any]) -> NDArray[Any]:

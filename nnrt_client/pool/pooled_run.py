@@ -30,10 +30,13 @@ class PooledRun:
         convert: Convert | None,
         registry: "set[PooledRun]",
         hedger: Hedger | None,
+        began_ns: int,
     ) -> None:
-        """`arguments` are inputs, targets and unwanted outputs. It is in the registry from its start to its end."""
+        """`arguments` are inputs, targets and unwanted outputs. It is in the registry from its start to its end; for
+        its caller it began at a time of time.perf_counter_ns."""
         self.future: ComposedFuture[Any] = ComposedFuture()
         self.future._bind(self, supply.call_back)
+        self._began_ns = began_ns
         self.error: BaseException | None = None
         self.ended = Latch()
         # While it waits for a replica.
@@ -155,6 +158,9 @@ class PooledRun:
             if future.cancel() and error is None:  # It took so long at least.
                 self._supply.ran(replica, time.monotonic() - began)
         self._registry.discard(self)
+        if error is None:
+            result._hand_on(self._began_ns)
+            self.future._stamps = result._stamps
         try:
             if error is None and self._convert is not None:
                 result = self._convert(result)

@@ -46,6 +46,7 @@ class ReplicatedExecutor(LockOwner, BaseExecutor):
         if self._hedger is not None and not has_tensors(inputs, outputs):
             hedged: RunResult[Any] = self._submit(inputs, outputs, timeout_ms, None, unwanted)._result_or_give_up()
             return hedged
+        began_ns = time.perf_counter_ns()
         supply, began, attempts = self.supply, time.monotonic(), None
         replica, started, remaining_ms = supply.choose(), began, timeout_ms
         while True:
@@ -62,6 +63,7 @@ class ReplicatedExecutor(LockOwner, BaseExecutor):
             else:
                 supply.ran(replica, time.monotonic() - started, result._queued_s)
                 supply.offer(inputs, outputs, unwanted)
+                result._hand_on(began_ns)
                 return result
 
     def _submit(
@@ -73,8 +75,10 @@ class ReplicatedExecutor(LockOwner, BaseExecutor):
         unwanted: Sequence[int] = (),
     ) -> "ComposedFuture[Any]":
         """Raises at once what is wrong with the run itself."""
+        began_ns = time.perf_counter_ns()
         attempts = self._attempts(time.monotonic(), timeout_ms, inputs, outputs)
-        run = PooledRun(self.supply, attempts, (inputs, outputs, unwanted), convert, self._runs, self._hedger)
+        arguments = inputs, outputs, unwanted
+        run = PooledRun(self.supply, attempts, arguments, convert, self._runs, self._hedger, began_ns)
         try:
             run.start()
         except BaseException:

@@ -91,6 +91,7 @@ class Callbacks(LockOwner):
         """Make a callback."""
         _here.is_callback = True
         try:
+            run.stamps.wake()
             result, error = run.take()
             deliver(result, error if isinstance(error, NnrtError | None) else OperationFailed(str(error)))
             del result, error

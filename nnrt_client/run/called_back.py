@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from nnrt_client.run.stamps import Stamps
 from nnrt_client.session.latch import Latch
 
 _log = logging.getLogger(__name__)
@@ -19,6 +20,9 @@ class CalledBackFuture(Future[ResultT]):
 
     Who adds one takes no lock of concurrent.futures, for the main thread may be interrupted at any line.
     """
+
+    # Those of the run, where it is one, and has succeeded.
+    _stamps: Stamps | None = None
 
     def _call_back_in(self, call_back: Callable[..., object], ended: Latch) -> None:
         """Have `call_back` call the callbacks in another thread, once it has `ended`."""
@@ -53,7 +57,13 @@ class CalledBackFuture(Future[ResultT]):
             callbacks, self._callbacks = self._callbacks, []
         self._call_all(watchers)
         if callbacks:
-            self._call_back(self._call_all, callbacks)
+            self._call_back(self._go_on, callbacks)
+
+    def _go_on(self, callbacks: Sequence[Callback]) -> None:
+        """Call those who wait in no thread."""
+        if self._stamps is not None:
+            self._stamps.wake()
+        self._call_all(callbacks)
 
     def _call_all(self, callbacks: Sequence[Callback]) -> None:
         for callback in callbacks:

@@ -54,7 +54,10 @@ class ComposedFuture(CalledBackFuture[ResultT]):
     def result(self, timeout: float | None = None) -> ResultT:
         """Wait for the outputs, so many seconds at most. Raises what `run_sync` raises, CancelledError or
         TimeoutError."""
+        was_over = self._settled.is_set
         error = self.exception(timeout)
+        if self._stamps is not None and not was_over:
+            self._stamps.wake()
         if error is not None:
             try:
                 raise error

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import count
 from threading import get_ident
+from time import perf_counter_ns
 
 from nnrt_client.run.await_run import AwaitedRun
 from nnrt_client.run.carrier import Lane, Stream
@@ -272,7 +273,7 @@ class RunQueue(LockOwner):
         """Send a run on a stream that was claimed for it; false where the stream is still free, for the run goes
         another way or has ended."""
         lane = stream.lane
-        run.stamps.packing_ns = time.perf_counter_ns()
+        run.stamps.packing_ns = perf_counter_ns()
         try:
             packet = lane.carrier.pack(run)
         except Exception as error:

@@ -1,6 +1,7 @@
 """Results of runs, and the error of outputs that are too small."""
 
 from collections.abc import Iterable, Sequence
+from time import perf_counter_ns
 from typing import Any, TypeVar
 
 from nnrt_client.run.stamps import Stamps
@@ -38,6 +39,14 @@ class RunResult(list[OutputT]):
     def _queued_s(self) -> float:
         """Seconds that the run waited for others of its device, as far as the daemon says."""
         return self._stamps.told[1] / 1e9 if self._stamps is not None else 0.0
+
+    def _hand_on(self, began_ns: int) -> None:
+        """Count as the run's what was done for it before it began, such as attempts that failed, and what the thread
+        that waited for it has done since."""
+        if (stamps := self._stamps) is not None:
+            stamps.began_ns = began_ns
+            if stamps.woken_ns:
+                stamps.woken_ns = perf_counter_ns()
 
     @property
     def times(self) -> RunTimes | None:

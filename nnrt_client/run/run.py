@@ -68,7 +68,7 @@ class Run:
 
     def __init__(self, signature: "Signature", priority: Priority, registry: "set[Run]") -> None:
         """It is in the registry until it has ended."""
-        self.stamps = Stamps()
+        self.stamps = Stamps(signature.clock)
         self.id = 0
         self.signature = signature
         self.inputs: Sequence[Elements] = ()
@@ -248,6 +248,7 @@ class RunFuture(CalledBackFuture[ResultT]):
         makes of the run's."""
         self._run = run
         self._outcome: tuple[RunResult[Any] | None, BaseException | None] = None, None
+        self._stamps = run.stamps
         self._queue = queue
         self._convert = convert
         self._converted: list[Any] = []
@@ -289,7 +290,10 @@ class RunFuture(CalledBackFuture[ResultT]):
     def result(self, timeout: float | None = None) -> ResultT:
         """Wait for the outputs, so many seconds at most. Raises what `Executor.run_sync` raises, CancelledError, or
         TimeoutError."""
+        was_over = self._run.ended.is_set
         self._wait(timeout)
+        if not was_over:
+            self._run.stamps.wake()
         _, error = self._outcome
         if error is not None:
             try:

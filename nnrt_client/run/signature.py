@@ -86,6 +86,7 @@ class Signature:
         self.input_forms = [TensorForm(spec) for spec in inputs]
         self._output_forms = [TensorForm(spec) for spec in outputs]
         self.session = session
+        self.clock = session.clock
         self.model_id = model_id
         self._ranges: list[DimRange] | None = None
         self._has_ranges = has_ranges

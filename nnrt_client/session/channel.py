@@ -3,6 +3,7 @@
 import os
 import queue
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,6 +24,9 @@ from nnrt_hdi.compression import FEATURE
 from nnrt_hdi.v2 import device_pb2_grpc, prepared_model_pb2, prepared_model_pb2_grpc, session_pb2, session_pb2_grpc
 from nnrt_hdi.wire import SESSION_METADATA
 from nnrt_hdi.wire.run_codec import read_reply, serialized
+
+# Beats that are remembered until they are answered.
+_LATE_BEATS = 16
 
 
 class Channel:
@@ -46,6 +50,8 @@ class Channel:
         self._calls: set[Any] = set()
         self.is_lost = False
         self.given_up = ""
+        # When the latest beats were sent, by their numbers.
+        self._beats_sent: dict[int, int] = {}
         # Message sizes are the daemon's to limit (Welcome.limits); the client trusts the daemon it was told to use.
         options = [
             ("grpc.max_receive_message_length", -1),
@@ -94,9 +100,18 @@ class Channel:
             self._calls.discard(call)
 
     def beat_every(self, interval_s: float) -> None:
-        """Beat so often from now on."""
+        """Beat now, and so often from now on."""
         self._interval_s = interval_s
+        self.beat()
+
+    def beat(self) -> None:
+        """Beat now."""
         self._outbox.put(None)
+
+    def sent_ns(self, sequence: int) -> int | None:
+        """When the beat of that number was sent (time.perf_counter_ns); None of one that has been asked for, or is
+        long ago."""
+        return self._beats_sent.pop(sequence, None)
 
     def say_goodbye(self) -> None:
         """Tell the daemon to end the session. For any thread."""
@@ -145,9 +160,12 @@ class Channel:
             except queue.Empty:
                 pass
             else:
-                if last_words is None:
-                    continue  # Something changed: whether the channel is open, or how often to beat.
-                yield last_words
-                return
+                if last_words is not None:
+                    yield last_words
+                    return
+                if self._is_closing:
+                    return
             sequence += 1
+            self._beats_sent.pop(sequence - _LATE_BEATS, None)
+            self._beats_sent[sequence] = time.perf_counter_ns()
             yield session_pb2.SessionRequest(beat=session_pb2.Beat(sequence=sequence))

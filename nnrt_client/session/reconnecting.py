@@ -103,7 +103,7 @@ class Keeper:
                     if death := self._welcomed(channel, reply.welcome):
                         return death
                 elif reply.HasField("beat"):
-                    session.state = wire.device_state(reply.beat.state)
+                    self._beaten(channel, reply.beat)
                 self._listening = channel, time.monotonic() + self._settings.heartbeat_timeout_s
         except grpc.RpcError as error:
             if session.is_closing:
@@ -123,6 +123,16 @@ class Keeper:
             return None
         ending = "the session was closed" if session.is_closing else "it ended the session"
         return UnavailableDevice(ending, place=session.place)
+
+    def _beaten(self, channel: Channel, beat: session_pb2.Beat) -> None:
+        """The daemon answers a beat: how the device is, and what its clock says."""
+        session, heard_ns = self._session, time.perf_counter_ns()
+        session.state = wire.device_state(beat.state)
+        sent_ns = channel.sent_ns(beat.sequence)
+        if beat.clock_ns and sent_ns is not None:
+            session.clock.learn(sent_ns, beat.clock_ns, heard_ns)
+            if not session.clock.is_known:
+                channel.beat()
 
     def _welcomed(self, channel: Channel, welcome: session_pb2.Welcome) -> NnrtError | None:
         """The daemon welcomes us on a channel. Returns the session's death if it is not the one to be resumed."""

@@ -15,6 +15,7 @@ from nnrt_client.session import fork
 from nnrt_client.session.broken_call import BrokenCall
 from nnrt_client.session.channel import Channel
 from nnrt_client.session.compression import Compressor
+from nnrt_client.session.daemon_clock import DaemonClock
 from nnrt_client.session.latch import Changes, Latch
 from nnrt_client.session.local_socket import LocalSocket
 from nnrt_client.session.main_thread import Errands
@@ -87,6 +88,7 @@ class Session(fork.LockOwner):
         self.callbacks = callbacks
         self.death: NnrtError | None = None
         self.state = DeviceState()
+        self.clock = DaemonClock()
         # How many uploads there have been, one at a time: two could bring the same bytes.
         self.uploads = 0
         # Where chunks are compressed, on both sides' word.

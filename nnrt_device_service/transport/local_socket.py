@@ -10,6 +10,7 @@ import time
 from collections.abc import Hashable
 from contextlib import ExitStack, suppress
 from functools import partial
+from time import perf_counter_ns
 
 from google.protobuf.message import DecodeError
 
@@ -172,7 +173,7 @@ class LocalConnection:
         fd = None
         try:
             data, fd = receive_packet(self._socket, AT_ONCE)
-            received_at_ns = time.perf_counter_ns()
+            received_at_ns = perf_counter_ns()
             if not data:
                 return False
             request = local_socket_pb2.LocalRequest.FromString(data)

@@ -1,7 +1,7 @@
 """A run from its request to its reply, however the two travel."""
 
-import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from time import perf_counter_ns
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from nnrt_hdi.chunks import INLINE_BYTES as MAX_INLINE_BYTES
 from nnrt_hdi.chunks import beyond_inline, pieces
 from nnrt_hdi.compression import INLINE_BYTES
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
-from nnrt_hdi.run_times import DaemonTimes
 from nnrt_hdi.tensor import Array, TensorForm, TensorSpec, flat_bytes
 from nnrt_hdi.v2 import model_pb2, prepared_model_pb2
 from nnrt_hdi.wire.run_codec import VIEWED_BYTES, Incoming, compressed_reply_chunk, reply_chunk, with_tensors
@@ -46,11 +45,12 @@ class RunResult:
         model: LoadedModel,
         outputs: Sequence[Array],
         regions: Sequence[model_pb2.BufferRegion | None],
-        times: DaemonTimes,
+        times: tuple[int, int, int, int, int],
         message_bytes: int,
         in_bytes: int,
     ) -> None:
-        """`regions` has None for an output that is in none; it is empty where none is. The inputs had `in_bytes`."""
+        """`regions` has None for an output that is in none; it is empty where none is. `times` are those of
+        `wire.fill_reply`. The inputs had `in_bytes`."""
         self._run_id = run_id
         self._model = model
         self._outputs = outputs
@@ -172,7 +172,7 @@ class RunRequests:
 
         Raises what `Device.run` raises, and InvalidParameter or UnknownHandle for a request that makes no sense.
         """
-        began = time.perf_counter_ns()
+        began = perf_counter_ns()
         model = session.models.get(request.model_id) or session.model(request.model_id)
         sent, forms = request.inputs, model.inputs
         if len(sent) != len(forms):  # Counted before they are made: a message holds millions of empty ones.
@@ -202,12 +202,12 @@ class RunRequests:
         try:
             for index in copied:
                 inputs[index] = _frozen_copy(inputs[index])
-            ready = time.perf_counter_ns()
+            ready = perf_counter_ns()
             outputs, queued_ns, computed_ns = self._device.run(session, model, inputs, cancellation, targets)
         finally:
             if copied_bytes:
                 session.budget.release(copied_bytes)
-        done = time.perf_counter_ns()
+        done = perf_counter_ns()
         regions: Sequence[model_pb2.BufferRegion | None] = ()
         if targets is not None:
             cancellation.check()  # Nobody waits for it any more, and the memory may serve other runs.
@@ -217,9 +217,7 @@ class RunRequests:
             regions = _without(set(request.unwanted_outputs), regions or (None,) * len(outputs))
         if left:
             outputs = _apart(outputs, regions, left)
-        times = DaemonTimes(
-            received_at_ns or began, queued_ns, ready - began, computed_ns, time.perf_counter_ns() - done
-        )
+        times = received_at_ns or began, queued_ns, ready - began, computed_ns, perf_counter_ns() - done
         return RunResult(request.run_id, model, outputs, regions, times, self._message_bytes, in_bytes)
 
     def arrived(

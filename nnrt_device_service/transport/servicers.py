@@ -119,7 +119,8 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
             match request.WhichOneof("request"):
                 case "beat":
                     state = wire.device_state_message(self._device.state)
-                    beat = session_pb2.Beat(sequence=request.beat.sequence, state=state)
+                    clock_ns = time.perf_counter_ns()
+                    beat = session_pb2.Beat(sequence=request.beat.sequence, state=state, clock_ns=clock_ns)
                     yield session_pb2.SessionReply(beat=beat)
                 case "goodbye":
                     return True

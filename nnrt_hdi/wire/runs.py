@@ -1,15 +1,14 @@
 """IOTensor messages of runs, and the times of a run."""
 
-import time
 from collections.abc import Sequence
 from itertools import repeat
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
 
 from nnrt_hdi.enums import DataType
 from nnrt_hdi.errors import InvalidParameter
-from nnrt_hdi.run_times import DaemonTimes
 from nnrt_hdi.tensor import Array, Shape, TensorForm, TensorSpec
 from nnrt_hdi.v2 import model_pb2, prepared_model_pb2
 from nnrt_hdi.wire.enums import known_enum, number
@@ -116,8 +115,9 @@ def _io_fields(spec: TensorSpec, shape: Sequence[int]) -> dict[str, Any]:
 
 
 def times_told(reply: Any) -> tuple[int, int, int, int, int, int]:
-    """What a RunReply tells of the daemon's part of a run: DaemonTimes, and the nanoseconds that it took in all; zeros
-    of what the daemon doesn't tell. A bare tuple: every small run comes here."""
+    """What a RunReply tells of the daemon's part of a run, in nanoseconds: when it had the request, on its own clock;
+    what was queued, copied in, computed and copied out; and what it took in all. Zeros of what the daemon doesn't tell.
+    A bare tuple: every small run comes here."""
     times = reply.times
     return (
         times.received_at_ns,
@@ -132,13 +132,13 @@ def times_told(reply: Any) -> tuple[int, int, int, int, int, int]:
 def fill_reply(
     reply: prepared_model_pb2.RunReply,
     run_id: int,
-    times: DaemonTimes,
+    times: Sequence[int],
     forms: Sequence[TensorForm] = (),
     outputs: Sequence[Array] = (),
     regions: Sequence[model_pb2.BufferRegion | None] = (),
 ) -> None:
     """Make an empty message the reply of a run, with these outputs: each at the start of its region, if it is in one,
-    else inline. One frame: every small run comes here."""
+    else inline. `times` are the first five of `times_told`. One frame: every small run comes here."""
     reply.run_id = run_id
     for form, array, region in zip(forms, outputs, regions or repeat(None, len(outputs)), strict=True):
         tensor = reply.outputs.add()  # Field by field: keywords and messages to copy take half as long again.
@@ -154,4 +154,4 @@ def fill_reply(
             place.buffer_id, place.offset, place.data_size = region.buffer_id, region.offset, array.nbytes
     message = reply.times  # Last, so that what the reply took is in it.
     received_at_ns, message.queued_ns, message.copied_in_ns, message.computed_ns, message.copied_out_ns = times
-    message.received_at_ns, message.served_ns = received_at_ns, time.perf_counter_ns() - received_at_ns
+    message.received_at_ns, message.served_ns = received_at_ns, perf_counter_ns() - received_at_ns
