@@ -3,10 +3,11 @@
 import queue
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from nnrt_client.session.membership import AddressChange
 from nnrt_client.session.runtime import Look, Runtime
+from nnrt_hdi.backend import DeviceState
 from nnrt_hdi.closable import Closable
 from nnrt_hdi.counters import DeviceCounters
 from nnrt_hdi.errors import NnrtError, Unsupported
@@ -17,7 +18,7 @@ class Answer:
     """The answer of the daemon at an address: how it is, and what it has counted, if it tells."""
 
     look: Look
-    is_draining: bool = False
+    state: DeviceState = field(default_factory=DeviceState)
     # Drawn at each start of the daemon; counters of another instance have begun anew.
     instance_id: bytes = b""
     counters: DeviceCounters | None = None
@@ -73,11 +74,11 @@ class _Follower:
         look = self._runtime._look(self._address)
         if look.device is None or look.status is None:
             return Answer(look)
-        is_draining, instance_id = look.device.state.is_draining, look.device._latest.welcome.instance_id
+        state, instance_id = look.device.state, look.device._latest.welcome.instance_id
         try:
-            return Answer(look, is_draining, instance_id, look.device.counters())
+            return Answer(look, state, instance_id, look.device.counters())
         except Unsupported:  # An earlier daemon.
-            return Answer(look, is_draining, instance_id)
+            return Answer(look, state, instance_id)
         except NnrtError as error:  # It has died since.
             return Answer(Look(look.device, None, error.message))
 

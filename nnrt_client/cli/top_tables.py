@@ -17,13 +17,13 @@ from nnrt_hdi.enums import DeviceStatus
 from nnrt_hdi.text import escape_for_terminal
 
 _BAR_WIDTH = 10
-_OUT = "bold red"
+_TAKES_NO_WORK = "bold red"
 _STYLES = {
     DeviceStatus.AVAILABLE.name: "green",
     DeviceStatus.BUSY.name: "green",
     DRAINING: "yellow",
     NOT_ASKED: "dim",
-    NO_SESSION: _OUT,
+    NO_SESSION: _TAKES_NO_WORK,
 }
 _UNKNOWN = "-"
 
@@ -89,7 +89,7 @@ def _device_row(device: DeviceView) -> Sequence[RenderableType]:
     load = device.load
     return (
         _text(device.name or device.address),
-        Text(device.status, _STYLES.get(device.status, _OUT)),
+        Text(device.status, _STYLES.get(device.status, _TAKES_NO_WORK)),
         *_share(device.busy_share),
         _text(str(load.queued) if load else _UNKNOWN),
         *_rates(device.work),

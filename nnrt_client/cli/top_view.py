@@ -12,7 +12,7 @@ from nnrt_hdi.counters import DeviceLoad, IdentityCounters
 
 # So long a daemon may take to answer before that is shown.
 _SILENT_S = 2.0
-NO_SESSION, NOT_ASKED, DRAINING = "NO SESSION", "...", "DRAINING"
+NO_SESSION, NOT_ASKED, DRAINING, OUT = "NO SESSION", "...", "DRAINING", "OUT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,8 @@ class DeviceView:
         status = self.answer.look.status
         if status is None or self.silent_s:
             return NO_SESSION
-        return DRAINING if self.answer.is_draining else status.name
+        state = self.answer.state
+        return DRAINING if state.is_draining else OUT if state.out else status.name
 
     @property
     def why(self) -> str:

@@ -42,9 +42,14 @@ class Work:
         return sum(self.counted.runs.get(outcome, 0) for outcome in _FAILURES)
 
     @property
+    def refused(self) -> Mapping[str, int]:
+        """Calls and runs that were refused, by cause."""
+        return {cause: count for cause, count in self.counted.errors.items() if cause not in _FAULTS and count}
+
+    @property
     def refusals(self) -> int:
         """Calls and runs that were refused."""
-        return sum(count for cause, count in self.counted.errors.items() if cause not in _FAULTS)
+        return sum(self.refused.values())
 
     @property
     def mean_s(self) -> float | None:

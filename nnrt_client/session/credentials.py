@@ -4,6 +4,7 @@ import re
 import socket
 import ssl
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -83,6 +84,25 @@ def ticket_metadata(address: str, timeout_s: float) -> Metadata:
     return ((TICKET_METADATA, ticket),) if len(ticket) == TICKET_BYTES else ()
 
 
+@dataclass(frozen=True, slots=True)
+class TlsGreeting:
+    """How a daemon greets by TLS: the version of it, the hosts that its certificate is for, and when that ends, in
+    seconds since the epoch."""
+
+    version: str
+    hosts: tuple[str, ...]
+    expires_at: float
+
+
+def tls_greeting(address: str, settings: Settings) -> TlsGreeting:
+    """Ask the daemon at HOST:PORT to greet by TLS. Raises OSError, or ssl.SSLError, where it doesn't, or as nobody whom
+    the settings trust; InvalidPath or InvalidFile for their files."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    with socket.create_connection((host, int(port)), settings.connect_timeout_s) as connection:
+        return _Handshake(connection, _client_context(settings), settings.tls_server_name or host).greeting
+
+
 def what_is_wrong(address: str, settings: Settings) -> str:
     """Say why a daemon that can be reached doesn't speak with us, as far as a handshake shows; else nothing. gRPC says
     of most mistakes only that nobody answers."""
@@ -131,6 +151,13 @@ class _Handshake:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
         self._done(self._tls.do_handshake)
+
+    @property
+    def greeting(self) -> TlsGreeting:
+        """How the other side has greeted, whose certificate has been verified."""
+        certificate: Any = self._tls.getpeercert()
+        hosts = tuple(host for _, host in certificate.get("subjectAltName", ()))
+        return TlsGreeting(self._tls.version() or "TLS", hosts, ssl.cert_time_to_seconds(certificate["notAfter"]))
 
     def is_greeted(self) -> bool:
         """Tell whether the daemon speaks first, as HTTP/2 asks; one that doesn't take our certificate hangs up."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from access.conftest import Access, access, start
+from canary.faults import FaultyDaemon
 from daemon_process import DaemonProcess
 from networks import identity_model
 
@@ -209,6 +210,18 @@ def test_a_daemon_that_drains(start_daemon: StartDaemon) -> None:
             draining = next(look for look in seen if look["status"] == "DRAINING")
             assert "is shutting down" in draining["why"]
             run.cancel()
+
+
+def test_a_device_that_is_out(start_daemon: StartDaemon, tmp_path: Path) -> None:
+    """With the reason, and back when its canary is right again."""
+    daemon = FaultyDaemon(start_daemon, tmp_path)
+    with live("--json", "--interval", 0.1, daemon.address) as command:
+        seen = looks(command)
+        assert next(look for look in seen if look["status"])["status"] == "AVAILABLE"
+        daemon.switch("wrong")
+        assert "is out" in next(look for look in seen if look["status"] == "OUT")["why"]
+        daemon.switch("")
+        assert next(look for look in seen if look["status"] == "AVAILABLE")["why"] == ""
 
 
 def test_who_may_see_whom(start_daemon: StartDaemon, access: Access) -> None:

@@ -1,0 +1,211 @@
+"""What `nnrt doctor` finds of a daemon: how it is, what it refuses and why, and where the time of a run goes."""
+
+import statistics
+from collections.abc import Iterator
+
+import numpy as np
+
+from nnrt_client.build.compilation import Compilation
+from nnrt_client.cli.findings import Finding, advise, ok, problem
+from nnrt_client.cli.printing import format_bytes
+from nnrt_client.cli.work import Work, sees_all, total
+from nnrt_client.enums import OperationType
+from nnrt_client.model.model import Model
+from nnrt_client.run.executor import Executor
+from nnrt_client.session.device import Device
+from nnrt_client.session.runtime import Look
+from nnrt_hdi import PROTOCOL_MINOR
+from nnrt_hdi.backend import Origin
+from nnrt_hdi.chunks import FEATURE as CHUNKS
+from nnrt_hdi.counters import FEATURE as COUNTERS
+from nnrt_hdi.counters import DeviceCounters
+from nnrt_hdi.errors import Unsupported
+from nnrt_hdi.run_times import RunTimes
+
+# What every daemon of this version has.
+_FEATURES = (CHUNKS, COUNTERS)
+# Share of a limit from which on it is worth raising.
+_NEAR = 0.8
+_OFTEN = 0.01
+_RUNS, _RUN_TIMEOUT_MS = 100, 10_000
+_ELEMENTS = 256
+
+# What is to be done about errors that no flag bounds, by the names of their ReturnCode.
+_CAUSES = {
+    "OPERATION_FORBIDDEN": "give who needs it a higher role: nnrt-device keys token FOLDER NAME --role ROLE --replace",
+    "CONNECTION_EXCEPTION": "clients came that the --access file doesn't name; look in the --audit-log who",
+    "INVALID_PARAMETER": "clients sent what no device can run; their errors name the place",
+    "UNSUPPORTED": "clients sent models that this device doesn't run; nnrt explain MODEL says why, and what runs it",
+}
+
+# Where the time of a run goes, and what can be done about it.
+_PARTS = {
+    "waited": "runs wait in the client for a stream: submit fewer at a time, or use several sessions",
+    "packed": "the client copies inputs: keep them in Tensors, which are shared, or in ResidentTensors",
+    "outbound": "on the way there; on one host that is waking the daemon's thread, which takes longer on busy cores",
+    "handled": "the daemon's own work for each run: larger batches share it",
+    "queued": "others use the device: see nnrt top --by user; add a device (docs/fleet.md), or raise --concurrent-runs",
+    "copied_in": "inputs are copied for the device: keep them in ResidentTensors",
+    "computed": "the device computes; for a model this small that is its least time for any run",
+    "copied_out": "outputs are copied from the device: take only those that you need, or keep them in ResidentTensors",
+    "inbound": "on the way back; on one host that is waking the client's thread, which takes longer on busy cores",
+    "unpacked": "the client copies outputs: bind them to Tensors",
+    "woken": "the waiting thread is late: this host's cores are busy, or other Python threads hold the interpreter",
+}
+
+
+def version(device: Device) -> Iterator[Finding]:
+    """Look whether the daemon can what this client can."""
+    welcome, info = device._session().welcome, device.info
+    lacking = [feature for feature in _FEATURES if feature not in welcome.features]
+    found = f"{device.name} by {info.backend_name} {info.backend_version}; protocol 2.{welcome.protocol_minor}"
+    if lacking or welcome.protocol_minor < PROTOCOL_MINOR:
+        what = f", without {', '.join(lacking)}" if lacking else ""
+        yield advise("daemon", f"{found}{what}: it is older than this client", "install the same version of nnrt there")
+    else:
+        yield ok("daemon", found)
+
+
+def state(look: Look) -> Iterator[Finding]:
+    """Look whether the device takes work."""
+    if look.why or look.status is None:
+        yield problem(
+            "state",
+            look.why,
+            "nnrt-device report NAME there, and its log, say more; another device takes over meanwhile",
+        )
+    else:
+        yield ok("state", f"{look.status.name}: it takes work")
+
+
+def canary(device: Device) -> Iterator[Finding]:
+    """Look what the daemon has found by trying its device."""
+    found = device.canary()
+    if found is None:
+        yield ok(
+            "canary", "the daemon doesn't try its device; with --canary 5 it would take out one that computes wrongly"
+        )
+        return
+    said = (
+        f"tried {found.runs:,} times: {found.wrong} answers were wrong, {found.late} late, {found.failed} missing;"
+        f" the last took {found.last_ns / 1e6:.2f} ms, where {found.usual_ns / 1e6:.2f} ms are usual"
+    )
+    if found.wrong or found.late or found.failed:
+        yield advise("canary", said, "the daemon's log says when and how; docs/operations.md, what to do")
+    else:
+        yield ok("canary", said)
+
+
+def counted(device: Device) -> Iterator[Finding]:
+    """Look how near the daemon is to its limits, and what it has refused and failed since its start."""
+    try:
+        counters = device.counters()
+    except Unsupported as error:
+        yield advise("counters", error.message, "install the same version of nnrt there")
+        return
+    yield from limits(counters)
+    work = Work(total(counters.identities), counters.uptime_s)
+    whose = "" if sees_all(counters) else " of your own"
+    yield from failures(work, whose)
+    yield from refusals(work, whose)
+    yield from store(device, work)
+
+
+def limits(counters: DeviceCounters) -> Iterator[Finding]:
+    """Look how near what is in use is to its limit."""
+    load = counters.load
+    if load is None:
+        return
+    held_bytes = sum(load.held_bytes.values())
+    uses = {
+        "--queued-runs": (load.queued, load.queued_limit, f"{load.queued} of {load.queued_limit} runs wait"),
+        "--max-sessions": (load.sessions, load.sessions_limit, f"{load.sessions} of {load.sessions_limit} sessions"),
+        "--held-bytes": (
+            *(held_bytes, load.held_limit_bytes),
+            f"{format_bytes(held_bytes)} of {format_bytes(load.held_limit_bytes)} held",
+        ),
+        "--run-bytes": (
+            *(load.run_bytes, load.run_limit_bytes),
+            f"{format_bytes(load.run_bytes)} of {format_bytes(load.run_limit_bytes)} taken by runs",
+        ),
+    }
+    near = {flag: found for flag, (used, limit, found) in uses.items() if limit and used > _NEAR * limit}
+    for flag, found in near.items():
+        yield advise("limits", found, f"nnrt-device serve {flag} with more, or another device (docs/fleet.md)")
+    if not near:
+        yield ok("limits", "; ".join(found for _, _, found in uses.values()))
+
+
+def failures(work: Work, whose: str) -> Iterator[Finding]:
+    """Look how many runs fail."""
+    ended = work.runs + work.failures
+    found = f"{work.failures:,} of {ended:,} runs{whose} failed or took too long, in {work.seconds:,.0f} s"
+    if work.failures > _OFTEN * ended:
+        yield advise("failures", found, "their errors say why; the daemon's log has those that it did not expect")
+    else:
+        yield ok("failures", found)
+
+
+def refusals(work: Work, whose: str) -> Iterator[Finding]:
+    """Look what was refused, and by which limit."""
+    if not work.refusals:
+        yield ok("refusals", f"none{whose}")
+    for cause, count in sorted(work.refused.items(), key=lambda item: -item[1]):
+        advice = _CAUSES.get(cause, "their errors say what would be right")
+        if cause.startswith("--"):
+            advice = f"nnrt-device serve {cause} with more, if that is to be allowed (docs/daemon.md)"
+        yield advise("refusals", f"{count:,}{whose} by {cause}", advice)
+
+
+def store(device: Device, work: Work) -> Iterator[Finding]:
+    """Look whether models are compiled again that have been compiled before."""
+    compiled = work.counted.models.get(Origin.COMPILED.name, 0)
+    found = (
+        f"{sum(work.counted.models.values())} models, {compiled} of them compiled, in {work.counted.compile_s:.1f} s"
+    )
+    if device._session().keeps_models or not device.capabilities.model_cache or compiled < 2:
+        yield ok("models", found)
+    else:
+        yield advise("models", f"{found}; none is kept", "nnrt-device serve --store-dir DIR keeps them over restarts")
+
+
+def trial(device: Device) -> Iterator[Finding]:
+    """Run a small model a few times, and look where the time goes."""
+    model, ones = _addition(), np.ones(_ELEMENTS, np.float32)
+    (support,) = model.supported_operations(device)
+    if not support.supported:
+        yield ok("trial run", f"not tried: the device doesn't add numbers of FLOAT32 ({support.reason})")
+        return
+    with Compilation(model, device) as compilation:
+        compilation.build()
+        with Executor(compilation) as executor:
+            results = [executor.run_sync([ones], timeout_ms=_RUN_TIMEOUT_MS) for _ in range(_RUNS)]
+    times = [result.times for result in results[1:] if result.times is not None]  # The first one has everything made.
+    if any(result[0].tolist() != [3.0] * _ELEMENTS for result in results):
+        yield problem("trial run", "1 + 2 is not 3 there", "nnrt-device serve --canary 5 takes it out while that is so")
+    elif not times:
+        yield ok("trial run", "it works; the daemon doesn't tell where the time goes")
+    else:
+        yield from _slowest(times)
+
+
+def _slowest(times: list[RunTimes]) -> Iterator[Finding]:
+    parts = RunTimes(*(int(statistics.median(part)) for part in zip(*times, strict=True)))
+    usual_ms = statistics.median(each.total_ns for each in times) / 1e6
+    slowest_ms = max(each.total_ns for each in times) / 1e6
+    share = 100 * parts.shares()[parts.slowest]
+    found = (
+        f"a run of 1 KiB takes {usual_ms:.2f} ms, the slowest of {len(times)} {slowest_ms:.2f} ms;"
+        f" most of it, {share:.0f} %, is {parts.slowest}: {_PARTS[parts.slowest]}"
+    )
+    yield advise("trial run", found, "nnrt top --by user") if parts.slowest == "queued" else ok("trial run", found)
+
+
+def _addition() -> Model:
+    """y = x + 2."""
+    model = Model()
+    x = model.input((_ELEMENTS,), name="x")
+    y = model.apply(OperationType.ADD, x, np.array([2], np.float32))
+    model.specify_inputs_and_outputs([x], [y])
+    model.finish()
+    return model

@@ -1,0 +1,137 @@
+"""`nnrt doctor`: what is in the way of a daemon's being found, used and fast, and what to type."""
+
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import click
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from nnrt_client.cli import daemon_findings as daemon
+from nnrt_client.cli import way_findings as way
+from nnrt_client.cli.discovery import host_and_link, nothing_found
+from nnrt_client.cli.findings import Finding, Verdict, advise, examined, ok, problem
+from nnrt_client.cli.host_findings import host_findings
+from nnrt_client.cli.options import POSITIVE, identity_options, json_option, settings_with
+from nnrt_client.cli.printing import print_json, print_page
+from nnrt_client.resolvers.names import is_name
+from nnrt_client.session.runtime import Runtime
+from nnrt_client.settings import Settings, addresses_from_environment
+from nnrt_hdi.text import escape_for_terminal
+
+_STYLES = {Verdict.OK: "green", Verdict.ADVICE: "yellow", Verdict.PROBLEM: "bold red"}
+_HOST, _NAMES = "this host", "names"
+
+
+@click.command()
+@click.argument("addresses", nargs=-1, metavar="[ADDRESS]...")
+@identity_options
+@json_option
+@click.option("--timeout", type=POSITIVE, default=5.0, show_default=True, help="Seconds that a daemon gets to answer.")
+def doctor(addresses: tuple[str, ...], as_json: bool, timeout: float) -> None:
+    """Look at this host, the way to the daemons at ADDRESS, and at these; say what is wrong, and what to type.
+
+    It is HOST:PORT, unix:PATH, or a name such as dns:///HOST:PORT. Without any it is those in NNRT_DEVICES; without
+    that, all that are found on this host and this link. Exit code 1 where there is a problem.
+    """
+    given = addresses or addresses_from_environment()
+    settings = settings_with(
+        connect_timeout_s=timeout, query_timeout_s=timeout, request_timeout_s=2 * timeout, build_timeout_s=2 * timeout
+    )
+    with Runtime(given or host_and_link(settings), settings) as runtime:
+        sections = {_HOST: host_findings(runtime.addresses, settings), _NAMES: _names(runtime, given, settings)}
+        for address in runtime.addresses:
+            sections[address] = _daemon_findings(runtime, address, settings)
+    sections = {place: findings for place, findings in sections.items() if findings}
+    if as_json:
+        print_json([{"place": place, **each.described()} for place, found in sections.items() for each in found])
+    else:
+        print_page(_page(sections))
+    if _count(sections, Verdict.PROBLEM):
+        raise SystemExit(1)
+
+
+def _names(runtime: Runtime, given: Sequence[str], settings: Settings) -> list[Finding]:
+    """Look what is behind the names that were given, or found where none was."""
+    if not given:
+        found = ", ".join(runtime.addresses)
+        return [
+            ok(_NAMES, f"found by themselves: {found}")
+            if found
+            else advise(_NAMES, "none is given", nothing_found(settings))
+        ]
+    failures = runtime._members.failures()
+    findings = []
+    for name in filter(is_name, given):
+        if name in failures:
+            findings.append(
+                problem(name, failures[name], "look how it is spelled, and what is behind it: docs/fleet.md")
+            )
+        else:
+            findings.append(ok(name, ", ".join(runtime._members.behind(name))))
+    return findings
+
+
+def _daemon_findings(runtime: Runtime, address: str, settings: Settings) -> list[Finding]:
+    """Look at the way to a daemon, and at the daemon as far as the way leads."""
+    findings = examined({"connection": partial(way.connection, address, settings)})
+    if _are_good(findings) and not address.startswith("unix:"):
+        findings += examined({"TLS": partial(way.encryption, address, settings)})
+    if not _are_good(findings):
+        return findings
+    began = time.perf_counter()
+    look = runtime._look(address)
+    device = look.device
+    if device is None:
+        found, _, advice = look.why.partition("; ")
+        return [*findings, problem("session", found, advice)]
+    findings += [ok("session", f"opened in {(time.perf_counter() - began) * 1e3:.0f} ms")]
+    findings += examined(
+        {
+            "daemon": partial(daemon.version, device),
+            "state": partial(daemon.state, look),
+            "canary": partial(daemon.canary, device),
+        }
+    )
+    if not look.why:
+        findings += examined(
+            {
+                "round trip": partial(way.round_trip, device),
+                "side channel": partial(way.side_channel, device),
+                "bandwidth": partial(way.bandwidth, device),
+                "trial run": partial(daemon.trial, device),
+            }
+        )
+    return findings + examined({"counters": partial(daemon.counted, device)})
+
+
+def _are_good(findings: Sequence[Finding]) -> bool:
+    return all(each.verdict is not Verdict.PROBLEM for each in findings)
+
+
+def _page(sections: Mapping[str, Sequence[Finding]]) -> RenderableType:
+    parts: list[Any] = []
+    for place, findings in sections.items():
+        table = Table(box=None, padding=(0, 1), pad_edge=False, show_header=False)
+        table.add_column(no_wrap=True)
+        table.add_column(no_wrap=True)
+        table.add_column(overflow="fold")
+        for each in findings:
+            verdict = Text(each.verdict.value, _STYLES[each.verdict])
+            table.add_row(Text(f"  {escape_for_terminal(each.about)}"), verdict, _said(each))
+        parts += [Text(escape_for_terminal(place), "bold"), table, ""]
+    problems, advice = (_count(sections, verdict) for verdict in (Verdict.PROBLEM, Verdict.ADVICE))
+    summary = f"{problems} problem{'s' * (problems != 1)}, {advice} piece{'s' * (advice != 1)} of advice"
+    return Group(*parts, Text(summary, _STYLES[Verdict.PROBLEM] if problems else ""))
+
+
+def _count(sections: Mapping[str, Sequence[Finding]], verdict: Verdict) -> int:
+    return sum(each.verdict is verdict for found in sections.values() for each in found)
+
+
+def _said(finding: Finding) -> RenderableType:
+    found = Text(escape_for_terminal(finding.found))
+    return Group(found, Text(f"→ {escape_for_terminal(finding.advice)}", "cyan")) if finding.advice else found

@@ -1,0 +1,68 @@
+"""What `nnrt doctor` finds: one finding for each thing that it looks at."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Any
+
+from nnrt_hdi.errors import NnrtError, OperationForbidden
+
+
+class Verdict(Enum):
+    """Whether something is as it should be."""
+
+    OK = "ok"
+    # It works, and would better.
+    ADVICE = "advice"
+    PROBLEM = "problem"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A thing that was looked at, what was found there, and what to type or to do, if anything."""
+
+    about: str
+    verdict: Verdict
+    found: str
+    advice: str = ""
+
+    def described(self) -> dict[str, Any]:
+        """The finding for --json."""
+        return {**asdict(self), "verdict": self.verdict.value}
+
+
+def ok(about: str, found: str) -> Finding:
+    return Finding(about, Verdict.OK, found)
+
+
+def advise(about: str, found: str, advice: str) -> Finding:
+    return Finding(about, Verdict.ADVICE, found, advice)
+
+
+def problem(about: str, found: str, advice: str = "") -> Finding:
+    return Finding(about, Verdict.PROBLEM, found, advice)
+
+
+def refused(about: str, error: NnrtError) -> Finding:
+    """A problem that an error tells of, and what the error says would be right."""
+    found, _, advice = error.message.partition("; ")
+    return problem(about, found, advice)
+
+
+Check = Callable[[], Iterable[Finding]]
+
+
+def examined(checks: Mapping[str, Check]) -> list[Finding]:
+    """Make checks one after another. One that fails is a problem itself, unless this client may not make it; the others
+    are made all the same."""
+    findings: list[Finding] = []
+    for about, check in checks.items():
+        try:
+            findings += check()
+        except OperationForbidden as error:
+            findings.append(ok(about, f"not tried: {error.message}"))
+        except NnrtError as error:
+            findings.append(refused(about, error))
+        except OSError as error:
+            findings.append(problem(about, f"it can't be looked at: {error}"))
+    return findings

@@ -1,0 +1,165 @@
+"""What `nnrt doctor` finds on the way to a daemon: from its address to how fast bytes get there and back."""
+
+import socket
+import ssl
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+
+import numpy as np
+
+from nnrt_client.cli.findings import Finding, advise, ok, problem
+from nnrt_client.cli.printing import format_bytes
+from nnrt_client.session.address import Address
+from nnrt_client.session.credentials import speaks_tls, tls_greeting, what_is_wrong
+from nnrt_client.session.device import Device
+from nnrt_client.settings import Settings
+from nnrt_client.tensors.device_buffer import DeviceBuffer
+
+_UNIX = "unix:"
+_SOON_S, _DAY_S = 30 * 86400.0, 86400.0
+_ROUND_TRIPS = 32
+# Of one copy to the daemon and back: a first one, and where that was quick, a second one that says more.
+_SMALL_BYTES, _LARGE_BYTES = 1 << 20, 1 << 24
+_QUICK_S = 0.25
+# A link of 100 Mbit/s, below which what compression saves is more than what it costs.
+_SLOW_BYTES_PER_S = 12.5e6
+
+
+def connection(address: str, settings: Settings) -> Iterator[Finding]:
+    """Look whether somebody listens there, and how long it takes to get there."""
+    path = address.removeprefix(_UNIX)
+    host, _, port = address.rpartition(":")
+    if path == address and not port.isdecimal():
+        yield problem(
+            "connection", f"{address!r} is no address", "give HOST:PORT, unix:PATH, or a name such as dns:///HOST:PORT"
+        )
+        return
+    began = time.perf_counter()
+    try:
+        if path != address:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+                probe.settimeout(settings.connect_timeout_s)
+                probe.connect(path)
+        else:
+            socket.create_connection((host.strip("[]"), int(port)), settings.connect_timeout_s).close()
+    except (ConnectionRefusedError, FileNotFoundError):
+        listen = f"nnrt-device serve --listen {address}"
+        yield problem(
+            "connection", "the host is there, but nobody listens at this address", f"look at the port; else {listen}"
+        )
+    except socket.gaierror as error:
+        yield problem(
+            "connection",
+            f"no host {host!r} is known: {error.strerror}",
+            "look how it is spelled; else ask its name server",
+        )
+    except TimeoutError:
+        found = f"nobody answers within {settings.connect_timeout_s:g} s"
+        yield problem("connection", found, "look whether the host is up, and whether a firewall lets this port through")
+    except OSError as error:
+        yield problem(
+            "connection",
+            f"it can't be reached: {error.strerror or error}",
+            "look at the address, and at this host's network",
+        )
+    else:
+        yield ok("connection", f"made in {(time.perf_counter() - began) * 1e3:.1f} ms")
+
+
+def encryption(address: str, settings: Settings) -> Iterator[Finding]:
+    """Look whether both ends speak TLS, and whom the certificate is for and how long."""
+    if wrong := what_is_wrong(address, settings):
+        found, _, advice = wrong.partition("; ")
+        yield problem("TLS", found, advice)
+    elif speaks_tls(address, settings):
+        yield from _certificate(address, settings)
+    elif Address(address).is_local:
+        yield ok("TLS", "none, and nothing leaves this host")
+    else:
+        yield advise(
+            "TLS",
+            "none: whoever is on the way reads and changes what passes",
+            "nnrt-device keys server; docs/security.md",
+        )
+
+
+def _certificate(address: str, settings: Settings) -> Iterator[Finding]:
+    try:
+        greeting = tls_greeting(address, settings)
+    except ssl.SSLError as error:
+        yield problem("TLS", f"the handshake fails: {error.reason or error}")
+        return
+    left_s = greeting.expires_at - time.time()
+    found = (
+        f"{greeting.version}; the certificate is for {', '.join(greeting.hosts)}, for {left_s / _DAY_S:.0f} more days"
+    )
+    if left_s < _SOON_S:
+        yield advise("TLS", found, "nnrt-device keys server ... --replace: the daemon reads it again by itself")
+    else:
+        yield ok("TLS", found)
+
+
+def round_trip(device: Device) -> Iterator[Finding]:
+    """Look how long a question and its answer take."""
+    times_ms = []
+    for _ in range(_ROUND_TRIPS):
+        began = time.perf_counter()
+        device.status()
+        times_ms.append((time.perf_counter() - began) * 1e3)
+    usual, slowest = statistics.median(times_ms), max(times_ms)
+    yield ok("round trip", f"{usual:.2f} ms, the slowest of {_ROUND_TRIPS} {slowest:.2f} ms")
+
+
+def side_channel(device: Device) -> Iterator[Finding]:
+    """Look whether tensors go through shared memory, and why not."""
+    session = device._session()
+    is_local = Address(device.address).is_local
+    if session.local_socket is not None:
+        yield ok("side channel", "the local socket: runs pass gRPC by, and large tensors are shared")
+    elif not is_local:
+        yield ok("side channel", "none, for the daemon isn't on this host; tensors travel over gRPC")
+    elif sys.platform != "linux":
+        yield ok("side channel", "none, for this host isn't Linux; tensors travel over gRPC")
+    elif not session.welcome.local_socket:
+        yield advise(
+            "side channel", "the daemon offers none; tensors travel over gRPC", "start it without --no-shared-memory"
+        )
+    elif not session.settings.share_memory:
+        yield advise("side channel", "this client wants none; tensors travel over gRPC", "Settings(share_memory=True)")
+    else:
+        found = (
+            "the daemon's local socket isn't to be reached: it is in another network namespace, such as a container's"
+        )
+        yield advise("side channel", found, "let both have the same one (podman run --network host)")
+
+
+def bandwidth(device: Device) -> Iterator[Finding]:
+    """Look how fast bytes get to the daemon and back, with no more than 16 MiB."""
+    up, down, size_bytes = _copied(device, _SMALL_BYTES)
+    if up + down < _QUICK_S:
+        up, down, size_bytes = _copied(device, _LARGE_BYTES)
+    rates = tuple(f"{format_bytes(size_bytes / seconds)}/s" for seconds in (up, down))
+    found = f"{rates[0]} there, {rates[1]} back, by {format_bytes(size_bytes)}"
+    is_slow = size_bytes / max(up, down) < _SLOW_BYTES_PER_S
+    session = device._session()
+    if is_slow and session.local_socket is None and session.compressor is None:
+        yield advise("bandwidth", found, 'Settings(compression="deflate") shortens what travels, without loss')
+    else:
+        yield ok("bandwidth", found)
+
+
+def _copied(device: Device, size_bytes: int) -> tuple[float, float, int]:
+    """How many seconds so many bytes take to the daemon, and back."""
+    data = np.random.default_rng(0).bytes(size_bytes)
+    buffer = DeviceBuffer(device._session(), size_bytes)
+    try:
+        buffer.write(memoryview(data[:1]))  # What is done only once is done.
+        began = time.perf_counter()
+        buffer.write(memoryview(data))
+        written = time.perf_counter()
+        buffer.read(size_bytes)
+        return written - began, time.perf_counter() - written, size_bytes
+    finally:
+        buffer.release()
