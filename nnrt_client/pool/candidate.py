@@ -31,7 +31,7 @@ class Candidate:
     @property
     def is_up(self) -> bool:
         """True where it takes work, as far as is known. Costs nothing."""
-        return bool(self.takes_work) and self.is_connected and not self.is_draining
+        return bool(self.takes_work) and self.is_connected and not (self.is_draining or self.out)
 
     @property
     def is_connected(self) -> bool:
@@ -42,6 +42,18 @@ class Candidate:
     def is_draining(self) -> bool:
         """True where its daemon has said that it is shutting down."""
         return self.session is not None and self.session.state.is_draining
+
+    @property
+    def out(self) -> str:
+        """Why its device takes no work until its canary is right again; empty where it isn't out."""
+        return self.session.state.out if self.session is not None and self.session.is_alive else ""
+
+    @property
+    def trouble(self) -> str:
+        """Why it takes no work."""
+        if self.is_draining and self.is_connected:
+            return "its daemon is shutting down"
+        return f"the device is out: {self.out}" if self.out else self.why
 
     @property
     def name(self) -> str:

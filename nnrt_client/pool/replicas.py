@@ -168,7 +168,7 @@ class Replicas(Supply):
             if candidate in there:
                 continue
             if not candidate.is_up:
-                reasons[candidate.address] = OperationFailed(candidate.why or "it doesn't take work now")
+                reasons[candidate.address] = OperationFailed(candidate.trouble or "it doesn't take work now")
             elif refusal is not None:
                 reasons[candidate.address] = refusal
         return reasons
@@ -238,7 +238,7 @@ class Replicas(Supply):
         elif candidate.is_up:
             replica.is_out = False
         elif candidate.takes_work is not None:
-            self._leave(replica, "its daemon is shutting down" if candidate.is_draining else candidate.why)
+            self._leave(replica, candidate.trouble)
         else:
             replica.is_out = True
 
