@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from nnrt_device_service.settings import Settings, variable_of
+from nnrt_device_service.transport.server import ALIVE
 from on_kubernetes.manifests import COMBINATIONS, DEPLOY, Manifest, combined, one, rendered
 
 # The first that has all that is used here without a feature gate, and the last but one that the schemas know.
@@ -82,6 +83,8 @@ def test_ports_are_those_that_the_daemon_listens_on(manifests: list[Manifest]) -
     assert ports["health"] == port_of(settings["NNRT_DEVICE_HEALTH_LISTEN"])
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert container[probe]["grpc"]["port"] == ports["health"]
+    asked = {probe: container[probe]["grpc"].get("service", "") for probe in ("startupProbe", "readinessProbe")}
+    assert asked == {"startupProbe": ALIVE, "readinessProbe": ""}
     (service_port,) = one(manifests, "Service")["spec"]["ports"]
     assert service_port["targetPort"] == "nnrt"
     (ingress,) = one(manifests, "NetworkPolicy")["spec"]["ingress"]
@@ -94,8 +97,7 @@ def test_a_drain_has_its_time(manifests: list[Manifest]) -> None:
     container = daemon(manifests)
     before_s = container["lifecycle"]["preStop"]["sleep"]["seconds"]
     assert workload(manifests)["template"]["spec"]["terminationGracePeriodSeconds"] > before_s + drain_s
-    liveness = container["livenessProbe"]
-    assert liveness["periodSeconds"] * (liveness["failureThreshold"] - 1) > drain_s
+    assert container["livenessProbe"]["grpc"]["service"] == ALIVE
 
 
 def test_everything_selects_the_daemons(manifests: list[Manifest]) -> None:

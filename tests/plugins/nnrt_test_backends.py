@@ -131,6 +131,11 @@ class _PickyBackend(_Backend):
         return [refused if node.type is NodeType.SUB_FUSION else Support() for node in graph.nodes]
 
 
+class _RefusingBackend(_Backend):
+    def supported(self, graph: Graph) -> list[Support]:
+        return [Support("this backend runs nothing") for _ in graph.nodes]
+
+
 class _SilentModel(_Model):
     def input_ranges(self) -> list[DimRange]:
         raise Unsupported("this device does not say which shapes it takes")
@@ -230,6 +235,11 @@ def late(options: Mapping[str, str]) -> Backend:
 def picky(options: Mapping[str, str]) -> Backend:
     """Refuses one operator."""
     return _PickyBackend("picky", _identity, Capabilities(dynamic_input=True))
+
+
+def nothing(options: Mapping[str, str]) -> Backend:
+    """Runs no operator."""
+    return _RefusingBackend("nothing", _identity, Capabilities())
 
 
 def silent(options: Mapping[str, str]) -> Backend:
