@@ -23,7 +23,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help demo fleet-demo quick quick-tests test check format lint types imports proto proto-check docs docs-check tests matrix engines fuzz bench bench-fleet networks clean
+.PHONY: help demo fleet-demo quick quick-tests test check format lint types imports proto proto-check docs docs-check pictures tests matrix engines fuzz bench bench-fleet networks clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,6 +87,9 @@ docs-check: $(CHECK)/installed ## Check that the pages that are written from dec
 	@PYTHONPATH=tests $(CHECK)/bin/python docs/operators_page.py --check
 	@$(CHECK)/bin/python docs/api_page.py --check
 	@$(CHECK)/bin/python docs/onnx_page.py --check
+
+pictures: $(CHECK)/installed ## Draw the pictures of docs/ anew, from daemons under load
+	PYTHONPATH=tests $(CHECK)/bin/python docs/top_picture.py
 
 fuzz: $(CHECK)/installed ## Attack a daemon for FUZZ_S seconds (3600), and print what an honest client had of it
 	PYTHONPATH=tests:tests/hostile:. $(CHECK)/bin/python tests/hostile/attacks.py --seconds $(FUZZ_S)

@@ -196,7 +196,7 @@ def _slowest(times: list[RunTimes]) -> Iterator[Finding]:
     share = 100 * parts.shares()[parts.slowest]
     found = (
         f"a run of 1 KiB takes {usual_ms:.2f} ms, the slowest of {len(times)} {slowest_ms:.2f} ms;"
-        f" most of it, {share:.0f} %, is {parts.slowest}: {_PARTS[parts.slowest]}"
+        f" its largest part, {share:.0f} %, is {parts.slowest}: {_PARTS[parts.slowest]}"
     )
     yield advise("trial run", found, "nnrt top --by user") if parts.slowest == "queued" else ok("trial run", found)
 

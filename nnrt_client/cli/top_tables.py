@@ -171,11 +171,15 @@ def _headline(devices: Sequence[DeviceView]) -> Text:
 
 def _notes(devices: Sequence[DeviceView]) -> Sequence[RenderableType]:
     """Why devices take no work, and of which only a part is seen."""
-    notes = [_text(f"{device.name or device.address}: {device.why}") for device in devices if device.why]
+    notes = [_text(_said(device.name or device.address, device.why)) for device in devices if device.why]
     own = [device.name or device.address for device in devices if not device.sees_all]
     if own:
         notes.append(_text(f"only your own runs count here, for you don't administer {', '.join(own)}"))
     return ("", *notes) if notes else ()
+
+
+def _said(name: str, why: str) -> str:
+    return why if why.startswith(name) else f"{name}: {why}"
 
 
 def _text(text: str) -> Text:

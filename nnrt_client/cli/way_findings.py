@@ -110,6 +110,9 @@ def round_trip(device: Device) -> Iterator[Finding]:
         times_ms.append((time.perf_counter() - began) * 1e3)
     usual, slowest = statistics.median(times_ms), max(times_ms)
     yield ok("round trip", f"{usual:.2f} ms, the slowest of {_ROUND_TRIPS} {slowest:.2f} ms")
+    error_ns = device._session().clock.error_ns
+    if error_ns is not None:
+        yield ok("clock", f"the daemon's is known within {error_ns / 1e3:,.0f} µs, and so are both ways of a run")
 
 
 def side_channel(device: Device) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 import re
 from dataclasses import fields
 from pathlib import Path
+from xml.etree import ElementTree
 
 import onnx
 import pytest
@@ -17,6 +18,17 @@ POOLING = """
 <ir_version: 8, opset_import: ["": 17]>
 pooling (float[1, 3, 224, 224] image) => (float[1, 3, 1, 1] means) { means = GlobalAveragePool(image) }
 """
+
+
+PICTURES = sorted((ROOT / "docs").rglob("*.svg"))
+
+
+@pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.name)
+def test_pictures_stand_alone(picture: Path) -> None:
+    """They hold no script, and nothing from elsewhere."""
+    drawing = picture.read_text()
+    assert ElementTree.fromstring(drawing).tag == "{http://www.w3.org/2000/svg}svg"  # noqa: S314  # It is our own.
+    assert not re.search(r"@import|@font-face|url\((?!#)|href=\"(?!#)|<script", drawing)
 
 
 def settings_table() -> str:
