@@ -24,6 +24,7 @@ from nnrt_hdi.text import escape_for_terminal
 
 _STYLES = {Verdict.OK: "green", Verdict.ADVICE: "yellow", Verdict.PROBLEM: "bold red"}
 _HOST, _NAMES = "this host", "names"
+_SILENT = "look whether its process is stopped, and what its log says; nnrt-device report NAME there gathers all of it"
 
 
 @click.command()
@@ -87,7 +88,7 @@ def _daemon_findings(runtime: Runtime, address: str, settings: Settings) -> list
     device = look.device
     if device is None:
         found, _, advice = look.why.partition("; ")
-        return [*findings, problem("session", found, advice)]
+        return [*findings, problem("session", found, advice or _SILENT)]
     findings += [ok("session", f"opened in {(time.perf_counter() - began) * 1e3:.0f} ms")]
     findings += examined(
         {

@@ -74,13 +74,15 @@ class _Follower:
         look = self._runtime._look(self._address)
         if look.device is None or look.status is None:
             return Answer(look)
-        state, instance_id = look.device.state, look.device._latest.welcome.instance_id
+        device = look.device
         try:
-            return Answer(look, state, instance_id, look.device.counters())
+            counters = device.counters()
         except Unsupported:  # An earlier daemon.
-            return Answer(look, state, instance_id)
+            counters = None
         except NnrtError as error:  # It has died since.
-            return Answer(Look(look.device, None, error.message))
+            return Answer(Look(device, None, error.message))
+        # Of the instance that has answered, which may be another one than before.
+        return Answer(look, device.state, device._latest.welcome.instance_id, counters)
 
 
 class Sampler(Closable):

@@ -30,12 +30,11 @@ class DeviceView:
 
     @classmethod
     def of(cls, sample: Sample) -> "DeviceView":
-        silent_s = sample.silent_s if sample.silent_s > _SILENT_S else 0.0
         counters = sample.answer.counters if sample.answer else None
-        if counters is None or silent_s:
-            return cls(sample.address, sample.answer, silent_s, None, None)
+        if counters is None or _is_silent(sample):
+            return cls(sample.address, sample.answer, sample.silent_s if _is_silent(sample) else 0.0, None, None)
         work, share = work_of_all(counters, sample.before), busy_share(counters, sample.before)
-        return cls(sample.address, sample.answer, silent_s, work, share)
+        return cls(sample.address, sample.answer, 0.0, work, share)
 
     @property
     def name(self) -> str | None:
@@ -107,7 +106,7 @@ class UserView:
             "devices": self.devices,
             "share": self.share,
             "work": _described(self.work),
-            "since_start": asdict(self.since_start),
+            "since_start": {name: value for name, value in asdict(self.since_start).items() if name != "identity"},
         }
 
 
@@ -136,6 +135,10 @@ class View:
         }
 
 
+def _is_silent(sample: Sample) -> bool:
+    return sample.silent_s > _SILENT_S
+
+
 def _each_once(samples: Sequence[Sample]) -> list[Sample]:
     """Samples, without those of the same daemon at another address."""
     once: dict[object, Sample] = {}
@@ -148,7 +151,7 @@ def _users(samples: Sequence[Sample]) -> list[UserView]:
     works: defaultdict[str, list[Work]] = defaultdict(list)
     since_start: defaultdict[str, list[IdentityCounters]] = defaultdict(list)
     for sample in samples:
-        if sample.answer is None or sample.answer.counters is None:
+        if sample.answer is None or sample.answer.counters is None or _is_silent(sample):
             continue
         for identity, work in work_of_each(sample.answer.counters, sample.before).items():
             works[identity].append(work)

@@ -17,9 +17,10 @@ from waiting import until
 from cli.command import NOBODY, on_terminal, told
 from nnrt_client import Compilation, Executor, NnrtError, ResidentTensor, Runtime, TensorDesc
 from nnrt_client.cli import discovery
-from nnrt_client.cli.daemon_findings import limits
+from nnrt_client.cli.daemon_findings import counted, limits, version
 from nnrt_client.cli.findings import Finding, Verdict
 from nnrt_client.cli.host_findings import cores, host_findings, huge_pages
+from nnrt_client.cli.way_findings import encryption
 from nnrt_client.enums import DataType
 from nnrt_client.settings import Settings
 from nnrt_hdi.counters import DeviceCounters, DeviceLoad
@@ -137,6 +138,32 @@ def test_a_missing_token(start_daemon: StartDaemon, access: Access) -> None:
     assert "not tried" in findings["trial run"]["found"]
     assert "not tried" in findings["bandwidth"]["found"]
     assert "of your own" in findings["failures"]["found"]
+
+
+def test_a_daemon_that_stands_still(start_daemon: StartDaemon) -> None:
+    daemon = start_daemon()
+    daemon.stop()
+    what, said, advice = the_problem(daemon.address, "--timeout", "1")
+    assert what == "session"
+    assert "no answer within 1 s" in said
+    assert "is stopped" in advice
+
+
+def test_plain_text_on_the_way() -> None:
+    """Of an address that isn't for sure on this host."""
+    (finding,) = encryption("rack7.invalid:50051", Settings())
+    assert finding.verdict is Verdict.ADVICE
+    assert "nnrt-device keys server" in finding.advice
+
+
+def test_an_earlier_daemon(start_daemon: StartDaemon) -> None:
+    daemon = start_daemon()
+    with Runtime([daemon.address]) as runtime:
+        device = runtime.device()
+        del device._latest.welcome.features[:]
+        for finding in (*version(device), *counted(device)):
+            assert finding.verdict is Verdict.ADVICE
+            assert "the same version" in finding.advice
 
 
 def test_no_side_channel(start_daemon: StartDaemon) -> None:

@@ -16,10 +16,11 @@ from access.conftest import Access, access, start
 from canary.faults import FaultyDaemon
 from daemon_process import DaemonProcess
 from networks import identity_model
+from waiting import until
 
 from cli.command import NOBODY, nnrt, on_terminal, process, told
 from cli.test_discovery import read_until
-from nnrt_client import Compilation, Device, Executor, NnrtError, Runtime, Settings
+from nnrt_client import Compilation, Device, Executor, OutOfMemory, Runtime, Settings, TimedOut
 from nnrt_client.cli.work import busy_share, work_of_all, work_of_each
 from nnrt_hdi.counters import DeviceCounters, DeviceLoad, Durations, IdentityCounters
 
@@ -278,17 +279,26 @@ def test_an_interval_that_is_none() -> None:
         assert nnrt("top", NOBODY, "--interval", interval).exit_code == 2
 
 
-def test_failures_are_no_ends(start_daemon: StartDaemon) -> None:
-    """Runs that fail and are refused are counted as such."""
+def test_failures_and_refusals(start_daemon: StartDaemon) -> None:
+    """One run takes too long; later one runs, one waits, and one is refused."""
     daemon = start_daemon("--backend", "slow", "--queued-runs", "1", "--identity-share", "1")
     with Runtime([daemon.address]) as runtime, Compilation(identity_model(), runtime.device()) as compilation:
         compilation.build()
         device = runtime.device()
         before = device.counters()
+
+        def counts() -> tuple[int, int, int]:
+            work = work_of_all(device.counters(), before)
+            return work.runs, work.failures, work.refusals
+
         with Executor(compilation) as executor:
-            runs = [executor.submit([ONE], timeout_ms=100) for _ in range(4)]
+            with pytest.raises(TimedOut):
+                executor.run_sync([ONE], timeout_ms=50)
+            until(lambda: counts() == (0, 1, 0), counts)
+            runs = [executor.submit([ONE]) for _ in range(2)]
+            until(lambda: (load := device.counters().load) and load.running == load.queued == 1)
+            with pytest.raises(OutOfMemory):
+                executor.run_sync([ONE])
+            until(lambda: counts() == (0, 1, 1), counts)
             for run in runs:
-                with pytest.raises(NnrtError):
-                    run.result()
-        work = work_of_all(device.counters(), before)
-    assert (work.runs, work.failures, work.refusals) == (0, 2, 2)
+                run.cancel()
