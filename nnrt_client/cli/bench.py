@@ -40,6 +40,7 @@ from nnrt_client.cli.options import (
     way_option,
 )
 from nnrt_client.cli.printing import print_json, print_line, print_table, step_bar
+from nnrt_client.cli.run_parts import MEANINGS, parts_ms, said_shares
 from nnrt_client.cli.sessions import asked, described_way, print_way, ready_session
 from nnrt_client.cli.spread import Spread
 from nnrt_client.model_session.opened_model import is_onnx
@@ -173,16 +174,18 @@ def bench(
     percentiles = sorted({*_PERCENTILES, *([percentile] if percentile else [])})
     kind = "concurrency" if rate is None else "rate"
     rows = [_row(kind, one, percentiles) for one in measured]
+    whole_rows = [row | _parts_row(one) for row, one in zip(rows, measured, strict=True)]
     if csv_file:
-        container.write(csv_file, [_csv(rows)])
+        container.write(csv_file, [_csv(whole_rows)])
     if html_file:
         container.write(html_file, [bench_page(f"{model.name} on {where}", measured, rows, percentiles).encode()])
     if as_json:
-        document = {"device": where, "model": str(model), "seed": seed, **described_way(session), "measurements": rows}
+        document = {"device": where, "model": str(model), "seed": seed, **described_way(session)}
+        document["measurements"] = whole_rows
         document |= {"spread": spread.described(kind, rows)} if spread.loads else {}
         print_json(document | ({"baseline": compared.described()} if compared else {}))
     else:
-        _print(kind, rows, sorted({*_PRINTED, *([percentile] if percentile else [])}))
+        _print(kind, measured, rows, sorted({*_PRINTED, *([percentile] if percentile else [])}))
         spread.print(_LOADS[kind], kind, rows)
         _say_where_unstable(kind, measured, rule)
         if compared:
@@ -204,14 +207,31 @@ def _row(kind: str, one: Measurement, percentiles: Sequence[float]) -> dict[str,
     }
 
 
-def _print(kind: str, rows: Sequence[dict[str, Any]], percentiles: Sequence[float]) -> None:
-    """Two tables, each of which fits a terminal: the load, and where the time of a run goes."""
+def _parts_row(one: Measurement) -> dict[str, Any]:
+    """Milliseconds of all parts of a typical run and of slow ones; None where runs don't say."""
+    return {
+        f"{which}_{part}_ms": None if times is None else parts_ms(times)[part]
+        for which, times in (("typical", one.typical), ("slow", one.slow))
+        for part in MEANINGS
+    }
+
+
+def _print(
+    kind: str, measured: Sequence[Measurement], rows: Sequence[dict[str, Any]], percentiles: Sequence[float]
+) -> None:
+    """Two tables, each of which fits a terminal: the load, and what the time of a run goes into."""
     load = {kind: _LOADS[kind]}
     latency = {"mean_ms": "mean", **{f"p{percentile:g}_ms": f"p{percentile:g}" for percentile in percentiles}}
     _print_columns(load | {"runs_per_s": "runs/s"} | latency | {"stable": "stable"}, rows)
-    if any(row["queue_ms"] is not None for row in rows):
-        _print_columns(load | {"mean_ms": "mean"} | {f"{part}_ms": part for part in _PARTS}, rows)
-    print_line("latency in ms; queue and compute as the device says, transfer is the rest of a run")
+    parts = [
+        (f"{one.load:g}", runs, _cell(times.total_ns / 1e6), said_shares(times))
+        for one in measured
+        for runs, times in (("typical", one.typical), ("slowest 1 %", one.slow))
+        if times is not None
+    ]
+    if parts:
+        print_table((_LOADS[kind], "runs", "ms", "most of it went into"), parts, right=(_LOADS[kind], "ms"))
+    print_line("latency in ms")
 
 
 def _print_columns(columns: Mapping[str, str], rows: Sequence[dict[str, Any]]) -> None:

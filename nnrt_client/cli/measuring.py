@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nnrt_client.cli.run_parts import mean_times
 from nnrt_client.model_session.model_session import ModelSession
 from nnrt_hdi.run_times import RunTimes
 from nnrt_hdi.tensor import Array
@@ -57,10 +58,10 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class RunTime:
-    """The latency of a run, and which parts of it the daemon says went into its queue and into computing."""
+    """The latency of a run, and the parts that it is the sum of; None where the run was made of others."""
 
     latency_s: float
-    in_daemon: RunTimes | None
+    times: RunTimes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +108,29 @@ class Measurement:
 
     @property
     def parts_ms(self) -> dict[str, float] | None:
-        """Split the mean latency: queue and compute are the device's, transfer is all else; None if it doesn't say."""
-        times = [run.in_daemon for run in self.runs if run.in_daemon is not None]
-        if len(times) < len(self.runs):
+        """Split the mean latency: queue and compute are the device's, transfer is all else; None if runs don't say."""
+        if (mean := self._mean_of(0.0, 1.0)) is None:
             return None
-        queue_ms = float(np.mean([one.queued_ns for one in times])) / 1e6
-        compute_ms = float(np.mean([one.computed_ns for one in times])) / 1e6
+        queue_ms, compute_ms = mean.queued_ns / 1e6, mean.computed_ns / 1e6
         return {"queue": queue_ms, "transfer": self.mean_ms - queue_ms - compute_ms, "compute": compute_ms}
+
+    @property
+    def typical(self) -> RunTimes | None:
+        """Parts of a run of about the median latency: their means over the fifth of all runs in the middle."""
+        return self._mean_of(0.4, 0.6)
+
+    @property
+    def slow(self) -> RunTimes | None:
+        """Parts of a run that was slow: their means over the slowest 1 % of all, one run at the least."""
+        return self._mean_of(0.99, 1.0)
+
+    def _mean_of(self, first: float, last: float) -> RunTimes | None:
+        """Mean of the parts over runs between two quantiles of the latency; None if runs don't say."""
+        runs = sorted(self.runs, key=lambda run: run.latency_s)
+        end = max(round(last * len(runs)), 1)
+        times = [run.times for run in runs[min(round(first * len(runs)), end - 1) : end]]
+        known = [one for one in times if one is not None]
+        return mean_times(known) if len(known) == len(times) else None
 
 
 class Runs:
@@ -142,7 +159,7 @@ class Runs:
         except queue.Empty:
             return None
         self._in_flight.discard(future)
-        return RunTime(end - start, future.result().times)
+        return RunTime(end - start, _lasting(end - start, future.result().times))
 
     def end(self) -> None:
         """Wait for all runs in flight. Raises what one does."""
@@ -153,6 +170,13 @@ class Runs:
         """Cancel what is in flight."""
         for future in self._in_flight:
             future.cancel()
+
+
+def _lasting(latency_s: float, times: RunTimes | None) -> RunTimes | None:
+    """Count the time from when a run was to start until it began among that in which it waited."""
+    if times is None:
+        return None
+    return times._replace(waited_ns=times.waited_ns + max(round(latency_s * 1e9) - times.total_ns, 0))
 
 
 class Loop(ABC):

@@ -1,4 +1,4 @@
-"""Line plots as SVG."""
+"""Plots as SVG."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,13 @@ from nnrt_client.cli.page import escaped
 _WIDTH, _HEIGHT = 640, 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 110, 20, 45
 _TICKS = 5
+_BAR, _BAR_GAP, _LEGEND, _KEY = 18, 26, 22, 120
 _COLORS = ("#2a78d6", "#e0803a", "#3a9e5c", "#b04ac0", "#c8424a", "#7a6a50")
+# Neighbours differ: what a client does is blue, the way is grey, what a daemon does green, the device's red and orange.
+_COLORS_OF_SHARES = (
+    *("#1f5fa8", "#5b9be0", "#8a8a8a", "#3a9e5c", "#c8424a", "#8fce5a", "#e0803a"),
+    *("#2c7a6b", "#b5b5b5", "#77b7f0", "#16406f"),
+)
 
 
 def line_plot(xs: Sequence[float], series: Mapping[str, Sequence[float]], x_label: str, y_label: str) -> str:
@@ -44,6 +50,31 @@ def line_plot(xs: Sequence[float], series: Mapping[str, Sequence[float]], x_labe
         parts.append(
             f'<text x="{points[-1][0] + 8:.1f}" y="{names[name] + 4:.1f}" style="fill:{color}">{escaped(name)}</text>'
         )
+    return "\n".join([*parts, "</svg>"])
+
+
+def share_bars(bars: Mapping[str, Mapping[str, float]]) -> str:
+    """A bar for each label, of shares that add up to 1, all with the same names; the names stand above them."""
+    names = list(next(iter(bars.values())))
+    colors = dict(zip(names, _COLORS_OF_SHARES * len(names), strict=False))
+    keys = _WIDTH // _KEY
+    top = _LEGEND * math.ceil(len(names) / keys) + 10
+    height = top + len(bars) * (_BAR + _BAR_GAP)
+    parts = [f'<svg viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}" role="img">']
+    for at, (name, color) in enumerate(colors.items()):
+        left, y = at % keys * _KEY, at // keys * _LEGEND
+        parts.append(f'<rect x="{left}" y="{y}" width="12" height="12" fill="{color}"/>')
+        parts.append(f'<text x="{left + 17}" y="{y + 11}">{escaped(name)}</text>')
+    for at, (label, shares) in enumerate(bars.items()):
+        y, x = top + at * (_BAR + _BAR_GAP), 0.0
+        parts.append(f'<text x="0" y="{y + 13}">{escaped(label)}</text>')
+        for name, share in shares.items():
+            width, title = _WIDTH * share, escaped(f"{name}: {share:.1%}")
+            parts.append(
+                f'<rect x="{x:.1f}" y="{y + 18}" width="{width:.1f}" height="{_BAR}" fill="{colors[name]}">'
+                f"<title>{title}</title></rect>"
+            )
+            x += width
     return "\n".join([*parts, "</svg>"])
 
 

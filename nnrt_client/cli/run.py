@@ -33,6 +33,7 @@ from nnrt_client.cli.options import (
     way_option,
 )
 from nnrt_client.cli.printing import print_json, print_line, print_table
+from nnrt_client.cli.run_parts import described_times, print_times
 from nnrt_client.cli.sessions import described_way, print_way, ready_session
 from nnrt_client.model_session.model_session import ModelSession
 from nnrt_client.model_session.partition.fallback import Fallback
@@ -56,6 +57,7 @@ _LONGEST_FILE_NAME = 100
 @cache_option
 @build_timeout_option
 @run_timeout_option(600.0)
+@click.option("--times", is_flag=True, help="Say where the time of the run went.")
 @json_option
 def run(
     model: Path,
@@ -69,6 +71,7 @@ def run(
     cache: bool,
     timeout: float,
     run_timeout_ms: int,
+    times: bool,
     as_json: bool,
 ) -> None:
     """Run MODEL once, and say what comes out; with --output keep it.
@@ -87,15 +90,20 @@ def run(
         files = _written(output, outputs) if output else {}
         rows = [_summary(name, array, files.get(name)) for name, array in outputs.items()]
         where, origin = _where(session), session.report.origin.value
+    told = outputs.times if times else None
     if as_json:
-        print_json(
-            {"device": where, "model": origin, **described_way(session), "seconds": round(seconds, 6), "outputs": rows}
-        )
+        document = {"device": where, "model": origin, **described_way(session), "seconds": round(seconds, 6)}
+        document |= {"times": described_times(told)} if told else {}
+        print_json(document | {"outputs": rows})
         return
     columns = ("name", "data_type", "shape", "min", "max", *(["file"] if output else []))
     print_table(columns, [[_cell(row[column]) for column in columns] for row in rows], right=("min", "max"))
     print_line(f"ran on {where} in {seconds * 1e3:.1f} ms; the model was {origin}")
     print_way(session)
+    if told:
+        print_times(told)
+    elif times:
+        print_line("where its time went is not known: parts of the model ran here, and parts there")
 
 
 def _where(session: ModelSession) -> str:

@@ -16,7 +16,7 @@ from networks import convolution_model, identity_model
 from onnx import TensorProto, helper
 
 from cli.command import NOBODY, nnrt, refused, saved, told
-from nnrt_client import DataType, Model, ModelSession, OperationType, load
+from nnrt_client import DataType, Model, ModelSession, OperationType, RunTimes, load
 from nnrt_client.cli.baseline import _apart
 from nnrt_client.cli.closed_loop import ClosedLoop
 from nnrt_client.cli.inputs import gathered
@@ -70,6 +70,9 @@ def test_rule_for_a_percentile() -> None:
 # ---- the load
 
 
+PARTS = [part.replace("_ns", "_ms") for part in RunTimes._fields]
+
+
 def measured(session: ModelSession, make: Callable[[Runs], Loop], rule: Rule) -> Measurement:
     return make(Runs(session, {"x": np.ones(4, np.float32)}, 60_000)).measure(rule, lambda: None)
 
@@ -90,6 +93,12 @@ def test_so_many_runs_are_in_flight(start_daemon: StartDaemon, concurrency: int)
     assert parts["compute"] >= 20 * 0.9
     assert parts["queue"] + parts["transfer"] >= 20 * (concurrency - 1) * 0.9
     assert sum(parts.values()) == pytest.approx(found.mean_ms)
+    typical, slow = found.typical, found.slow
+    assert typical is not None
+    assert slow is not None
+    assert typical.total_ns / 1e9 == pytest.approx(np.median(found.latencies_s), rel=0.2)
+    assert slow.total_ns / 1e9 == pytest.approx(found.latencies_s.max(), rel=0.05)
+    assert typical.slowest in ("computed", "queued")
 
 
 @pytest.mark.slow
@@ -170,14 +179,17 @@ def test_a_sweep(shared_daemon: DaemonProcess, tmp_path: Path) -> None:
         assert row["windows"] == 3
         assert row["runs_per_s"] > 0
         assert row["queue_ms"] + row["transfer_ms"] + row["compute_ms"] == pytest.approx(row["mean_ms"], abs=1e-3)
+        assert min(row[f"{which}_{part}"] for which in ("typical", "slow") for part in PARTS) >= 0
+        assert sum(row[f"slow_{part}"] for part in PARTS) >= sum(row[f"typical_{part}"] for part in PARTS)
         assert 0 < row["p50_ms"] <= row["p90_ms"] <= row["p95_ms"] <= row["p97.5_ms"] <= row["p99_ms"]
     with (tmp_path / "b.csv").open() as file:
         written = list(csv.DictReader(file))
     assert [{key: str(value) for key, value in row.items()} for row in rows] == written
     page = (tmp_path / "b.html").read_text()
     plots = [ElementTree.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", page, re.DOTALL)]  # noqa: S314  # Ours.
-    assert [len(plot.findall("polyline")) for plot in plots] == [1, 6]
-    assert [len(plot.findall("circle")) for plot in plots] == [3, 18]
+    assert [len(plot.findall("polyline")) for plot in plots] == [1, 6, 0]
+    assert [len(plot.findall("circle")) for plot in plots] == [3, 18, 0]
+    assert [len(plot.findall("rect")) for plot in plots] == [0, 0, len(PARTS) * (1 + 2 * len(rows))]
     result = nnrt(*command, *QUICK, *shape, "--stability", "0.000001")
     assert result.exit_code == 0
     assert "not stable with 1, 3, 5 in flight: after 3 windows" in result.stdout

@@ -11,7 +11,7 @@ from daemon_process import DaemonProcess
 from networks import convolution_model, identity_model
 
 from cli.command import NOBODY, nnrt, refused, saved, told
-from nnrt_client import DataType, Format, Model, OperationType, load
+from nnrt_client import DataType, Format, Model, OperationType, RunTimes, load
 
 IMAGES = np.random.default_rng(3).standard_normal((2, 8, 8, 1), np.float32)
 
@@ -273,3 +273,24 @@ def test_an_input_that_is_no_image(shared_daemon: DaemonProcess, tmp_path: Path)
     path = saved(two_inputs(), tmp_path / "two.nnrt")
     command = ("run", path, "--device", shared_daemon.address, "--input", f"a={tmp_path}/image.png")
     assert "an image needs FLOAT or UINT8" in refused(1, *command)
+
+
+# ---- where its time went
+
+
+def test_the_times_of_a_run(start_daemon: StartDaemon, tmp_path: Path) -> None:
+    """A line for each part, and the one that made it slow; the sum is the time that the session took for it."""
+    daemon = start_daemon("--backend", "steady", "--option", "seconds=0.2")
+    np.save(tmp_path / "x.npy", np.ones(4, np.float32))
+    path = saved(identity_model(elements=4), tmp_path / "identity")
+    command = ("run", path, "--device", daemon.address, "--input", tmp_path / "x.npy", "--times")
+    document = told(*command)
+    times = document["times"]
+    assert times.pop("slowest") == "computed"
+    assert times.pop("total_ns") == sum(times.values()) == pytest.approx(document["seconds"] * 1e9, rel=0.05)
+    assert list(times) == list(RunTimes._fields)
+    lines = nnrt(*command).stdout.splitlines()
+    cells = {line.split()[0] for line in lines if line.strip()}
+    assert {part.split("_")[0] for part in RunTimes._fields} <= cells
+    assert any(line.startswith("slowest part: computed, ") for line in lines)
+    assert "times" not in told(*command[:-1])
