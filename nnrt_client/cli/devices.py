@@ -84,13 +84,15 @@ def _is_heard(device: Device) -> bool:
 
 
 def _described(device: Device, runtime: Runtime, addresses: list[str]) -> dict[str, Any]:
+    status, canary = device._asked()
     ways = (way for address in addresses for way in found_by(runtime, address))
     return {
         "name": device.name,
         "id": f"{device.id:016x}",
         "vendor": device.info.vendor_name,
         "type": device.type.name,
-        "status": device.status().name,
+        "status": status.name,
+        "canary": None if canary is None else asdict(canary),
         "load": _load_of(device),
         "address": device.address,
         "found_by": list(dict.fromkeys(ways)),

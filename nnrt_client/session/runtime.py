@@ -15,7 +15,6 @@ from nnrt_client.session.device import Device
 from nnrt_client.session.membership import AddressChange, Membership
 from nnrt_client.session.session import Session
 from nnrt_client.settings import DEVICES_VARIABLE, Settings, addresses_from_environment
-from nnrt_hdi.backend import CanaryState
 from nnrt_hdi.closable import Closable
 from nnrt_hdi.enums import DeviceStatus
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OperationForbidden
@@ -243,8 +242,8 @@ class Runtime(fork.LockOwner, Closable):
             self._leave_out(address, error.message)
             return Look(self._devices.get(address), None, error.message)
         if status not in _USABLE:
-            why = f"{device.name} is {_condition(device, status, canary)}"
-            self._leave_out(address, why)
+            why = f"{device.name} is {_condition(device, status)}"
+            self._leave_out(address, f"{why}; since {canary.for_s:.0f} s" if canary and canary.is_out else why)
             return Look(device, status, why)
         with self._lock:
             left = self._left_out.pop(address, None)
@@ -277,11 +276,11 @@ class Runtime(fork.LockOwner, Closable):
         raise OperationForbidden("the runtime was closed; make a new one")
 
 
-def _condition(device: Device, status: DeviceStatus, canary: CanaryState | None) -> str:
+def _condition(device: Device, status: DeviceStatus) -> str:
     """The condition of a device that takes no work."""
     if status is DeviceStatus.OFFLINE and device.state.is_draining:
         return "shutting down"
-    return f"out since {canary.for_s:.1f} s: {canary.why}" if canary and canary.is_out else status.name
+    return f"out: {device.state.out}" if device.state.out else status.name
 
 
 def _require_addresses(given: Iterable[str]) -> tuple[str, ...]:

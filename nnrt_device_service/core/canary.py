@@ -106,6 +106,8 @@ class Canary:
         self._usual: deque[int] = deque(maxlen=_KNOWN)
         # Trials in a row that were late, or right.
         self._late = self._right = 0
+        # What it is out for.
+        self._out_by = Verdict.RIGHT
         # A run that was given up, and may still be on the device.
         self._left: Future[Any] | None = None
         self._stopped = threading.Event()
@@ -126,7 +128,7 @@ class Canary:
         return max(self._interval_s, self._told.usual_ns / 1e9 * _SHARE)
 
     @property
-    def _pause_s(self) -> float:
+    def pause_s(self) -> float:
         """Seconds until the next trial: half of the others in doubt."""
         return self._period_s / 2 if self.is_out or self._late else self._period_s
 
@@ -147,7 +149,7 @@ class Canary:
         return self._left is None or bool(wait([self._left], _END_S).done)
 
     def _watch(self) -> None:
-        while not self._stopped.wait(self._pause_s):
+        while not self._stopped.wait(self.pause_s):
             try:
                 self._try()
             except Exception:  # Of memory, perhaps. The next one may succeed.
@@ -186,9 +188,11 @@ class Canary:
         if told.is_out:
             if self._right >= _RIGHT_IN_A_ROW:
                 self._change("")
-            elif not is_right:
+            elif not is_right and trial.verdict is not self._out_by:
+                self._out_by = trial.verdict
                 self._told = replace(self._told, why=trial.why)
         elif not is_right and not (is_late and has_answered and self._late < _LATE_IN_A_ROW):
+            self._out_by = trial.verdict
             self._change(trial.why)
 
     def _change(self, why: str) -> None:

@@ -200,8 +200,13 @@ class Device:
             queued=self.scheduler.queued,
             held_bytes=self.sessions.held_bytes,
             sessions=len(self.sessions),
-            out=self.canary.state.why if self.canary is not None else "",
+            out=self.out,
         )
+
+    @property
+    def out(self) -> str:
+        """Why the device takes no work until its canary is right again; empty while it isn't out."""
+        return self.canary.state.why if self.canary is not None else ""
 
     def start_canary(self, on_change: Callable[[], object]) -> None:
         """Try the device, if the settings ask for it, now and from then on. `on_change` is called when it goes out or

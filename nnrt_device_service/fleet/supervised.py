@@ -14,7 +14,7 @@ from nnrt_device_service.fleet.backoff import Backoff
 from nnrt_device_service.fleet.process import Process
 from nnrt_device_service.fleet.state_directory import Record, State, StateDirectory
 from nnrt_device_service.host.exit import ExitCode
-from nnrt_device_service.host.readiness import ADDRESSES
+from nnrt_device_service.host.readiness import ADDRESSES, OUT
 
 _log = logging.getLogger(__name__)
 
@@ -105,13 +105,17 @@ class SupervisedDaemon:
 
     def heard(self, fields: Mapping[str, str]) -> None:
         """The daemon has said something of itself."""
-        self._said = "" if "READY" in fields else fields.get("STATUS", self._said)
+        self._said = "" if "READY" in fields or OUT in fields else fields.get("STATUS", self._said)
         if fields.get("EXIT_STATUS", "").isdecimal():
             self.record.last_exit = int(fields["EXIT_STATUS"])
         if ADDRESSES in fields:
             self.record.addresses = tuple(fields[ADDRESSES].split())
             if self.state is State.STARTING and not self._end_asked.is_set():
                 self._became_ready()
+        if OUT in fields and self.state is State.READY:
+            why = fields[OUT] and f"the device is out: {fields[OUT]}"
+            if why != self.record.why:
+                self._be(State.READY, why)
         if "STOPPING" in fields and self.state in (State.STARTING, State.READY):
             self._be(State.DRAINING)
         elif self.state is State.READY:

@@ -23,14 +23,19 @@ def notify(**fields: object) -> None:
         sender.sendto("\n".join(lines).encode(), address.replace("@", "\0", 1))
 
 
-def tell_ready(what: str, addresses: list[str]) -> None:
-    """The daemon serves."""
-    notify(READY=1, STATUS=f"serving {what} on {', '.join(addresses)}", **_addresses(addresses))
+def tell_ready(what: str, addresses: list[str], out: str = "") -> None:
+    """The daemon serves; why its device is out, if it is."""
+    notify(READY=1, STATUS=f"serving {what} on {', '.join(addresses)}", **_addresses(addresses), **_out(out))
 
 
-def tell_alive(addresses: list[str]) -> None:
-    """The daemon still serves. Our own supervisor may be another one than that which heard where."""
-    notify(WATCHDOG=1, **_addresses(addresses))
+def tell_alive(addresses: list[str], out: str = "") -> None:
+    """The daemon still serves. Our own supervisor may be another one than that which heard where, and how."""
+    notify(WATCHDOG=1, **_addresses(addresses), **_out(out))
+
+
+def tell_condition(what: str, out: str) -> None:
+    """The device has gone out for a reason, or has come back where there is none."""
+    notify(STATUS=f"{what} is out: {out}" if out else f"serving {what}", **{OUT: out})
 
 
 def tell_stopping(within_s: float) -> None:
@@ -47,7 +52,12 @@ def sign_of_life_s() -> float | None:
 
 
 ADDRESSES = "X_NNRT_ADDRESSES"
+OUT = "X_NNRT_OUT"
 
 
 def _addresses(addresses: list[str]) -> dict[str, str]:
     return {ADDRESSES: " ".join(addresses)}
+
+
+def _out(out: str) -> dict[str, str]:
+    return {OUT: out} if out else {}

@@ -20,7 +20,7 @@ from nnrt_device_service.announcing.announcer import Announcer
 from nnrt_device_service.core.device import Device
 from nnrt_device_service.host.allocator import give_back_freed_memory
 from nnrt_device_service.host.exit import ExitCode, exit_at_once
-from nnrt_device_service.host.readiness import sign_of_life_s, tell_alive, tell_ready, tell_stopping
+from nnrt_device_service.host.readiness import sign_of_life_s, tell_alive, tell_condition, tell_ready, tell_stopping
 from nnrt_device_service.host.steps import take_each
 from nnrt_device_service.host.threads import start_thread
 from nnrt_device_service.sessions.session import Session
@@ -163,12 +163,12 @@ class Daemon:
         self._warn_of_few_threads()
         if self._local_socket is not None:
             self._local_socket.start()
-        self._device.start_canary(self._tell_condition)
+        self._device.start_canary(self._change_condition)
         before = set(threading.enumerate())
         self._server.start()
         self._serving = set(threading.enumerate()) - before
         self._health.set(ALIVE, health_pb2.HealthCheckResponse.SERVING)
-        self._tell_condition()
+        self._tell_health()
         if self._settings.health_listen:
             self._health_port = HealthPort(self._settings.health_listen, self._health, self._calls)
         if self._settings.metrics_listen:
@@ -177,7 +177,7 @@ class Daemon:
         if self._announcer is not None:
             self._announcer.start(bound)
         _log.info("serving %s on %s", self._device.info.device_name, ", ".join(bound))
-        tell_ready(self._device.info.device_name, bound)
+        tell_ready(self._device.info.device_name, bound, self._device.out)
         return bound
 
     def drain(self) -> bool:
@@ -245,8 +245,13 @@ class Daemon:
     def _has_lost_its_rights(self, session: Session) -> bool:
         return not self._identities.still_holds(session.identity)
 
-    def _tell_condition(self) -> None:
-        """Tell health whether the device takes work."""
+    def _change_condition(self) -> None:
+        """The device has gone out, or has come back."""
+        self._tell_health()
+        tell_condition(self._device.info.device_name, self._device.out)
+
+    def _tell_health(self) -> None:
+        """Have health say whether the device takes work."""
         is_out = self._device.status is DeviceStatus.OFFLINE
         reply = health_pb2.HealthCheckResponse
         self._set_health(reply.NOT_SERVING if is_out else reply.SERVING)
@@ -278,7 +283,7 @@ class Daemon:
             take_each(steps, "looking after sessions")
             if sign_s and time.monotonic() - signed_at >= sign_s - interval_s / 2:
                 signed_at = time.monotonic()
-                tell_alive(addresses)
+                tell_alive(addresses, self._device.out)
 
     def _look_after_work(self) -> None:
         self._device.look_after_work()

@@ -157,9 +157,21 @@ def test_late_once_is_chance(kept: Kept) -> None:
 
 
 def test_it_says_why_it_is_still_out(kept: Kept) -> None:
-    assert kept.judge(WRONG, FAILED)
+    assert kept.judge(WRONG, WRONG._replace(why="other numbers"))
+    assert kept.canary.state.why == "wrong"
+    assert kept.judge(FAILED)
     assert kept.canary.state.why == "failed"
     assert kept.told == ["wrong"]
+
+
+def test_it_takes_a_small_part_of_the_device(kept: Kept) -> None:
+    """However long an answer takes, and however short the interval of the settings is."""
+    kept.judge(RIGHT, RIGHT)
+    assert kept.canary.pause_s == 1.0
+    kept.judge(*[RIGHT._replace(answer_ns=50 * MS)] * 3)
+    assert kept.canary.pause_s == 200 * 0.05
+    kept.judge(WRONG)
+    assert kept.canary.pause_s == 100 * 0.05
 
 
 def test_what_is_usual_is_known_from_right_answers(kept: Kept) -> None:

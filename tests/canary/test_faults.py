@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cli.command import told
 from conftest import StartDaemon
 from networks import identity_model
 from observer import Observer
@@ -14,6 +15,7 @@ from waiting import until
 
 from canary.faults import NOT_SERVING, SERVING, FaultyDaemon, canary_of, executor_on, until_back, until_out
 from nnrt_client import Compilation, DeviceStatus, OperationFailed, Runtime, UnavailableDevice
+from nnrt_device_service.host.exit import ExitCode
 
 ONE, MANY = np.ones(1, np.float32), np.arange(100, dtype=np.float32)
 
@@ -57,7 +59,7 @@ def test_a_fault_takes_the_device_out_until_it_is_gone(
             another.build()
         until(lambda: daemon.health() == NOT_SERVING)
         assert daemon.health("alive") == SERVING
-        with pytest.raises(OperationFailed, match=rf"left out: \S+ \(\w+ is out since [0-9.]+ s: {why}\)"):
+        with pytest.raises(OperationFailed, match=rf"left out: \S+ \(\w+ is out: {why}; since \d+ s\)"):
             runtime.device()
         with Observer(daemon.address) as observer:
             assert observer.state().out
@@ -116,3 +118,35 @@ def test_a_device_that_is_wrong_from_the_beginning_begins_out(start_daemon: Star
 def _require_refused(run: "Future[Any]") -> None:
     with pytest.raises(UnavailableDevice, match="the device is out"):
         run.result(30)
+
+
+def test_commands_say_that_a_device_is_out(start_daemon: StartDaemon, tmp_path: Path) -> None:
+    daemon = FaultyDaemon(start_daemon, tmp_path)
+    with Runtime([daemon.address]) as runtime:
+        device = runtime.device()
+        (row,) = told("devices", daemon.address)
+        assert (row["status"], row["canary"]["is_out"]) == ("AVAILABLE", False)
+        daemon.switch("wrong")
+        until_out(device)
+        assert told("devices", daemon.address, exit_code=1) == []
+        (top,) = told("top", "--once", daemon.address)["devices"]
+        assert top["status"] == "OUT"
+        assert "is out: its canary's answer is wrong" in top["why"]
+
+
+def test_a_canary_that_does_not_end_ends_the_daemon(start_daemon: StartDaemon, tmp_path: Path) -> None:
+    """To be started again: the device is stuck."""
+    daemon = FaultyDaemon(start_daemon, tmp_path, "--stuck-s", "0.5")
+    daemon.switch("stall")
+    assert daemon.process.wait() == ExitCode.STUCK
+
+
+def test_its_time_counts_for_an_identity_of_its_own(start_daemon: StartDaemon, tmp_path: Path) -> None:
+    daemon = FaultyDaemon(start_daemon, tmp_path)
+    with Runtime([daemon.address]) as runtime:
+        device = runtime.device()
+        before = canary_of(device).runs
+        until(lambda: canary_of(device).runs > before)
+        (canary,) = (one for one in device.counters().identities if one.identity == "daemon canary")
+        assert canary.run_s > 0
+        assert device.state.sessions <= 1, "clients have sessions, the canary has none"

@@ -222,3 +222,15 @@ def test_one_shot_outlives_nobody(start_fleet: StartFleet, state: Path, tmp_path
     before = pids(state)
     fleet.kill()
     until(lambda: not any(map(lives, before.values())))
+
+
+def test_ps_says_that_a_device_is_out(start_fleet: StartFleet, state: Path, tmp_path: Path) -> None:
+    fault = tmp_path / "fault"
+    path = fleet_file(tmp_path / "fleet.toml", "a", backend="injected", option=f"fault={fault}", canary=0.2)
+    start_fleet(path)
+    assert ps(state)["a"]["why"] == ""
+    fault.write_text("crash")
+    until(lambda: ps(state)["a"]["why"].startswith("the device is out: its canary failed"), lambda: ps(state))
+    assert ps(state)["a"]["state"] == "ready"
+    fault.unlink()
+    wait_for(state, "a", state="ready", why="", restarts=0)
