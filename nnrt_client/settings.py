@@ -4,6 +4,7 @@ import os
 import threading
 from dataclasses import dataclass, field
 
+from nnrt_client.tracing.choice import require_open_telemetry
 from nnrt_hdi.compression import FEATURE
 from nnrt_hdi.errors import InvalidParameter
 
@@ -13,6 +14,7 @@ TLS_SERVER_NAME_VARIABLE = "NNRT_TLS_SERVER_NAME"
 TLS_CERT_VARIABLE = "NNRT_TLS_CERT"
 TLS_KEY_VARIABLE = "NNRT_TLS_KEY"
 TOKEN_FILE_VARIABLE = "NNRT_TOKEN_FILE"  # noqa: S105
+TRACE_VARIABLE = "NNRT_TRACE"
 _COMPRESSIONS = ("none", FEATURE)
 
 
@@ -71,6 +73,8 @@ class Settings:
     token_file: str = _from_environment(TOKEN_FILE_VARIABLE)
     # gRPC channel options that come on top of ours.
     channel_options: tuple[tuple[str, str | int], ...] = field(default=())
+    # Whether each run and each build is a span of OpenTelemetry; needs the extra `tracing`.
+    trace: bool = field(default_factory=lambda: os.environ.get(TRACE_VARIABLE, "") not in ("", "0"))
 
     def __post_init__(self) -> None:
         if self.compression not in _COMPRESSIONS:
@@ -85,6 +89,8 @@ class Settings:
             if getattr(self, name) and not self.tls_ca:
                 what = f"{name} is given without tls_ca; give the daemons' authority too"
                 raise InvalidParameter(what, place="Settings")
+        if self.trace:
+            require_open_telemetry("Settings.trace")
         for name in self.__slots__:
             value = getattr(self, name)
             if name == "reconnect_timeout_s" and value == 0:

@@ -199,6 +199,11 @@ class Settings:
         " who may bring them, or every address it listens on is loopback or a Unix socket.",
         choices=("auto", "always", "never"),
     )
+    traces: bool = _setting(
+        False,
+        "Make OpenTelemetry spans of what clients trace; the SDK's variables OTEL_* say where they go. Needs"
+        " `nnrt[tracing]`.",
+    )
     verbose: bool = _setting(False, "Log every call.")
 
     @property

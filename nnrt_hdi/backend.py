@@ -28,6 +28,7 @@ from importlib.metadata import entry_points
 from nnrt_hdi.enums import DeviceStatus, DeviceType, PerformanceMode, Priority
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, TimedOut, Unsupported
 from nnrt_hdi.graph import Graph
+from nnrt_hdi.operator_times import OperatorTime
 from nnrt_hdi.part import Part
 from nnrt_hdi.sizes import Sizes
 from nnrt_hdi.tensor import Array, Shape, TensorSpec
@@ -46,6 +47,8 @@ class Capabilities:
     priority: bool = False
     dynamic_input: bool = False
     model_cache: bool = False
+    # `PreparedModel.profile` works.
+    profiling: bool = False
     # Formats of model files that `Backend.load_program` takes.
     program_formats: tuple[str, ...] = ()
 
@@ -231,6 +234,15 @@ class PreparedModel(ABC):
         Raises what `cancellation.check` raises, an NnrtError where the client can mend it, and anything else for a
         fault of the device, which the client is told as UnavailableDevice.
         """
+
+    def profile(
+        self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
+    ) -> tuple[list[Array], list[OperatorTime]]:
+        """Run the model as `run` does, and tell what each operator took since the call.
+
+        It may take several times as long. Needed only with the capability profiling.
+        """
+        raise Unsupported("this device does not profile runs")
 
     def sizes(self, inputs: Sequence[Array]) -> Sizes:
         """The outputs of a run with these inputs and the memory that it takes, as far as they are known before.

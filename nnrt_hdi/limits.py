@@ -6,6 +6,9 @@ MAX_BUFFER_BYTES = 1 << 30
 REQUEST_ID_BYTES = 16
 # Of one CancelRuns.
 MAX_RUN_IDS = 1024
+# Of one RunReply, and of each name in them.
+MAX_OPERATOR_TIMES = 10_000
+OPERATOR_NAME_BYTES = 200
 # Of one packet on the local socket.
 LOCAL_PACKET_BYTES = 64 * 1024
 # From here on numbers of shared buffers are the client's to choose.

@@ -2,6 +2,9 @@
 
 from typing import NamedTuple
 
+TRACES_FEATURE = "traces"
+"""Of Welcome.features: the daemon makes spans of its part of runs itself."""
+
 
 class RunTimes(NamedTuple):
     """The time that a run took, by what it went into: parts in the order in which they follow each other, in
@@ -46,3 +49,7 @@ class RunTimes(NamedTuple):
         time."""
         total_ns = self.total_ns or 1
         return {name.removesuffix("_ns"): part / total_ns for name, part in zip(self._fields, self, strict=True)}
+
+
+# The parts that are spent in the daemon.
+IN_DAEMON = slice(RunTimes._fields.index("handled_ns"), RunTimes._fields.index("inbound_ns"))

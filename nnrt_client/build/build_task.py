@@ -13,6 +13,7 @@ from nnrt_client.build.way import Way
 from nnrt_client.session.fork import LockOwner
 from nnrt_client.session.session import Session
 from nnrt_client.settings import Settings
+from nnrt_client.tracing.tracer import Stage
 from nnrt_hdi.backend import Origin
 from nnrt_hdi.errors import TimedOut
 
@@ -75,6 +76,9 @@ class BuildTask(LockOwner):
         self._stage = CHECKING
         self._stage_began = time.monotonic()
         self._stages_s: dict[str, float] = {}
+        # Those that are over.
+        self._stages: list[Stage] = []
+        self._stage_began_ns = time.perf_counter_ns()
         self.sent_bytes = 0
 
     def _make_locks(self) -> None:
@@ -147,6 +151,11 @@ class BuildTask(LockOwner):
                     self._reason = self._reason or error
                 raise
 
+    @property
+    def stages(self) -> list[Stage]:
+        """What it has gone through, one after another, until now."""
+        return [*self._stages, Stage(self._stage, self._stage_began_ns, time.perf_counter_ns())]
+
     def begin_again(self) -> None:
         """Go back to the first stage, for what was tried so far came to nothing."""
         self._enter(CHECKING)
@@ -163,6 +172,8 @@ class BuildTask(LockOwner):
     def _enter(self, stage: str) -> None:
         now = time.monotonic()
         self._stages_s[self._stage] = self._stages_s.get(self._stage, 0.0) + now - self._stage_began
+        if stage != self._stage:
+            self._stages, self._stage_began_ns = self.stages, time.perf_counter_ns()
         self._stage, self._stage_began = stage, now
 
     # ---- calls

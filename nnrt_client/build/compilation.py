@@ -5,6 +5,7 @@ import operator
 import os
 import threading
 from collections.abc import Callable
+from contextvars import copy_context
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
@@ -32,6 +33,8 @@ from nnrt_client.model.program import Program
 from nnrt_client.session.device import Device
 from nnrt_client.session.fork import LockOwner
 from nnrt_client.session.main_thread import off_the_main_thread
+from nnrt_client.session.session import Session
+from nnrt_client.tracing.choice import tracer_of
 from nnrt_hdi.backend import Origin
 from nnrt_hdi.closable import Closable
 from nnrt_hdi.enums import PerformanceMode, Priority
@@ -287,7 +290,7 @@ class Compilation(LockOwner, Closable):
         built; UnavailableDevice, ConnectionFailed or TimedOut where the device wasn't reached: then `build` may be
         called again, as after everything that was found before the device was asked.
         """
-        off_the_main_thread(self._build, progress, when_interrupted=self.cancel)
+        off_the_main_thread(copy_context().run, self._build, progress, when_interrupted=self.cancel)
 
     def _build(self, progress: Progress | None) -> None:
         with self._lock:
@@ -362,6 +365,22 @@ class Compilation(LockOwner, Closable):
             raise OperationFailed(error.message, place=error.place) from error
         session = device._session()
         build.connect(session)
+        tracer = tracer_of(session.settings.trace)
+        if tracer is None:
+            return self._made(build, device, session)
+        traced = tracer.begin_build()
+        try:
+            result = traced.context.run(self._made, build, device, session)
+        except BaseException as error:
+            traced.end(error, build.stages, device=session.info.device_name, sent_bytes=build.sent_bytes)
+            raise
+        traced.end(
+            None, build.stages, device=session.info.device_name, sent_bytes=build.sent_bytes, origin=result.origin.value
+        )
+        return result
+
+    def _made(self, build: BuildTask, device: Device, session: Session) -> BuildResult:
+        """Have the device of a session compile or restore the model."""
         self._require_cache_support(device)
         # Copied, for a buffer of the caller's may be changed by then.
         options = replace(self._options, extensions=dict(self._options.extensions))

@@ -25,9 +25,11 @@ from nnrt_client.pool.replica import Loaded
 from nnrt_client.pool.replicas import Replicas
 from nnrt_client.pool.replicated_executor import ReplicatedExecutor
 from nnrt_client.pool.report import PoolReport
+from nnrt_client.pool.traced import executor_of
 from nnrt_client.session.device import Device
 from nnrt_client.session.runtime import Runtime
 from nnrt_client.settings import DEVICES_VARIABLE, Settings
+from nnrt_client.tracing.choice import tracer_of
 from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
 
@@ -169,7 +171,9 @@ class Pool(Closable):
         wanted = Wanted(replicas, same_numbers, b"" if replicas is None else loading.digest)
         fleet = self._fleet
         placed = Replicas(place, wanted, fleet.wake, fleet.call_back, fleet.begin_soon)
-        executor = stack.enter_context(ReplicatedExecutor(placed, rule, Hedger(hedging) if hedging else None))
+        hedger = Hedger(hedging) if hedging else None
+        tracer = tracer_of(fleet.runtime._settings.trace)
+        executor = stack.enter_context(executor_of(placed, rule, hedger, tracer))
         fleet.add(placed)
         placed.wait_settled()
         if not placed.serving:

@@ -1,7 +1,7 @@
 """Running a model that several devices have."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from nnrt_client.pool.attempts import Attempts, Rule
@@ -20,6 +20,9 @@ from nnrt_hdi.tensor import TensorSpec
 
 class ReplicatedExecutor(LockOwner, BaseExecutor):
     """Runs a model on whichever of its replicas is likely to be the soonest, from any number of threads."""
+
+    # Makes the runs that no thread waits for.
+    _pooled_run: Callable[..., PooledRun] = PooledRun
 
     def __init__(self, supply: Supply, rule: Rule, hedger: Hedger | None = None) -> None:
         """Closes what it is given."""
@@ -78,7 +81,7 @@ class ReplicatedExecutor(LockOwner, BaseExecutor):
         began_ns = time.perf_counter_ns()
         attempts = self._attempts(time.monotonic(), timeout_ms, inputs, outputs)
         arguments = inputs, outputs, unwanted
-        run = PooledRun(self.supply, attempts, arguments, convert, self._runs, self._hedger, began_ns)
+        run = self._pooled_run(self.supply, attempts, arguments, convert, self._runs, self._hedger, began_ns)
         try:
             run.start()
         except BaseException:

@@ -75,7 +75,7 @@ class AwaitedRun:
                 if reply is None:
                     raise OperationFailed("the daemon ended the run", place=session.place)
                 run.stamps.answered_ns = perf_counter_ns()
-                run.finish(ChunkedReply(run, reply, self._call, session.compressor).unpacked)
+                run.finish(ChunkedReply(run, reply, self._call, session.compressor).unpacked, reply.message)
                 return
             except (grpc.RpcError, CutOff) as error:
                 self._broken = error.broken if isinstance(error, CutOff) else BrokenCall.of(error)

@@ -1,6 +1,6 @@
 """A reply that comes over gRPC: a message, and chunks of outputs that are too long for it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from time import perf_counter_ns
 
 import grpc
@@ -27,7 +27,7 @@ class ChunkedReply:
         self._chunked = [index for index, output in enumerate(outputs) if output.data.HasField("chunked")]
         self.is_read = not self._chunked
 
-    def unpacked(self) -> tuple[list[Elements], Sequence[int]]:
+    def unpacked(self) -> list[Elements]:
         """Read the outputs: into new arrays, or, if they come in chunks, into the memory that they belong in, of which
         nothing is written unless all outputs fit.
 
@@ -58,10 +58,10 @@ class ChunkedReply:
             array.flags.writeable = False
         return self._results(arrays)
 
-    def _results(self, arrays: dict[int, Array]) -> tuple[list[Elements], Sequence[int]]:
-        results, times = self._run.signature.results(self._reply.message, arrays)
+    def _results(self, arrays: dict[int, Array]) -> list[Elements]:
+        results = self._run.signature.results(self._reply.message, arrays)
         packet = self._run.packet
-        return results if packet is None else packet.located(results), times
+        return results if packet is None else packet.located(results)
 
     def _placed(self, arrays: dict[int, Array], specs: Mapping[int, TensorSpec]) -> dict[int, Array]:
         """Give the outputs that came in the message, and the memory of those that are to come."""
@@ -70,7 +70,7 @@ class ChunkedReply:
             return arrays | {index: room_for(spec) for index, spec in specs.items()}
         arrays |= {index: room_for(spec) for index, spec in specs.items() if tensors.targets[index] is None}
         outlines = {index: outline(spec) for index, spec in specs.items() if index not in arrays}
-        tensors.require_fit(signature.results(message, arrays | outlines)[0])
+        tensors.require_fit(signature.results(message, arrays | outlines))
         for index, spec in specs.items():
             target = tensors.targets[index]
             if target is not None:

@@ -17,6 +17,7 @@ from nnrt_client.run.result import RunResult
 from nnrt_client.run.run import Run, RunFuture
 from nnrt_client.run.run_tensors import RunTensors
 from nnrt_client.run.signature import Inputs, Signature, item_at
+from nnrt_client.run.traced_run import TracedRun
 from nnrt_client.tensors.run_tensor import RunTensor
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OperationForbidden, UnavailableDevice
 from nnrt_hdi.tensor import Shape
@@ -54,6 +55,8 @@ class Executor(BaseExecutor):
             raise
         # Those that have not ended.
         self._runs: set[Run] = set()
+        make = Run if self._session.tracer is None else partial(TracedRun, self._session.tracer)
+        self._new_run = partial(make, self._signature, prepared.priority, self._runs)
         self._is_open = True
         self._on_run_done: OnRunDone | None = None
         self._on_service_died: OnServiceDied | None = None
@@ -101,7 +104,7 @@ class Executor(BaseExecutor):
         """See `run_sync`."""
         result: RunResult[Any] | None
         error: BaseException | None
-        run: Run | None = Run(self._signature, self._prepared.priority, self._runs)
+        run: Run | None = self._new_run()
         assert run is not None
         run.unwanted = unwanted
         try:
@@ -147,7 +150,7 @@ class Executor(BaseExecutor):
         unwanted: Sequence[int] = (),
     ) -> "RunFuture[Any]":
         """See `submit`."""
-        run = Run(self._signature, self._prepared.priority, self._runs)
+        run = self._new_run()
         run.unwanted = unwanted
         try:
             self._accept(run, inputs, outputs, timeout_ms)
@@ -180,7 +183,7 @@ class Executor(BaseExecutor):
         before anything is sent, InvalidParameter for a timeout of 0 or less, or without user_data; OperationForbidden
         while no on_run_done is set.
         """
-        run = Run(self._signature, self._prepared.priority, self._runs)
+        run = self._new_run()
         try:
             self._accept(run, inputs, outputs, None)
             if user_data is None:

@@ -150,11 +150,11 @@ class GrpcStream:
             if reply.is_read:  # First of all: who waits for the run goes on with the next one.
                 try:
                     self._runs.answered(self, run)
-                    run.finish(reply.unpacked)
+                    run.finish(reply.unpacked, incoming.message)
                 except BaseException as error:  # The stream doesn't carry the run any more: nobody else would end it.
                     self._runs.could_not_read(self, run, error)
             else:
-                run.finish(reply.unpacked)
+                run.finish(reply.unpacked, incoming.message)
                 if not reply.is_read:
                     return _ended(OperationFailed("its reply was not read to the end"))
                 self._runs.answered(self, run)
@@ -176,7 +176,7 @@ def _messages(run: Run, session: Session) -> Iterator[Any]:
     inline_bytes = message_bytes if compressor is None else min(INLINE_BYTES, message_bytes)
     chunked = beyond_inline(sizes, inline_bytes)
     targets = None if run.tensors is None else run.tensors.targets
-    fields: dict[str, Any] = {"run_id": run.id, "timeout_ms": run.remaining_ms, "takes_chunks": True}
+    fields: dict[str, Any] = {"run_id": run.id, "timeout_ms": run.remaining_ms, "takes_chunks": True, **run.fields}
     # What is not contiguous is copied once, and for its chunks only when their turn comes.
     if run.unwanted:
         fields["unwanted_outputs"] = run.unwanted

@@ -25,7 +25,6 @@ from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.shared_memory import SharedMemory
 from nnrt_hdi.tensor import Array
 from nnrt_hdi.v2 import local_socket_pb2, model_pb2, prepared_model_pb2
-from nnrt_hdi.wire import times_told
 
 if TYPE_CHECKING:
     from nnrt_client.run.queue import RunQueue
@@ -48,9 +47,10 @@ class LocalCarrier:
         self._local_socket = local_socket
         self._runs = runs
         self._reader = ReplyReader(f"nnrt-replies {session.address}")
+        self._packet = Packet if session.tracer is None else TracedPacket
 
     def pack(self, run: Run) -> "Packet":
-        return Packet(self._local_socket, run)
+        return self._packet(self._local_socket, run)
 
     def opened(self, lane: Lane) -> "LocalStream":
         attachment, connection = self._session.attachment, LocalConnection(self._session)
@@ -116,7 +116,7 @@ class Packet:
         if self._given is not None or not signature.gives_inline:
             self._place_outputs(request.outputs)
 
-    def unpacked(self, reply: "prepared_model_pb2.RunReply") -> tuple[list[Elements], Sequence[int]]:
+    def unpacked(self, reply: "prepared_model_pb2.RunReply") -> list[Elements]:
         """Take the outputs out of the reply and out of shared memory. Raises the error that the reply carries instead,
         InvalidParameter for a reply that makes no sense."""
         signature, targets = self._signature, self._targets
@@ -147,7 +147,7 @@ class Packet:
                 results.append(None)
             else:
                 results.append(target.array(form.spec.numpy_dtype, form.shape))
-        return self._with_staged(results, staged), times_told(reply)
+        return self._with_staged(results, staged)
 
     def located(self, results: Sequence[Elements]) -> list[Elements]:
         """The outputs of a reply that came in another way, as arrays where they lie in memory of this process. Raises
@@ -229,6 +229,17 @@ class Packet:
         """Give back the memory of the pool among these, once each."""
         for memory in {room.memory for room in rooms if isinstance(room, Room)}:
             self._local_socket.staging.give_back(memory)
+
+
+class TracedPacket(Packet):
+    """A TracedRun packed for the local socket."""
+
+    __slots__ = ()
+
+    def __init__(self, local_socket: LocalSocket, run: Run) -> None:
+        super().__init__(local_socket, run)
+        for name, value in run.fields.items():
+            setattr(self.message.run, name, value)
 
 
 def _sealed(tensors: RunTensors | None, index: int) -> SharedMemory | None:
@@ -320,4 +331,4 @@ class LocalStream:
             run.stamps.answered_ns = perf_counter_ns()
             self._packet = None
             self._runs.answered(self, run)
-            run.finish(partial(packet.unpacked, reply.run))
+            run.finish(partial(packet.unpacked, reply.run), reply.run)

@@ -4,7 +4,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from time import perf_counter_ns
@@ -18,6 +18,7 @@ from nnrt_client.session.latch import Latch
 from nnrt_client.tensors.device_buffer import DeviceBuffer, Elements, Stored
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import NnrtError, OperationFailed, OutOfMemory
+from nnrt_hdi.wire import times_told
 
 if TYPE_CHECKING:
     from nnrt_client.run.queue import RunQueue
@@ -29,9 +30,8 @@ _log = logging.getLogger(__name__)
 # RunRequest.timeout_ms is a uint32. Who asks for more than these 49 days gets them.
 _MAX_TIMEOUT_MS = 2**32 - 1
 
-# Makes the outputs of a run of its reply, and gives what that tells of its time (`wire.times_told`). Raises what the
-# reply says went wrong.
-Unpack = Callable[[], "tuple[list[Elements], Sequence[int]]"]
+# Makes the outputs of a run of its reply. Raises what that says went wrong.
+Unpack = Callable[[], "list[Elements]"]
 ResultT = TypeVar("ResultT")
 OnEnded = Callable[["Run"], object]
 
@@ -65,6 +65,9 @@ class Run:
         "timeout_ms",
         "unwanted",
     )
+
+    # Of its RunRequest, besides what all have.
+    fields: Mapping[str, Any] = {}
 
     def __init__(self, signature: "Signature", priority: Priority, registry: "set[Run]") -> None:
         """It is in the registry until it has ended."""
@@ -131,8 +134,8 @@ class Run:
                 return True
         return False
 
-    def finish(self, unpack: Unpack) -> None:
-        """End with the outputs of the reply, which is here, unless the run has been given up. Nothing ends it
+    def finish(self, unpack: Unpack, reply: Any) -> None:
+        """End with the outputs of the RunReply, which is here, unless the run has been given up. Nothing ends it
         meanwhile.
 
         Raises CutOff, and has not ended, where the connection breaks before all of the reply is there.
@@ -141,7 +144,7 @@ class Run:
             with self._lock:
                 if not (self.ended.is_set or self.given_up):
                     stamps, tensors = self.stamps, self.tensors
-                    outputs, stamps.told = unpack()
+                    outputs, stamps.told = unpack(), times_told(reply)
                     if Stored in map(type, outputs):
                         self._require_asked(outputs)
                     if tensors is None or tensors.outputs is None:

@@ -200,9 +200,9 @@ class Signature:
             [_beside(*pair, index in chunked) for index, pair in enumerate(zip(self.inputs, inputs, strict=True))],
         )
 
-    def results(self, reply: Any, arrived: Mapping[int, Array]) -> tuple[list[Elements], Sequence[int]]:
+    def results(self, reply: Any, arrived: Mapping[int, Array]) -> list[Elements]:
         """The outputs of a RunReply, which are read-only: those that came beside it, and those in it; of those left in
-        buffers what is known of them. And what it tells of the run's time. Raises the error it carries instead."""
+        buffers what is known of them. Raises the error it carries instead."""
         if reply.HasField("error"):
             raise wire.error_from_detail(reply.error)
         outputs = reply.outputs
@@ -221,7 +221,7 @@ class Signature:
             results.append(given)
             if declared.size_bytes < 0:
                 self.expect(at, given.nbytes)
-        return results, wire.times_told(reply)
+        return results
 
     def result_form(self, index: int, output: Any) -> TensorForm:
         """Read the form that a reply gives of an output. Raises InvalidParameter where that makes no sense, and

@@ -21,11 +21,14 @@ from nnrt_client.session.local_socket import LocalSocket
 from nnrt_client.session.main_thread import Errands
 from nnrt_client.session.reconnecting import Keeper
 from nnrt_client.settings import Settings
+from nnrt_client.tracing.choice import tracer_of
+from nnrt_client.tracing.tracer import Metadata, SessionTracer, Site, Tracer
 from nnrt_hdi import wire
 from nnrt_hdi.backend import DeviceState
 from nnrt_hdi.compression import FEATURE
 from nnrt_hdi.errors import ConnectionFailed, NnrtError, TimedOut, UnavailableDevice
 from nnrt_hdi.files.model_store import FEATURE as STORE_FEATURE
+from nnrt_hdi.run_times import TRACES_FEATURE
 from nnrt_hdi.v2 import session_pb2
 
 _log = logging.getLogger(__name__)
@@ -45,6 +48,8 @@ _REPEATABLE = {
     "PreparedModel.Release",
 }
 _TRIES = 3
+# Of a session's id where it must not stand whole.
+_LABEL_LENGTH = 8
 
 Guard = Callable[[Any], AbstractContextManager[object]]
 # The guard of a call that nobody but the session ends.
@@ -93,7 +98,9 @@ class Session(fork.LockOwner):
         self.uploads = 0
         # Where chunks are compressed, on both sides' word.
         self.compressor: Compressor | None = None
-        self.metadata: tuple[tuple[str, bytes], ...] = ()
+        self.metadata: Metadata = ()
+        # None where nobody is told of runs.
+        self.tracer: SessionTracer | None = None
         # How often the session has been attached to a channel, and whether it is.
         self.attachment = 0
         self.is_attached = False
@@ -115,6 +122,7 @@ class Session(fork.LockOwner):
             self._await_welcome()
             self.info = wire.device_info(self.welcome.device)
             self.local_socket = LocalSocket.of(self)
+            self.tracer = self.off_the_main_thread(self._begin_tracing, tracer_of(settings.trace))
         except BaseException as error:
             self.end(error if isinstance(error, NnrtError) else UnavailableDevice("the session was not wanted"))
             raise
@@ -163,9 +171,13 @@ class Session(fork.LockOwner):
 
     def call(self, name: str, request: Any, timeout_s: float, guard: Guard = unguarded) -> Any:
         """Make one RPC with one reply; make it again if its channel was lost and the RPC may be repeated."""
-        return self.off_the_main_thread(self._call, name, request, timeout_s, guard)
+        with self._traced(name) as metadata:
+            return self.off_the_main_thread(self._call, name, request, timeout_s, guard, metadata)
 
-    def _call(self, name: str, request: Any, timeout_s: float, guard: Guard) -> Any:
+    def _traced(self, name: str) -> AbstractContextManager[Metadata]:
+        return nullcontext(()) if self.tracer is None else self.tracer.calling(name)
+
+    def _call(self, name: str, request: Any, timeout_s: float, guard: Guard, metadata: Metadata) -> Any:
         deadline = time.monotonic() + timeout_s
         tries = _TRIES if name in _REPEATABLE else 1
         while True:
@@ -173,7 +185,9 @@ class Session(fork.LockOwner):
             try:
                 with self._on_channel(name, timeout_s) as channel:
                     remaining_s = max(deadline - time.monotonic(), 0.0)
-                    begun = channel.method(name).future(request, timeout=remaining_s, metadata=self.metadata)
+                    begun = channel.method(name).future(
+                        request, timeout=remaining_s, metadata=(*self.metadata, *metadata)
+                    )
                     with channel.holding(begun), guard(begun):
                         return begun.result()
             except ConnectionFailed:
@@ -182,8 +196,8 @@ class Session(fork.LockOwner):
 
     def stream(self, name: str, request: Any, timeout_s: float, guard: Guard = unguarded) -> Generator[Any, None, None]:
         """Make one RPC with many replies, translated while they are read. Not for the main thread."""
-        with self._on_channel(name, timeout_s) as channel:
-            begun = channel.method(name)(request, timeout=timeout_s, metadata=self.metadata)
+        with self._traced(name) as metadata, self._on_channel(name, timeout_s) as channel:
+            begun = channel.method(name)(request, timeout=timeout_s, metadata=(*self.metadata, *metadata))
             with channel.holding(begun), guard(begun):
                 yield from begun
 
@@ -347,6 +361,8 @@ class Session(fork.LockOwner):
             self._channel.wait_closed(patience_s)
         for part in list(self._parts.values()):
             part.wait_ended(patience_s)
+        if self.tracer is not None:
+            self.tracer.join(patience_s)
 
     def end(self, reason: NnrtError) -> None:
         """The one place where a session ends. What was in flight gets the reason. Idempotent."""
@@ -376,7 +392,23 @@ class Session(fork.LockOwner):
             if self._channel is not None:
                 self._channel.close()
             self._errands.stop()
+            if self.tracer is not None:
+                self.tracer.end()
             self._settled.set()
+
+    def _begin_tracing(self, tracer: Tracer | None) -> SessionTracer | None:
+        if tracer is None:
+            return None
+        welcome = self.welcome
+        return tracer.of_session(
+            Site(
+                self.info.device_name,
+                self.address,
+                welcome.session_id.hex()[:_LABEL_LENGTH],
+                TRACES_FEATURE in welcome.features,
+                self.info.capabilities.profiling,
+            )
+        )
 
     def _await_welcome(self) -> None:
         timeout_s = self.settings.connect_timeout_s

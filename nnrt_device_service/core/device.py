@@ -368,9 +368,10 @@ class Device:
         inputs: Sequence[Array],
         cancellation: Cancellation,
         places: Places | None = None,
+        prepared: PreparedModel | None = None,
     ) -> tuple[list[Array], int, int]:
         """Run a model of the session as soon as a slot is free: its outputs, and the nanoseconds for which the run
-        waited and computed. `places` are for its outputs.
+        waited and computed. `places` are for its outputs; `prepared` takes the place of the model's own.
 
         Raises UnavailableDevice where the device fails. The way of every run: what it enters, it leaves by hand.
         """
@@ -391,7 +392,7 @@ class Device:
             self.scheduler.acquire(session.account.flows[model.rank], cancellation)
             try:
                 cancellation.began_ns = began = time.perf_counter_ns()
-                prepared = model.prepared
+                prepared = prepared or model.prepared
                 sizes = prepared.sizes(inputs)
                 if places is not None and not places.are_known:
                     places.learn(sizes.outputs)

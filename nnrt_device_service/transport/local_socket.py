@@ -19,7 +19,6 @@ from nnrt_device_service.core.device import Device
 from nnrt_device_service.host.threads import start_thread
 from nnrt_device_service.sessions.run_registry import Run
 from nnrt_device_service.sessions.session import Peer, Session
-from nnrt_device_service.settings import Settings
 from nnrt_device_service.transport.interceptor import as_nnrt_error
 from nnrt_device_service.transport.reactor import HandOver, Reactor
 from nnrt_device_service.transport.run_requests import RunRequests, RunResult, error_reply, keep_reply
@@ -49,10 +48,10 @@ _PAUSE_S = 0.1
 class LocalSocket:
     """Listens for clients on this host, and has a reactor serve their connections."""
 
-    def __init__(self, device: Device, settings: Settings) -> None:
+    def __init__(self, device: Device, run_requests: RunRequests) -> None:
         """Raises OSError where the host has no such sockets."""
         self._device = device
-        self._requests = RunRequests(device, settings.message_bytes)
+        self._requests = run_requests
         self._reactor = Reactor("local-socket")
         self._stopped = threading.Event()
         self._unattached = threading.Semaphore(_UNATTACHED)

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from time import perf_counter_ns
+from typing import Any
 
 import numpy as np
 
 from nnrt_device_service.access.counters import Usage
 from nnrt_device_service.core.device import Device, require_input_count
+from nnrt_device_service.core.profiled import Profiled
 from nnrt_device_service.sessions.chunked_inputs import announced
 from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.run_registry import Run
@@ -18,6 +20,7 @@ from nnrt_hdi.chunks import INLINE_BYTES as MAX_INLINE_BYTES
 from nnrt_hdi.chunks import beyond_inline, pieces
 from nnrt_hdi.compression import INLINE_BYTES
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
+from nnrt_hdi.operator_times import OperatorTime
 from nnrt_hdi.tensor import Array, TensorForm, TensorSpec, flat_bytes
 from nnrt_hdi.v2 import model_pb2, prepared_model_pb2
 from nnrt_hdi.wire.run_codec import VIEWED_BYTES, Incoming, compressed_reply_chunk, reply_chunk, with_tensors
@@ -110,12 +113,16 @@ class RunResult:
         if not self._chunked and self.inline_bytes < VIEWED_BYTES:
             self.fill(reply)
             return reply
-        wire.fill_reply(reply, self._run_id, self._times)
+        self.fill_without_outputs(reply)
         return with_tensors(reply, [self._tensor(*output) for output in enumerate(self._outputs)])
 
     def fill(self, reply: prepared_model_pb2.RunReply) -> None:
         """Make an empty message the RunReply, with all outputs inline that are in no region."""
         wire.fill_reply(reply, self._run_id, self._times, self._model.outputs, self._outputs, self._regions)
+
+    def fill_without_outputs(self, reply: prepared_model_pb2.RunReply) -> None:
+        """Make an empty message the RunReply, but for the outputs."""
+        wire.fill_reply(reply, self._run_id, self._times)
 
     def _tensor(self, index: int, array: Array) -> tuple[model_pb2.IOTensor, Array | None]:
         spec = self._model.outputs[index].spec
@@ -124,6 +131,31 @@ class RunResult:
         if index in self._chunked:
             return wire.io_chunked_message(spec, array), None
         return wire.io_bare_message(spec, array), np.ascontiguousarray(array)
+
+
+class ToldResult(RunResult):
+    """One whose reply tells what the operators took, and is itself told of when it is made."""
+
+    __slots__ = ("on_reply", "operators")
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.operators: Sequence[OperatorTime] = ()
+        self.on_reply: Callable[[prepared_model_pb2.RunReply], object] | None = None
+
+    def fill(self, reply: prepared_model_pb2.RunReply) -> None:
+        super().fill(reply)
+        self._tell(reply)
+
+    def fill_without_outputs(self, reply: prepared_model_pb2.RunReply) -> None:
+        super().fill_without_outputs(reply)
+        self._tell(reply)
+
+    def _tell(self, reply: prepared_model_pb2.RunReply) -> None:
+        wire.add_operator_times(reply, self.operators, self._message_bytes)
+        if (on_reply := self.on_reply) is not None:
+            self.on_reply = None  # One that is kept may be made again.
+            on_reply(reply)
 
 
 # A run's end as its carrier may ask for it again: what it gave, or a message that is made already.
@@ -154,6 +186,8 @@ class RunRequests:
     Inputs in regions are read where they are if the model allows, outputs are written into their regions by the
     backend if it can: then a run copies nothing.
     """
+
+    _result: type[RunResult] = RunResult
 
     def __init__(self, device: Device, message_bytes: int) -> None:
         self._device = device
@@ -203,7 +237,8 @@ class RunRequests:
             for index in copied:
                 inputs[index] = _frozen_copy(inputs[index])
             ready = perf_counter_ns()
-            outputs, queued_ns, computed_ns = self._device.run(session, model, inputs, cancellation, targets)
+            profiled = Profiled(model.prepared) if request.profile else None
+            outputs, queued_ns, computed_ns = self._device.run(session, model, inputs, cancellation, targets, profiled)
         finally:
             if copied_bytes:
                 session.budget.release(copied_bytes)
@@ -218,7 +253,12 @@ class RunRequests:
         if left:
             outputs = _apart(outputs, regions, left)
         times = received_at_ns or began, queued_ns, ready - began, computed_ns, perf_counter_ns() - done
-        return RunResult(request.run_id, model, outputs, regions, times, self._message_bytes, in_bytes)
+        make = self._result if profiled is None else ToldResult
+        result = make(request.run_id, model, outputs, regions, times, self._message_bytes, in_bytes)
+        if profiled is not None:
+            assert isinstance(result, ToldResult)
+            result.operators = profiled.operators
+        return result
 
     def arrived(
         self,

@@ -32,6 +32,7 @@ from nnrt_device_service.transport.health_port import HealthPort
 from nnrt_device_service.transport.identities import Identities
 from nnrt_device_service.transport.interceptor import CodecInterceptor, ErrorInterceptor
 from nnrt_device_service.transport.local_socket import LocalSocket
+from nnrt_device_service.transport.run_requests import RunRequests
 from nnrt_device_service.transport.servicers import DeviceSessionServicer, NnrtDeviceServicer, PreparedModelServicer
 from nnrt_device_service.transport.tickets import Tickets
 from nnrt_hdi.enums import DeviceStatus
@@ -49,6 +50,7 @@ from nnrt_hdi.wire.packets import IS_POSSIBLE
 
 if TYPE_CHECKING:
     from nnrt_device_service.metrics.port import MetricsPort
+    from nnrt_device_service.transport.tracing import Traces
 
 _log = logging.getLogger(__name__)
 
@@ -89,7 +91,11 @@ class Daemon:
         self._device = device
         self._settings = settings
         self._stopped = threading.Event()
-        self._local_socket = None if settings.no_shared_memory else _local_socket(device, settings)
+        self._traces = _traces(device) if settings.traces else None
+        run_requests = RunRequests(device, settings.message_bytes)
+        if self._traces is not None:
+            run_requests = self._traces.run_requests(device, settings.message_bytes)
+        self._local_socket = None if settings.no_shared_memory else _local_socket(device, run_requests)
         # The threads of gRPC's that serve.
         self._serving: set[threading.Thread] = set()
         self._health = health.HealthServicer(experimental_non_blocking=False)
@@ -111,6 +117,7 @@ class Daemon:
             interceptors=[
                 ErrorInterceptor(partial(count_error, device)),
                 AdmissionInterceptor(device, self._calls, settings.connections_of_a_host),
+                *([] if self._traces is None else [self._traces.interceptor]),
                 CodecInterceptor(),
             ],
             # A burst of calls has room to be refused for what it is.
@@ -135,7 +142,7 @@ class Daemon:
         )
         device_pb2_grpc.add_NnrtDeviceServicer_to_server(NnrtDeviceServicer(device, settings), self._server)
         prepared_model_pb2_grpc.add_PreparedModelServicer_to_server(
-            PreparedModelServicer(device, settings), self._server
+            PreparedModelServicer(device, settings, run_requests), self._server
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         services = [
@@ -209,6 +216,8 @@ class Daemon:
         except RuntimeError:  # gRPC ends calls from a thread, and can start none.
             has_stopped = False
         self._calls.shutdown()
+        if self._traces is not None:
+            self._traces.close()
         return self._device.close(_STOP_GRACE_S) and has_stopped
 
     def _warn_of_few_threads(self) -> None:
@@ -326,11 +335,19 @@ class _IdleMemory:
             give_back_freed_memory()
 
 
-def _local_socket(device: Device, settings: Settings) -> LocalSocket | None:
+def _traces(device: Device) -> "Traces":
+    try:
+        from nnrt_device_service.transport.tracing import Traces
+    except ImportError as error:
+        raise InvalidParameter("it needs OpenTelemetry's SDK; pip install 'nnrt[tracing]'", place="--traces") from error
+    return Traces(device)
+
+
+def _local_socket(device: Device, run_requests: RunRequests) -> LocalSocket | None:
     if not IS_POSSIBLE:
         return None
     try:
-        return LocalSocket(device, settings)
+        return LocalSocket(device, run_requests)
     except OSError as error:
         _log.warning("clients on this host get no shared memory: %s", error.strerror)
         return None

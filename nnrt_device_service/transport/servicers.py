@@ -28,6 +28,7 @@ from nnrt_hdi.files.compiled import MAX_PARTS
 from nnrt_hdi.files.model_store import FEATURE as STORE_FEATURE
 from nnrt_hdi.graph import Constant
 from nnrt_hdi.limits import MAX_RUN_IDS, REQUEST_ID_BYTES
+from nnrt_hdi.run_times import TRACES_FEATURE
 from nnrt_hdi.v2 import (
     device_pb2,
     device_pb2_grpc,
@@ -142,6 +143,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
                 COUNTERS_FEATURE,
                 *[FEATURE] * session.wants_compression,
                 *[STORE_FEATURE] * device.keeps_models,
+                *[TRACES_FEATURE] * settings.traces,
             ],
             hdi_major=HDI_VERSION[0],
             hdi_minor=HDI_VERSION[1],
@@ -347,9 +349,9 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
 
 
 class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
-    def __init__(self, device: Device, settings: Settings) -> None:
+    def __init__(self, device: Device, settings: Settings, run_requests: RunRequests) -> None:
         self._device = device
-        self._requests = RunRequests(device, settings.message_bytes)
+        self._requests = run_requests
         self._settings = settings
 
     def Run(self, request: Incoming, context: Any) -> prepared_model_pb2.RunReply | bytes:

@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class RunRequest(_message.Message):
-    __slots__ = ("model_id", "inputs", "outputs", "timeout_ms", "run_id", "chunk", "takes_chunks", "expanded_bytes", "unwanted_outputs")
+    __slots__ = ("model_id", "inputs", "outputs", "timeout_ms", "run_id", "chunk", "takes_chunks", "expanded_bytes", "unwanted_outputs", "traceparent", "profile")
     MODEL_ID_FIELD_NUMBER: _ClassVar[int]
     INPUTS_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
@@ -19,6 +19,8 @@ class RunRequest(_message.Message):
     TAKES_CHUNKS_FIELD_NUMBER: _ClassVar[int]
     EXPANDED_BYTES_FIELD_NUMBER: _ClassVar[int]
     UNWANTED_OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
+    PROFILE_FIELD_NUMBER: _ClassVar[int]
     model_id: int
     inputs: _containers.RepeatedCompositeFieldContainer[_model_pb2.IOTensor]
     outputs: _containers.RepeatedCompositeFieldContainer[_model_pb2.IOTensor]
@@ -28,7 +30,9 @@ class RunRequest(_message.Message):
     takes_chunks: bool
     expanded_bytes: int
     unwanted_outputs: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, model_id: _Optional[int] = ..., inputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., timeout_ms: _Optional[int] = ..., run_id: _Optional[int] = ..., chunk: _Optional[bytes] = ..., takes_chunks: bool = ..., expanded_bytes: _Optional[int] = ..., unwanted_outputs: _Optional[_Iterable[int]] = ...) -> None: ...
+    traceparent: str
+    profile: bool
+    def __init__(self, model_id: _Optional[int] = ..., inputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., timeout_ms: _Optional[int] = ..., run_id: _Optional[int] = ..., chunk: _Optional[bytes] = ..., takes_chunks: bool = ..., expanded_bytes: _Optional[int] = ..., unwanted_outputs: _Optional[_Iterable[int]] = ..., traceparent: _Optional[str] = ..., profile: bool = ...) -> None: ...
 
 class AwaitRunRequest(_message.Message):
     __slots__ = ("run_id",)
@@ -49,7 +53,7 @@ class CancelRunsReply(_message.Message):
     def __init__(self, stopping_run_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class RunReply(_message.Message):
-    __slots__ = ("error", "outputs", "chunk", "times", "kept", "expanded_bytes", "run_id")
+    __slots__ = ("error", "outputs", "chunk", "times", "kept", "expanded_bytes", "run_id", "operator_times")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
@@ -57,6 +61,7 @@ class RunReply(_message.Message):
     KEPT_FIELD_NUMBER: _ClassVar[int]
     EXPANDED_BYTES_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_TIMES_FIELD_NUMBER: _ClassVar[int]
     error: _error_pb2.ErrorDetail
     outputs: _containers.RepeatedCompositeFieldContainer[_model_pb2.IOTensor]
     chunk: bytes
@@ -64,7 +69,20 @@ class RunReply(_message.Message):
     kept: bool
     expanded_bytes: int
     run_id: int
-    def __init__(self, error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., chunk: _Optional[bytes] = ..., times: _Optional[_Union[RunTimes, _Mapping]] = ..., kept: bool = ..., expanded_bytes: _Optional[int] = ..., run_id: _Optional[int] = ...) -> None: ...
+    operator_times: _containers.RepeatedCompositeFieldContainer[OperatorTime]
+    def __init__(self, error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., chunk: _Optional[bytes] = ..., times: _Optional[_Union[RunTimes, _Mapping]] = ..., kept: bool = ..., expanded_bytes: _Optional[int] = ..., run_id: _Optional[int] = ..., operator_times: _Optional[_Iterable[_Union[OperatorTime, _Mapping]]] = ...) -> None: ...
+
+class OperatorTime(_message.Message):
+    __slots__ = ("name", "operator", "began_ns", "took_ns")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
+    BEGAN_NS_FIELD_NUMBER: _ClassVar[int]
+    TOOK_NS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    operator: str
+    began_ns: int
+    took_ns: int
+    def __init__(self, name: _Optional[str] = ..., operator: _Optional[str] = ..., began_ns: _Optional[int] = ..., took_ns: _Optional[int] = ...) -> None: ...
 
 class RunTimes(_message.Message):
     __slots__ = ("queued_ns", "copied_in_ns", "computed_ns", "copied_out_ns", "served_ns", "received_at_ns")

@@ -80,20 +80,22 @@ class DeviceInfo(_message.Message):
     def __init__(self, device_name: _Optional[str] = ..., vendor_name: _Optional[str] = ..., device_type: _Optional[_Union[_enums_pb2.DeviceType, str]] = ..., capabilities: _Optional[_Union[Capabilities, _Mapping]] = ..., backend_name: _Optional[str] = ..., backend_version: _Optional[str] = ...) -> None: ...
 
 class Capabilities(_message.Message):
-    __slots__ = ("float16_precision", "performance_mode", "priority", "dynamic_input", "model_cache", "program_formats")
+    __slots__ = ("float16_precision", "performance_mode", "priority", "dynamic_input", "model_cache", "program_formats", "profiling")
     FLOAT16_PRECISION_FIELD_NUMBER: _ClassVar[int]
     PERFORMANCE_MODE_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     DYNAMIC_INPUT_FIELD_NUMBER: _ClassVar[int]
     MODEL_CACHE_FIELD_NUMBER: _ClassVar[int]
     PROGRAM_FORMATS_FIELD_NUMBER: _ClassVar[int]
+    PROFILING_FIELD_NUMBER: _ClassVar[int]
     float16_precision: bool
     performance_mode: bool
     priority: bool
     dynamic_input: bool
     model_cache: bool
     program_formats: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, float16_precision: bool = ..., performance_mode: bool = ..., priority: bool = ..., dynamic_input: bool = ..., model_cache: bool = ..., program_formats: _Optional[_Iterable[str]] = ...) -> None: ...
+    profiling: bool
+    def __init__(self, float16_precision: bool = ..., performance_mode: bool = ..., priority: bool = ..., dynamic_input: bool = ..., model_cache: bool = ..., program_formats: _Optional[_Iterable[str]] = ..., profiling: bool = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("message_bytes", "session_bytes", "session_models", "session_streams", "tensor_bytes")

@@ -29,6 +29,7 @@ from nnrt_hdi.wire.models import (
     supports,
 )
 from nnrt_hdi.wire.runs import (
+    add_operator_times,
     fill_reply,
     form_of_run,
     inline_array,
@@ -41,6 +42,7 @@ from nnrt_hdi.wire.runs import (
     io_spec,
     io_tensor_fields,
     io_tensor_message,
+    operator_times,
     times_told,
 )
 from nnrt_hdi.wire.session import (
@@ -62,6 +64,7 @@ __all__ = [
     "SESSION_METADATA",
     "TICKET_METADATA",
     "SentModel",
+    "add_operator_times",
     "array_from_bytes",
     "at_place",
     "canary_state",
@@ -98,6 +101,7 @@ __all__ = [
     "model_message",
     "named_constant",
     "number",
+    "operator_times",
     "origin",
     "origin_number",
     "rich_status",

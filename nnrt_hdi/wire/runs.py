@@ -9,10 +9,16 @@ import numpy as np
 
 from nnrt_hdi.enums import DataType
 from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.limits import MAX_OPERATOR_TIMES, OPERATOR_NAME_BYTES
+from nnrt_hdi.operator_times import OperatorTime
 from nnrt_hdi.tensor import Array, Shape, TensorForm, TensorSpec
 from nnrt_hdi.v2 import model_pb2, prepared_model_pb2
 from nnrt_hdi.wire.enums import known_enum, number
+from nnrt_hdi.wire.errors import shortened
 from nnrt_hdi.wire.tensors import array_from_bytes, format_number, format_of, shape_of
+
+# Of a message, for each operator that it tells of: some times what it takes.
+_BYTES_PER_OPERATOR = 2048
 
 
 def io_spec(message: model_pb2.IOTensor) -> TensorSpec:
@@ -127,6 +133,21 @@ def times_told(reply: Any) -> tuple[int, int, int, int, int, int]:
         times.copied_out_ns,
         times.served_ns,
     )
+
+
+def operator_times(reply: prepared_model_pb2.RunReply) -> list[OperatorTime]:
+    """What a RunReply tells of the operators of its run."""
+    return [OperatorTime(one.name, one.operator, one.began_ns, one.took_ns) for one in reply.operator_times]
+
+
+def add_operator_times(reply: prepared_model_pb2.RunReply, times: Sequence[OperatorTime], message_bytes: int) -> None:
+    """Have a RunReply tell of operators: of as many of the first ones as take a small part of a message."""
+    most = min(MAX_OPERATOR_TIMES, message_bytes // _BYTES_PER_OPERATOR)
+    for one in times[:most]:
+        name, operator = (shortened(text, OPERATOR_NAME_BYTES) for text in (one.name, one.operator))
+        reply.operator_times.add(
+            name=name, operator=operator, began_ns=max(one.began_ns, 0), took_ns=max(one.took_ns, 0)
+        )
 
 
 def fill_reply(

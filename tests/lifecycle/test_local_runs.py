@@ -145,8 +145,8 @@ def test_a_signal_as_a_run_ends(shared_daemon: DaemonProcess, monkeypatch: pytes
         _, executor = compiled(closing, shared_daemon.address)
         finish = Run.finish
 
-        def interrupted(run: Run, unpack: Any) -> None:
-            finish(run, unpack)
+        def interrupted(run: Run, unpack: Any, reply: Any) -> None:
+            finish(run, unpack, reply)
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import onnxruntime
 
@@ -54,6 +55,7 @@ class OnnxRuntimeBackend(Backend):
                 priority=True,
                 dynamic_input=True,
                 model_cache=device.can_export,
+                profiling=True,
                 program_formats=(programs.FORMAT,),
             ),
             backend_name="onnxruntime",
@@ -75,13 +77,22 @@ class OnnxRuntimeBackend(Backend):
         half_kernels = not self._device.is_cpu
         lowered = lower(graph, self._kernels, self._integers, float16=config.enable_float16, half_kernels=half_kernels)
         progress(0.25)
-        model = lowered.model.SerializeToString()
-        session = open_session(model, lowered.weights, options, self._device, config.extensions)
+        session = open_session(
+            lowered.model.SerializeToString(), lowered.weights, options, self._device, config.extensions
+        )
         progress(1.0)
+        level = options.graph_optimization_level
+
+        def reopen(profile: str) -> Any:
+            again = session_options(self._device, config, entries, profile)
+            again.graph_optimization_level = level
+            model = lowered.model.SerializeToString()
+            return open_session(model, lowered.weights, again, self._device, config.extensions)
+
         count, light = len(graph.inputs), skeleton(graph)
-        export = exporter(self._device, light, count, lowered, config, entries, options.graph_optimization_level)
+        export = exporter(self._device, light, count, lowered, config, entries, level)
         most, shared = config.max_tensor_bytes, in_place(graph)
-        return OnnxModel(session, light, count, lowered.weights, most, self._deadlines, export, shared)
+        return OnnxModel(session, light, count, lowered.weights, most, self._deadlines, export, reopen, shared)
 
     def load_program(
         self, format: str, parts: Sequence[Part], config: ModelConfig, progress: Callable[[float], None]

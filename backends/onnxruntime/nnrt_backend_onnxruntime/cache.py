@@ -15,6 +15,7 @@ import mmap
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,8 +95,6 @@ def exporter(
 def restored(parts: Sequence[Part], config: ModelConfig, device: ProviderDevice, deadlines: Deadlines) -> OnnxModel:
     """The model that was exported; loaded as it is, without optimizing it again. Raises InvalidFile for any other, and
     OutOfMemory for one of which it is known that a tensor gets too large."""
-    options = session_options(device, config)
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     about = _about(parts, device)
     graph, input_count = _graph(about, parts[1].data)
     constants = parts[3].data
@@ -105,14 +104,28 @@ def restored(parts: Sequence[Part], config: ModelConfig, device: ProviderDevice,
     model.DiscardUnknownFields()
     try:
         sizes = _sizes(model, config)
-        session = open_session(model.SerializeToString(), weights, options, device, config.extensions)
+        session = _opened(model, weights, device, config)
     except OperationFailed as error:
         raise InvalidFile(f"ONNX Runtime does not take it: {error.message}") from error
     except Unsupported as error:
         raise InvalidFile(error.message, place=error.place) from error
     _require_interface(session, graph, input_count)
     most, shared = config.max_tensor_bytes, in_place_of(model, graph, input_count)
-    return OnnxModel(session, graph, input_count, weights, most, deadlines, lambda: list(parts), shared, sizes)
+    reopen = partial(_opened, model, weights, device, config)
+    return OnnxModel(session, graph, input_count, weights, most, deadlines, lambda: list(parts), reopen, shared, sizes)
+
+
+def _opened(
+    model: onnx.ModelProto,
+    weights: Mapping[str, AnyArray],
+    device: ProviderDevice,
+    config: ModelConfig,
+    profile: str = "",
+) -> Any:
+    """A session of an exported model, which is as it has been optimized."""
+    options = session_options(device, config, profile=profile)
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return open_session(model.SerializeToString(), weights, options, device, config.extensions)
 
 
 def _optimized(

@@ -11,12 +11,14 @@ from onnxruntime.capi.onnxruntime_pybind11_state import OrtDevice, OrtValue, Ort
 from nnrt_backend_onnxruntime.builder import AnyArray
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.kernels import QUIET
+from nnrt_backend_onnxruntime.profiling import Reopen, profiled
 from nnrt_backend_onnxruntime.program import asserted
 from nnrt_backend_onnxruntime.programs.sizes import Sizes as FileSizes
 from nnrt_backend_onnxruntime.session import release_memory
 from nnrt_hdi.backend import Cancellation, DimRange, PreparedModel
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfMemory
 from nnrt_hdi.graph import Graph
+from nnrt_hdi.operator_times import OperatorTime
 from nnrt_hdi.ops import OPERATORS, RunSizes
 from nnrt_hdi.ops.in_place import InPlace
 from nnrt_hdi.part import Part
@@ -45,6 +47,7 @@ class OnnxModel(PreparedModel):
         max_tensor_bytes: int,
         deadlines: Deadlines,
         export: Export,
+        reopen: Reopen,
         shared: InPlace,
         sizes: FileSizes | None = None,
     ) -> None:
@@ -56,6 +59,7 @@ class OnnxModel(PreparedModel):
         self._weights = weights
         self._deadlines = deadlines
         self._export = export
+        self._reopen = reopen
         self._names = [entry.name for entry in session.get_inputs()]
         self._output_names = [entry.name for entry in session.get_outputs()]
         self._file_sizes = sizes
@@ -81,6 +85,11 @@ class OnnxModel(PreparedModel):
                 self._output_names, dict(zip(self._names, inputs, strict=True)), options
             )
         return self._checked(results) if self._asserted else results
+
+    def profile(
+        self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
+    ) -> tuple[list[Array], list[OperatorTime]]:
+        return profiled(self, self._reopen, inputs, cancellation, outputs)
 
     def sizes(self, inputs: Sequence[Array]) -> Sizes:
         if self._file_sizes is not None:

@@ -45,8 +45,11 @@ MODES = {
 NO_FOLDING = {"optimization.disable_specified_optimizers": "ConstantFolding"}
 
 
-def session_options(device: ProviderDevice, config: ModelConfig, entries: Mapping[str, str] | None = None) -> Any:
-    """The options by which a model is compiled and run; `entries` are more of its configuration.
+def session_options(
+    device: ProviderDevice, config: ModelConfig, entries: Mapping[str, str] | None = None, profile: str = ""
+) -> Any:
+    """The options by which a model is compiled and run; `entries` are more of its configuration, and `profile` is how
+    the path of the file begins that says what its operators took.
 
     Raises InvalidParameter for an extension that is not known.
     """
@@ -57,6 +60,9 @@ def session_options(device: ProviderDevice, config: ModelConfig, entries: Mappin
     options.graph_optimization_level = mode.level
     options.intra_op_num_threads = max(1, round(device.threads * mode.threads))
     options.inter_op_num_threads = 1
+    if profile:
+        options.enable_profiling = True
+        options.profile_file_prefix = profile
     entries = {
         **(entries or {}),
         "session.intra_op.allow_spinning": str(int(mode.spins)),

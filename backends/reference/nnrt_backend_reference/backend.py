@@ -37,7 +37,9 @@ class ReferenceBackend(Backend):
             device_name=name,
             vendor_name="nnrt",
             device_type=DeviceType.CPU,
-            capabilities=Capabilities(float16_precision=True, priority=True, dynamic_input=True, model_cache=True),
+            capabilities=Capabilities(
+                float16_precision=True, priority=True, dynamic_input=True, model_cache=True, profiling=True
+            ),
             backend_name="reference",
             backend_version=__version__,
         )

@@ -1,6 +1,7 @@
 """A graph made ready to run: its nodes in order, each with its kernel and everything the kernel needs."""
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from nnrt_hdi.backend import Cancellation, DimRange, PreparedModel
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfMemory
 from nnrt_hdi.graph import Graph
+from nnrt_hdi.operator_times import OperatorTime
 from nnrt_hdi.ops import OPERATORS, RunSizes, infer_node
 from nnrt_hdi.ops.in_place import in_place
 from nnrt_hdi.ops.inference import agreed
@@ -60,6 +62,10 @@ class _Results:
         self._live_bytes -= self._sizes.pop(index, 0)
 
 
+# Runs one step, with the elements and the specs of all tensors so far.
+RunStep = Callable[[Step, list[AnyArray | None], list[TensorSpec], _Results], None]
+
+
 class Program(PreparedModel):
     """Runs a graph node by node. A run keeps all it knows to itself, so any number may be under way at once.
 
@@ -93,6 +99,29 @@ class Program(PreparedModel):
     def run(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
     ) -> list[Array]:
+        return self._run(inputs, cancellation, outputs, self._run_step)
+
+    def profile(
+        self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
+    ) -> tuple[list[Array], list[OperatorTime]]:
+        began_ns, times = time.perf_counter_ns(), list[OperatorTime]()
+
+        def timed(step: Step, *state: Any) -> None:
+            step_began_ns = time.perf_counter_ns()
+            self._run_step(step, *state)
+            node = self._graph.nodes[step.node]
+            took_ns = time.perf_counter_ns() - step_began_ns
+            times.append(OperatorTime(node.name, node.type.name, step_began_ns - began_ns, took_ns))
+
+        return self._run(inputs, cancellation, outputs, timed), times
+
+    def _run(
+        self,
+        inputs: Sequence[Array],
+        cancellation: Cancellation,
+        outputs: Sequence[Array | None],
+        run_step: RunStep,
+    ) -> list[Array]:
         values = self._constants.copy()
         specs = list(self._graph.tensors)
         for index, array in zip(self._graph.inputs, inputs, strict=True):
@@ -104,7 +133,7 @@ class Program(PreparedModel):
         with np.errstate(all="ignore"), stopped_by(cancellation.check):
             for step in self._steps:
                 cancellation.check()
-                self._run_step(step, values, specs, results)
+                run_step(step, values, specs, results)
         return self._own_outputs(values, outputs)
 
     def sizes(self, inputs: Sequence[Array]) -> Sizes:

@@ -94,7 +94,16 @@ def load_program(
     about = {} if opening.is_optimized else {_AS_IT_IS: True}
     kept = [Part.of(b"".join(packed(_KIND, about, ()))), *parts]
     return ProgramModel(
-        session, inputs, outputs, shared.inputs, sizes, weights, kept, config.max_tensor_bytes, deadlines
+        session,
+        inputs,
+        outputs,
+        shared.inputs,
+        sizes,
+        weights,
+        kept,
+        config.max_tensor_bytes,
+        deadlines,
+        opening.reopen,
     )
 
 

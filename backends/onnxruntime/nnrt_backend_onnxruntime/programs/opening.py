@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from onnxruntime import GraphOptimizationLevel
@@ -28,6 +29,8 @@ class Opening(Closable):
     trials: Trials | None
     waiting: Callable[[], None]
     is_optimized: bool = True
+    # Opens the session of the latest model again.
+    reopen: Callable[..., Any] = field(init=False)
     _under_way: tuple[bytes, Mapping[str, str], Trial] | None = field(default=None, init=False)
 
     def begin(self, model: bytes, entries: Mapping[str, str]) -> None:
@@ -53,7 +56,11 @@ class Opening(Closable):
             self.is_optimized = False
             self._try(model, entries)
             _log.warning("a program is run without optimizations, for with them %s", error.message)
-        options = session_options(self.device, self.config, entries)
+        self.reopen = partial(self._opened, model, entries)
+        return self.reopen()
+
+    def _opened(self, model: bytes, entries: Mapping[str, str], profile: str = "") -> Any:
+        options = session_options(self.device, self.config, entries, profile)
         if not self.is_optimized:
             options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
         return open_session(model, self.weights, options, self.device, self.config.extensions)

@@ -8,10 +8,12 @@ import numpy as np
 from nnrt_backend_onnxruntime.builder import AnyArray
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.model import stopping
+from nnrt_backend_onnxruntime.profiling import Reopen, profiled
 from nnrt_backend_onnxruntime.programs.sizes import Sizes
 from nnrt_backend_onnxruntime.session import release_memory
 from nnrt_hdi.backend import Cancellation, PreparedModel
 from nnrt_hdi.errors import OperationFailed, OutOfMemory
+from nnrt_hdi.operator_times import OperatorTime
 from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import Array, TensorSpec
 
@@ -30,15 +32,17 @@ class ProgramModel(PreparedModel):
         parts: Sequence[Part],
         max_tensor_bytes: int,
         deadlines: Deadlines,
+        reopen: Reopen,
     ) -> None:
         """`parts` are what `export` gives."""
         self.inputs, self.outputs, self.reads_in_place = inputs, outputs, reads_in_place
-        self._session = session
+        self.session = session
         self._sizes = sizes
         self._weights = weights
         self._parts = parts
         self._max_tensor_bytes = max_tensor_bytes
         self._deadlines = deadlines
+        self._reopen = reopen
         self._names = [spec.name for spec in self.inputs]
         self._output_names = [spec.name for spec in self.outputs]
 
@@ -48,14 +52,19 @@ class ProgramModel(PreparedModel):
         cancellation.check()
         self._sizes.require_run_fits(inputs)
         with stopping(cancellation, self._deadlines) as options:
-            results = self._session.run(self._output_names, dict(zip(self._names, inputs, strict=True)), options)
+            results = self.session.run(self._output_names, dict(zip(self._names, inputs, strict=True)), options)
         return [self._checked(spec, result) for spec, result in zip(self.outputs, results, strict=True)]
+
+    def profile(
+        self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
+    ) -> tuple[list[Array], list[OperatorTime]]:
+        return profiled(self, self._reopen, inputs, cancellation, outputs)
 
     def export(self) -> list[Part]:
         return list(self._parts)
 
     def close(self) -> None:
-        self._session = None
+        self.session = None
         self._weights = {}
         release_memory()
 

@@ -1,0 +1,84 @@
+"""What ONNX Runtime's own profiler says of a run."""
+
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from nnrt_hdi.backend import Cancellation
+from nnrt_hdi.errors import OperationFailed, OutOfMemory
+from nnrt_hdi.operator_times import OperatorTime
+from nnrt_hdi.tensor import Array
+
+# A longer profile is not read: it has some 200 bytes for each operator that ran, those in loops once per iteration.
+_MOST_BYTES = 32 << 20
+# Of its names of nodes.
+_ENDING = "_kernel_time"
+
+# Opens one more session of a model, which writes its profile to a file whose path begins so.
+Reopen = Callable[[str], Any]
+
+
+class Profiled(Protocol):
+    """A model that runs a session."""
+
+    session: Any
+
+    def run(
+        self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
+    ) -> list[Array]:
+        """See `PreparedModel.run`."""
+
+
+ModelT = TypeVar("ModelT", bound=Profiled)
+
+
+def profiled(
+    model: ModelT,
+    reopen: Reopen,
+    inputs: Sequence[Array],
+    cancellation: Cancellation,
+    outputs: Sequence[Array | None],
+) -> tuple[list[Array], list[OperatorTime]]:
+    """Run a model in a session of its own that is profiled, and tell what each operator took since the call.
+
+    Opening the session and a first run, for the first one allocates, are told as operators, too. Raises what a run
+    does, OutOfMemory for a profile that is too long, and OperationFailed for one that can't be read.
+    """
+    began_ns = time.perf_counter_ns()
+    with tempfile.TemporaryDirectory(prefix="nnrt-profile-") as folder:
+        twin = copy(model)
+        twin.session = reopen(str(Path(folder, "run")))
+        opened_ns = time.perf_counter_ns()
+        try:
+            twin.run(inputs, cancellation)
+            ran_ns = time.perf_counter_ns()
+            results = twin.run(inputs, cancellation, outputs)
+        finally:
+            file = Path(twin.session.end_profiling())
+        if (size_bytes := file.stat().st_size) > _MOST_BYTES:
+            raise OutOfMemory(f"the profile of the run has {size_bytes} bytes; at most {_MOST_BYTES} are read")
+        text = file.read_text(errors="replace")
+    times = [
+        OperatorTime("", "open a session to profile", 0, opened_ns - began_ns),
+        OperatorTime("", "run once before", opened_ns - began_ns, ran_ns - opened_ns),
+    ]
+    try:  # ONNX Runtime writes names as they are, whatever is in them.
+        times += _operators(json.loads(text), ran_ns - began_ns)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise OperationFailed(f"ONNX Runtime's profile of the run can't be read: {error!r}") from error
+    return results, times
+
+
+def _operators(events: Sequence[Mapping[str, Any]], began_ns: int) -> Iterator[OperatorTime]:
+    """The operators of the last run of a profile, which began at that time."""
+    run_us = max(event["ts"] for event in events if event.get("name") == "model_run")
+    for event in sorted(events, key=lambda event: int(event.get("ts", 0))):
+        name = event.get("name", "")
+        if event.get("cat") == "Node" and event["ts"] >= run_us and name.endswith(_ENDING):
+            since_ns, took_ns = 1000 * int(event["ts"] - run_us), 1000 * max(int(event["dur"]), 0)
+            operator = str(event["args"]["op_name"])
+            yield OperatorTime(name.removesuffix(_ENDING), operator, began_ns + since_ns, took_ns)

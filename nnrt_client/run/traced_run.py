@@ -1,0 +1,72 @@
+"""A run that a tracer is told of."""
+
+import sys
+from functools import partial
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+from nnrt_client.run.run import Run, Unpack
+from nnrt_client.run.stamps import Stamps
+from nnrt_client.tracing.tracer import Failure, Outcome, SessionTracer
+from nnrt_hdi import wire
+from nnrt_hdi.enums import Priority
+from nnrt_hdi.errors import NnrtError
+from nnrt_hdi.run_times import RunTimes
+
+if TYPE_CHECKING:
+    from nnrt_client.run.signature import Signature
+
+
+class TracedRun(Run):
+    """Its request has more fields than that of others: `fields` of its trace. Its end is told once."""
+
+    __slots__ = ("_operators", "_untold", "fields")
+
+    def __init__(self, tracer: SessionTracer, signature: "Signature", priority: Priority, registry: set[Run]) -> None:
+        super().__init__(signature, priority, registry)
+        trace = tracer.begin_run(self.stamps.began_ns)
+        self.fields = trace.fields
+        # Who takes it out tells.
+        self._untold = [trace]
+        self._operators: list[Any] = []
+
+    def finish(self, unpack: Unpack, reply: Any) -> None:
+        self._operators = wire.operator_times(reply)
+        super().finish(unpack, reply)
+
+    def fail(self, error: NnrtError) -> None:
+        raised = sys.exc_info()[1]
+        # One that never came to the queue is given up for what its caller did.
+        super().fail(raised if not self.id and isinstance(raised, NnrtError) else error)
+
+    def _end(self) -> None:
+        try:
+            trace = self._untold.pop()
+        except IndexError:
+            super()._end()
+            return
+        began_ns, ended_ns, input_bytes = self.stamps.began_ns, perf_counter_ns(), self.size_bytes
+        result, error = self._result, self._error
+        output_bytes = 0 if result is None else sum(output.nbytes for output in result)
+        if result is None:
+            error = error or self.given_up
+        super()._end()
+        trace.end(
+            Outcome(
+                run_id=self.id,
+                model_id=self.signature.model_id,
+                began_ns=began_ns,
+                ended_ns=ended_ns,
+                times=partial(_own_times, self.stamps, began_ns),
+                input_bytes=input_bytes,
+                output_bytes=output_bytes,
+                operators=self._operators,
+                failure=None if error is None else Failure.of(error),
+            )
+        )
+
+
+def _own_times(stamps: Stamps, began_ns: int) -> RunTimes:
+    """The times of a run since it began, though its result is that of a greater one which began before."""
+    times = stamps.times()
+    return times._replace(waited_ns=times.waited_ns - (began_ns - stamps.began_ns))

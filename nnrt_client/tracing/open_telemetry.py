@@ -1,0 +1,174 @@
+"""Runs and builds as spans of OpenTelemetry. The application says where they go, as of all its spans."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import copy_context
+from functools import partial
+from time import perf_counter_ns, time_ns
+
+from opentelemetry import context as contexts
+from opentelemetry import trace
+from opentelemetry.trace import Span, SpanKind
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from nnrt_client.tracing.tracer import (
+    Failure,
+    Metadata,
+    Outcome,
+    RunTrace,
+    SessionTracer,
+    Site,
+    Stage,
+    Tracer,
+    Undertaking,
+)
+from nnrt_hdi import __version__
+from nnrt_hdi.run_times import IN_DAEMON, RunTimes
+from nnrt_hdi.spans import (
+    BUILD,
+    DEVICE_RUN,
+    POOLED_RUN,
+    RUN,
+    Backlog,
+    add_error,
+    add_parts,
+    name_of_part,
+    traceparent_of,
+    wall_ns,
+)
+
+# The process's own, or what it gets later.
+_tracer = trace.get_tracer("nnrt_client", __version__)
+_PROPAGATOR = TraceContextTextMapPropagator()
+
+
+class OpenTelemetryTracer(Tracer):
+    """Makes a span of each run, and of each build with the calls in it, as children of the one that is current."""
+
+    def of_session(self, site: Site) -> SessionTracer:
+        return _SessionSpans(site)
+
+    def begin_build(self) -> Undertaking:
+        return _SpanUnderway(BUILD)
+
+    def begin_pooled_run(self) -> Undertaking:
+        return _SpanUnderway(POOLED_RUN)
+
+
+class _SpanUnderway(Undertaking):
+    """The span of something that makes runs or calls."""
+
+    def __init__(self, name: str) -> None:
+        self._began_ns = perf_counter_ns()
+        self._span = _tracer.start_span(name, start_time=wall_ns(self._began_ns))
+        self.context = copy_context()
+        self.context.run(contexts.attach, trace.set_span_in_context(self._span))
+
+    def end(self, error: BaseException | None, stages: Sequence[Stage] = (), **about: str | int) -> None:
+        span = self._span
+        span.set_attributes({f"nnrt.{name}": value for name, value in about.items()})
+        if error is not None:
+            add_error(span, *Failure.of(error), time_ns())
+        here = trace.set_span_in_context(span)
+        for stage in stages:
+            began_ns = wall_ns(max(stage.began_ns, self._began_ns))
+            _tracer.start_span(f"nnrt.{stage.name}", here, start_time=began_ns).end(wall_ns(stage.ended_ns))
+        span.end()
+
+
+class _SessionSpans(SessionTracer):
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.backlog = Backlog(f"nnrt-traces {site.address}")
+        self.attributes = {
+            "nnrt.device": site.device,
+            "nnrt.session": site.session,
+            "server.address": site.address,
+        }
+
+    def begin_run(self, began_ns: int) -> RunTrace:
+        return _RunSpan(self, began_ns)
+
+    @contextmanager
+    def calling(self, method: str) -> Iterator[Metadata]:
+        """A call that is part of nothing, such as one that frees memory, has no span."""
+        if not trace.get_current_span().get_span_context().is_valid:
+            yield ()
+            return
+        service, _, name = method.partition(".")
+        attributes = {"rpc.system": "grpc", "rpc.service": f"nnrt_hdi.v2.{service}", "rpc.method": name}
+        span = _tracer.start_span(
+            f"nnrt_hdi.v2.{service}/{name}", kind=SpanKind.CLIENT, attributes={**self.attributes, **attributes}
+        )
+        try:
+            carrier: dict[str, str] = {}
+            if self.site.makes_spans:
+                _PROPAGATOR.inject(carrier, trace.set_span_in_context(span))
+            yield tuple(carrier.items())
+        except Exception as error:
+            add_error(span, *Failure.of(error), time_ns())
+            raise
+        finally:
+            span.end()
+
+    def end(self) -> None:
+        self.backlog.end()
+
+    def join(self, timeout_s: float) -> None:
+        self.backlog.join(timeout_s)
+
+
+class _RunSpan(RunTrace):
+    """The span of a run. It begins with it only where the daemon has to know of it; all else is made later."""
+
+    def __init__(self, session: _SessionSpans, began_ns: int) -> None:
+        self._session = session
+        self._parent = contexts.get_current()
+        self._span: Span | None = None
+        self.fields = {}
+        if session.site.makes_spans:
+            self._span = self._begun(wall_ns(began_ns))
+            self.fields = {"traceparent": traceparent_of(self._span)}
+
+    def end(self, outcome: Outcome) -> None:
+        self._session.backlog.put(partial(self._make, outcome))
+
+    def _begun(self, began_ns: int) -> Span:
+        return _tracer.start_span(
+            RUN, self._parent, SpanKind.CLIENT, attributes=self._session.attributes, start_time=began_ns
+        )
+
+    def _make(self, outcome: Outcome) -> None:
+        began_ns, ended_ns = wall_ns(outcome.began_ns), wall_ns(outcome.ended_ns)
+        span = self._span or self._begun(began_ns)
+        if not span.is_recording():
+            return
+        span.set_attributes(
+            {
+                "nnrt.model": outcome.model_id,
+                "nnrt.run": outcome.run_id,
+                "nnrt.input_bytes": outcome.input_bytes,
+                "nnrt.output_bytes": outcome.output_bytes,
+            }
+        )
+        if outcome.failure is not None:
+            add_error(span, *outcome.failure, ended_ns)
+        else:
+            times = outcome.times()
+            span.set_attribute("nnrt.result", "SUCCESS")
+            self._add_parts(span, began_ns, times)
+            ended_ns = began_ns + times.total_ns
+        span.end(ended_ns)
+
+    def _add_parts(self, span: Span, began_ns: int, times: RunTimes) -> None:
+        """Make a span of each part; those in the daemon are in one of the daemon's, which makes it itself if it can."""
+        parts = [(name_of_part(field), took_ns) for field, took_ns in zip(times._fields, times, strict=True)]
+        before, within, behind = parts[: IN_DAEMON.start], parts[IN_DAEMON], parts[IN_DAEMON.stop :]
+        add_parts(_tracer, span, began_ns, before)
+        arrived_ns = began_ns + sum(took_ns for _, took_ns in before)
+        left_ns = arrived_ns + sum(took_ns for _, took_ns in within)
+        if not self._session.site.makes_spans:
+            device = _tracer.start_span(DEVICE_RUN, trace.set_span_in_context(span), start_time=arrived_ns)
+            add_parts(_tracer, device, arrived_ns, within)
+            device.end(left_ns)
+        add_parts(_tracer, span, left_ns, behind)

@@ -1,0 +1,111 @@
+"""Spans of OpenTelemetry for runs, as both ends make them. Imported where traces are on; needs the extra `tracing`."""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+from opentelemetry import trace
+from opentelemetry.trace import Span, Tracer
+
+_log = logging.getLogger(__name__)
+
+RUN, DEVICE_RUN, POOLED_RUN, BUILD = "nnrt.run", "nnrt.device.run", "nnrt.pool.run", "nnrt.build"
+
+# A shorter part gets no span: to make it would take longer.
+LEAST_NS = 20_000
+# Runs whose spans are still to be made.
+_MOST_WAITING = 4096
+# Spans are made so long after their runs, many at a time: who runs models is disturbed seldom.
+_PAUSE_S = 0.1
+# What comes after the end of a backlog, from runs that end with it, comes within so long.
+_LAST_S = 0.5
+
+
+def name_of_part(field: str) -> str:
+    """The name of the span of a field of RunTimes."""
+    return f"nnrt.{field.removesuffix('_ns')}"
+
+
+def traceparent_of(span: Span) -> str:
+    """How W3C Trace Context writes down which span something is part of."""
+    context = span.get_span_context()
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+
+
+def add_parts(tracer: Tracer, parent: Span, began_ns: int, parts: Iterable[tuple[str, int]]) -> None:
+    """Make spans of parts that follow each other, each with its name and how many nanoseconds it took."""
+    context = trace.set_span_in_context(parent)
+    for name, took_ns in parts:
+        if took_ns >= LEAST_NS:
+            tracer.start_span(name, context, start_time=began_ns).end(began_ns + took_ns)
+            time.sleep(0)  # Whoever waits to run goes first.
+        began_ns += took_ns
+
+
+def add_error(span: Span, kind: str, message: str, code: str, at_ns: int) -> None:
+    """Tell a span that what it is of has failed, with an exception of that class and message."""
+    span.set_status(trace.StatusCode.ERROR, message)
+    span.set_attribute("nnrt.result", code)
+    span.add_event("exception", {"exception.type": kind, "exception.message": message}, at_ns)
+
+
+def wall_ns(counter_ns: int) -> int:
+    """A time of time.perf_counter_ns, of lately, on the clock of time.time_ns."""
+    return time.time_ns() - (time.perf_counter_ns() - counter_ns)
+
+
+class Backlog:
+    """Spans that a thread makes after the runs that they are of.
+
+    A span takes as long to make as a small run takes in all; a run itself only leaves here what is to be done.
+    """
+
+    def __init__(self, name: str) -> None:
+        """Not for the main thread of a client, for it starts a thread."""
+        self._waiting: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
+        self._is_ending = threading.Event()
+        self._left_out = 0
+        self._thread = threading.Thread(target=self._make, name=name, daemon=True)
+        self._thread.start()
+
+    def put(self, make: Callable[[], object]) -> None:
+        """Have the thread call this soon, unless too much waits already. Takes no lock; any thread."""
+        if self._waiting.qsize() < _MOST_WAITING:
+            self._waiting.put(make)
+        else:
+            self._left_out += 1
+
+    def end(self) -> None:
+        """Have the thread end once it has made what there is, and what comes at once. Idempotent."""
+        self._waiting.put(None)
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for that, so long at most."""
+        self._is_ending.set()
+        self._waiting.put(None)
+        self._thread.join(timeout_s)
+
+    def _make(self) -> None:
+        patience_s: float | None = None
+        while True:
+            try:
+                make = self._waiting.get(timeout=patience_s)
+            except queue.Empty:
+                return
+            self._is_ending.wait(_PAUSE_S)
+            while make is not None:
+                try:
+                    make()
+                except Exception:
+                    _log.exception("the spans of a run could not be made")
+                try:
+                    make = self._waiting.get_nowait()
+                except queue.Empty:
+                    break
+            else:
+                patience_s = 0.0 if self._is_ending.is_set() else _LAST_S
+            if self._left_out:
+                left_out, self._left_out = self._left_out, 0
+                _log.warning("%d runs were left out of the traces: there were too many at a time", left_out)
