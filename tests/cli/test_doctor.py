@@ -52,6 +52,7 @@ def about(findings: list[Finding], what: str) -> Finding:
     return finding
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_unix", [False, True], ids=["TCP", "Unix socket"])
 def test_a_daemon_that_is_well(start_daemon: StartDaemon, tmp_path: Path, is_unix: bool) -> None:
     daemon = start_daemon("--name", "rack7", listen=f"unix:{tmp_path}/s" if is_unix else "127.0.0.1:0")
@@ -140,6 +141,7 @@ def test_a_missing_token(start_daemon: StartDaemon, access: Access) -> None:
     assert "of your own" in findings["failures"]["found"]
 
 
+@pytest.mark.slow
 def test_a_daemon_that_stands_still(start_daemon: StartDaemon) -> None:
     daemon = start_daemon()
     daemon.stop()
@@ -172,6 +174,7 @@ def test_no_side_channel(start_daemon: StartDaemon) -> None:
     assert "--no-shared-memory" in finding["advice"]
 
 
+@pytest.mark.slow
 def test_a_daemon_that_drains(start_daemon: StartDaemon) -> None:
     daemon = start_daemon("--backend", "slow")
     with Runtime([daemon.address]) as runtime, Compilation(identity_model(), runtime.device()) as compilation:
@@ -186,6 +189,7 @@ def test_a_daemon_that_drains(start_daemon: StartDaemon) -> None:
             run.cancel()
 
 
+@pytest.mark.slow
 def test_a_canary(start_daemon: StartDaemon, tmp_path: Path) -> None:
     """A device that is out is a problem; one that was out is worth a look."""
     daemon = FaultyDaemon(start_daemon, tmp_path)
@@ -203,6 +207,7 @@ def test_a_canary(start_daemon: StartDaemon, tmp_path: Path) -> None:
     assert "answers were wrong" in finding["found"]
 
 
+@pytest.mark.slow
 def test_what_was_refused(start_daemon: StartDaemon) -> None:
     """By the flag to raise; nine tenths of the memory in use are near the limit."""
     daemon = start_daemon("--held-bytes", str(10 * MIB), "--session-bytes", str(10 * MIB), "--identity-share", "1")
