@@ -10,10 +10,10 @@ import numpy as np
 from nnrt_backend_reference.kernels.kernel import AnyArray, AnyDType
 from nnrt_hdi.tensor import Shape
 
-# Steps of arithmetic that a processor makes in some tenths of a second, in plain loops...
-PIECE_STEPS = 1 << 28
+# Steps of arithmetic that a processor makes in about a tenth of a second, in plain loops...
+PIECE_STEPS = 1 << 26
 # ...and in matrix products of real numbers.
-PIECE_PRODUCTS = 1 << 33
+PIECE_PRODUCTS = 1 << 32
 
 
 class _Thread(threading.local):
