@@ -21,7 +21,7 @@ from nnrt_hdi.shared_memory import SharedMemory
 _FEW_DESCRIPTORS, _FEW_THREADS = 256, 64
 _LITTLE_MEMORY = 1 << 30
 _FEW_CORES = 2
-# Read by gRPC, and what each asks for.
+# Variables with a proxy that gRPC uses.
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 # Variables that gRPC reads, which of their values cost something (None: all), and what.
 _COSTLY = {
@@ -69,7 +69,8 @@ def _proxy(addresses: Sequence[str]) -> Iterator[Finding]:
     through = sorted(host for host in hosts if not proxy_bypass(host))
     if variable and through:
         found = f"gRPC goes through the proxy of {variable} to {', '.join(through)}"
-        yield advise("proxy", found, f"export no_proxy={','.join(through)}")
+        none = ",".join(filter(None, (os.environ.get("no_proxy"), *through)))
+        yield advise("proxy", found, f"export no_proxy={none}")
     else:
         yield ok("proxy", "none is in the way")
 

@@ -29,43 +29,40 @@ _SLOW_BYTES_PER_S = 12.5e6
 
 def connection(address: str, settings: Settings) -> Iterator[Finding]:
     """Look whether somebody listens there, and how long it takes to get there."""
-    path = address.removeprefix(_UNIX)
-    host, _, port = address.rpartition(":")
-    if path == address and not port.isdecimal():
-        yield problem(
-            "connection", f"{address!r} is no address", "give HOST:PORT, unix:PATH, or a name such as dns:///HOST:PORT"
-        )
-        return
+    about = "connection"
     began = time.perf_counter()
     try:
-        if path != address:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-                probe.settimeout(settings.connect_timeout_s)
-                probe.connect(path)
-        else:
-            socket.create_connection((host.strip("[]"), int(port)), settings.connect_timeout_s).close()
+        _connect(address, settings.connect_timeout_s)
+    except ValueError:
+        advice = "give HOST:PORT, unix:PATH, or a name such as dns:///HOST:PORT"
+        yield problem(about, f"{address!r} is no address", advice)
     except (ConnectionRefusedError, FileNotFoundError):
-        listen = f"nnrt-device serve --listen {address}"
-        yield problem(
-            "connection", "the host is there, but nobody listens at this address", f"look at the port; else {listen}"
-        )
+        advice = f"look whether it is spelled right; else nnrt-device serve --listen {address}"
+        yield problem(about, "the host is there, but nobody listens at this address", advice)
     except socket.gaierror as error:
         yield problem(
-            "connection",
-            f"no host {host!r} is known: {error.strerror}",
-            "look how it is spelled; else ask its name server",
+            about, f"no such host is known: {error.strerror}", "look how it is spelled; else ask a name server"
         )
     except TimeoutError:
-        found = f"nobody answers within {settings.connect_timeout_s:g} s"
-        yield problem("connection", found, "look whether the host is up, and whether a firewall lets this port through")
+        advice = "look whether the host is up, and whether a firewall lets this port through"
+        yield problem(about, f"nobody answers within {settings.connect_timeout_s:g} s", advice)
     except OSError as error:
-        yield problem(
-            "connection",
-            f"it can't be reached: {error.strerror or error}",
-            "look at the address, and at this host's network",
-        )
+        yield problem(about, f"it can't be reached: {error.strerror or error}", "look at this host's network")
     else:
-        yield ok("connection", f"made in {(time.perf_counter() - began) * 1e3:.1f} ms")
+        yield ok(about, f"made in {(time.perf_counter() - began) * 1e3:.1f} ms")
+
+
+def _connect(address: str, timeout_s: float) -> None:
+    """Connect to an address, and hang up. Raises ValueError for what is none, OSError where nobody is there."""
+    if address.startswith(_UNIX):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.settimeout(timeout_s)
+            probe.connect(address.removeprefix(_UNIX))
+        return
+    host, _, port = address.rpartition(":")
+    if not host or int(port) not in range(1 << 16):
+        raise ValueError(address)
+    socket.create_connection((host.strip("[]"), int(port)), timeout_s).close()
 
 
 def encryption(address: str, settings: Settings) -> Iterator[Finding]:

@@ -80,7 +80,7 @@ def test_a_unix_socket_that_is_gone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "said"), [("no-host.invalid:50051", "no host 'no-host.invalid'"), ("rack7", "no address")]
+    ("address", "said"), [("no-host.invalid:50051", "no such host is known"), ("rack7", "no address")]
 )
 def test_an_address_that_is_none(address: str, said: str) -> None:
     assert said in the_problem(address)[1]
@@ -240,7 +240,7 @@ def test_this_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("no_proxy", "rack8")
     monkeypatch.setenv("GRPC_TRACE", "all")
     findings = host_findings(["rack7:50051", "rack8:50051", "unix:/run/nnrt"], Settings(token_file=str(token)))
-    assert about(findings, "proxy").advice == "export no_proxy=rack7"
+    assert about(findings, "proxy").advice == "export no_proxy=rack8,rack7"
     assert about(findings, "environment").advice == "unset GRPC_TRACE"
     assert about(findings, "token").advice == f"chmod 600 {token}"
     assert about(findings, "shared memory").verdict is Verdict.OK
