@@ -205,6 +205,9 @@ class Settings:
         " `nnrt[tracing]`.",
     )
     verbose: bool = _setting(False, "Log every call.")
+    log_format: str = _setting(
+        "text", "How the log looks: text for people, or a line of JSON for each event.", choices=("text", "json")
+    )
 
     @property
     def takes_programs(self) -> bool:

@@ -35,6 +35,8 @@ class NnrtError(Exception):
 
     code: ClassVar[ReturnCode]
     grpc_status: ClassVar[str]
+    request_id: str = ""
+    """What the daemon's log calls the request that failed; empty where no daemon has told of the error."""
 
     def __init_subclass__(cls, code: ReturnCode, status: str) -> None:
         cls.code = code
@@ -47,17 +49,27 @@ class NnrtError(Exception):
         self.place = place
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.message}" if self.place else self.message
+        said = f"{self.place}: {self.message}" if self.place else self.message
+        return f"{said} (request {self.request_id})" if self.request_id else said
 
     def copy(self) -> Self:
         """A copy for somebody else: an error that is raised keeps the frames it went through, and what they hold."""
-        return self._placed(self.place)
+        return self.of_request(self.request_id)
 
     def at(self, place: str) -> Self:
         """A copy of the error with the place put in front of the one it has."""
-        return self._placed(f"{place}: {self.place}" if self.place else place)
+        placed = self._placed(f"{place}: {self.place}" if self.place else place)
+        placed.request_id = self.request_id
+        return placed
+
+    def of_request(self, request_id: str) -> Self:
+        """A copy of the error, as a daemon tells it of a request."""
+        told = self._placed(self.place)
+        told.request_id = request_id
+        return told
 
     def _placed(self, place: str) -> Self:
+        """An error of its kind with that place."""
         return type(self)(self.message, place=place)
 
 

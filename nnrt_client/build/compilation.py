@@ -362,7 +362,7 @@ class Compilation(LockOwner, Closable):
         try:
             device = self.device
         except (OperationFailed, InvalidParameter) as error:
-            raise OperationFailed(error.message, place=error.place) from error
+            raise OperationFailed(error.message, place=error.place).of_request(error.request_id) from error
         session = device._session()
         build.connect(session)
         tracer = tracer_of(session.settings.trace)

@@ -345,7 +345,7 @@ def _build_error(error: NnrtError) -> NnrtError:
     """Give a refusal one of NNRt's codes for it: that of what the caller can mend, else FAILED."""
     if isinstance(error, InvalidParameter | OperationForbidden | OperationFailed):
         return error
-    failed = OperationFailed(error.message, place=error.place)
+    failed = OperationFailed(error.message, place=error.place).of_request(error.request_id)
     failed.__cause__ = error
     return failed
 

@@ -143,11 +143,11 @@ def translated(error: NnrtError, unsupported: type[OnnxRuntimeError] = NotSuppor
     kind = next((theirs for ours, theirs in _COUNTERPARTS if isinstance(error, ours)), Fail)
     if kind is NotSupported:
         kind = unsupported
-    return kind(error.message, place=error.place)
+    return kind(error.message, place=error.place).of_request(error.request_id)
 
 
 def of_run(error: NnrtError) -> NnrtError:
     """The error of a run whose inputs have been checked: what is wrong with it came out only when it ran."""
     if isinstance(error, InvalidParameter | NullPointer) and not _is_theirs(error):
-        return Fail(error.message, place=error.place)
+        return Fail(error.message, place=error.place).of_request(error.request_id)
     return translated(error)

@@ -139,7 +139,7 @@ class Device(LockOwner):
             session = Session(self.address, self._latest.settings, self._latest.callbacks)
         except ConnectionFailed as error:
             # The address was good before, so it is the device that is missing.
-            raise UnavailableDevice(error.message, place=error.place) from error
+            raise UnavailableDevice(error.message, place=error.place).of_request(error.request_id) from error
         if (name := _unique_name(session)) != self.name:
             session.close()
             raise UnavailableDevice(f"{self.name} is gone; {name} answers in its place", place=session.place)

@@ -2,10 +2,8 @@
 
 import asyncio
 import json
-import logging
 import os
 import shlex
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -25,6 +23,8 @@ from nnrt_device_service.fleet.shown import drain_alone, shown_alone
 from nnrt_device_service.fleet.spec import DeviceSpec
 from nnrt_device_service.fleet.state_directory import Record, State, StateDirectory, default_state_directory
 from nnrt_device_service.fleet.supervisor import Supervisor
+from nnrt_device_service.host.log_handler import set_up_log
+from nnrt_device_service.settings import setting_option, variable_of
 from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.text import escape_for_terminal
 
@@ -88,9 +88,17 @@ class _CommandAfterDashes(click.Command):
     help="For tests: start nothing again. Once all are ready COMMAND runs, with NNRT_DEVICES set. When it or any daemon"
     " ends, all end, with its exit code.",
 )
+@setting_option("log_format")
 @_on_fleet
 @click.pass_context
-def up(context: click.Context, file: Path | None, dry_run: bool, one_shot: bool, state_dir: Path | None) -> None:
+def up(
+    context: click.Context,
+    file: Path | None,
+    dry_run: bool,
+    one_shot: bool,
+    log_format: str,
+    state_dir: Path | None,
+) -> None:
     """Start a daemon for each device of this host, and keep them alive until SIGTERM.
 
     FILE names the devices. Without it there is one for each accelerator that a backend finds, or else the CPU.
@@ -108,7 +116,8 @@ def up(context: click.Context, file: Path | None, dry_run: bool, one_shot: bool,
     if dry_run:
         _print_specs(asyncio.run(source()))
         return
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    set_up_log(log_format)
+    os.environ[variable_of("log_format")] = log_format  # For the daemons, unless FILE says it of one.
     with ExitStack() as stack:
         if one_shot and not state_dir:
             state_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nnrt-")))

@@ -9,13 +9,16 @@ import click
 
 from nnrt_device_service.core.device import Device
 from nnrt_device_service.host.allocator import keep_freed_memory
-from nnrt_device_service.host.log_lines import StandardErrorHandler, never_wait_for_a_reader
+from nnrt_device_service.host.log_handler import set_up_log
+from nnrt_device_service.host.log_lines import never_wait_for_a_reader
 from nnrt_device_service.host.readiness import notify
 from nnrt_device_service.host.stop_signals import StopSignals
 from nnrt_device_service.settings import Settings, setting_options
 from nnrt_device_service.transport.server import Daemon
 from nnrt_hdi.backend import BackendSkipped, load_backend
 from nnrt_hdi.errors import NnrtError
+
+_log = logging.getLogger(__name__)
 
 
 @click.command()
@@ -29,21 +32,18 @@ def serve(**values: Any) -> None:
     keep_freed_memory()
     stop_signals = StopSignals()
     never_wait_for_a_reader()
-    logging.basicConfig(
-        level=logging.DEBUG if settings.verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        handlers=[StandardErrorHandler()],
-    )
+    log = set_up_log(settings.log_format, is_verbose=settings.verbose)
     try:
         device = Device(load_backend(settings.backend, settings.backend_options()), settings)
+        log.device = device.info.device_name
         daemon = Daemon(device, settings)
         # No collection of garbage looks again at what stays as long as the daemon.
         gc.freeze()
         addresses = daemon.start(settings.listen)
     except BackendSkipped as reason:
-        _refuse(f"backend {settings.backend!r} can't work here: {reason}", reason)
+        _refuse(f"backend {settings.backend!r} can't work here: {reason}", reason, settings)
     except NnrtError as error:
-        _refuse(str(error), error)
+        _refuse(str(error), error, settings)
     click.echo(" ".join(["listening on", *addresses]))
     stop_signals.wait()
     if not daemon.drain():
@@ -51,6 +51,9 @@ def serve(**values: Any) -> None:
         os._exit(0)  # The interpreter would wait for the thread of a run that can't be stopped.
 
 
-def _refuse(reason: str, error: Exception) -> NoReturn:
+def _refuse(reason: str, error: Exception, settings: Settings) -> NoReturn:
     notify(STATUS=reason)
+    if settings.log_format != "text":
+        _log.critical("the daemon can't serve: %s", reason)
+        raise click.exceptions.Exit(1) from error
     raise click.ClickException(reason) from error

@@ -413,7 +413,6 @@ class Device:
             except (NnrtError, MemoryError):
                 raise
             except (Exception, SystemExit) as error:  # One that exits would leave the run without an end.
-                _log.exception("the device failed to run a model")
                 raise UnavailableDevice(
                     f"the device failed to run the model ({type(error).__name__}); the daemon's log has the details"
                 ) from error
@@ -588,7 +587,12 @@ class Device:
             except Exception:  # Not the file's fault as far as anybody knows; without it the backend can compile.
                 _log.exception("the stored model %s is compiled again: it can't be restored", recipe.key[:SHOWN_KEY])
                 return None
-            _log.info("restored model %s from the store for client %s", recipe.key[:SHOWN_KEY], session.client)
+            _log.info(
+                "restored model %s from the store for client %s",
+                recipe.key[:SHOWN_KEY],
+                session.client,
+                extra=session.names,
+            )
             return self._added(session, prepared, Origin.STORED, undo, config.priority, size_bytes, _is_signable(model))
 
     def _keep(self, recipe: Recipe | None, session: Session, made: Prepared, compiling: ExitStack) -> None:

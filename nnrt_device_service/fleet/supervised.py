@@ -137,7 +137,9 @@ class SupervisedDaemon:
 
     def _fault(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and task.exception() is not None:
-            _log.error("%s is not looked after any more", self.name, exc_info=task.exception())
+            _log.error(
+                "%s is not looked after any more", self.name, exc_info=task.exception(), extra={"device": self.name}
+            )
             self._be(State.FAILED, f"its supervisor has a fault: {task.exception()!r}")
 
     async def _keep(self) -> None:
@@ -151,7 +153,7 @@ class SupervisedDaemon:
                 return
             if self._is_hopeless():
                 self._be(State.FAILED, self._reason())
-                _log.error("%s failed: %s", self.name, self.record.why)
+                _log.error("%s failed: %s", self.name, self.record.why, extra={"device": self.name})
                 return
             await self._back_off()
 
@@ -198,7 +200,7 @@ class SupervisedDaemon:
         self._ready_at = asyncio.get_running_loop().time()
         self._has_been_ready = True
         self._be(State.READY)
-        _log.info("%s is ready on %s", self.name, ", ".join(self.record.addresses))
+        _log.info("%s is ready on %s", self.name, ", ".join(self.record.addresses), extra={"device": self.name})
 
     async def _until_its_end(self, process: Process) -> None:
         loop = asyncio.get_running_loop()
@@ -249,7 +251,8 @@ class SupervisedDaemon:
         if self._is_refused:
             self.record.addresses = ()  # Another process may listen there by now.
         self._be(State.BACKING_OFF, self._reason())
-        _log.warning("%s: %s; it is started again in %.1f s", self.name, self.record.why, wait_s)
+        said = "%s: %s; it is started again in %.1f s"
+        _log.warning(said, self.name, self.record.why, wait_s, extra={"device": self.name})
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._end_asked.wait(), wait_s)
 

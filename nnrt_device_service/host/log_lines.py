@@ -1,7 +1,6 @@
 """Lines of logs, which are written at once or not at all: the daemon waits for nobody who doesn't read them."""
 
 import fcntl
-import logging
 import os
 import stat
 import sys
@@ -53,18 +52,6 @@ class StandardErrorLines(LogLines):
             written = os.write(_STANDARD_ERROR, rest)
             rest = rest[written:]
             self._is_cut = bool(rest)
-
-
-class StandardErrorHandler(logging.Handler):
-    """The daemon's own log, on the standard error."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._lines = StandardErrorLines(lambda lost: f"{lost} lines are lost here: nobody read the standard error")
-
-    def emit(self, record: logging.LogRecord) -> None:
-        with suppress(OSError):
-            self._lines.write(self.format(record))
 
 
 def never_wait_for_a_reader() -> None:

@@ -85,7 +85,11 @@ class SessionRegistry:
             session.on_closed = partial(self.counters.close, usage)
             self._sessions[session.id] = _Entry(session, hang_up)
         if evicted is not None:
-            _log.info("client %s has not come back; its session makes room for another", evicted.session.client)
+            _log.info(
+                "client %s has not come back; its session makes room for another",
+                evicted.session.client,
+                extra=evicted.session.names,
+            )
             evicted.session.close("it made room for another")
         return session
 
@@ -164,7 +168,7 @@ class SessionRegistry:
             if entry is None or entry.hang_up != hang_up:
                 return
             entry.hang_up, entry.detached_at = None, time.monotonic()
-        _log.info("client %s is not connected any more", session.client)
+        _log.info("client %s is not connected any more", session.client, extra=session.names)
         if not self._settings.lease_s:
             self.close(session, "the connection was lost")
 

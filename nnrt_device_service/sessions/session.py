@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from hashlib import sha256
 from itertools import count
 from typing import NamedTuple
 
@@ -34,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 # What of a session holds bytes, as metrics name it.
 HELD_KINDS = ("buffers", "constants", "replies")
-_LABEL_LENGTH = 12
+_LABEL_LENGTH = 8
 
 # How long a stream that was cancelled may take to end before it counts against the limit.
 _STREAM_END_S = 1.0
@@ -76,8 +75,8 @@ class Session:
     ) -> None:
         """`held` bounds what all sessions hold together, `usage` counts what those of the identity do."""
         self.id = secrets.token_bytes(16)
-        # What it is called where its id, which is a secret, must not stand.
-        self.label = sha256(self.id).hexdigest()[:_LABEL_LENGTH]
+        # What it is called where its id, which is a secret, must not stand: too little of it to guess the rest.
+        self.label = self.id.hex()[:_LABEL_LENGTH]
         # Called with it and the cause when it ends.
         self.on_end: Callable[[Session, str], object] = lambda session, cause: None
         # Called when it has ended.
@@ -115,6 +114,11 @@ class Session:
         self._under_way: Counter[str] = Counter()
         self._streams = 0
         self._streams_waiting = 0
+
+    @property
+    def names(self) -> dict[str, object]:
+        """What lines of the log call it, and whose it is."""
+        return {"session": self.label, "identity": str(self.identity)}
 
     def attach(self, peer: Peer) -> None:
         """The process that the session's local socket leads to.

@@ -10,6 +10,7 @@ import grpc
 
 from nnrt_device_service.access.identity import Role
 from nnrt_device_service.core.device import Device
+from nnrt_device_service.host.log_context import say_about
 from nnrt_device_service.sessions.memory_budget import MemoryBudget
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.transport.call_threads import CallThreads
@@ -219,6 +220,7 @@ class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grp
     @contextmanager
     def _counted_in_session(self, method: str, context: Any) -> Iterator[MemoryBudget]:
         session = session_of(self._device, context)
+        say_about(session.names)
         try:
             session.identity.require(_ROLES.get(method, Role.RUN), method)
             with _counter_of(session, method)(context.cancel):

@@ -7,24 +7,15 @@ from typing import Any
 
 import grpc
 
-from nnrt_hdi.errors import NnrtError, OperationFailed, OutOfMemory
+from nnrt_device_service.host.log_context import one_call
+from nnrt_device_service.transport.failures import error_to_tell
+from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.wire import rich_status
 from nnrt_hdi.wire.run_codec import REQUEST_READERS, serialized
 
 _log = logging.getLogger(__name__)
 
 OUR_SERVICES = "/nnrt_hdi.v2."
-
-
-def as_nnrt_error(error: BaseException, method: str) -> NnrtError:
-    """The error to tell the client. One that nobody raised on purpose is logged, and only its kind told."""
-    if isinstance(error, NnrtError):
-        return error
-    if isinstance(error, MemoryError):
-        _log.error("%s found no memory: %s", method, error)
-        return OutOfMemory("the daemon's host has not enough memory for it; ask for less", place=method)
-    _log.error("%s failed unexpectedly", method, exc_info=error)
-    return OperationFailed(f"the daemon failed with {type(error).__name__}; its log has the details", place=method)
 
 
 # Called with the context and the method of a call of ours, and with the error that it is answered with.
@@ -86,12 +77,12 @@ def _translated_stream(
 @contextmanager
 def _translating(context: Any, method: str, on_error: OnError) -> Iterator[None]:
     _log.debug("%s from %s", method, context.peer())
-    try:
-        yield
-    except grpc.RpcError:
-        raise  # The client is gone: gRPC's own way out of a handler.
-    except (Exception, SystemExit) as error:  # To gRPC a call in which code of a backend exits would never end.
-        told = as_nnrt_error(error, method)
-        _log.debug("%s answered %s: %s", method, told.code.name, told)
-        on_error(context, method, told)
-        context.abort_with_status(rich_status(told))
+    with one_call():
+        try:
+            yield
+        except grpc.RpcError:
+            raise  # The client is gone: gRPC's own way out of a handler.
+        except (Exception, SystemExit) as error:  # To gRPC a call in which code of a backend exits would never end.
+            told = error_to_tell(error, method)
+            on_error(context, method, told)
+            context.abort_with_status(rich_status(told))

@@ -19,15 +19,21 @@ from nnrt_device_service.core.device import Device
 from nnrt_device_service.host.threads import start_thread
 from nnrt_device_service.sessions.run_registry import Run
 from nnrt_device_service.sessions.session import Peer, Session
-from nnrt_device_service.transport.interceptor import as_nnrt_error
+from nnrt_device_service.transport.failures import error_to_tell
 from nnrt_device_service.transport.reactor import HandOver, Reactor
-from nnrt_device_service.transport.run_requests import RunRequests, RunResult, error_reply, keep_reply
+from nnrt_device_service.transport.run_requests import (
+    RunRequests,
+    RunResult,
+    error_reply,
+    keep_reply,
+    run_error_to_tell,
+)
 from nnrt_hdi import wire
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.errors import InvalidParameter, OperationForbidden, OutOfMemory
 from nnrt_hdi.limits import LOCAL_PACKET_BYTES
 from nnrt_hdi.shared_memory import has_few_left
-from nnrt_hdi.v2 import error_pb2, local_socket_pb2, prepared_model_pb2
+from nnrt_hdi.v2 import local_socket_pb2, prepared_model_pb2
 from nnrt_hdi.wire.packets import AT_ONCE, receive_packet, send_packet
 
 _log = logging.getLogger(__name__)
@@ -39,7 +45,7 @@ _ATTACH_S = 2.0
 _UNATTACHED = 64
 # Outputs that a packet has room for, besides what describes them.
 _INLINE_BYTES = LOCAL_PACKET_BYTES - 16 * 1024
-# Where an unexpected error happens.
+# What stands for a method in errors and lines of the log.
 _PLACE = "the local socket"
 # Between attempts to accept when the process has no descriptor left.
 _PAUSE_S = 0.1
@@ -185,10 +191,10 @@ class LocalConnection:
         except OSError:
             return False  # The client is gone.
         except DecodeError as error:
-            _refuse(self._socket, _undecodable(error))
+            _refuse(self._socket, _undecodable(error), self.session)
             return False
         except Exception as error:
-            _refuse(self._socket, error)
+            _refuse(self._socket, error, self.session)
             return False
         finally:
             if fd is not None:
@@ -229,7 +235,7 @@ class LocalConnection:
                         raise InvalidParameter("the packet has no request that is known; send one")
                     reply.done = True
         except Exception as error:
-            told = as_nnrt_error(error, _PLACE)
+            told = error_to_tell(error, _PLACE, self.session)
             self.session.usage.count_error(told)
             reply = local_socket_pb2.LocalReply(error=wire.error_detail(told))
         try:
@@ -262,8 +268,7 @@ class LocalConnection:
                     local_reply = self._kept(run, result, request.takes_chunks)
                 result.count(session.usage)
             except Exception as error:
-                told = as_nnrt_error(error, _PLACE)
-                session.usage.count_ended_run(told, was_cancelled=cancellation.is_cancelled)
+                told = run_error_to_tell(error, _PLACE, session, request, cancellation)
                 local_reply = local_socket_pb2.LocalReply(run=error_reply(run_id, told))
             if self._latest is not None:  # `finish` without a call, for every small run comes here.
                 self._latest.reply = local_reply.run
@@ -298,18 +303,15 @@ def _undecodable(error: DecodeError) -> InvalidParameter:
     return InvalidParameter(f"the packet can't be decoded: {error}")
 
 
-def _refuse(connection: socket.socket, error: Exception) -> None:
+def _refuse(connection: socket.socket, error: Exception, session: Session | None = None) -> None:
     """Say why a connection ends, if anybody listens: nobody ends the wait for one who doesn't."""
+    told = error_to_tell(error, _PLACE, session)
     with suppress(OSError):
         connection.setblocking(False)
-        send_packet(connection, local_socket_pb2.LocalReply(error=_detail(error)))
+        send_packet(connection, local_socket_pb2.LocalReply(error=wire.error_detail(told)))
 
 
 def _end(connection: socket.socket) -> None:
     """End a connection, from any thread."""
     with suppress(OSError):  # It has ended.
         connection.shutdown(socket.SHUT_RDWR)
-
-
-def _detail(error: Exception) -> error_pb2.ErrorDetail:
-    return wire.error_detail(as_nnrt_error(error, _PLACE))

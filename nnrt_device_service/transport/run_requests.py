@@ -14,6 +14,7 @@ from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.run_registry import Run
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import LimitReached
+from nnrt_device_service.transport.failures import error_to_tell
 from nnrt_hdi import wire
 from nnrt_hdi.backend import Cancellation, PreparedModel
 from nnrt_hdi.chunks import INLINE_BYTES as MAX_INLINE_BYTES
@@ -167,6 +168,26 @@ def error_reply(run_id: int, error: NnrtError) -> prepared_model_pb2.RunReply:
     return prepared_model_pb2.RunReply(run_id=run_id, error=wire.error_detail(error))
 
 
+def run_error_to_tell(
+    error: Exception,
+    method: str,
+    session: Session,
+    request: prepared_model_pb2.RunRequest,
+    cancellation: Cancellation,
+) -> NnrtError:
+    """The error to tell of a run that gave nothing, which counts as that from now on."""
+    told = error_to_tell(
+        error,
+        method,
+        session,
+        is_cancelled=cancellation.is_cancelled and isinstance(error, OperationFailed),
+        model=request.model_id,
+        run=request.run_id,
+    )
+    session.usage.count_ended_run(told, was_cancelled=cancellation.is_cancelled)
+    return told
+
+
 def messages_of(reply: Reply) -> Iterator[prepared_model_pb2.RunReply | bytes]:
     """The messages of a reply."""
     return reply.messages() if isinstance(reply, RunResult) else iter((reply,))
@@ -175,7 +196,8 @@ def messages_of(reply: Reply) -> Iterator[prepared_model_pb2.RunReply | bytes]:
 def keep_reply(session: Session, run: Run) -> None:
     """Hold the reply of a run whose stream or connection has ended, for AwaitRun to fetch."""
     if run.reply is None:  # Something went so wrong that not even that could be said.
-        session.runs.finish(run, error_reply(run.id, OperationFailed("the daemon failed to end the run; run it again")))
+        failed = OperationFailed("the daemon failed to end the run; run it again")
+        session.runs.finish(run, error_reply(run.id, error_to_tell(failed, "AwaitRun", session, run=run.id)))
     reply: Reply = run.reply
     session.runs.keep(run, reply.inline_bytes if isinstance(reply, RunResult) else reply.ByteSize())
 

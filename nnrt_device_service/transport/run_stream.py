@@ -10,9 +10,14 @@ import grpc
 from nnrt_device_service.core.device import Device
 from nnrt_device_service.sessions.run_registry import Run
 from nnrt_device_service.sessions.session import Session
-from nnrt_device_service.transport.interceptor import as_nnrt_error
 from nnrt_device_service.transport.requests import COUNTED_BYTES
-from nnrt_device_service.transport.run_requests import RunRequests, RunResult, error_reply, keep_reply
+from nnrt_device_service.transport.run_requests import (
+    RunRequests,
+    RunResult,
+    error_reply,
+    keep_reply,
+    run_error_to_tell,
+)
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.errors import ConnectionFailed, InvalidParameter
 from nnrt_hdi.v2 import prepared_model_pb2
@@ -85,8 +90,7 @@ class RunStream:
                     self._skips_chunks = False
                 except Exception as error:
                     self._skips_chunks = True
-                    told = as_nnrt_error(error, "PreparedModel.RunStream")
-                    session.usage.count_ended_run(told, was_cancelled=cancellation.is_cancelled)
+                    told = run_error_to_tell(error, "PreparedModel/RunStream", session, request.message, cancellation)
                     failed = error_reply(run_id, told)
                     if run is not None:
                         runs.finish(run, failed)

@@ -20,6 +20,7 @@ from nnrt_device_service.announcing.announcer import Announcer
 from nnrt_device_service.core.device import Device
 from nnrt_device_service.host.allocator import give_back_freed_memory
 from nnrt_device_service.host.exit import ExitCode, exit_at_once
+from nnrt_device_service.host.log_handler import flush_log
 from nnrt_device_service.host.readiness import sign_of_life_s, tell_alive, tell_condition, tell_ready, tell_stopping
 from nnrt_device_service.host.steps import take_each
 from nnrt_device_service.host.threads import start_thread
@@ -288,6 +289,7 @@ class Daemon:
                 self._close_those_without_rights,
                 self._hang_up_silent,
                 self._close_expired,
+                flush_log,
             )
             take_each(steps, "looking after sessions")
             if sign_s and time.monotonic() - signed_at >= sign_s - interval_s / 2:
@@ -301,15 +303,19 @@ class Daemon:
 
     def _close_those_without_rights(self) -> None:
         for session in self._device.sessions.close_if(self._has_lost_its_rights, "its identity was taken away"):
-            _log.info("client %s is no more let in as it was; its session is over", session.client)
+            _log.info("client %s is no more let in as it was; its session is over", session.client, extra=session.names)
 
     def _hang_up_silent(self) -> None:
         for session in self._device.sessions.hang_up_silent():
-            _log.info("client %s has been silent for too long; its connection counts as lost", session.client)
+            _log.info(
+                "client %s has been silent for too long; its connection counts as lost",
+                session.client,
+                extra=session.names,
+            )
 
     def _close_expired(self) -> None:
         for session in self._device.sessions.close_expired():
-            _log.info("client %s has not come back; its session is over", session.client)
+            _log.info("client %s has not come back; its session is over", session.client, extra=session.names)
 
     def _give_up(self, why: str) -> NoReturn:
         """Tell the clients, and end the process: nothing else ends what the device is doing."""

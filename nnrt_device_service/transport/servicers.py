@@ -4,11 +4,13 @@ import queue
 import time
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import wait
+from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeVar
 
 from nnrt_device_service.core.compilations import Progress
 from nnrt_device_service.core.device import Device, Program
+from nnrt_device_service.host.log_context import say_about
 from nnrt_device_service.sessions.constants import MissingConstants
 from nnrt_device_service.sessions.session import Prepared, Session
 from nnrt_device_service.settings import Settings
@@ -58,6 +60,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
         sessions, hang_up = self._device.sessions, context.cancel
         session_id = session_id_of(context)
         session = self._opened(session_id, context)
+        say_about(session.names)
         # gRPC doesn't tell a half-closed stream from a broken one for sure: only a client that says so is done.
         ending = sessions.close if session_id is None else partial(sessions.detach, hang_up=hang_up)
         hello = None
@@ -97,6 +100,8 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
             # The session exists before Hello, so that a client that never sends one is hung up like any silent client.
             return sessions.open(context.peer(), hang_up, identity)
         except NnrtError as error:
+            if identity is not None:
+                say_about({"identity": str(identity)})
             sessions.counters.of(identity).count_error(error)
             self._device.audit.write(
                 "refused", identity, peer=context.peer(), method="DeviceSession/Open", cause=str(error)
@@ -320,7 +325,7 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
         # The end of the block waits for the compilation, also where the client has gone: all that this call holds (its
         # count in the session, memory, the gate) is in use until then.
         began = time.monotonic()
-        compiled = self._device.threads.submit(wanted)
+        compiled = self._device.threads.submit(partial(copy_context().run, wanted))
         compiled.add_done_callback(lambda _: replies.put(None))
         try:
             yield from iter(replies.get, None)
@@ -356,6 +361,7 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
 
     def Run(self, request: Incoming, context: Any) -> prepared_model_pb2.RunReply | bytes:
         session = session_of(self._device, context)
+        say_about({"model": request.message.model_id, "run": request.message.run_id})
         remaining = context.time_remaining()
         cancellation = Cancellation(None if remaining is None else time.monotonic() + remaining)
         context.add_callback(cancellation.cancel)
@@ -393,6 +399,7 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
         self, request: prepared_model_pb2.ExportModelCacheRequest, context: Any
     ) -> prepared_model_pb2.ExportModelCacheReply:
         session, progress = session_of(self._device, context), Progress()
+        say_about({"model": request.model_id})
         context.add_callback(progress.cancellation.cancel)
         reply = prepared_model_pb2.ExportModelCacheReply()
         for buffer_id, size_bytes in self._device.export(session, request.model_id, progress):
@@ -402,6 +409,7 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
     def GetInputDimRanges(
         self, request: prepared_model_pb2.GetInputDimRangesRequest, context: Any
     ) -> prepared_model_pb2.GetInputDimRangesReply:
+        say_about({"model": request.model_id})
         with session_of(self._device, context).model(request.model_id) as model:
             return wire.dim_ranges_message(model.prepared.input_ranges())
 

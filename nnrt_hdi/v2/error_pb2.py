@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from nnrt_hdi.v2 import enums_pb2 as nnrt__hdi_dot_v2_dot_enums__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17nnrt_hdi/v2/error.proto\x12\x0bnnrt_hdi.v2\x1a\x17nnrt_hdi/v2/enums.proto\"T\n\x0b\x45rrorDetail\x12%\n\x04\x63ode\x18\x01 \x01(\x0e\x32\x17.nnrt_hdi.v2.ReturnCode\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\r\n\x05place\x18\x03 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17nnrt_hdi/v2/error.proto\x12\x0bnnrt_hdi.v2\x1a\x17nnrt_hdi/v2/enums.proto\"h\n\x0b\x45rrorDetail\x12%\n\x04\x63ode\x18\x01 \x01(\x0e\x32\x17.nnrt_hdi.v2.ReturnCode\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\r\n\x05place\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x04 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,5 +33,5 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'nnrt_hdi.v2.error_pb2', _gl
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_ERRORDETAIL']._serialized_start=65
-  _globals['_ERRORDETAIL']._serialized_end=149
+  _globals['_ERRORDETAIL']._serialized_end=169
 # @@protoc_insertion_point(module_scope)

@@ -28,6 +28,7 @@ from nnrt_hdi.wire.enums import number
 _MAX_MESSAGE_BYTES = 2048
 _MAX_PLACE_BYTES = 512
 _MAX_STATUS_BYTES = 256
+_MAX_REQUEST_ID_BYTES = 64
 
 ValueT = TypeVar("ValueT")
 
@@ -51,11 +52,14 @@ def error_detail(error: NnrtError) -> error_pb2.ErrorDetail:
         code=number(error.code),
         message=shortened(error.message, _MAX_MESSAGE_BYTES),
         place=shortened(error.place, _MAX_PLACE_BYTES),
+        request_id=error.request_id,
     )
 
 
 def error_from_detail(detail: error_pb2.ErrorDetail) -> NnrtError:
-    return error_class(detail.code)(detail.message, place=detail.place)
+    error = error_class(detail.code)(detail.message, place=detail.place)
+    error.request_id = shortened(detail.request_id, _MAX_REQUEST_ID_BYTES)
+    return error
 
 
 def rich_status(error: NnrtError) -> grpc.Status:

@@ -1,0 +1,131 @@
+"""The log of a process: what is written of it where, and how much."""
+
+import logging
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+from nnrt_device_service.host.log_formats import JsonFormatter, TextFormatter, fields_of
+from nnrt_device_service.host.log_lines import StandardErrorLines
+
+_log = logging.getLogger(__name__)
+
+# Lines about one identity in a second, and about all of them. A client gives rise to as many as it likes.
+LINES_A_SECOND, LINES_A_SECOND_OF_ALL = 10, 100
+# What is kept of the log in memory.
+_RECENT_LINES, _RECENT_CHARACTERS = 1000, 4000
+
+
+class LogHandler(logging.Handler):
+    """The log of a process, on its standard error. So many lines a second that are about one identity get there."""
+
+    def __init__(self, formatter: logging.Formatter) -> None:
+        super().__init__()
+        self.setFormatter(formatter)
+        self._lines = StandardErrorLines(
+            lambda lost: self.format(
+                _line(logging.WARNING, f"{lost} lines are lost here: nobody read the standard error")
+            )
+        )
+        self._bound = LineBound()
+        # What lines are from that don't say it.
+        self.device: str | None = None
+        # The latest lines, the last one last.
+        self.recent: deque[str] = deque(maxlen=_RECENT_LINES)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._tell_left_out()
+        identity = fields_of(record).get("identity")
+        is_bounded = identity is not None and record.levelno > logging.DEBUG
+        if not is_bounded or self._bound.lets(str(identity), is_error=record.levelno >= logging.ERROR):
+            self._put(record)
+
+    def flush(self) -> None:
+        """Tell how many lines were left out in the seconds that are over."""
+        with self._locked():
+            self._tell_left_out()
+
+    def close(self) -> None:
+        """Tell how many lines were left out."""
+        with self._locked():
+            self._tell_left_out(is_last=True)
+        super().close()
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        self.acquire()
+        try:
+            yield
+        finally:
+            self.release()
+
+    def _tell_left_out(self, *, is_last: bool = False) -> None:
+        for identity, count in self._bound.left_out(is_last=is_last).items():
+            said = f"{count} lines about {identity} are left out here: there were too many in a second"
+            self._put(_line(logging.WARNING, said, identity=identity))
+
+    def _put(self, record: logging.LogRecord) -> None:
+        if self.device and not hasattr(record, "device"):
+            record.device = self.device
+        line = self.format(record)
+        self.recent.append(line if len(line) <= _RECENT_CHARACTERS else f"{line[:_RECENT_CHARACTERS]} ...")
+        with suppress(OSError):
+            self._lines.write(line)
+
+
+class LineBound:
+    """Counts the lines about each identity, by seconds. Errors count by themselves, so that nothing hides them."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._ends_at = 0.0
+        self._written: Counter[tuple[str, bool]] = Counter()
+        self._left_out: Counter[str] = Counter()
+
+    def lets(self, identity: str, *, is_error: bool) -> bool:
+        """Tell whether one more line may be written in this second; one that may not counts as left out."""
+        if self._written[identity, is_error] < LINES_A_SECOND and self._written.total() < LINES_A_SECOND_OF_ALL:
+            self._written[identity, is_error] += 1
+            return True
+        self._left_out[identity] += 1
+        return False
+
+    def left_out(self, *, is_last: bool = False) -> Mapping[str, int]:
+        """How many lines were left out in the second that is over, by identity; of this one too, if it is the last."""
+        now = self._clock()
+        if now < self._ends_at and not is_last:
+            return {}
+        self._ends_at = now + 1.0
+        self._written.clear()
+        left_out, self._left_out = self._left_out, Counter()
+        return left_out
+
+
+def set_up_log(format: str, *, is_verbose: bool = False) -> LogHandler:
+    """Have this process log to its standard error, as text or json; Python's warnings and threads that fail, too."""
+    handler = LogHandler(JsonFormatter() if format == "json" else TextFormatter())
+    logging.basicConfig(level=logging.DEBUG if is_verbose else logging.INFO, handlers=[handler])
+    logging.captureWarnings(True)
+    threading.excepthook = _log_failed_thread
+    return handler
+
+
+def flush_log() -> None:
+    """Have the log say what it still has to say."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()
+
+
+def _line(level: int, said: str, **fields: object) -> logging.LogRecord:
+    """A line that the log itself has to say."""
+    return logging.makeLogRecord(
+        {"name": __name__, "levelno": level, "levelname": logging.getLevelName(level), "msg": said, **fields}
+    )
+
+
+def _log_failed_thread(failure: threading.ExceptHookArgs) -> None:
+    if failure.exc_value is not None:
+        name = failure.thread.name if failure.thread else "?"
+        _log.error("the thread %s has failed", name, exc_info=failure.exc_value)
