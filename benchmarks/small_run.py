@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from multiprocessing.connection import Connection
+from time import perf_counter_ns
 from typing import Any
 
 import grpc
@@ -24,6 +25,8 @@ from numpy.typing import NDArray
 from report import Report
 
 from nnrt_client import Compilation, Executor, Model, OperationType, Runtime, Settings
+from nnrt_client.run.stamps import Stamps
+from nnrt_client.session.daemon_clock import DaemonClock
 from nnrt_hdi import wire
 from nnrt_hdi.enums import DataType
 from nnrt_hdi.tensor import TensorSpec
@@ -33,8 +36,9 @@ KILOBYTE = 256  # of float32
 IMAGE = 3 * 224 * 224
 ROUNDS = 30
 RUNS_PER_ROUND = 100
-# What RunTimes costs is far below the noise of a run, so it is measured by itself.
+# What the flight recorder costs is far below the noise of a run, so it is measured by itself.
 RECORDINGS = 2000
+_CLOCK = DaemonClock()
 
 
 def identity_model(elements: int = KILOBYTE) -> Model:
@@ -111,8 +115,8 @@ def measure() -> list[Report]:
     )
     recorder = Report(
         "The flight recorder",
-        f"What RunReply.times adds to a run of 1 KB: reading the clock, filling it in, and its bytes in the reply, p50"
-        f" of {ROUNDS} rounds of {RECORDINGS} replies with and without, in one process. Beside it the run over the"
+        "What it adds to a run of 1 KB, on both sides: looks at the clock, what keeps them, and what the reply tells,"
+        f" p50 of {ROUNDS} rounds of {RECORDINGS} replies with and without, in one process. Beside it the run over the"
         " local socket, p50 of the same rounds.",
         ("adds µs", "run µs", "share of the run", "quartiles"),
     )
@@ -180,19 +184,25 @@ def _measure_recorder(run: Callable[[], Any], recorder: Report) -> None:
 def _reply(spec: TensorSpec, x: NDArray[np.float32], has_times: bool) -> Any:
     """A reply, made and sent and read as the daemon and the client do, with as many looks at the clock."""
     local_reply = local_socket_pb2.LocalReply()
-    reply = local_reply.run
     if has_times:
-        clock = time.perf_counter_ns
-        began, ready, asked, started, ended, done, end = (clock() for _ in range(7))
-        times = reply.times
-        times.queued_ns, times.copied_in_ns, times.computed_ns, times.copied_out_ns = (
-            started - asked,
-            ready - began,
-            ended - started,
-            end - done,
+        stamps = Stamps(_CLOCK)
+        stamps.packing_ns, stamps.sent_ns = perf_counter_ns(), perf_counter_ns()
+        received, began, ready, asked, started, ended, done, end = (
+            *(perf_counter_ns(), perf_counter_ns(), perf_counter_ns(), perf_counter_ns()),
+            *(perf_counter_ns(), perf_counter_ns(), perf_counter_ns(), perf_counter_ns()),
         )
-    reply.outputs.add(**wire.io_tensor_fields(spec, x))
-    return local_socket_pb2.LocalReply.FromString(local_reply.SerializeToString())
+        times = received, started - asked, ready - began, ended - started, end - done
+        wire.fill_reply(local_reply.run, 1, times)
+    local_reply.run.outputs.add(**wire.io_tensor_fields(spec, x))
+    read = local_socket_pb2.LocalReply.FromString(local_reply.SerializeToString())
+    if has_times:
+        stamps.told = wire.times_told(read.run)
+        stamps.answered_ns, stamps.unpacked_ns, stamps.woken_ns = (
+            perf_counter_ns(),
+            perf_counter_ns(),
+            perf_counter_ns(),
+        )
+    return read
 
 
 if __name__ == "__main__":
