@@ -96,8 +96,8 @@ def test_so_many_runs_are_in_flight(start_daemon: StartDaemon, concurrency: int)
     typical, slow = found.typical, found.slow
     assert typical is not None
     assert slow is not None
-    assert typical.total_ns / 1e9 == pytest.approx(np.median(found.latencies_s), rel=0.2)
-    assert slow.total_ns / 1e9 == pytest.approx(found.latencies_s.max(), rel=0.05)
+    low, high, slowest = np.percentile(found.latencies_s, [35, 65, 100])
+    assert low <= typical.total_ns / 1e9 <= high <= slow.total_ns / 1e9 <= slowest + 1e-6
     assert typical.slowest in ("computed", "queued")
 
 
