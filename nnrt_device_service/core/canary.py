@@ -34,6 +34,8 @@ _RUNS = 5
 _LEARNING, _KNOWN = 4, 64
 # A late trial may be chance, two in a row aren't.
 _LATE_IN_A_ROW = 2
+# How much sooner the next trial comes of a device that is out, and of one in doubt.
+_OUT_SOONER, _DOUBT_SOONER = 2, 4
 # Right answers in a row that bring the device back.
 _RIGHT_IN_A_ROW = 2
 # Of the device's time the canary takes less than one part of so many.
@@ -129,8 +131,8 @@ class Canary:
 
     @property
     def pause_s(self) -> float:
-        """Seconds until the next trial: half of the others in doubt."""
-        return self._period_s / 2 if self.is_out or self._late else self._period_s
+        """Seconds until the next trial: fewer while the device is out, or in doubt."""
+        return self._period_s / (_OUT_SOONER if self.is_out else _DOUBT_SOONER if self._late else 1)
 
     def start(self) -> None:
         """Try the device until it is known what is usual, or that it is out; and go on in a thread. Raises OutOfMemory

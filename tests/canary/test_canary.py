@@ -170,6 +170,8 @@ def test_it_takes_a_small_part_of_the_device(kept: Kept) -> None:
     assert kept.canary.pause_s == 1.0
     kept.judge(*[RIGHT._replace(answer_ns=50 * MS)] * 3)
     assert kept.canary.pause_s == 200 * 0.05
+    kept.judge(LATE)
+    assert kept.canary.pause_s == 50 * 0.05
     kept.judge(WRONG)
     assert kept.canary.pause_s == 100 * 0.05
 
