@@ -1,13 +1,14 @@
 """What `nnrt doctor` finds of a daemon: how it is, what it refuses and why, and where the time of a run goes."""
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from nnrt_client.build.compilation import Compilation
 from nnrt_client.cli.findings import Finding, advise, ok, problem
 from nnrt_client.cli.printing import format_bytes
+from nnrt_client.cli.run_parts import said_shares
 from nnrt_client.cli.work import Work, sees_all, total
 from nnrt_client.enums import OperationType
 from nnrt_client.model.model import Model
@@ -28,6 +29,8 @@ _FEATURES = (CHUNKS, COUNTERS)
 _NEAR = 0.8
 _OFTEN = 0.01
 _RUNS, _RUN_TIMEOUT_MS = 100, 10_000
+# Of such a small run, beyond which something is in its way.
+_SLOW_RUN_NS = 5_000_000
 _ELEMENTS = 256
 
 # What is to be done about errors that no flag bounds, by the names of their ReturnCode.
@@ -36,21 +39,6 @@ _CAUSES = {
     "CONNECTION_EXCEPTION": "clients came that the --access file doesn't name; look in the --audit-log who",
     "INVALID_PARAMETER": "clients sent what no device can run; their errors name the place",
     "UNSUPPORTED": "clients sent models that this device doesn't run; nnrt explain MODEL says why, and what runs it",
-}
-
-# Where the time of a run goes, and what can be done about it.
-_PARTS = {
-    "waited": "runs wait in the client for a stream: submit fewer at a time, or use several sessions",
-    "packed": "the client copies inputs: keep them in Tensors, which are shared, or in ResidentTensors",
-    "outbound": "on the way there; on one host that is waking the daemon's thread, which takes longer on busy cores",
-    "handled": "the daemon's own work for each run: larger batches share it",
-    "queued": "others use the device: see nnrt top --by user; add a device (docs/fleet.md), or raise --concurrent-runs",
-    "copied_in": "inputs are copied for the device: keep them in ResidentTensors",
-    "computed": "the device computes; for a model this small that is its least time for any run",
-    "copied_out": "outputs are copied from the device: take only those that you need, or keep them in ResidentTensors",
-    "inbound": "on the way back; on one host that is waking the client's thread, which takes longer on busy cores",
-    "unpacked": "the client copies outputs: bind them to Tensors",
-    "woken": "the waiting thread is late: this host's cores are busy, or other Python threads hold the interpreter",
 }
 
 
@@ -186,19 +174,23 @@ def trial(device: Device) -> Iterator[Finding]:
     elif not times:
         yield ok("trial run", "it works; the daemon doesn't tell where the time goes")
     else:
-        yield from _slowest(times)
+        yield from slowest(times)
 
 
-def _slowest(times: list[RunTimes]) -> Iterator[Finding]:
-    parts = RunTimes(*(int(statistics.median(part)) for part in zip(*times, strict=True)))
-    usual_ms = statistics.median(each.total_ns for each in times) / 1e6
+def slowest(times: Sequence[RunTimes]) -> Iterator[Finding]:
+    """Look which parts of these runs took most."""
+    usual = RunTimes._make(int(statistics.median(part)) for part in zip(*times, strict=True))
     slowest_ms = max(each.total_ns for each in times) / 1e6
-    share = 100 * parts.shares()[parts.slowest]
     found = (
-        f"a run of 1 KiB takes {usual_ms:.2f} ms, the slowest of {len(times)} {slowest_ms:.2f} ms;"
-        f" its largest part, {share:.0f} %, is {parts.slowest}: {_PARTS[parts.slowest]}"
+        f"a run of 1 KiB takes {usual.total_ns / 1e6:.2f} ms, the slowest of {len(times)} {slowest_ms:.2f} ms;"
+        f" most went into: {said_shares(usual)}"
     )
-    yield advise("trial run", found, "nnrt top --by user") if parts.slowest == "queued" else ok("trial run", found)
+    if usual.slowest == "queued":
+        yield advise("trial run", found, "nnrt top --by user says who else uses the device")
+    elif usual.total_ns > _SLOW_RUN_NS:
+        yield advise("trial run", found, f"docs/operations.md, Why was a run slow, has what helps: {usual.slowest}")
+    else:
+        yield ok("trial run", found)
 
 
 def _addition() -> Model:

@@ -17,13 +17,14 @@ from waiting import until
 from cli.command import NOBODY, on_terminal, told
 from nnrt_client import Compilation, Executor, NnrtError, ResidentTensor, Runtime, TensorDesc
 from nnrt_client.cli import discovery
-from nnrt_client.cli.daemon_findings import counted, limits, version
+from nnrt_client.cli.daemon_findings import counted, limits, slowest, version
 from nnrt_client.cli.findings import Finding, Verdict
 from nnrt_client.cli.host_findings import cores, host_findings, huge_pages
 from nnrt_client.cli.way_findings import encryption
 from nnrt_client.enums import DataType
 from nnrt_client.settings import Settings
 from nnrt_hdi.counters import DeviceCounters, DeviceLoad
+from nnrt_hdi.run_times import RunTimes
 
 __all__ = ["access", "fleet", "make_fleet"]  # Fixtures.
 
@@ -57,7 +58,8 @@ def about(findings: list[Finding], what: str) -> Finding:
 def test_a_daemon_that_is_well(start_daemon: StartDaemon, tmp_path: Path, is_unix: bool) -> None:
     daemon = start_daemon("--name", "rack7", listen=f"unix:{tmp_path}/s" if is_unix else "127.0.0.1:0")
     findings = found(daemon.address)
-    assert {finding["verdict"] for finding in findings.values()} == {"ok"}
+    # A busy machine may be slow.
+    assert {finding["verdict"] for what, finding in findings.items() if what != "trial run"} == {"ok"}
     assert "rack7_nnrt_v2_1 by reference" in findings["daemon"]["found"]
     assert "AVAILABLE" in findings["state"]["found"]
     assert "the local socket" in findings["side channel"]["found"]
@@ -229,6 +231,22 @@ def test_limits() -> None:
     found = list(limits(DeviceCounters(1.0, (), load)))
     assert [finding.advice.split()[2] for finding in found] == ["--queued-runs", "--run-bytes"]
     assert {finding.verdict for finding in found} == {Verdict.ADVICE}
+
+
+@pytest.mark.parametrize(
+    ("part", "verdict", "advice"),
+    [
+        ("computed_ns", Verdict.OK, ""),
+        ("queued_ns", Verdict.ADVICE, "nnrt top --by user says who else uses the device"),
+        ("outbound_ns", Verdict.ADVICE, "docs/operations.md, Why was a run slow, has what helps: outbound"),
+    ],
+)
+def test_where_the_time_of_a_run_goes(part: str, verdict: Verdict, advice: str) -> None:
+    """20 µs for each part, and for one of them 80 µs, 1 ms and 6 ms."""
+    longest = {"computed_ns": 80_000, "queued_ns": 1_000_000, "outbound_ns": 6_000_000}[part]
+    (finding,) = slowest([RunTimes(*[20_000] * 11)._replace(**{part: longest})] * 3)
+    assert (finding.verdict, finding.advice) == (verdict, advice)
+    assert f"{(200_000 + longest) / 1e6:.2f} ms" in finding.found
 
 
 def test_this_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
