@@ -20,8 +20,9 @@ from nnrt_device_service.core.canary_model import CanaryModel
 from nnrt_device_service.host.threads import Threads, start_thread
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings
-from nnrt_hdi.backend import CanaryState, Cancellation
+from nnrt_hdi.backend import CanaryState, Cancellation, PreparedModel
 from nnrt_hdi.errors import NnrtError, OperationFailed, OutOfMemory
+from nnrt_hdi.sizes import Sizes
 from nnrt_hdi.tensor import Array
 
 _log = logging.getLogger(__name__)
@@ -61,12 +62,39 @@ class Trial(NamedTuple):
 
     verdict: Verdict
     why: str = ""
-    # Time that the answer took on the device; 0 where there was none.
+    # Time that the answer took on the device; 0 where there was none, or where that says nothing.
     answer_ns: int = 0
 
 
 # For whom the device's time counts that trials take.
 CANARY = Identity("daemon", "canary")
+
+
+class Accompanied(PreparedModel):
+    """A prepared model that knows whether its latest run shared the device with others."""
+
+    def __init__(self, prepared: PreparedModel, has_company: Callable[[], bool]) -> None:
+        """`has_company` tells, while a run of it is on the device, whether others are, too."""
+        self.inputs, self.outputs = prepared.inputs, prepared.outputs
+        self.reads_in_place = prepared.reads_in_place
+        self.has_company = has_company
+        self.had_company = False
+        self._prepared = prepared
+
+    def run(
+        self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
+    ) -> list[Array]:
+        self.had_company = self.has_company()
+        results = self._prepared.run(inputs, cancellation, outputs)
+        self.had_company = self.had_company or self.has_company()
+        return results
+
+    def sizes(self, inputs: Sequence[Array]) -> Sizes:
+        return self._prepared.sizes(inputs)
+
+    def close(self) -> None:
+        self._prepared.close()
+
 
 # Runs the model with these inputs as any client's: outputs, and nanoseconds that it waited and computed.
 Run = Callable[[Sequence[Array], Cancellation], tuple[list[Array], int, int]]
@@ -76,13 +104,14 @@ class Canary:
     """Tries a device, and says when it is out and when it is back.
 
     It is out as soon as an answer is wrong, doesn't come, or is late twice in a row, and back after two right answers.
-    What is late is known from the trials before. Time for which other runs were in the way counts only where the canary
-    gets no turn at all for so long as no run may last.
+    What is late is known from the trials before. Other runs may make it late without a fault: time in which it waits
+    for its turn, or shares the device with them, counts only where it doesn't end for as long as no run may last.
     """
 
     def __init__(
         self,
         model: CanaryModel,
+        prepared: Accompanied,
         session: Session,
         run: Run,
         threads: Threads,
@@ -90,9 +119,10 @@ class Canary:
         set_out: Callable[[str], object],
         on_change: Callable[[], object],
     ) -> None:
-        """`run` is of the session, which ends with the canary. `set_out` gets why the device goes out before `state`
-        says so, or nothing when it comes back; `on_change` is called afterwards."""
+        """`run` is of the prepared model and of the session, which ends with the canary. `set_out` gets why the device
+        goes out before `state` says so, or nothing when it comes back; `on_change` is called afterwards."""
         self._model = model
+        self._prepared = prepared
         self._session = session
         self._run = run
         self._threads = threads
@@ -139,7 +169,7 @@ class Canary:
         where none can be started."""
         for _ in range(_LEARNING + 1):
             if not self.is_out:
-                self._try()
+                self.try_once()
         self._thread = start_thread(self._watch, "canary")
 
     def stop(self) -> bool:
@@ -153,17 +183,18 @@ class Canary:
     def _watch(self) -> None:
         while not self._stopped.wait(self.pause_s):
             try:
-                self._try()
+                self.try_once()
             except Exception:  # Of memory, perhaps. The next one may succeed.
                 _log.exception("the canary could not be run")
 
-    def _try(self) -> None:
+    def try_once(self) -> None:
+        """Try the device now, unless it has not ended the trial before."""
         if self._left is not None and not self._left.done():
-            return  # The device has not ended the last one.
+            return
         self._left = None
         try:
             trial = self._trial()
-        except OutOfMemory as error:  # Of the host's, or of the daemon's limits: no fault of the device.
+        except (OutOfMemory, MemoryError) as error:  # Of the host's, or of the daemon's limits: no fault of the device.
             _log.warning("the canary could not be run: %s", error)
             return
         if not self._stopped.is_set():
@@ -174,7 +205,7 @@ class Canary:
         is_right, is_late = trial.verdict is Verdict.RIGHT, trial.verdict is Verdict.LATE
         self._late = self._late + 1 if is_late else 0
         self._right = self._right + 1 if is_right else 0
-        if is_right and self._told.runs:  # The first one warms up.
+        if is_right and trial.answer_ns and self._told.runs:  # The first one warms up.
             self._usual.append(trial.answer_ns)
         told = self._told
         self._told = replace(
@@ -227,7 +258,7 @@ class Canary:
             return Trial(Verdict.LATE, why)
         try:
             (answer,), _, answer_ns = ending.result()
-        except OutOfMemory:
+        except (OutOfMemory, MemoryError):
             raise
         except NnrtError as error:
             return Trial(Verdict.FAILED, f"its canary failed: {error}")
@@ -237,6 +268,8 @@ class Canary:
             return Trial(Verdict.WRONG, why, answer_ns)
         usual_ns = self._told.usual_ns
         if len(self._usual) >= _LEARNING and answer_ns > max(usual_ns * _SLOWER, usual_ns + self._late_s * 1e9):
+            if self._prepared.had_company:
+                return Trial(Verdict.RIGHT)
             why = f"its canary takes {answer_ns / 1e6:.1f} ms, where {usual_ns / 1e6:.1f} are usual"
             return Trial(Verdict.LATE, why, answer_ns)
         return Trial(Verdict.RIGHT, answer_ns=answer_ns)
@@ -250,8 +283,9 @@ class Canary:
             if began_ns is None:
                 left_s, why = self._turn_s - (time.monotonic() - asked), "its canary gets no turn: no other run ends"
             else:
-                left_s = longest_s - (time.perf_counter_ns() - began_ns) / 1e9
-                why = f"its canary doesn't end, after {longest_s:.1f} s"
+                on_device_s = (time.perf_counter_ns() - began_ns) / 1e9
+                left_s = (self._turn_s if self._prepared.has_company() else longest_s) - on_device_s
+                why = f"its canary doesn't end, after {on_device_s:.1f} s"
             if left_s <= 0:
                 return why
             if wait([ending], min(left_s, longest_s / _LOOKS)).done:

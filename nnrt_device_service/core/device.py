@@ -18,7 +18,7 @@ from typing import Protocol
 from nnrt_device_service.access.audit import AuditLog
 from nnrt_device_service.access.counters import Usage
 from nnrt_device_service.access.identity import Role
-from nnrt_device_service.core.canary import CANARY, Canary
+from nnrt_device_service.core.canary import CANARY, Accompanied, Canary
 from nnrt_device_service.core.canary_model import first_taken
 from nnrt_device_service.core.compilations import Compilations, Progress
 from nnrt_device_service.core.signatures import CacheKey, is_signature
@@ -218,12 +218,13 @@ class Device:
             return
         model = first_taken(self._checked)
         config = ModelConfig(max_tensor_bytes=self._settings.tensor_bytes)
-        prepared = self._backend.prepare(model.graph, config, lambda fraction: None)
+        compiled = self._backend.prepare(model.graph, config, lambda fraction: None)
+        prepared = Accompanied(compiled, lambda: self.scheduler.running > 1)
         session = self.sessions.own_session(CANARY)
         self.open_account(session, "")
         self.scheduler.privilege(session.account)
         run = partial(self.run, session, session.model(session.add_model(prepared, lambda: None)))
-        self.canary = Canary(model, session, run, self.threads, self._settings, self._set_out, on_change)
+        self.canary = Canary(model, prepared, session, run, self.threads, self._settings, self._set_out, on_change)
         self.canary.start()
 
     def stop_canary(self) -> bool:

@@ -8,7 +8,7 @@ from conftest import StartDaemon
 from nnrt_backend_onnxruntime import create as create_onnxruntime
 from nnrt_backend_reference import create as create_reference
 
-from nnrt_device_service.core.canary import Canary, Trial, Verdict, why_wrong
+from nnrt_device_service.core.canary import Accompanied, Canary, Trial, Verdict, why_wrong
 from nnrt_device_service.core.canary_model import candidates, first_taken
 from nnrt_device_service.host.threads import Threads
 from nnrt_device_service.sessions.memory_budget import MemoryBudget
@@ -113,12 +113,18 @@ class Kept:
         self.told: list[str] = []
         settings = Settings(canary=1.0)
         session = Session(settings, "the canary", MemoryBudget(1 << 20))
-        self.canary = Canary(
-            MODELS["dense FLOAT32"], session, self._run, Threads("trial"), settings, self.told.append, lambda: None
-        )
+        model = MODELS["dense FLOAT32"]
+        compiled = create_reference({}).prepare(inferred(model.graph), ModelConfig(), lambda fraction: None)
+        self.has_company = False
+        prepared = Accompanied(compiled, lambda: self.has_company)
+        # What a run seems to have taken.
+        self.answer_ns = MS
 
-    def _run(self, inputs: Sequence[Array], cancellation: Cancellation) -> tuple[list[Array], int, int]:
-        raise AssertionError
+        def run(inputs: Sequence[Array], cancellation: Cancellation) -> tuple[list[Array], int, int]:
+            return prepared.run(inputs, cancellation), 0, self.answer_ns
+
+        self.threads = Threads("trial")
+        self.canary = Canary(model, prepared, session, run, self.threads, settings, self.told.append, lambda: None)
 
     def judge(self, *trials: Trial) -> bool:
         """Judge trials; whether the device is out then."""
@@ -132,6 +138,7 @@ def kept() -> Iterator[Kept]:
     kept = Kept()
     yield kept
     assert kept.canary.stop()
+    kept.threads.close()
 
 
 @pytest.mark.parametrize("bad", [WRONG, FAILED, NO_END], ids=["wrong", "failed", "no end"])
@@ -174,6 +181,21 @@ def test_it_takes_a_small_part_of_the_device(kept: Kept) -> None:
     assert kept.canary.pause_s == 50 * 0.05
     kept.judge(WRONG)
     assert kept.canary.pause_s == 100 * 0.05
+
+
+def test_late_beside_others_is_not_late(kept: Kept) -> None:
+    """Nor is that what is usual."""
+    for _ in range(6):
+        kept.canary.try_once()
+    kept.answer_ns, kept.has_company = 500 * MS, True
+    kept.canary.try_once()
+    kept.canary.try_once()
+    state = kept.canary.state
+    assert (state.is_out, state.late, state.usual_ns) == (False, 0, MS)
+    kept.has_company = False
+    kept.canary.try_once()
+    kept.canary.try_once()
+    assert kept.told == ["its canary takes 500.0 ms, where 1.0 are usual"]
 
 
 def test_what_is_usual_is_known_from_right_answers(kept: Kept) -> None:
