@@ -151,7 +151,9 @@ class ModelSession(Closable):
         moment longer then, for they may still be being read.
         """
         started = self.submit(inputs, outputs=outputs, writable=writable, timeout_ms=timeout_ms)
-        return await asyncio.wrap_future(started)
+        named = await asyncio.wrap_future(started)
+        named._result._wake()
+        return named
 
     def close(self) -> None:
         """End the runs in flight and free the model, on the device too. Idempotent."""

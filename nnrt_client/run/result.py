@@ -48,6 +48,11 @@ class RunResult(list[OutputT]):
             if stamps.woken_ns:
                 stamps.woken_ns = perf_counter_ns()
 
+    def _wake(self) -> None:
+        """Have the one who waited for it go on now, whoever was told of its end before."""
+        if self._stamps is not None:
+            self._stamps.woken_ns = perf_counter_ns()
+
     @property
     def times(self) -> RunTimes | None:
         """Nanoseconds of the run's parts; None where it was made of others."""
