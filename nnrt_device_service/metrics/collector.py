@@ -12,7 +12,7 @@ from nnrt_device_service.access.watched_files import WatchedFiles
 from nnrt_device_service.core.device import Device
 from nnrt_device_service.metrics.families import Families, Labels, Samples
 from nnrt_hdi import __version__
-from nnrt_hdi.backend import Origin
+from nnrt_hdi.backend import CanaryState, Origin
 from nnrt_hdi.counters import RUN_RESULTS, DeviceCounters, DeviceLoad, Durations, IdentityCounters
 from nnrt_hdi.enums import DeviceStatus
 from nnrt_hdi.errors import InvalidFile
@@ -38,6 +38,8 @@ class DeviceCollector:
         self._add_state(made, told)
         if told.load is not None:
             self._add_load(made, told.load)
+        if self._device.canary is not None:
+            self._add_canary(made, self._device.canary.state)
         self._add_work(made, told.identities)
         self._add_latencies(made, told.identities)
         return iter(made)
@@ -78,6 +80,19 @@ class DeviceCollector:
         made.gauge("held_limit_bytes", "Bytes that clients may hold, --held-bytes.", load.held_limit_bytes)
         made.gauge("run_memory_bytes", "Bytes that runs have taken for what they make.", load.run_bytes)
         made.gauge("run_memory_limit_bytes", "Bytes that runs may take, --run-bytes.", load.run_limit_bytes)
+
+    def _add_canary(self, made: Families, canary: CanaryState) -> None:
+        made.gauge("canary_out", "1 while the canary has taken the device out.", canary.is_out)
+        right = canary.runs - canary.wrong - canary.late - canary.failed
+        verdicts: Samples = {
+            ("right",): right,
+            ("wrong",): canary.wrong,
+            ("late",): canary.late,
+            ("failed",): canary.failed,
+        }
+        made.counters("canary_trials", "Times that the canary tried the device, by verdict.", ("verdict",), verdicts)
+        made.gauge("canary_seconds", "Time that the canary's latest answer took on the device.", canary.last_ns / 1e9)
+        made.gauge("canary_usual_seconds", "Time that its answers usually take.", canary.usual_ns / 1e9)
 
     def _add_work(self, made: Families, identities: Sequence[IdentityCounters]) -> None:
         def counters(name: str, what: str, value: Callable[[IdentityCounters], float]) -> None:

@@ -1,0 +1,147 @@
+"""A real Prometheus: it scrapes daemons, our rules fire, and the dashboard's queries all have something to show."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from urllib.request import urlopen
+
+import numpy as np
+import pytest
+from canary.faults import FaultyDaemon
+from conftest import StartDaemon
+from daemon_process import DaemonProcess
+from networks import identity_model
+from waiting import until
+
+from metrics.prometheus_process import MONITORING, PrometheusProcess, program
+from metrics.scraping import LISTEN, metrics_address
+from nnrt_client import Compilation, Device, Executor, NnrtError, OutOfMemory, Runtime
+
+pytestmark = pytest.mark.slow
+
+ONE = np.ones(1, np.float32)
+NAMED = (*LISTEN, "--metrics-identities", "--name")
+QUEUED = 2
+ILL_AND_FULL = {("NnrtDeviceOut", "ill"), ("NnrtQueueFull", "full")}
+
+
+class Fleet:
+    """Three daemons: `steady` does what it is asked, `full` waits for a gate, and `ill` does what its fault says. Each
+    has a canary but `full`, whose runs would be in its way."""
+
+    def __init__(self, start_daemon: StartDaemon, folder: Path) -> None:
+        self.gate = folder / "gate"
+        os.mkfifo(self.gate)
+        store = ("--store-dir", str(folder / "store"), "--canary", "0.2")
+        self.steady = start_daemon(*store, *NAMED, "steady")
+        gated = ("--backend", "gated", "--option", f"gate={self.gate}", "--queued-runs", str(QUEUED))
+        self.full = start_daemon(*gated, *NAMED, "full")
+        self.faulty = FaultyDaemon(start_daemon, folder, *NAMED, "ill")
+        self.daemons = (self.steady, self.full, self.faulty.process)
+
+
+@pytest.fixture
+def fleet(start_daemon: StartDaemon, tmp_path: Path) -> Fleet:
+    return Fleet(start_daemon, tmp_path)
+
+
+@contextmanager
+def scraping(fleet: Fleet, folder: Path) -> Iterator[PrometheusProcess]:
+    """A Prometheus that has seen each daemon."""
+    prometheus = PrometheusProcess(folder, [metrics_address(daemon) for daemon in fleet.daemons])
+    try:
+        until(lambda: len(prometheus.query("nnrt_device_uptime_seconds")) == len(fleet.daemons), prometheus.log)
+        yield prometheus
+    finally:
+        prometheus.close()
+
+
+def executor_on(daemon: DaemonProcess, closing: ExitStack) -> tuple[Device, Executor]:
+    device = closing.enter_context(Runtime([daemon.address])).device()
+    compilation = closing.enter_context(Compilation(identity_model(), device))
+    compilation.build()
+    return device, closing.enter_context(Executor(compilation))
+
+
+@contextmanager
+def full_queue(fleet: Fleet) -> Iterator[Executor]:
+    """The device that waits for its gate has as many runs waiting as may."""
+    with ExitStack() as closing:
+        device, executor = executor_on(fleet.full, closing)
+        runs = [executor.submit([ONE]) for _ in range(1 + QUEUED)]
+        until(lambda: device.state.queued == QUEUED)
+        yield executor
+        for run in runs:
+            fleet.gate.write_bytes(b"")
+            run.result()
+
+
+def test_rules_fire(fleet: Fleet, tmp_path: Path) -> None:
+    """When a daemon dies, a queue is full, and a canary is wrong; and none before."""
+    with scraping(fleet, tmp_path) as prometheus:
+        until(lambda: len(prometheus.query('up{job="nnrt-device"} == 1')) == len(fleet.daemons))
+        assert ILL_AND_FULL.isdisjoint(prometheus.firing())
+        fleet.faulty.switch("wrong")
+        until(lambda: ("NnrtDeviceOut", "ill") in prometheus.firing(), prometheus.firing)
+        with full_queue(fleet):
+            until(lambda: ("NnrtQueueFull", "full") in prometheus.firing(), prometheus.firing)
+        fleet.faulty.switch("")
+        until(lambda: ILL_AND_FULL.isdisjoint(prometheus.firing()))
+        address = metrics_address(fleet.steady)
+        fleet.steady.kill()
+        until(lambda: prometheus.firing() == {("NnrtDaemonDown", address)}, prometheus.firing)
+
+
+def dashboard_queries() -> dict[str, str]:
+    """Each query of the dashboard as Grafana would ask it, by what it is for."""
+    panels = json.loads((MONITORING / "dashboard.json").read_text())["panels"]
+    return {
+        f"{panel['title']}: {target['legendFormat']}": target["expr"]
+        .replace("$__rate_interval", "1m")
+        .replace("$device", ".+")
+        for panel in panels
+        for target in panel.get("targets", ())
+    }
+
+
+def test_every_query_of_the_dashboard_gives_data(fleet: Fleet, tmp_path: Path, closing: ExitStack) -> None:
+    """After runs that are done, fail, and are refused."""
+    with scraping(fleet, tmp_path) as prometheus:
+
+        def work() -> None:
+            executors[0].run_sync([ONE])
+            with pytest.raises(NnrtError):
+                executors[0].run_sync([ONE, ONE])
+
+        executors = [executor_on(daemon, closing)[1] for daemon in (fleet.steady, fleet.faulty.process)]
+        executors[1].run_sync([ONE])
+        with full_queue(fleet) as full, pytest.raises(OutOfMemory):
+            full.run_sync([ONE])
+
+        def silent() -> set[str]:
+            work()
+            return {what for what, query in dashboard_queries().items() if not numbers(prometheus, query)}
+
+        until(lambda: not silent(), silent)
+
+
+def numbers(prometheus: PrometheusProcess, query: str) -> list[float]:
+    """What a query gives, but for what can't be drawn."""
+    return [value for sample in prometheus.query(query) if np.isfinite(value := float(sample["value"][1]))]
+
+
+def test_the_files_are_right() -> None:
+    promtool = program("promtool")
+    for arguments in (("check", "rules", "rules.yaml"), ("test", "rules", "rules.test.yaml")):
+        result = subprocess.run([promtool, *arguments], cwd=MONITORING, capture_output=True, text=True, timeout=60)
+        assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_metrics_are_what_promtool_takes(start_daemon: StartDaemon) -> None:
+    daemon = start_daemon(*LISTEN)
+    text = urlopen(f"http://{metrics_address(daemon)}/metrics", timeout=20).read()
+    result = subprocess.run([program("promtool"), "check", "metrics"], input=text, capture_output=True, timeout=60)
+    assert result.returncode == 0, result.stdout + result.stderr
