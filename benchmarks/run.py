@@ -9,6 +9,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import caches
 import carriers
+import counting
 import fairness
 import kernels
 import loading
@@ -27,6 +28,7 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
 def main() -> None:
     reports = [
         *small_run.measure(),
+        *counting.measure(),
         *same_host.measure(),
         *many_clients.measure(),
         *carriers.measure(),

@@ -100,6 +100,8 @@ class _Reading:
         values = {"name": f"{self._host}-{name}", **defaults, **own}
         for key in ("options", "environment"):
             values[key] = {**defaults.get(key, {}), **own.get(key, {})}
+        for key in values.keys() & {"health-listen", "metrics-listen"}:
+            values[key] = _counted(values[key], index)
         before = len(self.problems)
         listen = tuple(self._address(place, address, index) for address in values.get("listen", ("127.0.0.1:0",)))
         if len(self.problems) > before:
@@ -203,8 +205,7 @@ class _Reading:
         return address if path == address else f"unix:{self._folder / path}"
 
     def _address(self, place: str, address: str, index: int) -> str:
-        if counted := _COUNTED.fullmatch(address):
-            address = f"{counted[1]}{int(counted[2]) + index}"
+        address = _counted(address, index)
         if not _ADDRESS.fullmatch(address):
             self._wrong(f"{place} listen", f"{address!r} is no address; use HOST:PORT, HOST:PORT+ or unix:PATH")
         return address
@@ -249,6 +250,12 @@ class _Reading:
 
     def _wrong(self, place: str, what: str) -> None:
         self.problems.append(f"{place}: {what}" if place else what)
+
+
+def _counted(address: str, index: int) -> str:
+    """HOST:PORT+ with the port of the device that has this place in the file."""
+    counted = _COUNTED.fullmatch(address)
+    return f"{counted[1]}{int(counted[2]) + index}" if counted else address
 
 
 def _texts(value: Any) -> tuple[str, ...]:

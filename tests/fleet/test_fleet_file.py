@@ -87,6 +87,14 @@ def test_ports_are_counted(tmp_path: Path) -> None:
     assert [spec.listen for spec in specs] == [("[::1]:6000",), ("[::1]:6001",), ("[::1]:6002",)]
 
 
+def test_ports_of_metrics_and_health_are_counted(tmp_path: Path) -> None:
+    listen = 'metrics-listen = "127.0.0.1:9400+"\nhealth-listen = "127.0.0.1:9500+"'
+    specs = read(tmp_path, f'[defaults]\nbackend="reference"\n{listen}\n[device.a]\n[device.b]')
+    settings = [spec.settings() for spec in specs]
+    assert [each.metrics_listen for each in settings] == ["127.0.0.1:9400", "127.0.0.1:9401"]
+    assert [each.health_listen for each in settings] == ["127.0.0.1:9500", "127.0.0.1:9501"]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -30,6 +30,17 @@ def program(name: str) -> str:
     return found
 
 
+def panels() -> list[dict[str, Any]]:
+    """The panels of the dashboard that show something."""
+    found = json.loads((MONITORING / "dashboard.json").read_text())["panels"]
+    return [panel for panel in found if panel["type"] != "row"]
+
+
+def as_asked(expression: str, interval: str) -> str:
+    """A query of the dashboard as Grafana would ask it, for all devices."""
+    return expression.replace("$__rate_interval", interval).replace("$device", ".+")
+
+
 class PrometheusProcess:
     """Scrapes daemons and judges our rules, which fire at once: tests don't take minutes. Ready when the constructor
     returns."""
@@ -70,6 +81,12 @@ class PrometheusProcess:
     def query(self, expression: str) -> list[dict[str, Any]]:
         """The samples that an expression gives now."""
         result: list[dict[str, Any]] = self._asked("query", {"query": expression})["result"]
+        return result
+
+    def query_range(self, expression: str, start: float, end: float, step_s: float) -> list[dict[str, Any]]:
+        """The series that an expression gives from a time to another, in Unix time."""
+        asked = {"query": expression, "start": str(start), "end": str(end), "step": str(step_s)}
+        result: list[dict[str, Any]] = self._asked("query_range", asked)["result"]
         return result
 
     def firing(self) -> set[tuple[str, str]]:

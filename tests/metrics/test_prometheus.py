@@ -1,6 +1,6 @@
 """A real Prometheus: it scrapes daemons, our rules fire, and the dashboard's queries all have something to show."""
 
-import json
+import html
 import os
 import subprocess
 from collections.abc import Iterator
@@ -14,9 +14,10 @@ from canary.faults import FaultyDaemon
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from networks import identity_model
+from source_files import ROOT
 from waiting import until
 
-from metrics.prometheus_process import MONITORING, PrometheusProcess, program
+from metrics.prometheus_process import MONITORING, PrometheusProcess, as_asked, panels, program
 from metrics.scraping import LISTEN, metrics_address
 from nnrt_client import Compilation, Device, Executor, NnrtError, OutOfMemory, Runtime
 
@@ -96,14 +97,11 @@ def test_rules_fire(fleet: Fleet, tmp_path: Path) -> None:
 
 
 def dashboard_queries() -> dict[str, str]:
-    """Each query of the dashboard as Grafana would ask it, by what it is for."""
-    panels = json.loads((MONITORING / "dashboard.json").read_text())["panels"]
+    """Each query of the dashboard, by what it is for."""
     return {
-        f"{panel['title']}: {target['legendFormat']}": target["expr"]
-        .replace("$__rate_interval", "1m")
-        .replace("$device", ".+")
-        for panel in panels
-        for target in panel.get("targets", ())
+        f"{panel['title']}: {target['legendFormat']}": as_asked(target["expr"], "1m")
+        for panel in panels()
+        for target in panel["targets"]
     }
 
 
@@ -131,6 +129,12 @@ def test_every_query_of_the_dashboard_gives_data(fleet: Fleet, tmp_path: Path, c
 def numbers(prometheus: PrometheusProcess, query: str) -> list[float]:
     """What a query gives, but for what can't be drawn."""
     return [value for sample in prometheus.query(query) if np.isfinite(value := float(sample["value"][1]))]
+
+
+def test_the_picture_shows_the_dashboard() -> None:
+    """docs/dashboard_picture.py draws it."""
+    picture = html.unescape((ROOT / "docs" / "dashboard.svg").read_text())
+    assert [panel["title"] for panel in panels() if panel["title"] not in picture] == []
 
 
 def test_the_files_are_right() -> None:

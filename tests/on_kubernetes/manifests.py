@@ -18,8 +18,10 @@ COMBINATIONS: dict[str, tuple[str, ...]] = {
     "per-device": ("per-device",),
     "store-on-host": ("store-on-host",),
     "cert-manager": ("cert-manager",),
+    "prometheus": ("prometheus",),
     "per-device and cert-manager": ("per-device", "cert-manager"),
     "store-on-host and cert-manager": ("store-on-host", "cert-manager"),
+    "per-device, cert-manager and prometheus": ("per-device", "cert-manager", "prometheus"),
 }
 
 

@@ -13,6 +13,8 @@ from on_kubernetes.manifests import COMBINATIONS, DEPLOY, Manifest, combined, on
 
 # The first that has all that is used here without a feature gate, and the last but one that the schemas know.
 VERSIONS = ("1.30", "1.36")
+# Of theirs the schemas are not the API's.
+_OPERATORS = ("cert-manager.io/", "monitoring.coreos.com/")
 
 
 @pytest.fixture(params=COMBINATIONS, scope="module")
@@ -43,7 +45,7 @@ def port_of(address: str) -> int:
 def require_valid(manifests: list[Manifest]) -> None:
     schemas = pytest.importorskip("kubernetes_validate", reason="needs the API's schemas: `make engines` has them")
     for manifest in manifests:
-        if not manifest["apiVersion"].startswith("cert-manager.io/"):  # Whose schemas are not the API's.
+        if not manifest["apiVersion"].startswith(_OPERATORS):
             for version in VERSIONS:
                 schemas.validate(manifest, version, strict=True)
 
@@ -87,8 +89,13 @@ def test_ports_are_those_that_the_daemon_listens_on(manifests: list[Manifest]) -
     assert asked == {"startupProbe": ALIVE, "readinessProbe": ""}
     (service_port,) = one(manifests, "Service")["spec"]["ports"]
     assert service_port["targetPort"] == "nnrt"
-    (ingress,) = one(manifests, "NetworkPolicy")["spec"]["ingress"]
-    assert [port["port"] for port in ingress["ports"]] == ["nnrt"]
+    open_ports = ["nnrt"]
+    if address := settings.get("NNRT_DEVICE_METRICS_LISTEN"):
+        assert ports["metrics"] == port_of(address)
+        (endpoint,) = one(manifests, "PodMonitor")["spec"]["podMetricsEndpoints"]
+        open_ports.append(endpoint["port"])
+    ingress = one(manifests, "NetworkPolicy")["spec"]["ingress"]
+    assert [port["port"] for entry in ingress for port in entry["ports"]] == open_ports
 
 
 def test_a_drain_has_its_time(manifests: list[Manifest]) -> None:
@@ -106,6 +113,8 @@ def test_everything_selects_the_daemons(manifests: list[Manifest]) -> None:
     assert one(manifests, "Service")["spec"]["selector"] == labels
     assert one(manifests, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"] == labels
     assert one(manifests, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"] == labels
+    for monitor in (each for each in manifests if each["kind"] == "PodMonitor"):
+        assert monitor["spec"]["selector"]["matchLabels"] == labels
 
 
 def test_a_pod_may_do_nothing_but_serve(manifests: list[Manifest]) -> None:
