@@ -5,6 +5,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -43,6 +44,10 @@ class Fleet:
         self.faulty = FaultyDaemon(start_daemon, folder, *NAMED, "ill")
         self.daemons = (self.steady, self.full, self.faulty.process)
 
+    def have_begun(self, runs: int) -> bool:
+        """Tell whether so many runs have come to the gate."""
+        return self.full.log().count("run started") >= runs
+
 
 @pytest.fixture
 def fleet(start_daemon: StartDaemon, tmp_path: Path) -> Fleet:
@@ -74,9 +79,14 @@ def full_queue(fleet: Fleet) -> Iterator[Executor]:
         device, executor = executor_on(fleet.full, closing)
         runs = [executor.submit([ONE]) for _ in range(1 + QUEUED)]
         until(lambda: device.state.queued == QUEUED)
-        yield executor
+        try:
+            yield executor
+        finally:
+            for begun in range(1, len(runs) + 1):
+                # Else who has just gone through the gate finds it open again, and nobody else does.
+                until(partial(fleet.have_begun, begun))
+                fleet.gate.write_bytes(b"")
         for run in runs:
-            fleet.gate.write_bytes(b"")
             run.result()
 
 
