@@ -63,7 +63,7 @@ def test_what_an_identity_has_had(
     run = executor.submit([ONE])
     until(lambda: daemon.log().count("run started") == 2)
     run.cancel()
-    until(lambda: "cancelled" in own(device).runs, lambda: own(device))
+    until(lambda: sum(own(device).runs.values()) == 2, lambda: own(device))
     desc = TensorDesc(DataType.UINT8, [5 * MIB])
     held = closing.enter_context(ResidentTensor(device, desc))
     held.write(np.zeros(5 * MIB, np.uint8))
@@ -71,9 +71,11 @@ def test_what_an_identity_has_had(
         more.write(np.zeros(5 * MIB, np.uint8))
     counted = own(device)
     assert (counted.identity, counted.sessions, counted.opened_sessions) == ("a", 1, 1)
-    assert counted.runs == {"timed_out": 1, "cancelled": 1}
+    # The client stops a run whose time is over as well, and may be first.
+    late = counted.runs.get("timed_out", 0)
+    assert counted.runs == ({"timed_out": 1, "cancelled": 1} if late else {"cancelled": 2})
     assert counted.models == {"COMPILED": 1}
-    assert counted.errors == {"TIMEOUT": 1, "--session-bytes": 1}
+    assert counted.errors == {"--session-bytes": 1, **({"TIMEOUT": 1} if late else {})}
     assert counted.run_s > 0 and counted.compile_s > 0
     assert counted.held_bytes >= 5 * MIB and counted.connections >= 1
     with pytest.raises(NnrtError), Compilation(identity_model(), device_of(b)) as refused:
