@@ -4,6 +4,7 @@ import io
 import re
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,8 @@ from nnrt_client.cli.sessions import described_way, print_way, ready_session
 from nnrt_client.model_session.model_session import ModelSession
 from nnrt_client.model_session.partition.fallback import Fallback
 from nnrt_client.model_session.pool import PooledSession
+from nnrt_client.tracing.choice import telling
+from nnrt_client.tracing.chrome_trace import ChromeTrace
 from nnrt_hdi.files import container
 from nnrt_hdi.tensor import Array
 
@@ -57,6 +60,12 @@ _LONGEST_FILE_NAME = 100
 @cache_option
 @build_timeout_option
 @run_timeout_option(600.0)
+@click.option(
+    "--trace",
+    type=click.Path(path_type=Path),
+    help="File for a trace of the run, to be opened with ui.perfetto.dev; where the device can tell, another run in it"
+    " says what each operator took.",
+)
 @click.option("--times", is_flag=True, help="Say where the time of the run went.")
 @json_option
 def run(
@@ -71,6 +80,7 @@ def run(
     cache: bool,
     timeout: float,
     run_timeout_ms: int,
+    trace: Path | None,
     times: bool,
     as_json: bool,
 ) -> None:
@@ -81,15 +91,25 @@ def run(
     settings = settings_with(build_timeout_s=timeout)
     if output:
         container.require_place(output / "array.npy" if output.exists() else output)
-    gather = partial(gathered, given=given)
-    session, arrays = ready_session(model, devices, settings, settled, ways, fallback, options, gather, cache=cache)
-    with session:
+    if trace:
+        container.require_place(trace)
+    gather, chrome = partial(gathered, given=given), ChromeTrace()
+    with ExitStack() as stack:
+        if trace:
+            stack.enter_context(telling(chrome))
+        session, arrays = ready_session(model, devices, settings, settled, ways, fallback, options, gather, cache=cache)
+        stack.enter_context(session)
         started = time.monotonic()
         outputs = session.run(arrays, timeout_ms=run_timeout_ms)
         seconds = time.monotonic() - started
         files = _written(output, outputs) if output else {}
         rows = [_summary(name, array, files.get(name)) for name, array in outputs.items()]
         where, origin = _where(session), session.report.origin.value
+        if chrome.could_profile:
+            chrome.profiles = True
+            session.run(arrays, timeout_ms=run_timeout_ms)
+    if trace:
+        chrome.write(trace)
     told = outputs.times if times else None
     if as_json:
         document = {"device": where, "model": origin, **described_way(session), "seconds": round(seconds, 6)}
@@ -100,6 +120,8 @@ def run(
     print_table(columns, [[_cell(row[column]) for column in columns] for row in rows], right=("min", "max"))
     print_line(f"ran on {where} in {seconds * 1e3:.1f} ms; the model was {origin}")
     print_way(session)
+    if trace:
+        print_line(f"ui.perfetto.dev shows {trace}")
     if told:
         print_times(told)
     elif times:
