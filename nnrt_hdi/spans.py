@@ -44,10 +44,13 @@ def add_parts(tracer: Tracer, parent: Span, began_ns: int, parts: Iterable[tuple
         began_ns += took_ns
 
 
-def add_error(span: Span, kind: str, message: str, code: str, at_ns: int) -> None:
-    """Tell a span that what it is of has failed, with an exception of that class and message."""
+def add_error(span: Span, kind: str, message: str, code: str, request_id: str, at_ns: int) -> None:
+    """Tell a span that what it is of has failed, with an exception of that class and message, of NNRt's code, which the
+    daemon's log has under that id if there is one."""
     span.set_status(trace.StatusCode.ERROR, message)
     span.set_attribute("nnrt.result", code)
+    if request_id:
+        span.set_attribute("nnrt.request", request_id)
     span.add_event("exception", {"exception.type": kind, "exception.message": message}, at_ns)
 
 

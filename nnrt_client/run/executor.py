@@ -17,7 +17,7 @@ from nnrt_client.run.result import RunResult
 from nnrt_client.run.run import Run, RunFuture
 from nnrt_client.run.run_tensors import RunTensors
 from nnrt_client.run.signature import Inputs, Signature, item_at
-from nnrt_client.run.traced_run import TracedRun
+from nnrt_client.run.traced_run import told_run
 from nnrt_client.tensors.run_tensor import RunTensor
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OperationForbidden, UnavailableDevice
 from nnrt_hdi.tensor import Shape
@@ -55,7 +55,7 @@ class Executor(BaseExecutor):
             raise
         # Those that have not ended.
         self._runs: set[Run] = set()
-        make = Run if self._session.tracer is None else partial(TracedRun, self._session.tracer)
+        make = Run if self._session.tracer is None else partial(told_run, self._session.tracer)
         self._new_run = partial(make, self._signature, prepared.priority, self._runs)
         self._is_open = True
         self._on_run_done: OnRunDone | None = None

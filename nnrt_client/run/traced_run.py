@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from nnrt_client.run.run import Run, Unpack
 from nnrt_client.run.stamps import Stamps
-from nnrt_client.tracing.tracer import Failure, Outcome, SessionTracer
+from nnrt_client.tracing.tracer import Failure, Outcome, RunTrace, SessionTracer
 from nnrt_hdi import wire
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import NnrtError
@@ -17,14 +17,20 @@ if TYPE_CHECKING:
     from nnrt_client.run.signature import Signature
 
 
+def told_run(tracer: SessionTracer, signature: "Signature", priority: Priority, registry: set[Run]) -> Run:
+    """Make a run that is about to begin, and that the tracer is told of, if it wants to be."""
+    trace = tracer.begin_run()
+    return Run(signature, priority, registry) if trace is None else TracedRun(trace, signature, priority, registry)
+
+
 class TracedRun(Run):
     """Its request has more fields than that of others: `fields` of its trace. Its end is told once."""
 
     __slots__ = ("_operators", "_untold", "fields")
 
-    def __init__(self, tracer: SessionTracer, signature: "Signature", priority: Priority, registry: set[Run]) -> None:
+    def __init__(self, trace: RunTrace, signature: "Signature", priority: Priority, registry: set[Run]) -> None:
         super().__init__(signature, priority, registry)
-        trace = tracer.begin_run(self.stamps.began_ns)
+        self.stamps.began_ns = trace.began_ns
         self.fields = trace.fields
         # Who takes it out tells.
         self._untold = [trace]

@@ -8,6 +8,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from time import perf_counter_ns
 from typing import Any, NamedTuple
 
 from nnrt_client.tracing.tracer import (
@@ -125,12 +126,13 @@ class _Session(SessionTracer):
         self._trace = trace
         self._site = site
 
-    def begin_run(self, began_ns: int) -> RunTrace:
+    def begin_run(self) -> RunTrace:
         return _Run(self._trace, self._site)
 
 
 class _Run(RunTrace):
     def __init__(self, trace: ChromeTrace, site: Site) -> None:
+        self.began_ns = perf_counter_ns()
         self._trace = trace
         self._site = site
         self.fields = {"profile": True} if trace.profiles and site.profiles else {}

@@ -37,6 +37,10 @@ from nnrt_hdi.spans import (
     wall_ns,
 )
 
+# Spans of runs that are part of none, of each session: to make one takes longer than a small run.
+ALONE_PER_S = 100
+_SECOND_NS = 10**9
+
 # The process's own, or what it gets later.
 _tracer = trace.get_tracer("nnrt_client", __version__)
 _PROPAGATOR = TraceContextTextMapPropagator()
@@ -85,8 +89,18 @@ class _SessionSpans(SessionTracer):
             "nnrt.session": site.session,
             "server.address": site.address,
         }
+        # When the next run may have a span that is part of none; those of a second are saved up.
+        self._next_ns = 0
 
-    def begin_run(self, began_ns: int) -> RunTrace:
+    def begin_run(self) -> RunTrace | None:
+        """A run has a span if the span that it is part of is sampled. Of those that are part of none, more than
+        ALONE_PER_S have none."""
+        began_ns, parent = perf_counter_ns(), trace.get_current_span().get_span_context()
+        if parent.is_valid:
+            return _RunSpan(self, began_ns) if parent.trace_flags.sampled else None
+        if self._next_ns > began_ns:
+            return None
+        self._next_ns = max(self._next_ns, began_ns - _SECOND_NS) + _SECOND_NS // ALONE_PER_S
         return _RunSpan(self, began_ns)
 
     @contextmanager
@@ -122,6 +136,7 @@ class _RunSpan(RunTrace):
     """The span of a run. It begins with it only where the daemon has to know of it; all else is made later."""
 
     def __init__(self, session: _SessionSpans, began_ns: int) -> None:
+        self.began_ns = began_ns
         self._session = session
         self._parent = contexts.get_current()
         self._span: Span | None = None

@@ -38,12 +38,16 @@ class Failure(NamedTuple):
     message: str
     # NNRt's; of other errors FAILED.
     code: str
+    # The id of the daemon's, under which its log has more; empty for what no daemon told.
+    request_id: str
 
     @classmethod
     def of(cls, error: BaseException) -> Self:
         """Tell of an exception."""
-        code = error.code if isinstance(error, NnrtError) else ReturnCode.FAILED
-        return cls(type(error).__name__, str(error), code.name)
+        kind, message = type(error).__name__, str(error)
+        if isinstance(error, NnrtError):
+            return cls(kind, message, error.code.name, error.request_id)
+        return cls(kind, message, ReturnCode.FAILED.name, "")
 
 
 class Stage(NamedTuple):
@@ -73,6 +77,8 @@ class Outcome(NamedTuple):
 class RunTrace(ABC):
     """One run under way."""
 
+    # On the clock of time.perf_counter_ns.
+    began_ns: int
     # Of its RunRequest, besides what all have.
     fields: Mapping[str, str | bool]
 
@@ -96,8 +102,8 @@ class SessionTracer(ABC):
     """Told of what is done in one session."""
 
     @abstractmethod
-    def begin_run(self, began_ns: int) -> RunTrace:
-        """Take note of a run that begins, in the thread that asks for it."""
+    def begin_run(self) -> RunTrace | None:
+        """Take note of a run that begins, in the thread that asks for it; None where nobody wants to know of it."""
 
     def calling(self, method: str) -> AbstractContextManager[Metadata]:
         """Take note of an RPC that is made in this block, and give metadata for it."""

@@ -35,7 +35,7 @@ from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.enums import ReturnCode
 from nnrt_hdi.errors import InvalidParameter, NnrtError
 from nnrt_hdi.run_times import IN_DAEMON, RunTimes
-from nnrt_hdi.spans import DEVICE_RUN, Backlog, add_error, add_parts, name_of_part, traceparent_of, wall_ns
+from nnrt_hdi.spans import DEVICE_RUN, Backlog, add_error, add_parts, name_of_part, wall_ns
 from nnrt_hdi.tensor import Array
 from nnrt_hdi.v2 import prepared_model_pb2
 
@@ -111,7 +111,7 @@ class Traces:
         began_ns: int,
         took_ns: int,
         parts_ns: tuple[int, ...],
-        failure: tuple[str, str, str] | None = None,
+        failure: tuple[str, str, str, str] | None = None,
     ) -> None:
         parent = parent_of({"traceparent": traceparent})
         if parent is None:
@@ -144,9 +144,9 @@ class TracedRunRequests(RunRequests):
         arrived: Mapping[int, Array] | None = None,
         received_at_ns: int = 0,
     ) -> RunResult:
-        # Who makes a call for each run says it in the metadata.
-        traceparent = request.traceparent or traceparent_of(trace.get_current_span())
-        about = traceparent, session, request.model_id, request.run_id
+        if not request.traceparent:
+            return super().run(session, request, cancellation, arrived, received_at_ns)
+        about = request.traceparent, session, request.model_id, request.run_id
         began_ns = received_at_ns or time.perf_counter_ns()
         try:
             result = super().run(session, request, cancellation, arrived, received_at_ns)
@@ -224,10 +224,12 @@ def _fail(span: trace.Span, error: Exception) -> None:
     add_error(span, *_failure(error), time.time_ns())
 
 
-def _failure(error: Exception) -> tuple[str, str, str]:
-    """Name the class, the message and NNRt's code of an error."""
-    code = error.code if isinstance(error, NnrtError) else ReturnCode.FAILED
-    return type(error).__name__, str(error), code.name
+def _failure(error: Exception) -> tuple[str, str, str, str]:
+    """Name the class, the message and NNRt's code of an error, and the id under which the log has it, if known."""
+    code, request_id = ReturnCode.FAILED, ""
+    if isinstance(error, NnrtError):
+        code, request_id = error.code, error.request_id
+    return type(error).__name__, str(error), code.name, request_id
 
 
 def _provider(device_name: str) -> TracerProvider:

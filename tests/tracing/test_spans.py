@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -21,6 +22,7 @@ from waiting import until
 
 from nnrt_client import Compilation, Executor, Pool, Runtime, Settings
 from nnrt_client.run.run import Run
+from nnrt_client.tracing.open_telemetry import ALONE_PER_S
 from nnrt_hdi.errors import InvalidParameter, NnrtError, UnavailableDevice
 from tracing.conftest import Spans, all_spans
 from tracing.spans import in_file
@@ -92,7 +94,7 @@ def test_two_processes(traced_daemon: DaemonProcess, span_path: Path, spans: Spa
         (device,) = (child for child in tree.children_of(run) if child.name == "nnrt.device.run")
         assert device.kind == "SpanKind.SERVER"
         tree.require_whole(device)
-        for name in ("nnrt.device", "nnrt.run", "nnrt.model"):
+        for name in ("nnrt.device", "nnrt.session", "nnrt.run", "nnrt.model"):
             assert device.attributes[name] == run.attributes[name]
         assert "nnrt.identity" in device.attributes
 
@@ -121,6 +123,23 @@ def test_what_is_not_sampled(traced_daemon: DaemonProcess, span_path: Path, span
     assert not list(all_spans(spans(), traced_daemon, span_path))
 
 
+@pytest.mark.slow
+def test_runs_that_are_part_of_nothing(shared_daemon: DaemonProcess, spans: Spans) -> None:
+    """Those of one second have spans, and later ones as many per second; those of an application's span all have."""
+    many = 3 * ALONE_PER_S
+    with Runtime([shared_daemon.address], TRACED) as runtime, built(runtime) as executor:
+        began = time.monotonic()
+        for _ in range(many):
+            executor.run_sync(ONE)
+        took_s = time.monotonic() - began
+    assert ALONE_PER_S <= len(spans().named("nnrt.run")) <= min(ALONE_PER_S * (1 + took_s) + 1, many)
+    with Runtime([shared_daemon.address], TRACED) as runtime, built(runtime) as executor, application():
+        for _ in range(many):
+            executor.run_sync(ONE)
+    tree = spans()
+    assert len(tree.children_of(tree.the("application"))) == many
+
+
 def test_an_error_of_the_caller(shared_daemon: DaemonProcess, spans: Spans) -> None:
     with Runtime([shared_daemon.address], TRACED) as runtime, built(runtime) as executor:
         assert isinstance(_error_of(executor, np.ones((1, 1), np.float32)), InvalidParameter)
@@ -144,6 +163,15 @@ def test_an_error_in_the_daemon(start_daemon: StartDaemon, span_path: Path, span
     assert run.attributes["nnrt.result"] == "TIMEOUT"
     # Its deadline is over there at about the same time as here, from where it is told to stop then.
     assert device.attributes["nnrt.result"] in ("TIMEOUT", "FAILED")
+
+
+def test_an_error_that_the_log_has(start_daemon: StartDaemon, tmp_path: Path, spans: Spans) -> None:
+    """The span leads there."""
+    daemon = start_daemon("--backend", "paced", "--option", f"file={tmp_path / 'missing'}")
+    with Runtime([daemon.address], TRACED) as runtime, built(runtime) as executor:
+        assert isinstance(_error_of(executor, ONE[0]), UnavailableDevice)
+    request = spans().the("nnrt.run").attributes["nnrt.request"]
+    assert request in daemon.log()
 
 
 def test_a_daemon_that_dies(start_daemon: StartDaemon, span_path: Path, spans: Spans) -> None:
