@@ -98,8 +98,8 @@ def main() -> None:
         sampler = stack.enter_context(Sampler(runtime, INTERVAL_S))
         faulty.switch("wrong")
         gone.kill()
-        until(lambda: [device.status for device in View.of(sampler.samples).devices[2:]] == [OUT, NO_SESSION])
-        view = View.of(sampler.samples)
+        until(lambda: [device.status for device in View.of(sampler, addresses).devices[2:]] == [OUT, NO_SESSION])
+        view = View.of(sampler, addresses)
         draw(device_page(view), DOCS / "top.svg")
         draw(user_page(view), DOCS / "top-users.svg")
 

@@ -106,6 +106,11 @@ class Sampler(Closable):
         followers = dict(self._followers)
         return [followers[address].sample for address in self._runtime.addresses if address in followers]
 
+    @property
+    def failures(self) -> dict[str, str]:
+        """Names that lead to no address now, and why."""
+        return self._runtime._members.failures()
+
     def wait_rounds(self, rounds: int, timeout_s: float) -> None:
         """Wait until every daemon has answered, or failed to, so many times; that long at most."""
         deadline = time.monotonic() + timeout_s

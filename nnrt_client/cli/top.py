@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Collection
 from contextlib import nullcontext
 
 import click
@@ -64,22 +65,22 @@ def top(addresses: tuple[str, ...], by: str, interval: float, once: bool, as_jso
         if once or not (as_json or sys.stdout.isatty()):
             # Two looks, for each of which a daemon has its time.
             sampler.wait_rounds(2, interval + 2 * timeout)
-            view = View.of(sampler.samples)
+            view = View.of(sampler, given)
             print_json(view.described()) if as_json else print_page(_page(view, by))
             if not given and not view.devices:
                 raise OperationFailed(nothing_found(settings))
-            if not view.are_all_answering or (given and runtime._members.failures()):
+            if not view.are_all_answering or view.failures:
                 raise SystemExit(1)
             return
-        _show(sampler, interval, by, as_json=as_json)
+        _show(sampler, given, interval, by, as_json=as_json)
 
 
-def _show(sampler: Sampler, interval_s: float, by: str, *, as_json: bool) -> None:
+def _show(sampler: Sampler, given: Collection[str], interval_s: float, by: str, *, as_json: bool) -> None:
     """Show what daemons say until somebody interrupts it."""
     sampler.wait_rounds(1, interval_s)
     with nullcontext() if as_json else live() as draw:
         while True:
-            view = View.of(sampler.samples)
+            view = View.of(sampler, given)
             draw(_page(view, by)) if draw else print_json_line(view.described())
             time.sleep(interval_s)
 

@@ -82,7 +82,7 @@ _DEVICE_COLUMNS = (
 def device_page(view: View) -> RenderableType:
     """A line for each device, and why those that take no work don't."""
     table = FittingTable(_DEVICE_COLUMNS, [_device_row(device) for device in view.devices])
-    return Group(_headline(view.devices), "", table, *_notes(view.devices))
+    return Group(_headline(view.devices), "", table, *_notes(view))
 
 
 def _device_row(device: DeviceView) -> Sequence[RenderableType]:
@@ -121,7 +121,7 @@ def user_page(view: View) -> RenderableType:
     """A line for each user, whose share is that of the devices' time since the look before; device time and runs are
     those since the daemons' starts."""
     table = FittingTable(_USER_COLUMNS, [_user_row(user) for user in view.users])
-    return Group(_headline(view.devices), "", table, *_notes(view.devices))
+    return Group(_headline(view.devices), "", table, *_notes(view))
 
 
 def _user_row(user: UserView) -> Sequence[RenderableType]:
@@ -169,10 +169,11 @@ def _headline(devices: Sequence[DeviceView]) -> Text:
     )
 
 
-def _notes(devices: Sequence[DeviceView]) -> Sequence[RenderableType]:
-    """Why devices take no work, and of which only a part is seen."""
-    notes = [_text(_said(device.name or device.address, device.why)) for device in devices if device.why]
-    own = [device.name or device.address for device in devices if not device.sees_all]
+def _notes(view: View) -> Sequence[RenderableType]:
+    """Why names lead nowhere and devices take no work, and of which only a part is seen."""
+    notes = [_text(f"{name}: {why}") for name, why in view.failures.items()]
+    notes += [_text(_said(device.name or device.address, device.why)) for device in view.devices if device.why]
+    own = [device.name or device.address for device in view.devices if not device.sees_all]
     if own:
         notes.append(_text(f"only your own runs count here, for you don't administer {', '.join(own)}"))
     return ("", *notes) if notes else ()

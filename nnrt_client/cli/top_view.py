@@ -2,11 +2,11 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from nnrt_client.cli.sampling import Answer, Sample
+from nnrt_client.cli.sampling import Answer, Sample, Sampler
 from nnrt_client.cli.work import HELD_NOW, NOTHING, Work, busy_share, sees_all, total, work_of_all, work_of_each
 from nnrt_hdi.counters import DeviceLoad, IdentityCounters
 
@@ -116,11 +116,15 @@ class View:
 
     devices: Sequence[DeviceView]
     users: Sequence[UserView]
+    # Names that lead to no address, and why.
+    failures: Mapping[str, str]
 
     @classmethod
-    def of(cls, samples: Sequence[Sample]) -> "View":
-        once = _each_once(samples)
-        return cls([DeviceView.of(sample) for sample in once], _users(once))
+    def of(cls, sampler: Sampler, given: Collection[str]) -> "View":
+        """Of what is looked at because nobody has given anything, names that lead nowhere count only if all do."""
+        once = _each_once(sampler.samples)
+        failures = {name: why for name, why in sampler.failures.items() if name in given or not once}
+        return cls([DeviceView.of(sample) for sample in once], _users(once), failures)
 
     @property
     def are_all_answering(self) -> bool:
@@ -132,6 +136,7 @@ class View:
             "time": time.time(),
             "devices": [device.described() for device in self.devices],
             "users": [user.described() for user in self.users],
+            "failures": dict(self.failures),
         }
 
 

@@ -173,9 +173,12 @@ def test_one_daemon_at_two_addresses(start_daemon: StartDaemon, tmp_path: Path) 
     assert len(told("top", "--once", "--interval", 0.1, *daemon.addresses)["devices"]) == 1
 
 
-def test_nothing_to_look_at(tmp_path: Path) -> None:
-    result = nnrt("top", "--once", "--interval", 0.1, f"file://{tmp_path}/none")
-    assert result.exit_code == 1
+def test_a_name_that_leads_nowhere(tmp_path: Path) -> None:
+    name = f"file://{tmp_path}/none"
+    view = told("top", "--once", "--interval", 0.1, name, exit_code=1)
+    assert view["devices"] == view["users"] == []
+    assert "No such file" in view["failures"][name]
+    assert f"{name}: the file can't be read" in nnrt("top", "--interval", 0.1, name).output
 
 
 @pytest.mark.slow
