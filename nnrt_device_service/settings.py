@@ -208,6 +208,11 @@ class Settings:
     log_format: str = _setting(
         "text", "How the log looks: text for people, or a line of JSON for each event.", choices=("text", "json")
     )
+    report_dir: str = _setting(
+        "",
+        "Directory of the reports that SIGUSR1 asks for; empty: the host's for temporary files, but for a supervised"
+        " daemon that of its supervisor's state.",
+    )
 
     @property
     def takes_programs(self) -> bool:
@@ -272,7 +277,7 @@ class _NumberRange(click.FloatRange):
         return number
 
 
-PATHS = ("tls_cert", "tls_key", "tls_client_ca", "access", "audit_log", "store_dir", "cache_key")
+PATHS = ("tls_cert", "tls_key", "tls_client_ca", "access", "audit_log", "store_dir", "cache_key", "report_dir")
 """The settings that name a file or directory. (In `listen` one may come after unix:, and `audit_log` may be -.)"""
 
 

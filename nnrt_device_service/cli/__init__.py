@@ -14,6 +14,7 @@ _COMMANDS = {
     "drain": "fleet",
     "keys": "keys",
     "ps": "fleet",
+    "report": "report",
     "restart": "fleet",
     "serve": "serve",
     "systemd": "systemd",

@@ -32,7 +32,7 @@ _STATE_DIR_HELP = "Directory of what is known of the daemons. [default: /run/nnr
 _LOG_LINES = 20
 
 
-def _on_fleet(function: Callable[..., Any]) -> Callable[..., Any]:
+def on_fleet(function: Callable[..., Any]) -> Callable[..., Any]:
     """A command whose failures are one line, and which gets --state-dir if that is given."""
 
     @click.option(
@@ -57,7 +57,7 @@ def _on_devices(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @click.argument("names", metavar="NAME...", nargs=-1)
     @click.option("--all", "is_all", is_flag=True, help="All devices; to restart, all that are not drained.")
-    @_on_fleet
+    @on_fleet
     @wraps(function)
     def command(names: tuple[str, ...], is_all: bool, **options: Any) -> Any:
         if bool(names) == is_all:
@@ -89,7 +89,7 @@ class _CommandAfterDashes(click.Command):
     " ends, all end, with its exit code.",
 )
 @setting_option("log_format")
-@_on_fleet
+@on_fleet
 @click.pass_context
 def up(
     context: click.Context,
@@ -137,10 +137,10 @@ def up(
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@_on_fleet
+@on_fleet
 def ps(state_dir: Path | None, as_json: bool) -> None:
     """List the daemons of this host, with a supervisor or without one."""
-    directory = _existing(state_dir)
+    directory = existing(state_dir)
     devices = ask(directory.control, {"do": "ps"}, click.echo)
     is_supervised = devices is not None
     if devices is None:
@@ -171,7 +171,7 @@ def ps(state_dir: Path | None, as_json: bool) -> None:
 @_on_devices
 def drain(state_dir: Path | None, names: list[str]) -> None:
     """Let daemons finish what is under way, and end. They stay down until `restart`."""
-    directory = _existing(state_dir)
+    directory = existing(state_dir)
     if ask(directory.control, {"do": "drain", "names": names}, click.echo) is None:
         for name in drain_alone(directory, names):
             click.echo(f"{name} is drained")
@@ -182,12 +182,13 @@ def drain(state_dir: Path | None, names: list[str]) -> None:
 @_on_devices
 def restart(state_dir: Path | None, names: list[str], rolling: bool) -> None:
     """Drain daemons, and start them again."""
-    directory = _existing(state_dir)
+    directory = existing(state_dir)
     if ask(directory.control, {"do": "restart", "names": names, "rolling": rolling}, click.echo) is None:
         raise click.ClickException(f"no supervisor looks after {directory.path}; `nnrt-device up` starts one")
 
 
-def _existing(state_dir: Path | None) -> StateDirectory:
+def existing(state_dir: Path | None) -> StateDirectory:
+    """The state directory of that path, else of this user. Raises InvalidPath where that is none."""
     return StateDirectory((state_dir or default_state_directory()).absolute())
 
 

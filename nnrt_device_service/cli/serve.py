@@ -13,6 +13,7 @@ from nnrt_device_service.host.log_handler import set_up_log
 from nnrt_device_service.host.log_lines import never_wait_for_a_reader
 from nnrt_device_service.host.readiness import notify
 from nnrt_device_service.host.stop_signals import StopSignals
+from nnrt_device_service.reports.reporter import Reporter
 from nnrt_device_service.settings import Settings, setting_options
 from nnrt_device_service.transport.server import Daemon
 from nnrt_hdi.backend import BackendSkipped, load_backend
@@ -34,7 +35,8 @@ def serve(**values: Any) -> None:
     never_wait_for_a_reader()
     log = set_up_log(settings.log_format, is_verbose=settings.verbose)
     try:
-        device = Device(load_backend(settings.backend, settings.backend_options()), settings)
+        reporter = Reporter(settings, log)
+        device = reporter.device = Device(load_backend(settings.backend, settings.backend_options()), settings)
         log.device = device.info.device_name
         daemon = Daemon(device, settings)
         # No collection of garbage looks again at what stays as long as the daemon.

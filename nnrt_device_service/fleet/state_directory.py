@@ -72,6 +72,7 @@ class StateDirectory:
         self.path = path
         self._records = path / RECORDS
         self._logs = path / "logs"
+        self.reports = path / "reports"
         self.control = path / "control"
         self.notify = path / "notify"
 
@@ -87,7 +88,7 @@ class StateDirectory:
                 f"sockets in it would have longer paths than {_MAX_SOCKET_BYTES} bytes; use a shorter one", place=place
             )
         try:
-            for directory in (self.path, self._records, self._logs):
+            for directory in (self.path, self._records, self._logs, self.reports):
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             about = self.path.stat()
             lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

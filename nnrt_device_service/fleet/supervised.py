@@ -15,6 +15,7 @@ from nnrt_device_service.fleet.process import Process
 from nnrt_device_service.fleet.state_directory import Record, State, StateDirectory
 from nnrt_device_service.host.exit import ExitCode
 from nnrt_device_service.host.readiness import ADDRESSES, OUT
+from nnrt_device_service.settings import variable_of
 
 _log = logging.getLogger(__name__)
 
@@ -163,6 +164,7 @@ class SupervisedDaemon:
         self._ready_at = None
         record.process, record.last_exit = None, None
         environment = {
+            variable_of("report_dir"): str(self._directory.reports),
             **{name: value for name, value in os.environ.items() if name not in _OF_THE_SUPERVISOR},
             **dict(spec.environment),
             "NOTIFY_SOCKET": str(self._directory.notify),

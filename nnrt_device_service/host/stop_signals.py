@@ -23,6 +23,7 @@ class StopSignals:
 
     def wait(self) -> None:
         """Wait for one of them. The next one ends the process at once."""
-        os.read(self._reading, 1)
+        while os.read(self._reading, 1)[0] not in _STOP_SIGNALS:
+            pass  # Other signals have handlers of their own.
         for number in _STOP_SIGNALS:
             signal.signal(number, signal.SIG_DFL)

@@ -55,6 +55,10 @@ class SessionRegistry:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def all(self) -> list[Session]:
+        """The sessions that there are now."""
+        return [entry.session for entry in list(self._sessions.values())]
+
     @property
     def held_bytes(self) -> int:
         return self._held.used_bytes

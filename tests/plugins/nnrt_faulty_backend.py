@@ -2,9 +2,11 @@
 
 import ctypes
 import logging
+import os
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 from nnrt_hdi.backend import (
     Backend,
@@ -33,6 +35,20 @@ def _end_serving() -> None:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(MemoryError))
 
 
+def _hold_python() -> None:
+    """Let no other thread execute any Python from now on."""
+    mutex = ctypes.create_string_buffer(128)  # Zeros are an unlocked one.
+    library = ctypes.PyDLL(None)
+    library.pthread_mutex_lock(mutex)
+    library.pthread_mutex_lock(mutex)
+
+
+def _take_all_descriptors() -> None:
+    with suppress(OSError):
+        while True:
+            os.open(os.devnull, os.O_RDONLY)
+
+
 class _Model(PreparedModel):
     def __init__(self, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...], fault: bytes) -> None:
         self.inputs = inputs
@@ -51,6 +67,12 @@ class _Model(PreparedModel):
             _end_serving()
         if self._fault == b"exits":
             sys.exit("DMA fault")
+        if self._fault == b"holds the scheduler":
+            sys._getframe(1).f_locals["self"].scheduler._lock.acquire()
+        if self._fault == b"holds Python":
+            _hold_python()
+        if self._fault == b"takes all descriptors":
+            _take_all_descriptors()
         if self._fault == b"stuck":
             threading.Event().wait()
         if self._fault == b"never ends":

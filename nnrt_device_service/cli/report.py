@@ -1,0 +1,120 @@
+"""The command `nnrt-device report`."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from nnrt_device_service.cli.fleet import existing, on_fleet
+from nnrt_device_service.fleet.process import Process
+from nnrt_device_service.fleet.shown import shown
+from nnrt_device_service.fleet.state_directory import Record, StateDirectory
+from nnrt_device_service.reports.archive import file_name, packed, written
+from nnrt_device_service.reports.hidden import secret_values, without
+from nnrt_device_service.reports.outside import daemons, end_of, seen_of, stacks_of, told_by
+from nnrt_device_service.reports.parts import as_json
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
+
+
+class _Subject(NamedTuple):
+    """What a report is of: a process, a device of a state directory, or one whose daemon lives."""
+
+    name: str
+    pid: int | None
+    record: Record | None = None
+
+
+@click.command()
+@click.argument("given", metavar="[NAME or PID]...", nargs=-1)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    default=".",
+    show_default="here",
+    help="Directory that gets the archives.",
+)
+@click.option(
+    "--timeout-s",
+    type=click.FloatRange(0.0, min_open=True),
+    default=30.0,
+    show_default=True,
+    help="Seconds that a daemon gets to answer. After that the report has what the host knows of it, and its stacks.",
+)
+@on_fleet
+def report(state_dir: Path | None, given: Sequence[str], output: Path, timeout_s: float) -> None:
+    """Write all that a bug report needs to know of a daemon into an archive.
+
+    NAME is a device of the supervisor's, also one whose daemon has ended; without any it is all of them, or else the
+    daemons of this user that have no supervisor. No secrets are in it: no keys, tokens or tensors.
+    """
+    for subject in _subjects(state_dir, given):
+        name = file_name(subject.name, subject.pid or 0)
+        path = written(output.absolute(), name, packed(name, _parts(subject, state_dir, timeout_s)))
+        click.echo(f"{subject.name}: {path}")
+
+
+def _subjects(state_dir: Path | None, given: Sequence[str]) -> list[_Subject]:
+    """Raises InvalidParameter for names that there are not, OperationFailed where there is nothing to report of."""
+    records = _records(state_dir)
+    if unknown := [name for name in given if name not in records and not name.isdecimal()]:
+        known = ", ".join(records) or "none"
+        raise InvalidParameter(f"no device is called {', '.join(map(repr, unknown))}; there are: {known}")
+    named = {name: _of_record(name, record) for name, record in records.items()}
+    found = [named[name] if name in named else _Subject(f"process {name}", int(name)) for name in given or named]
+    found = found or [_Subject(f"process {pid}", pid) for pid in daemons()]
+    if not found:
+        raise OperationFailed("no daemon of yours is here; name its process, or its device and the --state-dir")
+    return found
+
+
+def _records(state_dir: Path | None) -> dict[str, Record]:
+    try:
+        return existing(state_dir).records()
+    except NnrtError:
+        if state_dir is not None:
+            raise
+        return {}  # This user has no such directory.
+
+
+def _of_record(name: str, record: Record) -> _Subject:
+    process = Process.find(record.process) if record.process else None
+    if process is None:
+        return _Subject(name, None, record)
+    process.close()
+    return _Subject(name, process.pid, record)
+
+
+def _parts(subject: _Subject, state_dir: Path | None, timeout_s: float) -> dict[str, str]:
+    parts = {} if subject.pid is None else _of_process(subject.name, subject.pid, timeout_s)
+    if subject.record is not None:
+        parts.update(_of_fleet(subject.name, subject.record, existing(state_dir)))
+    return parts
+
+
+def _of_process(name: str, pid: int, timeout_s: float) -> dict[str, str]:
+    """What a daemon tells, or else what can be learned without it. Raises InvalidParameter where there is none."""
+    if not Path("/proc", str(pid)).exists():
+        raise InvalidParameter("there is no such process", place=name)
+    try:
+        parts = told_by(pid, timeout_s)
+    except OperationFailed as error:
+        if os.geteuid() not in (0, Path("/proc", str(pid)).stat().st_uid):
+            raise
+        click.echo(f"{name}: {error.message}; the report has what the host knows of it", err=True)
+        parts = {"no-answer.txt": f"{error}\n", "stacks.txt": stacks_of(pid)}
+    return {**parts, **seen_of(pid)}
+
+
+def _of_fleet(name: str, record: Record, directory: StateDirectory) -> dict[str, str]:
+    """What the supervisor knows, and has kept of the daemon's log."""
+    process = Process.find(record.process) if record.process else None
+    try:
+        row = shown(record, process, directory)
+    finally:
+        if process is not None:
+            process.close()
+    hidden = secret_values(record.spec.environment)
+    return {"fleet.json": as_json(row), "log-file.txt": without(hidden, end_of(directory.log_path(name)))}

@@ -1,0 +1,64 @@
+"""The archive of a report: a compressed tar file with a file for each part."""
+
+import io
+import os
+import re
+import secrets
+import tarfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from nnrt_hdi.errors import InvalidFile, InvalidPath
+
+MOST_BYTES = 64 << 20
+"""More than a report has, of all parts together."""
+
+
+def packed(name: str, parts: Mapping[str, str]) -> bytes:
+    """An archive with a file for each part, in a folder of that name."""
+    packing = io.BytesIO()
+    with tarfile.open(fileobj=packing, mode="w:gz") as archive:
+        for part, text in parts.items():
+            data = text.encode(errors="backslashreplace")
+            entry = tarfile.TarInfo(f"{name}/{part}")
+            entry.size, entry.mtime, entry.mode = len(data), int(time.time()), 0o600
+            archive.addfile(entry, io.BytesIO(data))
+    return packing.getvalue()
+
+
+def unpacked(data: bytes) -> dict[str, str]:
+    """The parts of an archive. Raises InvalidFile for what is none."""
+    parts = {}
+    try:
+        with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
+            for entry in archive:
+                if (file := archive.extractfile(entry)) is not None:
+                    parts[entry.name.partition("/")[2]] = file.read(MOST_BYTES).decode(errors="replace")
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise InvalidFile(f"it is no report, or only a part of one: {error}") from error
+    return parts
+
+
+def file_name(device: str, pid: int) -> str:
+    """What a report of a daemon made now is called, without its suffix."""
+    at = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    return f"nnrt-report-{re.sub('[^A-Za-z0-9.-]+', '-', device) or 'device'}-{pid}-{at}"
+
+
+def written(directory: Path, name: str, data: bytes) -> Path:
+    """The path of an archive that is there as a whole, and its owner's only, when this returns. Raises InvalidPath."""
+    path = directory / f"{name}.tar.gz"
+    new = directory / f".{name}.{secrets.token_hex(8)}"
+    try:
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+        raise InvalidPath(f"a report can't be written there: {error.strerror}", place=str(directory)) from error
+    return path

@@ -1,0 +1,153 @@
+"""The parts of a report that a daemon makes of itself."""
+
+import json
+import os
+import platform
+import resource
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from nnrt_device_service.core.device import Device
+from nnrt_device_service.reports.hidden import told_environment, told_option
+from nnrt_device_service.sessions.session import Session
+from nnrt_device_service.settings import Settings
+from nnrt_hdi import HDI_VERSION, PROTOCOL_MINOR, __version__
+from nnrt_hdi.backend import Cancellation
+from nnrt_hdi.host_limits import core_limit, memory_limit, thread_limit
+
+_PROC = Path("/proc/self")
+_HOST_FILES = {
+    "memory": Path("/proc/meminfo"),
+    "load": Path("/proc/loadavg"),
+    "pressure of memory": Path("/proc/pressure/memory"),
+    "cgroups": _PROC / "cgroup",
+    "limits": _PROC / "limits",
+    "status": _PROC / "status",
+    "huge pages": Path("/sys/kernel/mm/transparent_hugepage/enabled"),
+}
+_MOST_CHARACTERS = 8192
+
+
+def as_json(told: object) -> str:
+    return json.dumps(told, indent=2, default=str) + "\n"
+
+
+def stacks() -> str:
+    """The stacks of all threads, as Python knows them. Values of variables are not in them."""
+    threads = {thread.ident: thread for thread in threading.enumerate()}
+    said = []
+    for ident, frame in sys._current_frames().items():
+        thread = threads.get(ident)
+        name = f"{thread.name}, {thread.native_id}" if thread is not None else f"not Python's, {ident}"
+        said.append(f"Thread {name}:\n{''.join(traceback.format_stack(frame))}")
+    return "\n".join(said)
+
+
+def settings(given: Settings) -> str:
+    """The settings. Those that name files have paths; what is in the files is not told."""
+    told = {entry.name: getattr(given, entry.name) for entry in fields(given)}
+    return as_json({**told, "option": [told_option(pair) for pair in given.option]})
+
+
+def versions() -> str:
+    installed = sorted({(each.name, each.version) for each in metadata.distributions()})
+    return as_json(
+        {
+            "nnrt": __version__,
+            "protocol_minor": PROTOCOL_MINOR,
+            "hdi": HDI_VERSION,
+            "python": sys.version,
+            "platform": platform.platform(),
+            "packages": dict(installed),
+        }
+    )
+
+
+def host() -> str:
+    """What the host has, and lets the daemon have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    told = {
+        "pid": os.getpid(),
+        "user": os.geteuid(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "core_limit": core_limit(),
+        "memory_limit": memory_limit(),
+        "thread_limit": thread_limit(),
+        "threads": threading.active_count(),
+        "descriptors": len(list((_PROC / "fd").iterdir())) if _PROC.exists() else None,
+        "descriptor_limits": [soft, hard],
+    }
+    return as_json({**told, **{name: _beginning(path) for name, path in _HOST_FILES.items()}})
+
+
+def environment() -> str:
+    return as_json(told_environment(os.environ))
+
+
+def device(served: Device) -> str:
+    """The device, its queue, its canary, and what is on it."""
+    return as_json(
+        {
+            "info": asdict(served.info),
+            "state": asdict(served.state),
+            "stuck": served.stuck,
+            "canary": served.canary and asdict(served.canary.state),
+            "keeps_models": served.keeps_models,
+            "runs on the device": _under_way(served.scheduler.on_device()),
+        }
+    )
+
+
+def sessions(served: Device) -> str:
+    return as_json([_session(each) for each in served.sessions.all()])
+
+
+def counters(served: Device) -> str:
+    return as_json(asdict(served.told_counters(None)))
+
+
+def _session(session: Session) -> Mapping[str, Any]:
+    return {
+        **session.names,
+        "role": str(session.identity.role),
+        "client": session.client,
+        "silent_s": round(time.monotonic() - session.last_heard, 3),
+        "held_bytes": session.budget.used_bytes,
+        "held": session.held_by_kind(),
+        "local_connections": session.local_connection_count,
+        "models": {model_id: model.size_bytes for model_id, model in list(session.models.items())},
+        "under_way": _under_way(list(session.cancellations)),
+    }
+
+
+def _under_way(cancellations: list[Cancellation]) -> list[Mapping[str, Any]]:
+    now = time.perf_counter_ns()
+    return [
+        {
+            "on_device_s": None if each.began_ns is None else (now - each.began_ns) / 1e9,
+            "is_cancelled": each.is_cancelled,
+            "remaining_s": each.remaining,
+        }
+        for each in cancellations
+    ]
+
+
+def _processor() -> str:
+    names = (line.partition(":")[2].strip() for line in _beginning(Path("/proc/cpuinfo")).splitlines())
+    return next((name for name in names if "Hz" in name or "Processor" in name or "CPU" in name), platform.machine())
+
+
+def _beginning(path: Path) -> str:
+    try:
+        with path.open() as file:
+            return file.read(_MOST_CHARACTERS)
+    except OSError as error:
+        return f"it can't be read: {error.strerror}"

@@ -1,0 +1,208 @@
+"""What makes reports in a daemon, also where it is stuck or has nothing left."""
+
+import faulthandler
+import logging
+import os
+import secrets
+import select
+import signal
+import socket
+import struct
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+from nnrt_device_service.core.device import Device
+from nnrt_device_service.host.log_handler import LogHandler
+from nnrt_device_service.host.threads import start_thread
+from nnrt_device_service.reports import parts
+from nnrt_device_service.reports.archive import file_name, packed, written
+from nnrt_device_service.reports.hidden import secret_values, without
+from nnrt_device_service.settings import PATHS, Settings, variable_of
+from nnrt_hdi.errors import NnrtError, OutOfMemory
+
+_log = logging.getLogger(__name__)
+
+PART_S = 2.0
+"""What a part of a report may take."""
+SOCKET_NAME = "nnrt-report-{pid}-"
+"""How the name of the socket begins that gives reports, among those of the host that have no path (unix(7))."""
+STACKS_NAME = "nnrt-stacks"
+"""The memory that gets the stacks of all threads, at `signal.SIGUSR2`, where Python itself stands still."""
+
+_SEND_S = 10.0
+_PEER = struct.Struct("iII")
+# Descriptors that are let go of while a report is made, for a process that has no others left.
+_SPARE_DESCRIPTORS = 4
+
+Part = Callable[[], str]
+
+
+class _Gatherer:
+    """A thread that gathers parts, which stands ready for it: later there may be no more to be had."""
+
+    def __init__(self) -> None:
+        """Raises OutOfMemory."""
+        self._todo: SimpleQueue[tuple[Part, SimpleQueue[str]]] = SimpleQueue()
+        self.is_hanging = False
+        self._thread = start_thread(self._work, "report-part")
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def gather(self, part: Part) -> str:
+        """The part, or why there is none. One that takes too long leaves the thread hanging."""
+        done: SimpleQueue[str] = SimpleQueue()
+        self._todo.put((part, done))
+        try:
+            return done.get(timeout=PART_S)
+        except Empty:
+            self.is_hanging = True
+            return f"it was not there after {PART_S:g} s\n"
+
+    def _work(self) -> None:
+        while not self.is_hanging:
+            part, done = self._todo.get()
+            try:
+                done.put(part())
+            except BaseException as error:  # Whatever is wrong with the daemon, the other parts are told.
+                done.put(f"it failed with {type(error).__name__}: {error}\n")
+
+
+class Reporter:
+    """Makes a report when SIGUSR1 or `nnrt-device report` asks for one, in threads that stand ready for it."""
+
+    def __init__(self, settings: Settings, log: LogHandler) -> None:
+        """In the main thread. Raises OutOfMemory where no threads are left."""
+        self._settings = settings
+        self._recent = log.recent
+        # What it serves, as soon as there is one.
+        self.device: Device | None = None
+        # By parts that never came: who still waits for them.
+        self._hanging: dict[str, _Gatherer] = {}
+        self._gatherer = _Gatherer()
+        self._secrets = secret_values([*_variables(), *(_pair(option) for option in settings.option)])
+        self._spare = [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) for _ in range(_SPARE_DESCRIPTORS)]
+        self._asked, self._asking = os.pipe()
+        for end in (self._asked, self._asking):
+            os.set_blocking(end, False)
+        self._listener = _listener()
+        signal.signal(signal.SIGUSR1, lambda number, frame: self._ask())
+        signal.siginterrupt(signal.SIGUSR1, False)
+        if hasattr(os, "memfd_create"):
+            faulthandler.register(signal.SIGUSR2, os.memfd_create(STACKS_NAME, os.MFD_CLOEXEC))
+        start_thread(self._serve, "report")
+
+    def parts(self) -> dict[str, str]:
+        """The parts of a report, those first that need no lock."""
+        wanted: dict[str, Part] = {
+            "log.txt": lambda: "\n".join(list(self._recent)) + "\n",
+            "stacks.txt": parts.stacks,
+            "settings.json": partial(parts.settings, self._settings),
+            "versions.json": parts.versions,
+            "environment.json": parts.environment,
+            "host.json": parts.host,
+        }
+        if (device := self.device) is not None:
+            wanted["device.json"] = partial(parts.device, device)
+            wanted["sessions.json"] = partial(parts.sessions, device)
+            wanted["counters.json"] = partial(parts.counters, device)
+        return {name: without(self._secrets, self._gathered(name, part)) for name, part in wanted.items()}
+
+    def _gathered(self, name: str, part: Part) -> str:
+        if name in self._hanging and self._hanging[name].is_alive:
+            return "it has not come since a report before\n"
+        try:
+            if self._gatherer.is_hanging:
+                self._gatherer = _Gatherer()
+        except OutOfMemory as error:
+            return f"nobody can gather it, for another part hangs: {error}\n"
+        told = self._gatherer.gather(part)
+        if self._gatherer.is_hanging:
+            self._hanging[name] = self._gatherer
+        return told
+
+    def _name(self) -> str:
+        device = self.device
+        return file_name(device.info.device_name if device else self._settings.backend, os.getpid())
+
+    def _ask(self) -> None:
+        with suppress(BlockingIOError):  # Reports enough have been asked for.
+            os.write(self._asking, b"\0")
+
+    def _serve(self) -> None:
+        poll = select.poll()
+        poll.register(self._asked, select.POLLIN)
+        if self._listener is not None:
+            poll.register(self._listener, select.POLLIN)
+        while True:
+            for ready, _ in poll.poll():
+                try:
+                    with self._spared():
+                        if ready == self._asked:
+                            os.read(self._asked, select.PIPE_BUF)
+                            self._write()
+                        elif self._listener is not None:
+                            self._answer(self._listener)
+                except Exception:
+                    _log.exception("a report could not be made")
+
+    @contextmanager
+    def _spared(self) -> Iterator[None]:
+        while self._spare:
+            os.close(self._spare.pop())
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                while len(self._spare) < _SPARE_DESCRIPTORS:
+                    self._spare.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+
+    def _write(self) -> None:
+        name = self._name()
+        directory = Path(self._settings.report_dir or tempfile.gettempdir()).absolute()
+        try:
+            _log.info("a report is at %s", written(directory, name, packed(name, self.parts())))
+        except NnrtError as error:
+            _log.error("%s", error)
+
+    def _answer(self, listener: socket.socket) -> None:
+        """Give a report to who asks, if it is this daemon's user or root."""
+        connection, _ = listener.accept()
+        with connection:
+            if peer_of(connection)[1] in (0, os.geteuid()):
+                connection.settimeout(_SEND_S)
+                with suppress(OSError):  # Nobody waits for it any more.
+                    connection.sendall(packed(self._name(), self.parts()))
+
+
+def peer_of(connection: socket.socket) -> tuple[int, int]:
+    """The process at the other end of a Unix socket and its user, by the kernel's word."""
+    pid, user_id, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+    return pid, user_id
+
+
+def _listener() -> socket.socket | None:
+    """The socket that gives reports; None where the host has no such sockets."""
+    if sys.platform != "linux":
+        return None
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(b"\0" + SOCKET_NAME.format(pid=os.getpid()).encode() + secrets.token_hex(8).encode())
+    listener.listen()
+    return listener
+
+
+def _variables() -> Iterator[tuple[str, str]]:
+    """The environment but for settings that name files: those may be told."""
+    paths = set(map(variable_of, PATHS))
+    return ((name, value) for name, value in os.environ.items() if name not in paths)
+
+
+def _pair(option: str) -> tuple[str, str]:
+    name, _, value = option.partition("=")
+    return name, value
