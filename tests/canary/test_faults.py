@@ -1,6 +1,7 @@
 """A device that goes wrong: its canary takes it out, nothing wrong is served after that, and it comes back."""
 
 import os
+import signal
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from observer import Observer
 from waiting import until
 
 from canary.faults import NOT_SERVING, SERVING, FaultyDaemon, canary_of, executor_on, until_back, until_out
-from nnrt_client import Compilation, DeviceStatus, OperationFailed, Runtime, UnavailableDevice
+from nnrt_client import Compilation, DeviceStatus, OperationFailed, Runtime, Settings, UnavailableDevice
 from nnrt_device_service.host.exit import ExitCode
 
 ONE, MANY = np.ones(1, np.float32), np.arange(100, dtype=np.float32)
@@ -70,12 +71,14 @@ def test_a_fault_takes_the_device_out_until_it_is_gone(
     assert "the device is back, after" in daemon.process.log()
 
 
+@pytest.mark.parametrize("share_memory", [True, False], ids=["local socket", "gRPC"])
 def test_a_run_under_way_gets_nothing_from_a_device_that_goes_out(
-    start_daemon: StartDaemon, tmp_path: Path, gate: Path
+    start_daemon: StartDaemon, tmp_path: Path, gate: Path, share_memory: bool
 ) -> None:
     """Though the backend, which hears no cancellation, has outputs for it."""
     daemon = FaultyDaemon(start_daemon, tmp_path, "--concurrent-runs", "2", options={"gate": gate})
-    with Runtime([daemon.address]) as runtime, executor_on(runtime.device()) as executor:
+    settings = Settings(share_memory=share_memory)
+    with Runtime([daemon.address], settings) as runtime, executor_on(runtime.device()) as executor:
         device, under_way = runtime.device(), executor.submit([ONE])
         until(lambda: "run started" in daemon.process.log())
         daemon.switch("wrong")
@@ -139,6 +142,17 @@ def test_a_canary_that_does_not_end_ends_the_daemon(start_daemon: StartDaemon, t
     daemon = FaultyDaemon(start_daemon, tmp_path, "--stuck-s", "0.5")
     daemon.switch("stall")
     assert daemon.process.wait() == ExitCode.STUCK
+
+
+@pytest.mark.parametrize("fault", ["", "stall"])
+def test_a_daemon_ends_in_order_whatever_its_canary_does(start_daemon: StartDaemon, tmp_path: Path, fault: str) -> None:
+    daemon = FaultyDaemon(start_daemon, tmp_path)
+    daemon.switch(fault)
+    if fault:
+        until(lambda: daemon.health() == NOT_SERVING)
+    daemon.process.send(signal.SIGTERM)
+    assert daemon.process.wait() == 0
+    assert "Traceback" not in daemon.process.log()
 
 
 def test_its_time_counts_for_an_identity_of_its_own(start_daemon: StartDaemon, tmp_path: Path) -> None:
