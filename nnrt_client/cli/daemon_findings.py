@@ -33,8 +33,9 @@ _RUNS, _RUN_TIMEOUT_MS = 100, 10_000
 _SLOW_RUN_NS = 5_000_000
 _ELEMENTS = 256
 
-# What is to be done about errors that no flag bounds, by the names of their ReturnCode.
+# What is to be done about refusals for another reason than a limit, by their causes.
 _CAUSES = {
+    "--canary": "the device was out meanwhile: docs/operations.md, The canary",
     "OPERATION_FORBIDDEN": "give who needs it a higher role: nnrt-device keys token FOLDER NAME --role ROLE --replace",
     "CONNECTION_EXCEPTION": "clients came that the --access file doesn't name; look in the --audit-log who",
     "INVALID_PARAMETER": "clients sent what no device can run; their errors name the place",
@@ -139,10 +140,9 @@ def refusals(work: Work, whose: str) -> Iterator[Finding]:
     if not work.refusals:
         yield ok("refusals", f"none{whose}")
     for cause, count in sorted(work.refused.items(), key=lambda item: -item[1]):
-        advice = _CAUSES.get(cause, "their errors say what would be right")
-        if cause.startswith("--"):
-            advice = f"nnrt-device serve {cause} with more, if that is to be allowed (docs/daemon.md)"
-        yield advise("refusals", f"{count:,}{whose} by {cause}", advice)
+        is_limit = cause.startswith("--")
+        usual = f"nnrt-device serve {cause} with more, if that is to be allowed" if is_limit else "their errors say why"
+        yield advise("refusals", f"{count:,}{whose} by {cause}", _CAUSES.get(cause, usual))
 
 
 def store(device: Device, work: Work) -> Iterator[Finding]:

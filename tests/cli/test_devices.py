@@ -32,7 +32,7 @@ def test_devices_as_json(shared_daemon: DaemonProcess) -> None:
     assert device["status"] == "AVAILABLE"
     assert device["load"]["sessions"] >= 1
     assert device["load"]["draining"] is False
-    assert device["capabilities"] == ["float16_precision", "priority", "dynamic_input", "model_cache"]
+    assert device["capabilities"] == ["float16_precision", "priority", "dynamic_input", "model_cache", "profiling"]
 
 
 def test_devices_from_the_environment(shared_daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,13 +17,14 @@ from waiting import until
 from cli.command import NOBODY, on_terminal, told
 from nnrt_client import Compilation, Executor, NnrtError, ResidentTensor, Runtime, TensorDesc
 from nnrt_client.cli import discovery
-from nnrt_client.cli.daemon_findings import counted, limits, slowest, version
+from nnrt_client.cli.daemon_findings import counted, limits, refusals, slowest, version
 from nnrt_client.cli.findings import Finding, Verdict
 from nnrt_client.cli.host_findings import cores, host_findings, huge_pages
 from nnrt_client.cli.way_findings import encryption
+from nnrt_client.cli.work import Work
 from nnrt_client.enums import DataType
 from nnrt_client.settings import Settings
-from nnrt_hdi.counters import DeviceCounters, DeviceLoad
+from nnrt_hdi.counters import DeviceCounters, DeviceLoad, IdentityCounters
 from nnrt_hdi.run_times import RunTimes
 
 __all__ = ["access", "fleet", "make_fleet"]  # Fixtures.
@@ -231,6 +232,17 @@ def test_limits() -> None:
     found = list(limits(DeviceCounters(1.0, (), load)))
     assert [finding.advice.split()[2] for finding in found] == ["--queued-runs", "--run-bytes"]
     assert {finding.verdict for finding in found} == {Verdict.ADVICE}
+
+
+def test_refusals() -> None:
+    """The most frequent ones first, each with what helps; what failed was not refused."""
+    errors = {"UNKNOWN_CAUSE": 1, "--queued-runs": 17, "--canary": 3, "FAILED": 99}
+    found = list(refusals(Work(IdentityCounters("a", errors=errors), 1.0), ""))
+    assert [(finding.found, finding.advice.split()[0]) for finding in found] == [
+        ("17 by --queued-runs", "nnrt-device"),
+        ("3 by --canary", "the"),
+        ("1 by UNKNOWN_CAUSE", "their"),
+    ]
 
 
 @pytest.mark.parametrize(
