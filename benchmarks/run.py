@@ -19,6 +19,7 @@ import resident
 import same_host
 import small_run
 import tls
+import traced_runs
 import transfers
 from report import machine
 
@@ -29,6 +30,7 @@ def main() -> None:
     reports = [
         *small_run.measure(),
         *counting.measure(),
+        *traced_runs.measure(),
         *same_host.measure(),
         *many_clients.measure(),
         *carriers.measure(),

@@ -133,7 +133,7 @@ def measure() -> list[Report]:
                 )
                 x = np.ones(elements, np.float32)
                 channel = stack.enter_context(grpc.insecure_channel(stack.enter_context(echo_server(echo_at))))
-                run = stack.enter_context(_runner(device_at, settings, x))
+                run = stack.enter_context(runner(device_at, settings, x))
                 pairs = in_turns(partial(channel.unary_unary("/echo/unary"), x.tobytes()), run)
                 carrier = "local socket" if settings.share_memory else "gRPC"
                 latency.add(tensor, transport, carrier, *ratio_cells(pairs))
@@ -143,11 +143,17 @@ def measure() -> list[Report]:
 
 
 @contextmanager
-def _runner(address: str, settings: Settings, x: NDArray[np.float32]) -> Iterator[Callable[[], Any]]:
+def runner(address: str, settings: Settings, x: NDArray[np.float32]) -> Iterator[Callable[[], Any]]:
     """Make what runs the identity once, on a daemon of its own."""
+    with device_daemon(address) as (at, _), runner_at(at, settings, x) as run:
+        yield run
+
+
+@contextmanager
+def runner_at(address: str, settings: Settings, x: NDArray[np.float32]) -> Iterator[Callable[[], Any]]:
+    """Make what runs the identity once, on the daemon there."""
     with (
-        device_daemon(address) as (at, _),
-        Runtime([at], settings) as runtime,
+        Runtime([address], settings) as runtime,
         Compilation(identity_model(x.size), runtime.device()) as compilation,
     ):
         compilation.build()
