@@ -296,8 +296,7 @@ class Device:
                 return held
             undo.callback(session.constants.release, uploaded_digests(known))
             inline_bytes = sum(entry.size_bytes for entry in known.constants.values() if entry.data is not None)
-            session.budget.reserve(inline_bytes)
-            undo.callback(session.budget.release, inline_bytes)
+            session.hold_for_model(inline_bytes, undo)
             compile_it = partial(self._backend.prepare, held, config, partial(progress, "compiling"))
             size_bytes = sum(entry.size_bytes for entry in known.constants.values())
             return self._compiled(session, model, recipe, config, progress, undo, compile_it, size_bytes)
@@ -466,8 +465,7 @@ class Device:
         if isinstance(held, MissingConstants):
             return held
         undo.callback(session.constants.release, [constant.sha256 for constant in named])
-        session.budget.reserve(copied_bytes)
-        undo.callback(session.budget.release, copied_bytes)
+        session.hold_for_model(copied_bytes, undo)
         return [
             Part(held[buffer.sha256].data, buffer.sha256) if isinstance(buffer, Constant) else Part.of(bytes(buffer))
             for buffer in buffers
@@ -570,8 +568,7 @@ class Device:
             try:
                 # Making room for it must not drop what a compilation would need.
                 meanwhile.enter_context(session.constants.holding(model.named_constants()))
-                session.budget.reserve(size_bytes)
-                undo.callback(session.budget.release, size_bytes)
+                session.hold_for_model(size_bytes, undo)
                 compiled = self._store.load(recipe.key)
                 if compiled is None:
                     return None

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -32,7 +32,7 @@ from nnrt_hdi.tensor import TensorSpec
 _log = logging.getLogger(__name__)
 
 # What of a session holds bytes, as metrics name it.
-HELD_KINDS = ("buffers", "constants", "replies")
+HELD_KINDS = ("buffers", "constants", "models", "replies")
 _LABEL_LENGTH = 8
 
 # How long a stream that was cancelled may take to end before it counts against the limit.
@@ -102,6 +102,8 @@ class Session:
         self._model_ids = count(1)
         # By their ids, to look one up; `add_model` and `release_model` change it.
         self.models: dict[int, LoadedModel] = {}
+        # What they take besides uploaded constants.
+        self._model_bytes = 0
         self._prepared_by: dict[bytes, Prepared] = {}
         self._given_up: dict[bytes, None] = {}
         # The model that was last found sound and lacks constants, with the digest it was asked for by.
@@ -134,7 +136,7 @@ class Session:
 
     def held_by_kind(self) -> dict[str, int]:
         """The bytes of its budget that are in use, as far as something of a kind holds them."""
-        sizes = (self.buffers.held_bytes, self.constants.held_bytes, self.runs.held_bytes)
+        sizes = (self.buffers.held_bytes, self.constants.held_bytes, self._model_bytes, self.runs.held_bytes)
         return dict(zip(HELD_KINDS, sizes, strict=True))
 
     def touch(self) -> None:
@@ -169,6 +171,18 @@ class Session:
             loaded.release()
             raise
         return model_id
+
+    def hold_for_model(self, size_bytes: int, undo: ExitStack) -> None:
+        """Count the bytes that a model takes besides uploaded constants, until `undo`. Raises OutOfMemory."""
+        self.budget.reserve(size_bytes)
+        undo.callback(self._let_go_of_model, size_bytes)
+        with self._lock:
+            self._model_bytes += size_bytes
+
+    def _let_go_of_model(self, size_bytes: int) -> None:
+        self.budget.release(size_bytes)
+        with self._lock:
+            self._model_bytes -= size_bytes
 
     def model(self, model_id: int) -> LoadedModel:
         """The model of an id. Raises UnknownHandle."""

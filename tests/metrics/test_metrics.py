@@ -3,13 +3,14 @@
 import re
 import ssl
 from contextlib import ExitStack
+from pathlib import Path
 
 import numpy as np
 import pytest
 from access.conftest import Access, Fleet, access, fleet, make_fleet, start
 from conftest import StartDaemon
 from cryptography import x509
-from networks import identity_model
+from networks import identity_model, weighted_model
 from waiting import until
 
 from metrics.scraping import LISTEN, scraped, value
@@ -24,12 +25,14 @@ from nnrt_client import (
     TimedOut,
 )
 from nnrt_client.enums import DataType
+from nnrt_hdi.files.store_directory import SUFFIX
 
 __all__ = ["access", "fleet", "make_fleet"]
 
 ONE = np.ones(1, np.float32)
 MIB = 1 << 20
 PREFIX = "nnrt_device_"
+WEIGHTS = 4096
 
 
 def executor_on(device: Device, closing: ExitStack) -> Executor:
@@ -142,3 +145,22 @@ def test_when_the_certificate_ends(start_daemon: StartDaemon, fleet: Fleet) -> N
     metrics = scraped(daemon, ssl.create_default_context(cafile=fleet.ca))
     ends = x509.load_pem_x509_certificate(fleet.certificate.read_bytes()).not_valid_after_utc
     assert value(metrics, "nnrt_device_certificate_expiry_timestamp_seconds") == ends.timestamp()
+
+
+def test_what_models_hold(start_daemon: StartDaemon, tmp_path: Path) -> None:
+    """One that is compiled holds its constants, one that comes from the store what it is made of, until they go."""
+    daemon = start_daemon(*LISTEN, "--store-dir", str(tmp_path))
+
+    def held(kind: str) -> float:
+        return value(scraped(daemon), "nnrt_device_held_bytes", kind=kind)
+
+    with Runtime([daemon.address]) as runtime, Compilation(weighted_model(WEIGHTS), runtime.device()) as compiled:
+        compiled.build()
+        assert held("constants") >= 4 * WEIGHTS > held("models")
+        until(lambda: list(tmp_path.rglob(f"*{SUFFIX}")))
+    with Runtime([daemon.address]) as runtime:
+        with Compilation(weighted_model(WEIGHTS), runtime.device()) as stored:
+            stored.build()
+            assert value(scraped(daemon), "nnrt_device_models_total", origin="STORED") == 1
+            assert held("models") >= 4 * WEIGHTS
+        until(lambda: held("models") == 0)
