@@ -41,9 +41,9 @@ _OUT_SOONER, _DOUBT_SOONER = 2, 4
 _RIGHT_IN_A_ROW = 2
 # Of the device's time the canary takes less than one part of so many.
 _SHARE = 200
-# What the very first run gets on the device, which may have to warm up.
-_WARM_UP_S = 60.0
-# How often the thread looks at a run that doesn't end, of the time that it gets.
+# What a run gets on the device at least, and the very first one, for which the device may have to warm up.
+_LEAST_S, _WARM_UP_S = 0.5, 60.0
+# How often the thread looks at a run that doesn't end, in the time that it gets.
 _LOOKS = 4
 _END_S = 1.0
 
@@ -275,22 +275,24 @@ class Canary:
         return Trial(Verdict.RIGHT, answer_ns=answer_ns)
 
     def _why_no_end(self, ending: Future[Any], cancellation: Cancellation) -> str:
-        """Wait for the end of a run; why it is no use to wait any longer, empty where it has ended."""
-        asked = time.monotonic()
-        longest_s = self._period_s / 2 if self._told.runs else _WARM_UP_S
-        while not self._stopped.is_set():
-            began_ns = cancellation.began_ns
-            if began_ns is None:
-                left_s, why = self._turn_s - (time.monotonic() - asked), "its canary gets no turn: no other run ends"
-            else:
-                on_device_s = (time.perf_counter_ns() - began_ns) / 1e9
-                left_s = (self._turn_s if self._prepared.has_company() else longest_s) - on_device_s
-                why = f"its canary doesn't end, after {on_device_s:.1f} s"
-            if left_s <= 0:
-                return why
-            if wait([ending], min(left_s, longest_s / _LOOKS)).done:
+        """Wait for the end of a run; why it is no use to wait any longer, empty where it has ended.
+
+        Time is counted in looks: that in which this process itself stood still is none.
+        """
+        longest_s = max(self._period_s / 2, _LEAST_S) if self._told.runs else _WARM_UP_S
+        look_s = min(longest_s, self._turn_s) / _LOOKS
+        alone_s, beside_others_s, is_on_device = 0.0, 0.0, False
+        while not self._stopped.is_set() and alone_s < longest_s and beside_others_s < self._turn_s:
+            if wait([ending], look_s).done:
                 return ""
-        return "the daemon ends"
+            is_on_device = cancellation.began_ns is not None
+            if is_on_device and not self._prepared.has_company():
+                alone_s += look_s
+            else:
+                beside_others_s += look_s
+        if is_on_device:
+            return f"its canary doesn't end, after {alone_s + beside_others_s:.1f} s"
+        return f"its canary gets no turn: no other run has ended for {beside_others_s:.1f} s"
 
 
 def why_wrong(answer: Array, right: Array, tolerance: float) -> str:
