@@ -57,23 +57,17 @@ def doctor(addresses: tuple[str, ...], as_json: bool, timeout: float) -> None:
 
 def _names(runtime: Runtime, given: Sequence[str], settings: Settings) -> list[Finding]:
     """Look what is behind the names that were given, or found where none was."""
+    if not given and runtime.addresses:
+        return [ok(_NAMES, f"found by themselves: {', '.join(runtime.addresses)}")]
     if not given:
-        found = ", ".join(runtime.addresses)
-        return [
-            ok(_NAMES, f"found by themselves: {found}")
-            if found
-            else advise(_NAMES, "none is given", nothing_found(settings))
-        ]
-    failures = runtime._members.failures()
-    findings = []
-    for name in filter(is_name, given):
-        if name in failures:
-            findings.append(
-                problem(name, failures[name], "look how it is spelled, and what is behind it: docs/fleet.md")
-            )
-        else:
-            findings.append(ok(name, ", ".join(runtime._members.behind(name))))
-    return findings
+        return [advise(_NAMES, "none is given", nothing_found(settings))]
+    failures, advice = runtime._members.failures(), "look how it is spelled, and what is behind it: docs/fleet.md"
+    return [
+        problem(name, failures[name], advice)
+        if name in failures
+        else ok(name, ", ".join(runtime._members.behind(name)))
+        for name in filter(is_name, given)
+    ]
 
 
 def _daemon_findings(runtime: Runtime, address: str, settings: Settings) -> list[Finding]:

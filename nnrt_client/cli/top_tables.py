@@ -93,7 +93,7 @@ def _device_row(device: DeviceView) -> Sequence[RenderableType]:
         *_share(device.busy_share),
         _text(str(load.queued) if load else _UNKNOWN),
         *_rates(device.work),
-        *(_duration(seconds) for seconds in ((device.work.mean_s, device.work.p99_s) if device.work else (None, None))),
+        _duration(device.work.p99_s if device.work else None),
         _text(_of_limit(sum(load.held_bytes.values()), load.held_limit_bytes) if load else _UNKNOWN),
         _text(str(load.sessions) if load else _UNKNOWN),
         _text(device.address),
@@ -130,7 +130,6 @@ def _user_row(user: UserView) -> Sequence[RenderableType]:
         _text(user.identity or "(others)"),
         *_share(user.share),
         *_rates(work),
-        _duration(work.mean_s),
         _text(format_bytes(work.per_s(work.counted.in_bytes))),
         _text(format_bytes(work.per_s(work.counted.out_bytes))),
         _text(f"{since_start.run_s:,.1f} s"),
@@ -148,14 +147,15 @@ def _share(share: float | None) -> tuple[RenderableType, RenderableType]:
 
 
 def _rates(work: Work | None) -> Sequence[Text]:
-    """Runs, failures and refusals per second."""
+    """Runs, failures and refusals per second, and how long a run takes."""
     if work is None:
-        return [Text(_UNKNOWN)] * 3
+        return [Text(_UNKNOWN)] * 4
     failures, refusals = work.per_s(work.failures), work.per_s(work.refusals)
     return (
         Text(_rate(work.per_s(work.runs))),
         Text(_rate(failures), "red" if failures else ""),
         Text(_rate(refusals), "yellow" if refusals else ""),
+        _duration(work.mean_s),
     )
 
 
