@@ -1,6 +1,7 @@
 """Spans of OpenTelemetry for runs, as both ends make them. Imported where traces are on; needs the extra `tracing`."""
 
 import logging
+import math
 import queue
 import threading
 import time
@@ -19,6 +20,7 @@ LEAST_NS = 20_000
 _MOST_WAITING = 4096
 # Spans are made so long after their runs, many at a time: who runs models is disturbed seldom.
 _PAUSE_S = 0.1
+_WARN_AGAIN_S = 10.0
 # What comes after the end of a backlog, from runs that end with it, comes within so long.
 _LAST_S = 0.5
 
@@ -40,7 +42,7 @@ def add_parts(tracer: Tracer, parent: Span, began_ns: int, parts: Iterable[tuple
     for name, took_ns in parts:
         if took_ns >= LEAST_NS:
             tracer.start_span(name, context, start_time=began_ns).end(began_ns + took_ns)
-            time.sleep(0)  # Whoever waits to run goes first.
+            time.sleep(0)  # Whoever waits for the interpreter goes first.
         began_ns += took_ns
 
 
@@ -65,11 +67,14 @@ class Backlog:
     A span takes as long to make as a small run takes in all; a run itself only leaves here what is to be done.
     """
 
-    def __init__(self, name: str) -> None:
-        """Not for the main thread of a client, for it starts a thread."""
+    def __init__(self, name: str, most_per_s: float = math.inf) -> None:
+        """The thread takes up so many runs per second at most. Not for the main thread of a client, for it starts a
+        thread."""
+        self._most_at_once = most_per_s * _PAUSE_S
         self._waiting: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._is_ending = threading.Event()
         self._left_out = 0
+        self._warned_at = -math.inf
         self._thread = threading.Thread(target=self._make, name=name, daemon=True)
         self._thread.start()
 
@@ -98,17 +103,23 @@ class Backlog:
             except queue.Empty:
                 return
             self._is_ending.wait(_PAUSE_S)
+            left = math.inf if self._is_ending.is_set() else self._most_at_once
             while make is not None:
                 try:
                     make()
                 except Exception:
                     _log.exception("the spans of a run could not be made")
+                time.sleep(0)  # Whoever waits for the interpreter goes first.
+                left -= 1
+                if left < 1:
+                    break
                 try:
                     make = self._waiting.get_nowait()
                 except queue.Empty:
                     break
             else:
                 patience_s = 0.0 if self._is_ending.is_set() else _LAST_S
-            if self._left_out:
+            if self._left_out and time.monotonic() - self._warned_at > _WARN_AGAIN_S:
+                self._warned_at = time.monotonic()
                 left_out, self._left_out = self._left_out, 0
                 _log.warning("%d runs were left out of the traces: there were too many at a time", left_out)

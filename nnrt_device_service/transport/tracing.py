@@ -43,6 +43,8 @@ _PLACE = "--traces"
 _OTEL_TRACES_EXPORTER = "OTEL_TRACES_EXPORTER"
 _EXPORTERS = "opentelemetry_traces_exporter"
 _PROPAGATOR = TraceContextTextMapPropagator()
+# Runs that get spans, whoever asks for them: more would take the interpreter from other clients' runs.
+_MOST_PER_S = 500
 # Of a traceparent of version 00.
 _LENGTH = 55
 # What the spans that are left get to leave at the end of the daemon.
@@ -58,7 +60,7 @@ class Traces:
         """Raises InvalidParameter where the environment asks for what isn't installed."""
         self._provider = _provider(device.info.device_name)
         self.tracer = self._provider.get_tracer("nnrt_device_service", __version__)
-        self._backlog = Backlog("traces")
+        self._backlog = Backlog("traces", _MOST_PER_S)
         self._device_name = device.info.device_name
 
     def run_requests(self, device: Device, message_bytes: int) -> RunRequests:

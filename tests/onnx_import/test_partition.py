@@ -5,6 +5,7 @@ import queue
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from contextlib import ExitStack
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ from nnrt_client.tensors.resident_tensor import ResidentTensor
 from nnrt_client.tensors.run_tensor import _OWNER
 from nnrt_client.tensors.tensor import Tensor
 from nnrt_client.tensors.tensor_desc import TensorDesc
+from nnrt_client.tracing.choice import telling
+from nnrt_client.tracing.tracer import SessionTracer, Site, Tracer
 from nnrt_hdi.backend import Origin
 from nnrt_hdi.errors import (
     InvalidParameter,
@@ -49,6 +52,7 @@ from nnrt_hdi.errors import (
     Unsupported,
 )
 
+CONTEXT: ContextVar[str] = ContextVar("CONTEXT")
 # Times to turn in the model `loop_in_the_middle`, in the client.
 FOR_EVER = np.array(2**40, np.int64)
 SIZES = {"n": 3, "h": 9, "w": 7}
@@ -301,6 +305,33 @@ def test_shapes(shared_daemon: DaemonProcess) -> None:
     with cut(model.SerializeToString(), shared_daemon.address, shapes={"x": (2, 4, 8, 5)}) as session:
         assert parts_of(session)[0].crossing_bytes == 2 * 2 * 4 * 8 * 5 * 4
         require_same(session.run(given), model, given)
+
+
+class Noting(Tracer, SessionTracer):
+    """Notes in which context runs of parts begin."""
+
+    def __init__(self) -> None:
+        self.contexts: list[str] = []
+
+    def of_session(self, site: Site) -> SessionTracer:
+        return self
+
+    def begin_run(self) -> None:
+        self.contexts.append(CONTEXT.get("none"))
+
+
+def test_parts_are_run_in_the_context_of_the_run(shared_daemon: DaemonProcess) -> None:
+    """Else traces could not tell what they are part of: later parts are begun by threads that end earlier ones."""
+    model, tracer = cut_models.unsupported_in_the_middle(), Noting()
+    with telling(tracer), cut(model.SerializeToString(), shared_daemon.address) as session:
+        given, before = feeds(model, 1), CONTEXT.set("application")
+        submitted = session.submit(given)
+        CONTEXT.reset(before)
+        require_same(submitted.result(60), model, given)
+        require_same(session.run(given), model, given)
+    on_device = sum(part.device is not None for part in parts_of(session))
+    assert on_device > 1
+    assert tracer.contexts == ["application"] * on_device + ["none"] * on_device
 
 
 def test_constants(shared_daemon: DaemonProcess) -> None:

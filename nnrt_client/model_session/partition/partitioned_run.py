@@ -4,6 +4,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
 from functools import partial
 from typing import Any, Protocol
 
@@ -68,6 +69,8 @@ class PartitionedRun:
         self.deadline = math.inf if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         self._targets = targets
         self._on_ended = on_ended
+        # Parts are run in the context in which the run was asked for, whichever thread starts them.
+        self._context = copy_context()
         # Held by who looks what may start, or ends the run: never while anything is started or called.
         self._lock = threading.RLock()
         self._waiting = {at: set(part.inputs) - values.keys() for at, part in enumerate(parts)}
@@ -104,7 +107,7 @@ class PartitionedRun:
                 if call.is_writing:
                     self._writing.add(call)
             try:
-                call.start(partial(self._part_ended, call))
+                self._context.copy().run(call.start, partial(self._part_ended, call))
             except BaseException as error:
                 self._writing.discard(call)
                 self._end(error)
