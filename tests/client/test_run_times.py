@@ -222,12 +222,12 @@ def test_the_way_there_is_told_from_the_way_back(share_memory: bool, start_daemo
         executor.submit([SMALL]).result(DEADLINE_S)
         until(lambda: executor._session.clock.is_known)
         daemon.stop()
-        run, until_ns = executor.submit([SMALL]), time.perf_counter_ns() + 10**8
+        run, until_ns = executor.submit([SMALL]), time.perf_counter_ns() + 4 * 10**8
         until(lambda: time.perf_counter_ns() > until_ns)
         daemon.send(signal.SIGCONT)
         times = told(run.result(DEADLINE_S))
         assert times.slowest == "outbound"
-        assert times.outbound_ns > 0.08e9
+        assert times.outbound_ns > 0.2e9
 
 
 @pytest.mark.parametrize("share_memory", [True, False], ids=["local", "grpc"])
