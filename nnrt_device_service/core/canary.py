@@ -260,10 +260,11 @@ class Canary:
             (answer,), _, answer_ns = ending.result()
         except (OutOfMemory, MemoryError):
             raise
-        except NnrtError as error:
-            return Trial(Verdict.FAILED, f"its canary failed: {error}")
         except Exception as error:
-            return Trial(Verdict.FAILED, f"its canary failed with {type(error).__name__}")
+            if not self.is_out:  # Once, for it is tried again and again.
+                _log.error("the canary failed", exc_info=error)
+            cause = f": {error}" if isinstance(error, NnrtError) else f" with {type(error).__name__}"
+            return Trial(Verdict.FAILED, f"its canary failed{cause}")
         if why := why_wrong(answer, right, self._tolerance):
             return Trial(Verdict.WRONG, why, answer_ns)
         usual_ns = self._told.usual_ns

@@ -69,6 +69,7 @@ def test_a_fault_takes_the_device_out_until_it_is_gone(
         np.testing.assert_array_equal(executor.run_sync([MANY]), [MANY])
         until(lambda: daemon.health() == SERVING)
     assert "the device is back, after" in daemon.process.log()
+    assert (fault == "crash") == ("Traceback" in daemon.process.log()), "the log has the details of a failure alone"
 
 
 @pytest.mark.parametrize("share_memory", [True, False], ids=["local socket", "gRPC"])
