@@ -34,6 +34,10 @@ class Tally:
         # What has been told last, with what was under way: from then on it is no less.
         self.told_ns = 0
 
+    def add(self, other: "Tally") -> None:
+        """Take over what another one has counted, and no less than it has told."""
+        self.busy_ns += max(other.busy_ns, other.told_ns)
+
     def told_s(self, under_way_ns: int) -> float:
         """Seconds, with those of what is still on the device."""
         self.told_ns = max(self.told_ns, self.busy_ns + under_way_ns)
@@ -117,8 +121,8 @@ class Usage:
     def add(self, other: "Usage") -> None:
         """Take over what another one has counted."""
         with self._lock, other._lock:
-            self.runs.busy_ns += other.runs.busy_ns
-            self.compilations.busy_ns += other.compilations.busy_ns
+            self.runs.add(other.runs)
+            self.compilations.add(other.compilations)
             self.opened_sessions += other.opened_sessions
             self._in_bytes += other._in_bytes
             self._out_bytes += other._out_bytes

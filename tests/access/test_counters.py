@@ -141,6 +141,21 @@ def load(device: Device) -> DeviceLoad:
     return told
 
 
+def test_time_that_was_told_is_never_less() -> None:
+    """A run counts a moment longer while it is looked at than when it has ended: numbers that may only grow must not
+    shrink by that, in whichever line they are."""
+    counters = Counters()
+    usage = counters.open(Identity("host", "a"))
+    usage.runs.busy_ns = 1000
+    looked_at = counters.told(None, under_way_ns={usage.runs: 50}).identities[0].run_s
+    busy_s = counters.busy_s({usage.runs: 50})
+    assert counters.told(None).identities[0].run_s == looked_at == busy_s == counters.busy_s({}) == 1050e-9
+    counters.close(usage)
+    for number in range(MOST_AWAY):
+        counters.close(counters.open(Identity("host", str(number))))
+    assert counters.told(None).identities[-1].run_s == looked_at
+
+
 def test_durations() -> None:
     """By hand: one below 2 ns, two from 4 to 8, one from 8 to 16."""
     durations = Durations((0, 1, 0, 2, 1), 24e-9)
@@ -179,6 +194,8 @@ def test_identities_without_end() -> None:
     for number in range(MOST_AWAY + 10):
         usage = counters.open(Identity("host", str(number)))
         usage.count_error(InvalidParameter("nothing"))
+        usage.count_run(1, 2, 3, in_bytes=4, out_bytes=5)
+        usage.runs.busy_ns += 1000
         counters.close(usage)
     counters.of(Identity("host", "never here")).count_error(InvalidParameter("nothing"))
     told = counters.told(None).identities
@@ -187,6 +204,9 @@ def test_identities_without_end() -> None:
     assert (told[1].identity, told[-1].identity) == ("host 10", "")
     assert told[-1].errors == {"INVALID_PARAMETER": 11}
     assert told[-1].opened_sessions == 10
+    assert (told[-1].runs, told[-1].in_bytes, told[-1].out_bytes) == ({"done": 10}, 40, 50)
+    assert told[-1].served == Durations((0, 0, 0, 10), 60e-9)
+    assert told[-1].run_s == pytest.approx(10e-6)
     counters.close(stays)
     back = counters.open(Identity("host", "5"))
     assert (back.opened_sessions, back.sessions) == (1, 1)

@@ -51,6 +51,7 @@ class Fleet:
 
 @pytest.fixture
 def fleet(start_daemon: StartDaemon, tmp_path: Path) -> Fleet:
+    program("prometheus")  # Before anything is started.
     return Fleet(start_daemon, tmp_path)
 
 
