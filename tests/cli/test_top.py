@@ -240,7 +240,10 @@ def test_who_may_see_whom(start_daemon: StartDaemon, access: Access) -> None:
     daemon = start(start_daemon, access)
     with busy(daemon.address, settings=a):
         arguments = ("top", "--once", "--interval", 0.2, daemon.address, "--token-file")
-        all_users = told(*arguments, boss.token_file)["users"]
+        view = told(*arguments, boss.token_file)
+        all_users = view["users"]
+        device_s = sum(user["since_start"]["run_s"] for user in all_users)
+        assert device_s == pytest.approx(view["devices"][0]["load"]["busy_s"], rel=0.02)
         assert [(user["identity"], user["share"]) for user in all_users] == [("a", 1.0), ("boss", 0.0)]
         assert all_users[0]["since_start"]["runs"]["done"] >= all_users[0]["work"]["runs"]["done"] > 0
         own = told(*arguments, access.settings("b").token_file)
