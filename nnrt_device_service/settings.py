@@ -144,7 +144,7 @@ class Settings:
         _DAY_S * 1e3,
     )
     canary_turn_s: float = _setting(
-        0.0, "Seconds without a turn that make the canary late; 0: those of --max-run-s.", 0.0, _DAY_S
+        0.0, "Seconds without a turn that make the canary late; 0: those of --max-run-s and --stuck-s.", 0.0, _DAY_S
     )
     canary_tolerance: float = _setting(
         0.0, "How far the canary's numbers may be off, as a part of the largest: for devices that round.", 0.0, 1.0

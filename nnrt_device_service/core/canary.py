@@ -128,7 +128,7 @@ class Canary:
         self._threads = threads
         self._interval_s = settings.canary
         self._late_s = settings.canary_late_ms / 1e3
-        self._turn_s = settings.canary_turn_s or settings.max_run_s or math.inf
+        self._turn_s = settings.canary_turn_s or _longest_run_s(settings)
         self._tolerance = settings.canary_tolerance
         self._set_out = set_out
         self._on_change = on_change
@@ -294,6 +294,11 @@ class Canary:
         if is_on_device:
             return f"its canary doesn't end, after {alone_s + beside_others_s:.1f} s"
         return f"its canary gets no turn: no other run has ended for {beside_others_s:.1f} s"
+
+
+def _longest_run_s(settings: Settings) -> float:
+    """Seconds that a run may be on the device, which may take a while to stop."""
+    return settings.max_run_s + settings.stuck_s if settings.max_run_s else math.inf
 
 
 def why_wrong(answer: Array, right: Array, tolerance: float) -> str:

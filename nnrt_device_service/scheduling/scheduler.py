@@ -189,7 +189,7 @@ class Scheduler:
             return Account(known.user(user), tally or Tally())
 
     def privilege(self, account: Account) -> None:
-        """Have no limit keep the runs of this account from waiting for a slot, nor `suspend`."""
+        """Have the runs of this account be next, and no limit keep them from waiting for a slot, nor `suspend`."""
         self._privileged = account.flows
 
     def suspend(self, reason: NnrtError) -> None:
@@ -379,6 +379,9 @@ class Scheduler:
 
     def _next(self, now: float) -> _QueuedRun | None:
         """The run that starts next; None where each lacks memory. It is in no session's queue any more."""
+        for flow in self._privileged:
+            if flow.queued:
+                return flow.queued.popleft()
         lacking = min(self._lacking, key=lambda each: _spent(each.flow, now), default=None)
         if lacking is not None and not self._memory.has_left(lacking.lacks_bytes):
             lacking = None

@@ -1,6 +1,8 @@
 """What a canary makes of answers, and its models."""
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -109,18 +111,19 @@ def test_what_is_wrong_with_an_answer() -> None:
 class Kept:
     """A canary whose trials a test decides, and what it has told the daemon."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Settings) -> None:
         self.told: list[str] = []
-        settings = Settings(canary=1.0)
         session = Session(settings, "the canary", MemoryBudget(1 << 20))
         model = MODELS["dense FLOAT32"]
         compiled = create_reference({}).prepare(inferred(model.graph), ModelConfig(), lambda fraction: None)
         self.has_company = False
         prepared = Accompanied(compiled, lambda: self.has_company)
-        # What a run seems to have taken.
+        # What a run seems to have taken, and what comes before it.
         self.answer_ns = MS
+        self.before: Callable[[Cancellation], object] = id
 
         def run(inputs: Sequence[Array], cancellation: Cancellation) -> tuple[list[Array], int, int]:
+            self.before(cancellation)
             return prepared.run(inputs, cancellation), 0, self.answer_ns
 
         self.threads = Threads("trial")
@@ -133,12 +136,19 @@ class Kept:
         return self.canary.is_out
 
 
-@pytest.fixture
-def kept() -> Iterator[Kept]:
-    kept = Kept()
+@contextmanager
+def keeping(settings: Settings) -> Iterator[Kept]:
+    """A canary with these settings while the block lasts."""
+    kept = Kept(settings)
     yield kept
     assert kept.canary.stop()
     kept.threads.close()
+
+
+@pytest.fixture
+def kept() -> Iterator[Kept]:
+    with keeping(Settings(canary=1.0)) as kept:
+        yield kept
 
 
 @pytest.mark.parametrize("bad", [WRONG, FAILED, NO_END], ids=["wrong", "failed", "no end"])
@@ -196,6 +206,22 @@ def test_late_beside_others_is_not_late(kept: Kept) -> None:
     kept.canary.try_once()
     kept.canary.try_once()
     assert kept.told == ["its canary takes 500.0 ms, where 1.0 are usual"]
+
+
+def test_a_run_of_another_may_take_a_while_to_stop_in_the_end() -> None:
+    """Such as one that the daemon ends, for its time is over."""
+    given_up = threading.Event()
+
+    def wait_for_turn(cancellation: Cancellation) -> None:
+        cancellation.on_cancel(given_up.set)
+        given_up.wait(0.3)
+
+    with keeping(Settings(canary=0.1, max_run_s=0.1, stuck_s=60.0)) as kept:
+        kept.judge(RIGHT)
+        kept.before = wait_for_turn
+        kept.canary.try_once()
+        assert not given_up.is_set()
+        assert kept.told == []
 
 
 def test_what_is_usual_is_known_from_right_answers(kept: Kept) -> None:

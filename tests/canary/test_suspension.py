@@ -104,6 +104,29 @@ def test_the_privileged_get_slots_all_the_same(threads: ThreadPoolExecutor) -> N
     assert (scheduler.running, scheduler.queued) == (0, 0)
 
 
+def test_the_privileged_are_next(threads: ThreadPoolExecutor) -> None:
+    """However many others wait whose share is still to come: each of their runs may last as long as any."""
+    scheduler = Scheduler(1, 100, 1.0)
+    others = [scheduler.account(str(number)) for number in range(3)]
+    privileged = scheduler.account("canary")
+    scheduler.privilege(privileged)
+    order: list[Account] = []
+
+    def take(account: Account) -> None:
+        with slot(scheduler, account):
+            order.append(account)
+
+    with slot(scheduler, others[0]):
+        runs = []
+        for account in (*others, privileged):
+            runs.append(threads.submit(take, account))
+            until(lambda: scheduler.queued == len(runs))
+    for run in runs:
+        run.result(DEADLINE_S)
+    assert order[0] is privileged
+    assert (scheduler.running, scheduler.queued) == (0, 0)
+
+
 def test_no_run_that_had_a_slot_before_is_overlooked(threads: ThreadPoolExecutor) -> None:
     """And no slot is lost, where runs come and go meanwhile."""
     scheduler = Scheduler(2, 1000, 1.0)
