@@ -3,7 +3,6 @@
 import json
 import logging
 from datetime import datetime, timezone
-from textwrap import indent
 from typing import Any
 
 from nnrt_device_service.host.log_context import FIELDS, about
@@ -21,7 +20,8 @@ class TextFormatter(logging.Formatter):
         return escape_for_terminal(super().formatMessage(record) + "".join(fields))
 
     def formatException(self, ei: Any) -> str:  # logging's name
-        return indent(super().formatException(ei), "  ")  # So that no text in it looks like another event.
+        lines = super().formatException(ei).split("\n")
+        return "\n".join(f"  {escape_for_terminal(line)}" for line in lines)  # No text in it looks like another event.
 
 
 class JsonFormatter(logging.Formatter):
