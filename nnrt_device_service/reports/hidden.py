@@ -1,5 +1,6 @@
 """What must stand in no report: what is called like a secret."""
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 
@@ -7,6 +8,8 @@ HIDDEN = "***"
 # Shorter ones would be found in words that mean something else.
 _LEAST_LENGTH = 6
 _SECRET_NAME = re.compile("pass|secret|token|key|credential|auth|cookie|session|private|signature|login", re.IGNORECASE)
+# Who gets in at a URL, and by what password.
+_URL_LOGIN = re.compile(r"(?<=://)[^\s/?#\"'@]*@")
 # Of variables with these names the values are known to be harmless, and say much.
 _TOLD_VARIABLES = re.compile(
     "OMP_NUM_THREADS|OPENBLAS_NUM_THREADS|MKL_NUM_THREADS|CUDA_VISIBLE_DEVICES|GRPC_(VERBOSITY|TRACE|POLL_STRATEGY)"
@@ -40,7 +43,7 @@ def secret_values(named: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def without(values: Iterable[str], text: str) -> str:
-    """The text, in which none of these values stands any more."""
+    """The text, in which none of these values stands any more, as it is or as JSON has it, nor a login of a URL."""
     for value in values:
-        text = text.replace(value, HIDDEN)
-    return text
+        text = text.replace(value, HIDDEN).replace(json.dumps(value)[1:-1], HIDDEN)
+    return _URL_LOGIN.sub(f"{HIDDEN}@", text)

@@ -12,6 +12,7 @@ from access.conftest import Access, Fleet, start
 from access.test_access import compile_and_run
 from nnrt_client import Runtime
 from nnrt_device_service.reports.archive import unpacked
+from nnrt_device_service.reports.hidden import without
 from nnrt_hdi.wire import SESSION_METADATA
 
 SECRET = "hunter2-" + "x" * 30
@@ -50,3 +51,10 @@ def test_nothing_secret_is_told(
     assert (environment["NNRT_TOKEN"], environment["OMP_NUM_THREADS"]) == ("***", "3")
     (told,) = json.loads(parts["sessions.json"])
     assert (told["identity"], told["session"]) == ("alice", session.hex()[:8])
+
+
+def test_a_secret_may_have_any_form() -> None:
+    """Of JSON, or as a part of a URL: that of a proxy, or of a store that a backend has as an option."""
+    odd = 'hunter2"\\\u00e9'
+    told = f"{odd} {json.dumps(odd)} https://me:{SECRET}@proxy:1/a@b?c=1 https://{SECRET}@store/x https://h/a@b"
+    assert without([odd], told) == '*** "***" https://***@proxy:1/a@b?c=1 https://***@store/x https://h/a@b'
