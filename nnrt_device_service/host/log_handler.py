@@ -14,6 +14,8 @@ _log = logging.getLogger(__name__)
 
 # Lines about one identity in a second, and about all of them. A client gives rise to as many as it likes.
 LINES_A_SECOND, LINES_A_SECOND_OF_ALL = 10, 100
+# Who they are about where that would be too many to name.
+OTHERS = "others"
 # What is kept of the log in memory.
 _RECENT_LINES, _RECENT_CHARACTERS = 1000, 4000
 
@@ -81,26 +83,35 @@ class LineBound:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._ends_at = 0.0
-        self._written: Counter[tuple[str, bool]] = Counter()
+        self._errors: Counter[str] = Counter()
+        self._others: Counter[str] = Counter()
         self._left_out: Counter[str] = Counter()
 
     def lets(self, identity: str, *, is_error: bool) -> bool:
         """Tell whether one more line may be written in this second; one that may not counts as left out."""
-        if self._written[identity, is_error] < LINES_A_SECOND and self._written.total() < LINES_A_SECOND_OF_ALL:
-            self._written[identity, is_error] += 1
+        written = self._errors if is_error else self._others
+        if written[identity] < LINES_A_SECOND and written.total() < LINES_A_SECOND_OF_ALL:
+            written[identity] += 1
             return True
         self._left_out[identity] += 1
         return False
 
     def left_out(self, *, is_last: bool = False) -> Mapping[str, int]:
-        """How many lines were left out in the second that is over, by identity; of this one too, if it is the last."""
+        """How many lines were left out in the second that is over, by identity; of this one too, if it is the last.
+
+        Where there are many identities, most are the `OTHERS`: a host may have a million addresses.
+        """
         now = self._clock()
         if now < self._ends_at and not is_last:
             return {}
         self._ends_at = now + 1.0
-        self._written.clear()
+        self._errors.clear()
+        self._others.clear()
         left_out, self._left_out = self._left_out, Counter()
-        return left_out
+        told = dict(left_out.most_common(LINES_A_SECOND))
+        if left := left_out.total() - sum(told.values()):
+            told[OTHERS] = left
+        return told
 
 
 def set_up_log(format: str, *, is_verbose: bool = False) -> LogHandler:

@@ -27,7 +27,7 @@ from nnrt_client import (
     UnavailableDevice,
 )
 from nnrt_device_service.host.log_formats import JsonFormatter, TextFormatter
-from nnrt_device_service.host.log_handler import LINES_A_SECOND, LINES_A_SECOND_OF_ALL, LineBound
+from nnrt_device_service.host.log_handler import LINES_A_SECOND, LINES_A_SECOND_OF_ALL, OTHERS, LineBound
 from nnrt_device_service.settings import LimitReached
 from nnrt_hdi import wire
 from nnrt_hdi.v2 import prepared_model_pb2
@@ -172,7 +172,12 @@ def test_bounds_of_lines() -> None:
     assert bound.left_out() == {"alice": 2}
     crowd = [bound.lets(f"user {number}", is_error=False) for number in range(LINES_A_SECOND_OF_ALL + 1)]
     assert crowd.count(False) == 1
+    assert bound.lets("alice", is_error=True), "nobody hides errors"
     assert bound.left_out(is_last=True) == {f"user {LINES_A_SECOND_OF_ALL}": 1}
+    for number in range(2 * LINES_A_SECOND_OF_ALL):
+        bound.lets(f"user {number}", is_error=False)
+    told = bound.left_out(is_last=True)
+    assert (len(told), told[OTHERS]) == (LINES_A_SECOND + 1, LINES_A_SECOND_OF_ALL - LINES_A_SECOND)
 
 
 @pytest.mark.parametrize("formatter", [TextFormatter, JsonFormatter])
