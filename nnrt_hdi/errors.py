@@ -20,7 +20,7 @@ The code is what counts and travels beside the status (`ErrorDetail`); the statu
 doesn't speak NNRt, see `nnrt_hdi.wire`.
 """
 
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from typing_extensions import Self
 
@@ -130,6 +130,25 @@ class UnavailableDevice(NnrtError, code=ReturnCode.UNAVAILABLE_DEVICE, status="U
 
 class UnknownHandle(UnavailableDevice, code=ReturnCode.UNAVAILABLE_DEVICE, status="NOT_FOUND"):
     """The daemon doesn't know this session, model or buffer (any more)."""
+
+
+class Failure(NamedTuple):
+    """What went wrong, without the frames that an exception knows."""
+
+    kind: str
+    message: str
+    # NNRt's; of other errors FAILED.
+    code: str
+    # The id of the daemon's, under which its log has more; empty for what no daemon told.
+    request_id: str
+
+    @classmethod
+    def of(cls, error: BaseException) -> Self:
+        """Tell of an exception."""
+        kind, message = type(error).__name__, str(error)
+        if isinstance(error, NnrtError):
+            return cls(kind, message, error.code.name, error.request_id)
+        return cls(kind, message, ReturnCode.FAILED.name, "")
 
 
 def error_class(code: int) -> type[NnrtError]:

@@ -48,8 +48,10 @@ class RunTimes(NamedTuple):
         """Give the share of each part in the whole, by its name without the unit; all are 0 where nothing took any
         time."""
         total_ns = self.total_ns or 1
-        return {name.removesuffix("_ns"): part / total_ns for name, part in zip(self._fields, self, strict=True)}
+        return {name: part / total_ns for name, part in zip(PARTS, self, strict=True)}
 
 
-# The parts that are spent in the daemon.
-IN_DAEMON = slice(RunTimes._fields.index("handled_ns"), RunTimes._fields.index("inbound_ns"))
+# Names of the parts, without the unit.
+PARTS = tuple(name.removesuffix("_ns") for name in RunTimes._fields)
+# Those that are spent in the daemon.
+IN_DAEMON = slice(PARTS.index("handled"), PARTS.index("inbound"))

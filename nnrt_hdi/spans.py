@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from opentelemetry import trace
 from opentelemetry.trace import Span, Tracer
 
+from nnrt_hdi.errors import Failure
+
 _log = logging.getLogger(__name__)
 
 RUN, DEVICE_RUN, POOLED_RUN, BUILD = "nnrt.run", "nnrt.device.run", "nnrt.pool.run", "nnrt.build"
@@ -25,11 +27,6 @@ _WARN_AGAIN_S = 10.0
 _LAST_S = 0.5
 
 
-def name_of_part(field: str) -> str:
-    """The name of the span of a field of RunTimes."""
-    return f"nnrt.{field.removesuffix('_ns')}"
-
-
 def traceparent_of(span: Span) -> str:
     """How W3C Trace Context writes down which span something is part of."""
     context = span.get_span_context()
@@ -37,23 +34,22 @@ def traceparent_of(span: Span) -> str:
 
 
 def add_parts(tracer: Tracer, parent: Span, began_ns: int, parts: Iterable[tuple[str, int]]) -> None:
-    """Make spans of parts that follow each other, each with its name and how many nanoseconds it took."""
+    """Make spans of parts that follow each other, each with its name in PARTS and its nanoseconds."""
     context = trace.set_span_in_context(parent)
     for name, took_ns in parts:
         if took_ns >= LEAST_NS:
-            tracer.start_span(name, context, start_time=began_ns).end(began_ns + took_ns)
+            tracer.start_span(f"nnrt.{name}", context, start_time=began_ns).end(began_ns + took_ns)
             time.sleep(0)  # Whoever waits for the interpreter goes first.
         began_ns += took_ns
 
 
-def add_error(span: Span, kind: str, message: str, code: str, request_id: str, at_ns: int) -> None:
-    """Tell a span that what it is of has failed, with an exception of that class and message, of NNRt's code, which the
-    daemon's log has under that id if there is one."""
-    span.set_status(trace.StatusCode.ERROR, message)
-    span.set_attribute("nnrt.result", code)
-    if request_id:
-        span.set_attribute("nnrt.request", request_id)
-    span.add_event("exception", {"exception.type": kind, "exception.message": message}, at_ns)
+def add_error(span: Span, failure: Failure, at_ns: int) -> None:
+    """Tell a span that what it is of has failed."""
+    span.set_status(trace.StatusCode.ERROR, failure.message)
+    span.set_attribute("nnrt.result", failure.code)
+    if failure.request_id:
+        span.set_attribute("nnrt.request", failure.request_id)
+    span.add_event("exception", {"exception.type": failure.kind, "exception.message": failure.message}, at_ns)
 
 
 def wall_ns(counter_ns: int) -> int:

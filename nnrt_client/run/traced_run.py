@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from nnrt_client.run.run import Run, Unpack
 from nnrt_client.run.stamps import Stamps
-from nnrt_client.tracing.tracer import Failure, Outcome, RunTrace, SessionTracer
+from nnrt_client.tracing.tracer import Outcome, RunTrace, SessionTracer
 from nnrt_hdi import wire
 from nnrt_hdi.enums import Priority
-from nnrt_hdi.errors import NnrtError
+from nnrt_hdi.errors import Failure, NnrtError
 from nnrt_hdi.run_times import RunTimes
 
 if TYPE_CHECKING:

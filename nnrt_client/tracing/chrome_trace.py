@@ -12,7 +12,6 @@ from time import perf_counter_ns
 from typing import Any, NamedTuple
 
 from nnrt_client.tracing.tracer import (
-    Failure,
     Outcome,
     RunTrace,
     SessionTracer,
@@ -23,7 +22,7 @@ from nnrt_client.tracing.tracer import (
 )
 from nnrt_hdi.files import container
 from nnrt_hdi.operator_times import OperatorTime
-from nnrt_hdi.run_times import IN_DAEMON, RunTimes
+from nnrt_hdi.run_times import IN_DAEMON, PARTS, RunTimes
 
 _CLIENT = 1
 
@@ -147,7 +146,7 @@ class _Build(Undertaking):
         self._trace = trace
 
     def end(self, error: BaseException | None, stages: Sequence[Stage] = (), **about: str | int) -> None:
-        failed = {} if error is None else {"error": str(Failure.of(error))}
+        failed = {} if error is None else {"error": str(error)}
         self._trace.add_build(stages, {**about, **failed})
 
 
@@ -165,8 +164,8 @@ def _about(site: Site, outcome: Outcome) -> dict[str, Any]:
 
 
 def _parts(times: RunTimes, began_ns: int) -> Iterator[_Slice]:
-    for name, took_ns in zip(times._fields, times, strict=True):
-        yield _Slice(name.removesuffix("_ns"), began_ns, began_ns + took_ns, {})
+    for name, took_ns in zip(PARTS, times, strict=True):
+        yield _Slice(name, began_ns, began_ns + took_ns, {})
         began_ns += took_ns
 
 

@@ -12,7 +12,6 @@ from opentelemetry.trace import Span, SpanKind
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from nnrt_client.tracing.tracer import (
-    Failure,
     Metadata,
     Outcome,
     RunTrace,
@@ -23,7 +22,8 @@ from nnrt_client.tracing.tracer import (
     Undertaking,
 )
 from nnrt_hdi import __version__
-from nnrt_hdi.run_times import IN_DAEMON, RunTimes
+from nnrt_hdi.errors import Failure
+from nnrt_hdi.run_times import IN_DAEMON, PARTS, RunTimes
 from nnrt_hdi.spans import (
     BUILD,
     DEVICE_RUN,
@@ -32,7 +32,6 @@ from nnrt_hdi.spans import (
     Backlog,
     add_error,
     add_parts,
-    name_of_part,
     traceparent_of,
     wall_ns,
 )
@@ -72,7 +71,7 @@ class _SpanUnderway(Undertaking):
         span = self._span
         span.set_attributes({f"nnrt.{name}": value for name, value in about.items()})
         if error is not None:
-            add_error(span, *Failure.of(error), time_ns())
+            add_error(span, Failure.of(error), time_ns())
         here = trace.set_span_in_context(span)
         for stage in stages:
             began_ns = wall_ns(max(stage.began_ns, self._began_ns))
@@ -120,7 +119,7 @@ class _SessionSpans(SessionTracer):
                 _PROPAGATOR.inject(carrier, trace.set_span_in_context(span))
             yield tuple(carrier.items())
         except Exception as error:
-            add_error(span, *Failure.of(error), time_ns())
+            add_error(span, Failure.of(error), time_ns())
             raise
         finally:
             span.end()
@@ -167,7 +166,7 @@ class _RunSpan(RunTrace):
             }
         )
         if outcome.failure is not None:
-            add_error(span, *outcome.failure, ended_ns)
+            add_error(span, outcome.failure, ended_ns)
         else:
             times = outcome.times()
             span.set_attribute("nnrt.result", "SUCCESS")
@@ -177,7 +176,7 @@ class _RunSpan(RunTrace):
 
     def _add_parts(self, span: Span, began_ns: int, times: RunTimes) -> None:
         """Make a span of each part; those in the daemon are in one of the daemon's, which makes it itself if it can."""
-        parts = [(name_of_part(field), took_ns) for field, took_ns in zip(times._fields, times, strict=True)]
+        parts = list(zip(PARTS, times, strict=True))
         before, within, behind = parts[: IN_DAEMON.start], parts[IN_DAEMON], parts[IN_DAEMON.stop :]
         add_parts(_tracer, span, began_ns, before)
         arrived_ns = began_ns + sum(took_ns for _, took_ns in before)

@@ -7,10 +7,7 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from typing_extensions import Self
-
-from nnrt_hdi.enums import ReturnCode
-from nnrt_hdi.errors import NnrtError
+from nnrt_hdi.errors import Failure
 from nnrt_hdi.operator_times import OperatorTime
 from nnrt_hdi.run_times import RunTimes
 
@@ -29,25 +26,6 @@ class Site:
     makes_spans: bool
     # Whether its device can tell what operators take.
     profiles: bool
-
-
-class Failure(NamedTuple):
-    """What went wrong, without the frames that an exception knows."""
-
-    kind: str
-    message: str
-    # NNRt's; of other errors FAILED.
-    code: str
-    # The id of the daemon's, under which its log has more; empty for what no daemon told.
-    request_id: str
-
-    @classmethod
-    def of(cls, error: BaseException) -> Self:
-        """Tell of an exception."""
-        kind, message = type(error).__name__, str(error)
-        if isinstance(error, NnrtError):
-            return cls(kind, message, error.code.name, error.request_id)
-        return cls(kind, message, ReturnCode.FAILED.name, "")
 
 
 class Stage(NamedTuple):

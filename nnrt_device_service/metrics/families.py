@@ -38,12 +38,8 @@ class Families:
         """Such numbers, by labels."""
         self._add(GaugeMetricFamily(_PREFIX + name, what, labels=("device", *labels)), samples)
 
-    def counter(self, name: str, what: str, value: float) -> None:
-        """A number that only grows; Prometheus adds `_total` to the name."""
-        self.counters(name, what, (), {(): value})
-
     def counters(self, name: str, what: str, labels: Sequence[str], samples: Samples) -> None:
-        """Such numbers, by labels."""
+        """Numbers that only grow, by labels; Prometheus adds `_total` to the name."""
         self._add(CounterMetricFamily(_PREFIX + name, what, labels=("device", *labels)), samples)
 
     def histograms(self, name: str, what: str, labels: Sequence[str], samples: Mapping[Labels, Durations]) -> None:

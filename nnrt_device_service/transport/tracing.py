@@ -32,10 +32,9 @@ from nnrt_device_service.transport.interceptor import OUR_SERVICES
 from nnrt_device_service.transport.run_requests import RunRequests, RunResult, ToldResult
 from nnrt_hdi import __version__
 from nnrt_hdi.backend import Cancellation
-from nnrt_hdi.enums import ReturnCode
-from nnrt_hdi.errors import InvalidParameter, NnrtError
-from nnrt_hdi.run_times import IN_DAEMON, RunTimes
-from nnrt_hdi.spans import DEVICE_RUN, Backlog, add_error, add_parts, name_of_part, wall_ns
+from nnrt_hdi.errors import Failure, InvalidParameter
+from nnrt_hdi.run_times import IN_DAEMON, PARTS
+from nnrt_hdi.spans import DEVICE_RUN, Backlog, add_error, add_parts, wall_ns
 from nnrt_hdi.tensor import Array
 from nnrt_hdi.v2 import prepared_model_pb2
 
@@ -49,8 +48,6 @@ _MOST_PER_S = 500
 _LENGTH = 55
 # What the spans that are left get to leave at the end of the daemon.
 _LAST_S = 3.0
-
-_NAMES_OF_PARTS = tuple(map(name_of_part, RunTimes._fields[IN_DAEMON]))
 
 
 class Traces:
@@ -88,7 +85,7 @@ class Traces:
         """Have the span of a run made that has just failed."""
         took_ns = time.perf_counter_ns() - began_ns
         about = self._about(session, model_id, run_id)
-        self._backlog.put(partial(self._make, traceparent, about, began_ns, took_ns, (), _failure(error)))
+        self._backlog.put(partial(self._make, traceparent, about, began_ns, took_ns, (), Failure.of(error)))
 
     def close(self) -> None:
         """Have the spans leave that there are, within a few seconds."""
@@ -113,7 +110,7 @@ class Traces:
         began_ns: int,
         took_ns: int,
         parts_ns: tuple[int, ...],
-        failure: tuple[str, str, str, str] | None = None,
+        failure: Failure | None = None,
     ) -> None:
         parent = parent_of({"traceparent": traceparent})
         if parent is None:
@@ -123,9 +120,9 @@ class Traces:
         if span.is_recording():
             if failure is None:
                 span.set_attribute("nnrt.result", "SUCCESS")
-                add_parts(self.tracer, span, began_ns, zip(_NAMES_OF_PARTS, parts_ns, strict=True))
+                add_parts(self.tracer, span, began_ns, zip(PARTS[IN_DAEMON], parts_ns, strict=True))
             else:
-                add_error(span, *failure, began_ns + took_ns)
+                add_error(span, failure, began_ns + took_ns)
             span.end(began_ns + took_ns)
 
 
@@ -223,15 +220,7 @@ def _traced_stream(
 
 
 def _fail(span: trace.Span, error: Exception) -> None:
-    add_error(span, *_failure(error), time.time_ns())
-
-
-def _failure(error: Exception) -> tuple[str, str, str, str]:
-    """Name the class, the message and NNRt's code of an error, and the id under which the log has it, if known."""
-    code, request_id = ReturnCode.FAILED, ""
-    if isinstance(error, NnrtError):
-        code, request_id = error.code, error.request_id
-    return type(error).__name__, str(error), code.name, request_id
+    add_error(span, Failure.of(error), time.time_ns())
 
 
 def _provider(device_name: str) -> TracerProvider:
