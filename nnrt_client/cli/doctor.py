@@ -24,7 +24,10 @@ from nnrt_hdi.text import escape_for_terminal
 
 _STYLES = {Verdict.OK: "green", Verdict.ADVICE: "yellow", Verdict.PROBLEM: "bold red"}
 _HOST, _NAMES = "this host", "names"
-_SILENT = "look whether its process is stopped, and what its log says; nnrt-device report NAME there gathers all of it"
+_SILENT = (
+    "look whether it is a daemon, whether it is stopped, and what its log says; nnrt-device report there gathers all of"
+    " it"
+)
 
 
 @click.command()

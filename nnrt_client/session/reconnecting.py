@@ -113,7 +113,9 @@ class Keeper:
                 if broken.is_told and broken.error is not None:
                     return broken.error
                 wrong = what_is_wrong(session.address, self._settings)
-                return ConnectionFailed(wrong or f"no daemon answers: {broken.details}", place=session.place)
+                # Of all that it has tried gRPC names the last.
+                why = broken.details.rpartition("; last error: ")[2]
+                return ConnectionFailed(wrong or f"no daemon answers: {why}", place=session.place)
             if broken.is_told and broken.error is not None:
                 return UnavailableDevice(f"it is gone: {broken.error.message}", place=session.place)
             if session.is_attached:

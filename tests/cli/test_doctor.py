@@ -1,7 +1,10 @@
 """`nnrt doctor`: with real daemons, as they are to be and as they are not."""
 
 import signal
+import socket
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +155,28 @@ def test_a_daemon_that_stands_still(start_daemon: StartDaemon) -> None:
     assert what == "session"
     assert "no answer within 1 s" in said
     assert "is stopped" in advice
+
+
+def test_somebody_else_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        serving = threading.Thread(target=_answer_all, args=(listening,))
+        serving.start()
+        what, said, advice = the_problem(f"127.0.0.1:{listening.getsockname()[1]}")
+        listening.shutdown(socket.SHUT_RDWR)
+        serving.join()
+    assert what == "session"
+    assert said.startswith("no daemon answers: ")
+    assert "HTTP/2" in said
+    assert "whether it is a daemon" in advice
+
+
+def _answer_all(listening: socket.socket) -> None:
+    """Answer as a web server of long ago."""
+    with suppress(OSError):
+        while True:
+            connection, _ = listening.accept()
+            with connection, suppress(OSError):
+                connection.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
 
 
 def test_plain_text_on_the_way() -> None:
