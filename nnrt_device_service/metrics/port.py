@@ -66,8 +66,12 @@ class MetricsPort(TCPServer):
             self._hang_up(list(self._since))
 
     def get_request(self) -> tuple[Any, Any]:
-        """Take a connection; TLS is spoken by the thread that answers."""
-        connection, client = super().get_request()
+        """Take a connection; TLS is spoken by the thread that answers. Raises OSError where it can't be taken."""
+        try:
+            connection, client = super().get_request()
+        except OSError:  # It goes on waiting, where the process has no descriptor left.
+            time.sleep(_LOOK_S)
+            raise
         connection.settimeout(_SILENCE_S)
         if self._tls is not None:
             connection = self._tls.content().wrap_socket(connection, server_side=True, do_handshake_on_connect=False)

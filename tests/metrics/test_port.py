@@ -1,19 +1,28 @@
 """The port of metrics: who gets in, and what strangers can do there."""
 
+import errno
 import re
 import socket
 import ssl
+import time
 from contextlib import ExitStack
 from pathlib import Path
+from socketserver import TCPServer
+from typing import Any
 from urllib.error import URLError
+from urllib.request import urlopen
 
 import pytest
 from access.conftest import Fleet, fleet, make_fleet, works
 from conftest import StartDaemon
+from nnrt_backend_reference import create
 from waiting import until
 
 from metrics.scraping import LISTEN, metrics_address, scraped, value
 from nnrt_client import Settings
+from nnrt_device_service.core.device import Device
+from nnrt_device_service.metrics.port import MetricsPort
+from nnrt_device_service.settings import Settings as DeviceSettings
 
 __all__ = ["fleet", "make_fleet"]
 
@@ -105,3 +114,26 @@ def test_a_daemon_that_ends_hangs_up(start_daemon: StartDaemon, closing: ExitSta
     assert stranger.recv(1) == b""
     with pytest.raises(URLError):
         scraped(daemon)
+
+
+def test_a_process_without_descriptors_does_not_try_without_end(
+    monkeypatch: pytest.MonkeyPatch, closing: ExitStack
+) -> None:
+    """A connection that can't be taken stays, and is tried now and then until it can."""
+    failures: list[float] = []
+    accept = TCPServer.get_request
+
+    def fail_at_first(server: TCPServer) -> Any:
+        if len(failures) < 3:
+            failures.append(time.monotonic())
+            raise OSError(errno.EMFILE, "Too many open files")
+        return accept(server)
+
+    monkeypatch.setattr(TCPServer, "get_request", fail_at_first)
+    device = Device(create({}), DeviceSettings())
+    closing.callback(device.close, 0.0)
+    port = MetricsPort("127.0.0.1:0", device, DeviceSettings())
+    closing.callback(port.stop)
+    with urlopen(f"http://127.0.0.1:{port.server_address[1]}/metrics", timeout=_TIMEOUT_S) as reply:
+        assert b"nnrt_device_slots" in reply.read()
+    assert failures[-1] - failures[0] > 0.1
