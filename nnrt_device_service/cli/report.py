@@ -51,7 +51,7 @@ def report(state_dir: Path | None, given: Sequence[str], output: Path, timeout_s
     daemons of this user that have no supervisor. No secrets are in it: no keys, tokens or tensors.
     """
     for subject in _subjects(state_dir, given):
-        name = file_name(subject.name, subject.pid or 0)
+        name = file_name(subject.name)
         path = written(output.absolute(), name, packed(name, _parts(subject, state_dir, timeout_s)))
         click.echo(f"{subject.name}: {path}")
 

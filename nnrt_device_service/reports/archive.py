@@ -41,10 +41,10 @@ def unpacked(data: bytes) -> dict[str, str]:
     return parts
 
 
-def file_name(device: str, pid: int) -> str:
-    """What a report of a daemon made now is called, without its suffix."""
+def file_name(subject: str) -> str:
+    """What a report of something made now is called, without its suffix."""
     at = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    return f"nnrt-report-{re.sub('[^A-Za-z0-9.-]+', '-', device) or 'device'}-{pid}-{at}"
+    return f"nnrt-report-{re.sub('[^A-Za-z0-9.-]+', '-', subject)}-{at}"
 
 
 def written(directory: Path, name: str, data: bytes) -> Path:

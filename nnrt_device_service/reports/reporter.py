@@ -23,7 +23,7 @@ from nnrt_device_service.reports import parts
 from nnrt_device_service.reports.archive import file_name, packed, written
 from nnrt_device_service.reports.hidden import secret_values, without
 from nnrt_device_service.settings import PATHS, Settings, variable_of
-from nnrt_hdi.errors import NnrtError, OutOfMemory
+from nnrt_hdi.errors import InvalidPath, NnrtError, OutOfMemory
 
 _log = logging.getLogger(__name__)
 
@@ -78,8 +78,11 @@ class Reporter:
     """Makes a report when SIGUSR1 or `nnrt-device report` asks for one, in threads that stand ready for it."""
 
     def __init__(self, settings: Settings, log: LogHandler) -> None:
-        """In the main thread. Raises OutOfMemory where no threads are left."""
+        """In the main thread. Raises OutOfMemory where no threads are left, InvalidPath where it may put no reports."""
         self._settings = settings
+        self._directory = Path(settings.report_dir or tempfile.gettempdir()).absolute()
+        if not self._directory.is_dir():
+            raise InvalidPath(f"{str(self._directory)!r} is no directory; make it first", place="--report-dir")
         self._recent = log.recent
         # What it serves, as soon as there is one.
         self.device: Device | None = None
@@ -129,7 +132,7 @@ class Reporter:
 
     def _name(self) -> str:
         device = self.device
-        return file_name(device.info.device_name if device else self._settings.backend, os.getpid())
+        return file_name(f"{device.info.device_name if device else self._settings.backend}-{os.getpid()}")
 
     def _ask(self) -> None:
         with suppress(BlockingIOError):  # Reports enough have been asked for.
@@ -165,9 +168,8 @@ class Reporter:
 
     def _write(self) -> None:
         name = self._name()
-        directory = Path(self._settings.report_dir or tempfile.gettempdir()).absolute()
         try:
-            _log.info("a report is at %s", written(directory, name, packed(name, self.parts())))
+            _log.info("a report is at %s", written(self._directory, name, packed(name, self.parts())))
         except NnrtError as error:
             _log.error("%s", error)
 

@@ -163,6 +163,11 @@ def test_nothing_to_report_of(tmp_path: Path) -> None:
     assert "there is no such process" in asked("999999999", to_fail=True).stderr
 
 
+def test_a_directory_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"--report-dir: '.*' is no directory; make it first"):
+        DaemonProcess("--report-dir", str(tmp_path / "none"))
+
+
 def _folder(path: Path) -> Path:
     path.mkdir(exist_ok=True)
     return path
