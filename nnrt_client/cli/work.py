@@ -39,7 +39,7 @@ class Work:
     @property
     def failures(self) -> int:
         """Runs that failed, or whose time was over."""
-        return sum(self.counted.runs.get(outcome, 0) for outcome in _FAILURES)
+        return sum(self.counted.runs.get(result, 0) for result in _FAILURES)
 
     @property
     def refused(self) -> Mapping[str, int]:

@@ -112,10 +112,10 @@ class Usage:
 
     def count_ended_run(self, error: NnrtError, *, was_cancelled: bool) -> None:
         """A run gave this in place of outputs."""
-        outcome = _outcome(error, was_cancelled)
+        result = _result_of(error, was_cancelled)
         with self._lock:
-            self._ended_runs[outcome] += 1
-        if outcome != "cancelled":
+            self._ended_runs[result] += 1
+        if result != "cancelled":
             self.count_error(error)
 
     def add(self, other: "Usage") -> None:
@@ -146,7 +146,7 @@ class Usage:
                 connections=connections,
                 held_bytes=held_bytes,
                 opened_sessions=self.opened_sessions,
-                runs={outcome: count for outcome, count in runs.items() if count},
+                runs={result: count for result, count in runs.items() if count},
                 run_s=self.runs.told_s(under_way_ns.get(self.runs, 0)),
                 models=dict(self._models),
                 compile_s=self.compilations.told_s(under_way_ns.get(self.compilations, 0)),
@@ -240,7 +240,7 @@ class Counters:
             return [*self._known.values(), self._others]
 
 
-def _outcome(error: NnrtError, was_cancelled: bool) -> str:
+def _result_of(error: NnrtError, was_cancelled: bool) -> str:
     if isinstance(error, TimedOut):
         return "timed_out"
     if isinstance(error, DeviceOut):
