@@ -88,7 +88,7 @@ docs-check: $(CHECK)/installed ## Check that the pages that are written from dec
 	@$(CHECK)/bin/python docs/api_page.py --check
 	@$(CHECK)/bin/python docs/onnx_page.py --check
 
-pictures: $(CHECK)/installed ## Draw the pictures of docs/ anew, from daemons under load
+pictures: $(CHECK)/installed ## Draw the pictures of nnrt top anew, from daemons under load
 	PYTHONPATH=tests $(CHECK)/bin/python docs/top_picture.py
 
 fuzz: $(CHECK)/installed ## Attack a daemon for FUZZ_S seconds (3600), and print what an honest client had of it
