@@ -6,6 +6,8 @@ from itertools import accumulate, zip_longest
 
 # In Welcome.features: the daemon tells what it counts.
 FEATURE = "counters"
+# Of Durations.counts there are at most so many: 64-bit numbers of nanoseconds have at most 64 bits.
+MAX_DURATION_COUNTS = 65
 # How a run may end.
 RUN_RESULTS = ("done", "failed", "cancelled", "timed_out", "refused")
 

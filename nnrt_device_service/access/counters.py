@@ -9,16 +9,12 @@ from typing import Any
 
 from nnrt_device_service.access.identity import Identity
 from nnrt_device_service.settings import DeviceOut, LimitReached
-from nnrt_hdi.counters import DeviceCounters, Durations, IdentityCounters
+from nnrt_hdi.counters import MAX_DURATION_COUNTS, DeviceCounters, Durations, IdentityCounters
 from nnrt_hdi.errors import NnrtError, OperationFailed, TimedOut, UnavailableDevice, UnknownHandle
 
 # So many identities without a session are counted by themselves.
 MOST_AWAY = 1024
 _NOTHING: Mapping[Any, int] = MappingProxyType({})
-
-
-# A 64-bit number of nanoseconds has at most so many bits.
-_BITS = 65
 
 
 class Tally:
@@ -50,7 +46,7 @@ class _Histogram:
     __slots__ = ("counts", "total_ns")
 
     def __init__(self) -> None:
-        self.counts = [0] * _BITS
+        self.counts = [0] * MAX_DURATION_COUNTS
         self.total_ns = 0
 
     def add(self, other: "_Histogram") -> None:

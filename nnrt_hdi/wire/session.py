@@ -1,7 +1,7 @@
 """Sessions, and the device that they lead to."""
 
 from nnrt_hdi.backend import CanaryState, Capabilities, DeviceInfo, DeviceState
-from nnrt_hdi.counters import DeviceCounters, DeviceLoad, Durations, IdentityCounters
+from nnrt_hdi.counters import MAX_DURATION_COUNTS, DeviceCounters, DeviceLoad, Durations, IdentityCounters
 from nnrt_hdi.enums import DeviceStatus, DeviceType
 from nnrt_hdi.v2 import device_pb2, session_pb2
 from nnrt_hdi.wire.enums import enum_or, number
@@ -110,7 +110,7 @@ def _device_load(message: device_pb2.DeviceLoad) -> DeviceLoad:
 
 
 def _durations(message: device_pb2.Durations) -> Durations:
-    return Durations(tuple(message.counts), message.total_ns / 1e9)
+    return Durations(tuple(message.counts[:MAX_DURATION_COUNTS]), message.total_ns / 1e9)
 
 
 def _identity_counters(message: device_pb2.IdentityCounters) -> IdentityCounters:

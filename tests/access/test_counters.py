@@ -29,7 +29,9 @@ from nnrt_client import (
 from nnrt_client.enums import DataType
 from nnrt_device_service.access.counters import MOST_AWAY, Counters
 from nnrt_device_service.access.identity import Identity
+from nnrt_hdi import wire
 from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.v2 import device_pb2
 
 ONE = np.ones(1, np.float32)
 MIB = 1 << 20
@@ -167,6 +169,17 @@ def test_durations() -> None:
     assert (durations - Durations((0, 1), 1e-9)).counts == (0, 0, 0, 2, 1)
     assert (durations + Durations((0, 1, 0, 0, 0, 5), 1e-6)).counts == (0, 2, 0, 2, 1, 5)
     assert (Durations().mean_s, Durations().quantile_s(0.99)) == (0.0, 0.0)
+
+
+def test_durations_that_no_daemon_can_have_measured() -> None:
+    """One that lies gives wrong numbers, no errors."""
+    message = device_pb2.GetCountersReply()
+    message.identities.add().served.counts.extend([0] * 5000 + [1])
+    (told,) = wire.counters(message).identities
+    assert told.served.quantile_s(0.99) == 0.0
+    message.identities[0].served.counts[:] = [2**64 - 1] * 65
+    (told,) = wire.counters(message).identities
+    assert 100 * 365 * 86400 < told.served.quantile_s(0.99) < 1000 * 365 * 86400
 
 
 def test_a_daemon_that_does_not_count(start_daemon: StartDaemon) -> None:
