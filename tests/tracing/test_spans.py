@@ -214,7 +214,9 @@ def test_attempts_of_a_pool(start_daemon: StartDaemon, tmp_path: Path, spans: Sp
     assert tree.parent_of(pooled).name == "application"
     failed, succeeded = tree.children_of(pooled)
     assert failed.name == succeeded.name == "nnrt.run"
-    assert (failed.status, failed.attributes["nnrt.result"]) == ("ERROR", "UNAVAILABLE_DEVICE")
+    assert failed.status == "ERROR"
+    # The latter where the pool gives the model up before the run has learned of the death.
+    assert failed.attributes["nnrt.result"] in ("UNAVAILABLE_DEVICE", "FAILED")
     assert (succeeded.attributes["nnrt.result"], pooled.status) == ("SUCCESS", "UNSET")
     assert failed.attributes["nnrt.device"] != succeeded.attributes["nnrt.device"]
 
