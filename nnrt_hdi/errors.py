@@ -48,9 +48,13 @@ class NnrtError(Exception):
         self.message = message
         self.place = place
 
+    @property
+    def reason(self) -> str:
+        """The message, and by which request the daemon's log has the error, without the place."""
+        return f"{self.message} (request {self.request_id})" if self.request_id else self.message
+
     def __str__(self) -> str:
-        said = f"{self.place}: {self.message}" if self.place else self.message
-        return f"{said} (request {self.request_id})" if self.request_id else said
+        return f"{self.place}: {self.reason}" if self.place else self.reason
 
     def copy(self) -> Self:
         """A copy for somebody else: an error that is raised keeps the frames it went through, and what they hold."""

@@ -108,7 +108,12 @@ def limits(counters: DeviceCounters) -> Iterator[Finding]:
     held_bytes = sum(load.held_bytes.values())
     uses = {
         "--queued-runs": (load.queued, load.queued_limit, f"{load.queued} of {load.queued_limit} runs wait"),
-        "--max-sessions": (load.sessions, load.sessions_limit, f"{load.sessions} of {load.sessions_limit} sessions"),
+        # One of them is the doctor's.
+        "--max-sessions": (
+            load.sessions - 1,
+            load.sessions_limit,
+            f"{load.sessions} of {load.sessions_limit} sessions",
+        ),
         "--held-bytes": (
             *(held_bytes, load.held_limit_bytes),
             f"{format_bytes(held_bytes)} of {format_bytes(load.held_limit_bytes)} held",

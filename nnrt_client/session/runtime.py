@@ -239,8 +239,8 @@ class Runtime(fork.LockOwner, Closable):
                 device = self._devices.get(address) or self._connected(address)
             status, canary = device._asked()
         except NnrtError as error:
-            self._leave_out(address, error.message)
-            return Look(self._devices.get(address), None, error.message)
+            self._leave_out(address, error.reason)
+            return Look(self._devices.get(address), None, error.reason)
         if status not in _USABLE:
             why = f"{device.name} is {_condition(device, status)}"
             self._leave_out(address, f"{why}; since {canary.for_s:.0f} s" if canary and canary.is_out else why)

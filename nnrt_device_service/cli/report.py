@@ -13,7 +13,7 @@ from nnrt_device_service.fleet.shown import shown
 from nnrt_device_service.fleet.state_directory import Record, StateDirectory
 from nnrt_device_service.reports.archive import file_name, packed, written
 from nnrt_device_service.reports.hidden import secret_values, without
-from nnrt_device_service.reports.outside import daemons, end_of, seen_of, stacks_of, told_by
+from nnrt_device_service.reports.outside import daemons, end_of, is_daemon, seen_of, stacks_of, told_by
 from nnrt_device_service.reports.parts import as_json
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
 
@@ -88,16 +88,29 @@ def _of_record(name: str, record: Record) -> _Subject:
 
 
 def _parts(subject: _Subject, state_dir: Path | None, timeout_s: float) -> dict[str, str]:
-    parts = {} if subject.pid is None else _of_process(subject.name, subject.pid, timeout_s)
+    parts = {}
+    if subject.pid is not None:
+        if subject.record is None:
+            _require_daemon(subject.name, subject.pid)
+        parts = _of_process(subject.name, subject.pid, timeout_s)
     if subject.record is not None:
         parts.update(_of_fleet(subject.name, subject.record, existing(state_dir)))
     return parts
 
 
-def _of_process(name: str, pid: int, timeout_s: float) -> dict[str, str]:
-    """What a daemon tells, or else what can be learned without it. Raises InvalidParameter where there is none."""
-    if not Path("/proc", str(pid)).exists():
+def _require_daemon(name: str, pid: int) -> None:
+    """Raises InvalidParameter for another process; one whose open files this user may not see could be a daemon."""
+    process = Path("/proc", str(pid))
+    if not process.exists():
         raise InvalidParameter("there is no such process", place=name)
+    if os.access(process / "fd", os.R_OK) and not is_daemon(pid):
+        raise InvalidParameter(
+            "it is no daemon, or of an older version; `nnrt-device ps` shows those there are", place=name
+        )
+
+
+def _of_process(name: str, pid: int, timeout_s: float) -> dict[str, str]:
+    """What a daemon tells, or else what can be learned without it."""
     try:
         parts = told_by(pid, timeout_s)
     except OperationFailed as error:

@@ -137,6 +137,10 @@ class Device:
     """Does for clients what the daemon is for: says what it supports, compiles, restores and runs."""
 
     def __init__(self, backend: Backend, settings: Settings) -> None:
+        try:
+            settings.name.encode()
+        except UnicodeEncodeError as error:  # Nobody could be told of it.
+            raise InvalidParameter(f"{settings.name!r} is not in UTF-8", place="--name") from error
         self._backend = backend
         self._settings = settings
         described = backend.describe()

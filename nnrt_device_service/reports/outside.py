@@ -45,6 +45,11 @@ def told_by(pid: int, timeout_s: float) -> dict[str, str]:
     raise OperationFailed(why, place=f"process {pid}")
 
 
+def is_daemon(pid: int) -> bool:
+    """Tell if a process gives reports, or has at least where to write its stacks."""
+    return any(_sockets(SOCKET_NAME.format(pid=pid))) or _stacks_file(Path("/proc", str(pid))) is not None
+
+
 def seen_of(pid: int) -> dict[str, str]:
     """The parts that the host knows."""
     process = Path("/proc", str(pid))
@@ -56,7 +61,7 @@ def seen_of(pid: int) -> dict[str, str]:
 def stacks_of(pid: int) -> str:
     """The stacks of a daemon that doesn't answer, which it writes down even where Python stands still in it."""
     process = Path("/proc", str(pid))
-    stacks = next((link for link in _entries(process / "fd") if STACKS_NAME in _target(link)), None)
+    stacks = _stacks_file(process)
     if stacks is None or not _handles(process, signal.SIGUSR2):
         return "it has nowhere to write them\n"
     os.kill(pid, signal.SIGUSR2)
@@ -92,6 +97,10 @@ def _received(connection: socket.socket, timeout_s: float) -> Iterator[bytes]:
         size += len(piece)
         yield piece
         connection.settimeout(max(deadline - time.monotonic(), 0.001))
+
+
+def _stacks_file(process: Path) -> Path | None:
+    return next((link for link in _entries(process / "fd") if STACKS_NAME in _target(link)), None)
 
 
 def _handles(process: Path, number: signal.Signals) -> bool:

@@ -165,9 +165,12 @@ class Daemon:
         threads left.
         """
         bound = [self._listen(address) for address in addresses]
-        for address in (self._settings.health_listen, self._settings.metrics_listen):
+        for flag, address in (
+            ("--health-listen", self._settings.health_listen),
+            ("--metrics-listen", self._settings.metrics_listen),
+        ):
             if address:
-                _require_free_port(address)
+                _require_free_port(address, f"{flag} {address!r}")
         self._warn_of_few_threads()
         if self._local_socket is not None:
             self._local_socket.start()
@@ -237,7 +240,7 @@ class Daemon:
         if path != address:
             _require_free_path(path)
         elif ":" in address:
-            _require_free_port(address)
+            _require_free_port(address, f"address {address!r}")
         else:
             raise InvalidParameter(f"address is {address!r}; use HOST:PORT or unix:PATH", place="--listen")
         self._settings.require_guarded(address)
@@ -385,10 +388,11 @@ def _require_free_path(path: str) -> None:
             raise InvalidParameter("another process listens there", place=place)
 
 
-def _require_free_port(address: str) -> None:
+def _require_free_port(address: str, place: str) -> None:
     """gRPC takes a port modulo 65536, and doesn't tell why it can't listen."""
-    host, _, port = address.rpartition(":")
-    place = f"address {address!r}"
+    host, colon, port = address.rpartition(":")
+    if not colon:
+        raise InvalidParameter("it has no port; use HOST:PORT", place=place)
     if not host:
         raise InvalidParameter("its host is empty; name one, for example 0.0.0.0 for every IPv4 address", place=place)
     if not (port.isascii() and port.isdecimal() and len(port) <= _MOST_DIGITS and int(port) <= _MAX_PORT):

@@ -267,6 +267,11 @@ def test_address_in_use(start_daemon: StartDaemon, tmp_path: Path, unix_listener
     ("arguments", "message"),
     [
         (("--listen", "nowhere"), "Error: --listen: address is 'nowhere'; use HOST:PORT or unix:PATH"),
+        (
+            ("--listen", "127.0.0.1:0", "--metrics-listen", "nowhere"),
+            "Error: --metrics-listen 'nowhere': it has no port; use",
+        ),
+        (("--name", "caf\udce9"), "Error: --name: 'caf\\udce9' is not in UTF-8"),
         (("--listen", ":50999"), "Error: address ':50999': its host is empty; name one, for example 0.0.0.0"),
         (("--listen", "unix:"), "Error: address 'unix:': its path is empty; use unix:PATH"),
         (("--listen", "127.0.0.1:65536"), "Error: address '127.0.0.1:65536': port is '65536'; use 0..65535"),

@@ -161,6 +161,7 @@ def test_nothing_to_report_of(tmp_path: Path) -> None:
     state = _folder(tmp_path / "state")
     assert "no device is called 'a'; there are: none" in asked("a", "--state-dir", state, to_fail=True).stderr
     assert "there is no such process" in asked("999999999", to_fail=True).stderr
+    assert "it is no daemon" in asked(str(os.getpid()), to_fail=True).stderr
 
 
 def test_a_directory_that_is_none(tmp_path: Path) -> None:

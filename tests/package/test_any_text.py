@@ -73,7 +73,7 @@ def test_options_of_the_daemon(option: str, text: str) -> None:
 @any_text
 def test_ports(text: str) -> None:
     with suppress(NnrtError):
-        _require_free_port(f"127.0.0.1:{text}")
+        _require_free_port(f"127.0.0.1:{text}", "--listen")
     Address(f"127.0.0.1:{text}").refuses(0.1)
     Address(f"unix:/nowhere/{text}").refuses(0.1)
 
