@@ -125,6 +125,8 @@ class Session(fork.LockOwner):
             self.tracer = self.off_the_main_thread(self._begin_tracing, tracer_of(settings.trace))
         except BaseException as error:
             self.end(error if isinstance(error, NnrtError) else UnavailableDevice("the session was not wanted"))
+            # Who ends it starts a thread. If the interpreter ended meanwhile, that thread could crash Python 3.11.2.
+            self._settled.wait(settings.verdict_timeout_s)
             raise
 
     def _make_locks(self) -> None:

@@ -67,7 +67,7 @@ class CancelledAfter(Cancellation):
 def test_description() -> None:
     info = load_backend("reference").describe()
     assert (info.device_name, info.vendor_name, info.device_type) == ("reference", "nnrt", DeviceType.CPU)
-    assert info.capabilities == Capabilities(True, False, True, True, True), "all but performance modes"
+    assert info.capabilities == Capabilities(True, False, True, True, True, profiling=True), "all but performance modes"
     assert info.backend_version == __version__
 
 

@@ -96,7 +96,7 @@ def test_the_work_of_a_device(runtime: Runtime) -> None:
     assert (work.runs, work.failures, work.refusals) == (7, 0, 0)
     assert work.seconds == pytest.approx(now.uptime_s - before.uptime_s)
     assert 0 < work.counted.run_s < work.seconds
-    assert work.counted.models == {"COMPILED": 1}
+    assert {origin for origin, count in work.counted.models.items() if count} == {"COMPILED"}
     assert work_of_all(now, None).runs >= 9
 
 

@@ -461,7 +461,7 @@ def test_device_does_not_export(start_daemon: StartDaemon, tmp_path: Path) -> No
         other_device(start_daemon, "--backend", "restoring", "--option", "refuse=exporting") as unwilling,
         cached(tmp_path)(unwilling) as compilation,
     ):
-        with pytest.raises(SaveCacheFailed, match="refuses exporting; the model can be used"):
+        with pytest.raises(SaveCacheFailed, match=r"refuses exporting .*; the model can be used"):
             compilation.build()
         assert compilation.is_built
         assert compilation.origin is Origin.COMPILED
