@@ -13,7 +13,7 @@ from nnrt_device_service.host.log_lines import StandardErrorLines
 _log = logging.getLogger(__name__)
 
 # Lines about one identity in a second, and about all of them. A client gives rise to as many as it likes.
-LINES_A_SECOND, LINES_A_SECOND_OF_ALL = 10, 100
+LINES_A_SECOND, LINES_A_SECOND_OF_ALL = 100, 300
 # Who they are about where that would be too many to name.
 OTHERS = "others"
 # What is kept of the log in memory.
