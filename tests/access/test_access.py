@@ -275,6 +275,7 @@ def test_nobody_takes_over_the_session_of_another(start_daemon: StartDaemon, acc
         assert device.is_connected
 
 
+@pytest.mark.slow
 def test_a_file_that_may_be_read_later(tmp_path: Path) -> None:
     """For its mode was mended, or there are descriptors again."""
     path = tmp_path / "access"

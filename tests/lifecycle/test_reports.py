@@ -157,6 +157,7 @@ def test_other_users_get_nothing(shared_daemon: DaemonProcess) -> None:
             assert bool(connection.recv(1)) == is_given
 
 
+@pytest.mark.slow
 def test_nothing_to_report_of(tmp_path: Path) -> None:
     state = _folder(tmp_path / "state")
     assert "no device is called 'a'; there are: none" in asked("a", "--state-dir", state, to_fail=True).stderr

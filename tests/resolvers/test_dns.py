@@ -84,6 +84,7 @@ def test_whatever_the_server_says_is_bounded(server: NameServer, caplog: pytest.
     assert caplog.text.count("the others are left out") == 1
 
 
+@pytest.mark.slow
 def test_it_is_asked_again_when_the_answer_expires(server: NameServer) -> None:
     server.say("fleet.test", "A", "10.0.0.1", ttl=1)
     with watched(f"dns://{server.address}/fleet.test:7") as told:
@@ -92,6 +93,7 @@ def test_it_is_asked_again_when_the_answer_expires(server: NameServer) -> None:
         told.wait_for("10.0.0.2:7")
 
 
+@pytest.mark.slow
 def test_a_failure_changes_nothing(server: NameServer, caplog: pytest.LogCaptureFixture) -> None:
     server.say("fleet.test", "A", "10.0.0.1")
     with watched(f"dns://{server.address}/fleet.test:7?every=0.01") as told:

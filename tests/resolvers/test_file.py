@@ -21,6 +21,7 @@ def test_a_line_is_an_address(path: Path) -> None:
         told.wait_for("10.0.0.2:1", "host-1.example:2", "[::1]:3", "unix:/run/nnrt 1.sock")
 
 
+@pytest.mark.slow
 def test_it_is_read_again(path: Path) -> None:
     path.write_text("a:1\n")
     with watched(f"file://{path}?every=0.01") as told:
@@ -56,6 +57,7 @@ def test_one_that_is_being_written_drops_nothing(path: Path) -> None:
     assert told.lists == [("a:1", "b:2"), ("a:1", "b:2", "c:3333")]
 
 
+@pytest.mark.slow
 def test_one_that_is_gone_drops_nothing(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path.write_text("a:1\n")
     with watched(f"file://{path}?every=0.01") as told:

@@ -148,6 +148,7 @@ def test_one_address_of_each() -> None:
         assert not {"127.0.0.1:77", "[fd00:9::77]:77"} & set(told.lists[-1])
 
 
+@pytest.mark.slow
 def test_what_makes_no_sense_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
     """Whatever comes from the link, the others are found."""
     with watched(NAME) as told:
