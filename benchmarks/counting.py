@@ -1,4 +1,4 @@
-"""What counting costs a run, and what Prometheus costs it.
+"""Measure what counting costs a run, and what Prometheus costs it.
 
     python benchmarks/counting.py
 
@@ -18,9 +18,9 @@ from urllib.request import urlopen
 
 import numpy as np
 from report import Report
-from small_run import KILOBYTE, ROUNDS, RUNS_PER_ROUND, device_daemon, identity_model, in_turns, median_us
+from small_run import KILOBYTE, ROUNDS, RUNS_PER_ROUND, device_daemon, in_turns, median_us, runner_at
 
-from nnrt_client import Compilation, Executor, Runtime
+from nnrt_client import Settings
 from nnrt_device_service.access.counters import Usage
 
 # Fifteen times as often as Prometheus does by default.
@@ -62,12 +62,9 @@ def _runner(*flags: str) -> Iterator[Callable[[], Any]]:
     with (
         tempfile.TemporaryDirectory() as folder,
         device_daemon(f"unix:{folder}/device", *flags) as (at, _),
-        Runtime([at]) as runtime,
-        Compilation(identity_model(), runtime.device()) as compilation,
+        runner_at(at, Settings(), np.ones(KILOBYTE, np.float32)) as run,
     ):
-        compilation.build()
-        with Executor(compilation) as executor:
-            yield partial(executor.run_sync, [np.ones(KILOBYTE, np.float32)])
+        yield run
 
 
 @contextmanager

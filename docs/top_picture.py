@@ -6,9 +6,8 @@ PYTHONPATH=tests python docs/top_picture.py
 import io
 import re
 import tempfile
-import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from access.conftest import Access
 from canary.faults import FaultyDaemon
 from daemon_process import DaemonProcess
 from networks import convolution_model
+from repeating import repeating
 from rich.console import Console, RenderableType
 from waiting import until
 
@@ -41,28 +41,18 @@ USERS = (
 @contextmanager
 def loaded(device: Device, images: int, in_flight: int, timeout_ms: int) -> Iterator[None]:
     """Have so many runs under way there, again and again, until the end."""
-    over = threading.Event()
     batch = np.ones((images, 8, 8, 1), np.float32)
-
-    def run(executor: Executor) -> None:
-        while not over.is_set():
-            try:
-                executor.run_sync([batch], timeout_ms=timeout_ms)
-            except NnrtError:  # It was too late, or refused.
-                continue
 
     with Compilation(convolution_model(), device) as compilation:
         compilation.build()
         with Executor(compilation) as executor:
-            threads = [threading.Thread(target=run, args=(executor,)) for _ in range(in_flight)]
-            for thread in threads:
-                thread.start()
-            try:
+
+            def run() -> None:
+                with suppress(NnrtError):  # It was too late, or refused.
+                    executor.run_sync([batch], timeout_ms=timeout_ms)
+
+            with repeating([run] * in_flight):
                 yield
-            finally:
-                over.set()
-                for thread in threads:
-                    thread.join()
 
 
 def draw(page: RenderableType, path: Path) -> None:

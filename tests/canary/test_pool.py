@@ -1,9 +1,7 @@
 """A pool with a device that goes wrong: it gets no runs while it is out, and no run of the pool fails for it."""
 
-import threading
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 
 import numpy as np
@@ -11,13 +9,11 @@ import pytest
 from conftest import StartDaemon
 from networks import identity_model
 from observer import Observer
-from typing_extensions import Self
+from pool.load import RunningThreads
 from waiting import until
 
 from canary.faults import FaultyDaemon
 from nnrt_client import Member, MemberState, Pool, PooledSession
-
-JOIN_S = 60.0
 
 
 class Answer(NamedTuple):
@@ -28,27 +24,13 @@ class Answer(NamedTuple):
     error: Exception | None = None
 
 
-class CheckedLoad:
-    """Threads that run a session all the time. A context manager; its end is theirs."""
+class CheckedLoad(RunningThreads):
+    """Keeps each answer, and when it was asked for."""
 
     def __init__(self, session: PooledSession, threads: int = 3) -> None:
+        super().__init__(threads)
         self._session = session
-        self._is_over = False
         self.answers: list[Answer] = []
-        self._threads = [threading.Thread(target=self._run, args=(number,)) for number in range(threads)]
-
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._is_over = True
-        for thread in self._threads:
-            thread.join(JOIN_S)
-            assert not thread.is_alive(), "a run does not end"
 
     def go_on(self, runs: int = 100) -> None:
         """Wait until so many more runs have ended."""

@@ -4,9 +4,9 @@ import json
 import os
 import signal
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from access.conftest import Access, access, start
 from canary.faults import FaultyDaemon
 from daemon_process import DaemonProcess
 from networks import identity_model
+from repeating import repeating
 from waiting import until
 
 from cli.command import NOBODY, nnrt, on_terminal, process, told
@@ -33,29 +34,17 @@ __all__ = ["access"]  # A fixture.
 @contextmanager
 def busy(*addresses: str, settings: Settings | None = None) -> Iterator[None]:
     """Runs follow each other there, until the end."""
-    over = threading.Event()
-
-    def run(executor: Executor) -> None:
-        while not over.is_set():
-            executor.run_sync([ONE])
-
     with ExitStack() as stack:
         runtime = stack.enter_context(Runtime(addresses, settings))
-        threads = []
+        steps = []
         for device in runtime.devices():
             compilation = stack.enter_context(Compilation(identity_model(), device))
             compilation.build()
             executor = stack.enter_context(Executor(compilation))
             executor.run_sync([ONE])
-            threads.append(threading.Thread(target=run, args=(executor,)))
-        for thread in threads:
-            thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            for thread in threads:
-                thread.join()
+            steps.append(partial(executor.run_sync, [ONE]))
+        stack.enter_context(repeating(steps))
+        yield
 
 
 def ran(device: Device, runs: int) -> None:

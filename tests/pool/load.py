@@ -1,6 +1,7 @@
 """Several daemons at a time, and load on a session of a pool."""
 
 import threading
+from abc import ABC, abstractmethod
 from collections import Counter
 from types import TracebackType
 from typing import Any
@@ -20,15 +21,11 @@ def addresses(daemons: list[DaemonProcess]) -> list[str]:
     return [daemon.address for daemon in daemons]
 
 
-class Load:
-    """Threads that run a session all the time, and check each answer. A context manager; its end is theirs."""
+class RunningThreads(ABC):
+    """Threads that run a session all the time. A context manager; its end is theirs."""
 
-    def __init__(self, session: ModelSession, threads: int = 4, timeout_ms: int | None = None) -> None:
-        self._session = session
-        self._timeout_ms = timeout_ms
+    def __init__(self, threads: int) -> None:
         self._is_over = False
-        self.errors: list[BaseException] = []
-        self.counts: Counter[int] = Counter()
         self._threads = [threading.Thread(target=self._run, args=(number,)) for number in range(threads)]
 
     def __enter__(self) -> Self:
@@ -43,6 +40,21 @@ class Load:
         for thread in self._threads:
             thread.join(JOIN_S)
             assert not thread.is_alive(), "a run does not end"
+
+    @abstractmethod
+    def _run(self, number: int) -> None:
+        """Run in the thread of that number until it is over."""
+
+
+class Load(RunningThreads):
+    """Checks each answer."""
+
+    def __init__(self, session: ModelSession, threads: int = 4, timeout_ms: int | None = None) -> None:
+        super().__init__(threads)
+        self._session = session
+        self._timeout_ms = timeout_ms
+        self.errors: list[BaseException] = []
+        self.counts: Counter[int] = Counter()
 
     @property
     def total(self) -> int:

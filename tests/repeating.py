@@ -1,0 +1,29 @@
+"""Threads that do the same all the time."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+_JOIN_S = 60.0
+
+
+@contextmanager
+def repeating(steps: Sequence[Callable[[], object]]) -> Iterator[None]:
+    """Take each step again and again, in a thread of its own, until the end of the block; all threads have ended
+    then."""
+    is_over = threading.Event()
+
+    def repeat(step: Callable[[], object]) -> None:
+        while not is_over.is_set():
+            step()
+
+    threads = [threading.Thread(target=repeat, args=(step,)) for step in steps]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        for thread in threads:
+            thread.join(_JOIN_S)
+            assert not thread.is_alive(), "a step does not end"
