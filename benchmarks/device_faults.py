@@ -1,4 +1,4 @@
-"""What a canary takes from its device and from runs, and how soon it finds a fault.
+"""Measure what a canary takes from its device and from runs, and how soon it finds a fault.
 
 PYTHONPATH=tests python benchmarks/device_faults.py
 """

@@ -1,4 +1,4 @@
-"""What traces cost a small run.
+"""Measure what traces cost a small run.
 
     python benchmarks/traced_runs.py
 

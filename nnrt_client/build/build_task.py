@@ -153,7 +153,7 @@ class BuildTask(LockOwner):
 
     @property
     def stages(self) -> list[Stage]:
-        """What it has gone through, one after another, until now."""
+        """The stages that it has gone through, one after another, until now."""
         return [*self._stages, Stage(self._stage, self._stage_began_ns, time.perf_counter_ns())]
 
     def begin_again(self) -> None:

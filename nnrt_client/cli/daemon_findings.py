@@ -1,4 +1,4 @@
-"""What `nnrt doctor` finds of a daemon: how it is, what it refuses and why, and where the time of a run goes."""
+"""Look at a daemon, for `nnrt doctor`: how it is, what it refuses and why, and where the time of a run goes."""
 
 import statistics
 from collections.abc import Iterator, Sequence

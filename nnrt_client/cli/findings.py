@@ -1,4 +1,4 @@
-"""What `nnrt doctor` finds: one finding for each thing that it looks at."""
+"""Findings of `nnrt doctor`: one for each thing that it looks at."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -9,7 +9,7 @@ from nnrt_hdi.errors import NnrtError, OperationForbidden
 
 
 class Verdict(Enum):
-    """Whether something is as it should be."""
+    """A judgement of something that was looked at."""
 
     OK = "ok"
     # It works, and would better.

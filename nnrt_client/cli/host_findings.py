@@ -1,4 +1,4 @@
-"""What `nnrt doctor` finds of this host: what it lets the client have, and what else decides how fast it is."""
+"""Look at this host, for `nnrt doctor`: what it lets the client have, and what else decides how fast it is."""
 
 import os
 import platform

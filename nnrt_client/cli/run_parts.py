@@ -1,4 +1,4 @@
-"""Where the time of runs went, as people read it and as programs do."""
+"""Show where the time of runs went, to people and to programs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

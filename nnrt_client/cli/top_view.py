@@ -1,4 +1,4 @@
-"""What `nnrt top` knows of devices and of those who use them, from one look at all daemons."""
+"""Keep what `nnrt top` knows of devices and of those who use them, from one look at all daemons."""
 
 import time
 from collections import defaultdict
@@ -64,7 +64,7 @@ class DeviceView:
 
     @property
     def load(self) -> DeviceLoad | None:
-        """What of it is in use; None where the daemon doesn't answer, or doesn't tell."""
+        """The part of it that is in use; None where the daemon doesn't answer, or doesn't tell."""
         return self.answer.counters.load if self.is_answering and self.answer and self.answer.counters else None
 
     @property

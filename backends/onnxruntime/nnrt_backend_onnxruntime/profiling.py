@@ -1,4 +1,4 @@
-"""What ONNX Runtime's own profiler says of a run."""
+"""Read what ONNX Runtime's own profiler says of a run."""
 
 import json
 import tempfile
