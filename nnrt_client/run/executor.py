@@ -208,15 +208,14 @@ class Executor(BaseExecutor):
             raise
 
     def close(self) -> None:
-        """End the runs in flight (their callbacks get OperationFailed), wait for the callbacks, let go of the model
-        and of the memory of `bindings`.
+        """End the runs in flight (their callbacks get OperationFailed, or the death of the daemon), wait for the
+        callbacks, let go of the model and of the memory of `bindings`.
 
         Idempotent. Called from a callback, it does not wait: two callbacks that wait for each other would never end.
         """
         is_first, self._is_open = self._is_open, False
         for run in {*list(self._runs), *self._callbacks.runs}:
-            if run.give_up(OperationFailed("the executor was closed")):
-                self._queue.give_up(run)
+            self._give_up(run)
         self._callbacks.settle()
         if is_first:
             self._bindings._close()
@@ -247,9 +246,12 @@ class Executor(BaseExecutor):
 
     def _start(self, run: Run) -> None:
         self._queue.start(run)
-        if not self._is_open and run.give_up(
-            OperationFailed("the executor was closed")
-        ):  # `close` may have looked before.
+        if not self._is_open:  # `close` may have looked before.
+            self._give_up(run)
+
+    def _give_up(self, run: Run) -> None:
+        """End a run of an executor that is closed; one whose daemon has died ends with that."""
+        if run.give_up(self._session.death or OperationFailed("the executor was closed")):
             self._queue.give_up(run)
 
     def _abandon(self, run: Run) -> None:

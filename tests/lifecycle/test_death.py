@@ -73,6 +73,23 @@ def test_kill_ends_every_asynchronous_run_exactly_once(start_daemon: StartDaemon
         assert {type(recorder.error(user_data)) for user_data in runs} == {UnavailableDevice}
 
 
+def test_an_executor_that_is_closed_at_the_death_of_its_daemon(start_daemon: StartDaemon) -> None:
+    """Its runs have died with the daemon, whoever ends them: here it is closed before the queue of runs learns of the
+    death."""
+    daemon = start_daemon("--backend", "slow")
+    with Runtime([daemon.address], DEAF_TO_SILENCE) as runtime:
+        device = runtime.device()
+        executors = list[Executor]()
+        device._session().on_death(lambda _: executors[0].close())
+        executors.append(Executor(built(device)))
+        future = executors[0].submit([ONE])
+        with Observer(daemon.address) as observer:
+            observer.wait_for(lambda state: state.running == 1)
+        daemon.kill()
+        with pytest.raises(UnavailableDevice):
+            future.result(LONG_MS / 1000)
+
+
 def blocked_run(daemon: DaemonProcess, device: Device) -> BlockedCall:
     executor = Executor(built(device))
     call = BlockedCall(lambda: executor.run_sync([ONE]))
