@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class RunRequest(_message.Message):
-    __slots__ = ("model_id", "inputs", "outputs", "timeout_ms", "run_id", "chunk", "takes_chunks", "expanded_bytes", "unwanted_outputs", "traceparent", "profile")
+    __slots__ = ("model_id", "inputs", "outputs", "timeout_ms", "run_id", "chunk", "takes_chunks", "expanded_bytes", "unwanted_outputs", "traceparent", "profile", "plan", "planned")
     MODEL_ID_FIELD_NUMBER: _ClassVar[int]
     INPUTS_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
@@ -21,6 +21,8 @@ class RunRequest(_message.Message):
     UNWANTED_OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     PROFILE_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    PLANNED_FIELD_NUMBER: _ClassVar[int]
     model_id: int
     inputs: _containers.RepeatedCompositeFieldContainer[_model_pb2.IOTensor]
     outputs: _containers.RepeatedCompositeFieldContainer[_model_pb2.IOTensor]
@@ -32,7 +34,9 @@ class RunRequest(_message.Message):
     unwanted_outputs: _containers.RepeatedScalarFieldContainer[int]
     traceparent: str
     profile: bool
-    def __init__(self, model_id: _Optional[int] = ..., inputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., timeout_ms: _Optional[int] = ..., run_id: _Optional[int] = ..., chunk: _Optional[bytes] = ..., takes_chunks: bool = ..., expanded_bytes: _Optional[int] = ..., unwanted_outputs: _Optional[_Iterable[int]] = ..., traceparent: _Optional[str] = ..., profile: bool = ...) -> None: ...
+    plan: int
+    planned: bytes
+    def __init__(self, model_id: _Optional[int] = ..., inputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., timeout_ms: _Optional[int] = ..., run_id: _Optional[int] = ..., chunk: _Optional[bytes] = ..., takes_chunks: bool = ..., expanded_bytes: _Optional[int] = ..., unwanted_outputs: _Optional[_Iterable[int]] = ..., traceparent: _Optional[str] = ..., profile: bool = ..., plan: _Optional[int] = ..., planned: _Optional[bytes] = ...) -> None: ...
 
 class AwaitRunRequest(_message.Message):
     __slots__ = ("run_id",)
@@ -53,7 +57,7 @@ class CancelRunsReply(_message.Message):
     def __init__(self, stopping_run_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class RunReply(_message.Message):
-    __slots__ = ("error", "outputs", "chunk", "times", "kept", "expanded_bytes", "run_id", "operator_times")
+    __slots__ = ("error", "outputs", "chunk", "times", "kept", "expanded_bytes", "run_id", "operator_times", "plan", "planned")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
@@ -62,6 +66,8 @@ class RunReply(_message.Message):
     EXPANDED_BYTES_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     OPERATOR_TIMES_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    PLANNED_FIELD_NUMBER: _ClassVar[int]
     error: _error_pb2.ErrorDetail
     outputs: _containers.RepeatedCompositeFieldContainer[_model_pb2.IOTensor]
     chunk: bytes
@@ -70,7 +76,9 @@ class RunReply(_message.Message):
     expanded_bytes: int
     run_id: int
     operator_times: _containers.RepeatedCompositeFieldContainer[OperatorTime]
-    def __init__(self, error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., chunk: _Optional[bytes] = ..., times: _Optional[_Union[RunTimes, _Mapping]] = ..., kept: bool = ..., expanded_bytes: _Optional[int] = ..., run_id: _Optional[int] = ..., operator_times: _Optional[_Iterable[_Union[OperatorTime, _Mapping]]] = ...) -> None: ...
+    plan: int
+    planned: bytes
+    def __init__(self, error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., chunk: _Optional[bytes] = ..., times: _Optional[_Union[RunTimes, _Mapping]] = ..., kept: bool = ..., expanded_bytes: _Optional[int] = ..., run_id: _Optional[int] = ..., operator_times: _Optional[_Iterable[_Union[OperatorTime, _Mapping]]] = ..., plan: _Optional[int] = ..., planned: _Optional[bytes] = ...) -> None: ...
 
 class OperatorTime(_message.Message):
     __slots__ = ("name", "operator", "began_ns", "took_ns")
