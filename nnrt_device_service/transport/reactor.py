@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from functools import partial
 from itertools import count
 from typing import Protocol
@@ -46,24 +46,34 @@ class Served(Protocol):
 
     def fileno(self) -> int: ...
 
-    def serve(self, hand_over: HandOver) -> bool:
-        """Answer what has come, without waiting for more; whether the connection goes on. What it raises ends the
-        connection, and is logged."""
+    def serve(self, hand_over: HandOver) -> "bool | Joint":
+        """Answer what has come, without waiting for more; whether the connection goes on. Or have it answered together
+        with others that are ready. What it raises ends the connection, and is logged."""
 
     def close(self) -> None:
         """It is served no more."""
 
 
+class Joint(Protocol):
+    """Answers several connections at once."""
+
+    def answer(self, connections: Sequence[Served], hand_over: HandOver) -> Collection[Served]:
+        """Answer what these connections have received, when all that were ready have been asked, and give those that
+        don't go on. They are served no more until then. What it raises ends them all, and is logged."""
+
+
 class _Leader:
     """The thread that waits for all connections, from when it begins to until it has handed that over."""
 
-    __slots__ = ("has_handed_over", "served", "serving")
+    __slots__ = ("has_handed_over", "joined", "served", "serving")
 
-    def __init__(self) -> None:
+    def __init__(self, joined: "defaultdict[Joint, list[Served]]") -> None:
         self.has_handed_over = False
-        # The connection being served, and how many have been.
-        self.serving: Served | None = None
+        # The connections being served, and how many times some have been.
+        self.serving: Sequence[Served] = ()
         self.served = 0
+        # Those that wait to be answered together.
+        self.joined = joined
 
 
 class Reactor:
@@ -87,7 +97,7 @@ class Reactor:
         # Those that somebody serves who doesn't lead, and those of them that have been taken off the epoll.
         self._away: set[Served] = set()
         self._parked: set[Served] = set()
-        self._leader = _Leader()
+        self._leader = _Leader(defaultdict(list))
         # The descriptor that was served last, and how many times it was before without another one.
         self._latest_fd, self._streak = -1, 0
         self._promotions = threading.Semaphore(0)
@@ -153,8 +163,12 @@ class Reactor:
     def _lead(self, leader: _Leader) -> None:
         """Serve all connections until another thread leads. One frame for all requests, and two for each of them."""
         hand_over = partial(self._expect, leader)
+        if leader.joined:
+            self._answer_joined(leader, hand_over)
         while not (leader.has_handed_over or self._is_over):
-            connection = None  # What has been served must not live until the next request.
+            # What has been served must not live until the next request.
+            connection: Served | None = None
+            goes_on: bool | Joint = False
             ready: Sequence[tuple[int, int]] = self._epoll.poll()
             for fd, _ in ready if len(ready) == 1 else self._one_of_each_user(ready):
                 with self._lock:
@@ -163,12 +177,11 @@ class Reactor:
                         self._epoll.unregister(fd)
                         self._parked.add(connection)
                         connection = None
-                    leader.serving = connection
-                if connection is None:
-                    continue
+                    if connection is None:
+                        continue
+                    leader.serving = (connection,)
                 if self._watchdog_sleeps:
-                    self._watchdog_sleeps = False
-                    self._watchdog_wakes.set()
+                    self._wake_watchdog()
                 self._streak = self._streak + 1 if fd == self._latest_fd else 0
                 self._latest_fd = fd
                 try:
@@ -176,10 +189,29 @@ class Reactor:
                 except BaseException:  # SystemExit, too, is the connection's affair: others are served all the same.
                     _log.exception("%s: a connection could not be served", self._name)
                     goes_on = False
-                if not self._finish(leader, connection, goes_on):
-                    self._close(connection)
+                if isinstance(goes_on, bool):
+                    self._finish(leader, (connection,), () if goes_on else (connection,))
+                else:
+                    self._join(leader, connection, goes_on)
                 if leader.has_handed_over:
                     break
+            if leader.joined:
+                self._answer_joined(leader, hand_over)
+
+    def _answer_joined(self, leader: _Leader, hand_over: HandOver) -> None:
+        """Have all be answered that wait for it, but for those that another leader gets meanwhile."""
+        while leader.joined:
+            with self._lock:
+                joint = next(iter(leader.joined))
+                leader.serving = connections = leader.joined.pop(joint)
+            if self._watchdog_sleeps:
+                self._wake_watchdog()
+            try:
+                ended = joint.answer(connections, hand_over)
+            except BaseException:
+                _log.exception("%s: %d connections could not be served", self._name, len(connections))
+                ended = connections
+            self._finish(leader, connections, ended)
 
     def _one_of_each_user(self, ready: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int]]:
         """Those that are served before the others are looked at again."""
@@ -199,25 +231,30 @@ class Reactor:
             chosen.append(sessions[session])
         return chosen
 
-    def _finish(self, leader: _Leader, connection: Served, goes_on: bool) -> bool:
-        """The connection has been served; whether it is still one of those that are."""
+    def _join(self, leader: _Leader, connection: Served, joint: Joint) -> None:
+        """The connection will be answered with others: before it is looked at again, or while it is away."""
         with self._lock:
-            leader.serving = None
+            leader.serving = ()
             leader.served += 1
-            is_parked = False
+            leader.joined[joint].append(connection)
+
+    def _finish(self, leader: _Leader, served: Sequence[Served], ended: Collection[Served]) -> None:
+        """Connections have been served; close those of them that have ended."""
+        with self._lock:
+            leader.serving = ()
+            leader.served += 1
             if leader.has_handed_over:
-                self._away.discard(connection)
-                is_parked = connection in self._parked
-                self._parked.discard(connection)
-            if goes_on:
-                if is_parked:
+                self._away.difference_update(served)
+                for connection in self._parked.intersection(served):
+                    self._parked.remove(connection)
                     self._epoll.register(connection.fileno(), select.EPOLLIN)
-                return True
-            if not is_parked:
+            for connection in ended:
                 self._epoll.unregister(connection.fileno())
-            del self._connections[connection.fileno()]
-            self._end_with_the_last()
-        return False
+                del self._connections[connection.fileno()]
+            if ended:
+                self._end_with_the_last()
+        for connection in ended:
+            self._close(connection)
 
     def _close(self, connection: Served) -> None:
         try:
@@ -233,20 +270,20 @@ class Reactor:
     def _hand_over(self, leader: _Leader, served: int | None = None) -> None:
         """Let another thread lead; `served` as the watchdog saw it, if it still is so."""
         with self._lock:
-            if leader.has_handed_over or leader.serving is None or served not in (None, leader.served):
+            if leader.has_handed_over or not leader.serving or served not in (None, leader.served):
                 return
-            self._away.add(leader.serving)
+            self._away.update(leader.serving)
             try:
-                self._appoint()
+                self._appoint(_Leader(leader.joined))
             except OutOfMemory as error:  # No thread is left. This one goes on leading.
-                self._away.discard(leader.serving)
+                self._away.difference_update(leader.serving)
                 if served is None:  # The watchdog asks again and again.
                     _log.warning("%s: %s; others wait", self._name, error)
             else:
                 leader.has_handed_over = True
+                leader.joined = defaultdict(list)
 
-    def _appoint(self) -> None:
-        following = _Leader()
+    def _appoint(self, following: _Leader) -> None:
         if self._followers:
             self._followers -= 1
             self._leader = following
@@ -255,19 +292,23 @@ class Reactor:
             self._start(self._work, following)
             self._leader = following
 
+    def _wake_watchdog(self) -> None:
+        self._watchdog_sleeps = False
+        self._watchdog_wakes.set()
+
     def _watch_over(self) -> None:
-        """Have another thread lead where the leader has served the same connection for too long."""
+        """Have another thread lead where the leader has served the same connections for too long."""
         while not self._is_over:
             leader = self._leader
             served = leader.served
-            serving = leader.serving  # None where it goes to sleep below, which must not keep a connection alive.
+            serving = leader.serving  # Empty where it goes to sleep below, which must not keep a connection alive.
             time.sleep(PATIENCE_S)
-            if leader.serving is not None:
+            if leader.serving:
                 if leader.serving is serving:
                     self._hand_over(leader, served)
             elif leader is self._leader and served == leader.served:
                 self._watchdog_sleeps = True
-                if self._leader.serving is None:  # Else the leader has not seen that it sleeps.
+                if not self._leader.serving:  # Else the leader has not seen that it sleeps.
                     self._watchdog_wakes.wait()
                     self._watchdog_wakes.clear()
                 self._watchdog_sleeps = False

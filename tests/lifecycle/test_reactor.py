@@ -6,7 +6,7 @@ import os
 import select
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -22,18 +22,19 @@ from typing_extensions import Self
 from waiting import until
 
 from nnrt_client import Compilation, Executor, Runtime
-from nnrt_device_service.transport.reactor import HandOver, Reactor
+from nnrt_device_service.transport.reactor import HandOver, Joint, Reactor, Served
 
 DEADLINE_S = 20.0
 
 
 class Connection:
     """Answers each request with itself: at once, or, a `slow` or `stuck` one, when it is let go; a `short` one might
-    have taken a millisecond."""
+    have taken a millisecond. Its joint answers one that is `joined`, or `stuck and joined`."""
 
-    def __init__(self, user: str = "user", session: object = None) -> None:
+    def __init__(self, user: str = "user", session: object = None, joint: Joint | None = None) -> None:
         self.user = user
         self.session = session or self
+        self.joint = joint
         self.client, self._socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.client.settimeout(DEADLINE_S)
         self.let_go = threading.Event()
@@ -48,7 +49,7 @@ class Connection:
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def serve(self, hand_over: HandOver) -> bool:
+    def serve(self, hand_over: HandOver) -> bool | Joint:
         assert self._serving.acquire(blocking=False), "two threads serve one connection"
         with self._socket.dup() as connection:
             request = connection.recv(100, socket.MSG_DONTWAIT)
@@ -62,9 +63,12 @@ class Connection:
                 hand_over(None)
             if request == b"short":
                 hand_over(1_000_000)
-            if request in (b"slow", b"stuck"):
+            if request in (b"slow", b"stuck", b"stuck and joined"):
                 assert self.let_go.wait(DEADLINE_S)
             self._serving.release()
+            if request.endswith(b"joined"):
+                assert self.joint is not None
+                return self.joint
             if request:
                 connection.send(request)
         return bool(request)
@@ -75,6 +79,13 @@ class Connection:
         self.closed.set()
         if self.failure_to_close is not None:
             raise self.failure_to_close
+
+    def answer(self, reply: bytes) -> None:
+        """Answer one that is joined, when the others are."""
+        assert self._serving.acquire(blocking=False), "it is served before it is answered"
+        with self._socket.dup() as connection:
+            connection.send(reply)
+        self._serving.release()
 
     def ask(self, request: bytes) -> None:
         self.client.send(request)
@@ -90,6 +101,29 @@ class Connection:
         assert self.closed_times == 1
 
 
+class Together:
+    """Answers connections with how many are answered at once; when it is let go, if it is slow or stuck."""
+
+    def __init__(self, pace: str = "quick") -> None:
+        self.pace = pace
+        self.began, self.let_go = threading.Event(), threading.Event()
+        self.ended: Collection[Served] = ()
+        self.failure: BaseException | None = None
+
+    def answer(self, connections: Sequence[Served], hand_over: HandOver) -> Collection[Served]:
+        self.began.set()
+        if self.pace == "slow":
+            hand_over(None)
+        if self.pace != "quick":
+            assert self.let_go.wait(DEADLINE_S)
+        if self.failure is not None:
+            raise self.failure
+        for connection in connections:
+            assert isinstance(connection, Connection)
+            connection.answer(b"%d" % len(connections))
+        return self.ended
+
+
 class Crowd:
     """A reactor with connections."""
 
@@ -101,8 +135,8 @@ class Crowd:
     def start(self) -> None:
         self._reactor.start()
 
-    def connect(self, user: str = "user", session: object = None) -> Connection:
-        connection: Connection = self._closing.enter_context(Connection(user, session))
+    def connect(self, user: str = "user", session: object = None, joint: Joint | None = None) -> Connection:
+        connection: Connection = self._closing.enter_context(Connection(user, session, joint))
         self._reactor.add(connection)
         return connection
 
@@ -292,6 +326,105 @@ def test_no_thread_can_be_started(crowd: Crowd, monkeypatch: pytest.MonkeyPatch)
         assert slow.client.recv(100) == b"slow"
     assert other.client.recv(100) == b"quick"
     slow.ask(b"slow")
+
+
+# ---- connections that are answered together
+
+
+def test_those_that_are_ready_are_answered_together(late_crowd: Crowd) -> None:
+    """What is alone is answered at once."""
+    one, other = Together(), Together()
+    connections = [late_crowd.connect(joint=joint) for joint in [one, other] * 3 + [one]]
+    for connection in connections:
+        connection.client.send(b"joined")
+    late_crowd.start()
+    assert [connection.client.recv(100) for connection in connections] == [b"4", b"3"] * 3 + [b"4"]
+    connections[0].client.send(b"joined")
+    assert connections[0].client.recv(100) == b"1"
+    connections[0].ask(b"quick")
+    assert members() == 2, "a leader, and the watchdog"
+
+
+def test_those_that_wait_for_others_do_not_wait_for_what_is_slow(late_crowd: Crowd) -> None:
+    """Which was ready after them, or is slow itself."""
+    slow_joint = Together("slow")
+    joined, last = (late_crowd.connect(joint=Together()) for _ in range(2))
+    slow = late_crowd.connect()
+    joined_slowly = [late_crowd.connect(joint=slow_joint) for _ in range(2)]
+    for connection, request in [(joined, b"joined"), *((each, b"joined") for each in joined_slowly), (slow, b"slow")]:
+        connection.client.send(request)
+    last.client.send(b"joined")
+    late_crowd.start()
+    assert joined.client.recv(100) == b"1"
+    assert last.client.recv(100) == b"1"
+    assert slow_joint.began.wait(DEADLINE_S)
+    slow.let_go.set()
+    assert slow.client.recv(100) == b"slow"
+    slow.ask(b"quick")
+    slow_joint.let_go.set()
+    assert [connection.client.recv(100) for connection in joined_slowly] == [b"2", b"2"]
+    for connection in (joined, slow, last, *joined_slowly):
+        connection.ask(b"quick")
+
+
+@pytest.mark.parametrize("pace", ["slow", "stuck"])
+def test_requests_of_those_that_are_being_answered_wait(crowd: Crowd, pace: str) -> None:
+    """Also the end of one; and nobody else waits, whether the joint says that it is slow or not."""
+    joint = Together(pace)
+    connections, other = [crowd.connect(joint=joint) for _ in range(2)], crowd.connect()
+    connections[0].client.send(b"joined")
+    assert joint.began.wait(DEADLINE_S)
+    connections[0].client.send(b"quick")
+    connections[0].client.shutdown(socket.SHUT_WR)
+    for _ in range(5):
+        other.ask(b"quick")
+    assert not connections[0].closed.is_set()
+    joint.let_go.set()
+    assert [connections[0].client.recv(100) for _ in range(2)] == [b"1", b"quick"]
+    assert connections[0].closed.wait(DEADLINE_S)
+    connections[1].ask(b"quick")
+
+
+def test_one_that_took_long_to_be_read_is_answered(crowd: Crowd) -> None:
+    """By the thread that read it, which doesn't lead any more."""
+    late, other = crowd.connect(joint=Together()), crowd.connect()
+    late.client.send(b"stuck and joined")
+    other.ask(b"quick")
+    late.let_go.set()
+    assert late.client.recv(100) == b"1"
+    late.ask(b"quick")
+
+
+def test_some_end_with_their_answers(late_crowd: Crowd) -> None:
+    joint = Together()
+    connections = [late_crowd.connect(joint=joint) for _ in range(3)]
+    joint.ended = connections[:2]
+    for connection in connections:
+        connection.client.send(b"joined")
+    late_crowd.start()
+    for connection in connections[:2]:
+        assert connection.client.recv(100) == b"3"
+        assert connection.client.recv(100) == b""
+        assert connection.closed.wait(DEADLINE_S)
+    assert connections[2].client.recv(100) == b"3"
+    connections[2].ask(b"quick")
+
+
+@pytest.mark.parametrize("failure", [ValueError("a bad joint"), SystemExit("the device's library wants to leave")])
+def test_a_joint_that_fails_ends_those_that_joined(
+    crowd: Crowd, caplog: pytest.LogCaptureFixture, failure: BaseException
+) -> None:
+    joint = Together()
+    joint.failure = failure
+    bad, other = crowd.connect(joint=joint), crowd.connect(joint=joint)
+    with caplog.at_level(logging.ERROR):
+        bad.client.send(b"joined")
+        assert bad.closed.wait(DEADLINE_S)
+    assert "1 connections could not be served" in caplog.text
+    other.ask(b"quick")
+
+
+# ---- runs
 
 
 def test_a_run_that_was_always_quick_hangs(start_daemon: StartDaemon, tmp_path: Path) -> None:
