@@ -4,6 +4,8 @@ import ipaddress
 import socket
 from typing import Any
 
+from nnrt_hdi.errors import InvalidParameter
+
 # Of a port.
 _MOST_DIGITS = 5
 
@@ -35,6 +37,12 @@ class Address:
     def refuses(self, timeout_s: float) -> bool:
         """Tell if it is certain that no process listens there: the host says so, or the Unix socket is gone."""
         return bool(self._targets) and all(_refuses(*target, timeout_s) for target in self._targets)
+
+
+def require_port(address: str) -> None:
+    """Refuse a host without a port, for which gRPC would take one of its own. Raises InvalidParameter."""
+    if ":" not in address or address.endswith("]"):
+        raise InvalidParameter(f"it has no port; give {address or 'HOST'}:PORT, or unix:PATH", place=address)
 
 
 def _refuses(family: int, target: Any, timeout_s: float) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 import grpc
 
 from nnrt_client.session import fork
+from nnrt_client.session.address import require_port
 from nnrt_client.session.broken_call import BrokenCall
 from nnrt_client.session.channel import Channel
 from nnrt_client.session.compression import Compressor
@@ -82,12 +83,14 @@ class Session(fork.LockOwner):
     welcome: session_pb2.Welcome
 
     def __init__(self, address: str, settings: Settings, callbacks: ThreadPoolExecutor) -> None:
-        """Open a session. Raises ConnectionFailed where no daemon answers in time, or what the daemon refuses with.
+        """Open a session. Raises ConnectionFailed where no daemon answers in time, InvalidParameter for an address
+        without a port, or what the daemon refuses with.
 
         What applications want to be called about is called in `callbacks`.
         """
         fork.require_original_process()
         fork.spoil_children()
+        require_port(address)
         self.address = address
         self.settings = settings
         self.callbacks = callbacks

@@ -168,7 +168,7 @@ def test_why_there_is_no_such_device(start_daemon: StartDaemon) -> None:
         silent = f"127.0.0.1:{port}"
         with socket.create_server(("127.0.0.1", 0)) as closed:
             nobody = f"127.0.0.1:{closed.getsockname()[1]}"
-        addresses = [nobody, silent, "no.such.host.invalid:1", *twins]
+        addresses = [nobody, silent, "no.such.host.invalid:1", "127.0.0.1", *twins]
         with Runtime(addresses, Settings(connect_timeout_s=1)) as runtime:
             with pytest.raises(OperationFailed) as refused:
                 runtime.device("other")
@@ -178,6 +178,7 @@ def test_why_there_is_no_such_device(start_daemon: StartDaemon) -> None:
         (nobody, "no daemon answers: .*refused.*"),
         (silent, r"no answer within 1 s \(opening a session\)"),
         ("no.such.host.invalid:1", "(no daemon answers: .*no.such.host.invalid.*|no answer within 1 s .*)"),
+        ("127.0.0.1", "it has no port; give 127.0.0.1:PORT, or unix:PATH"),
         (twins[1], f"the device at {twins[0]} has the same name"),
     ):
         assert re.search(rf"[:,] {address} \({why}\)", said), said
