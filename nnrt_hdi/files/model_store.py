@@ -8,6 +8,7 @@ from pathlib import Path
 from nnrt_hdi.errors import InvalidFile, InvalidPath, NnrtError
 from nnrt_hdi.files.compiled import CompiledModel
 from nnrt_hdi.files.store_directory import SHOWN_KEY, Entry, Recipe, StoreDirectory, parts_beside, touch
+from nnrt_hdi.files.whole_parts import WholeParts
 
 _log = logging.getLogger(__name__)
 
@@ -28,6 +29,7 @@ class ModelStore:
         Raises InvalidPath for a directory that can't be used.
         """
         self._directory = StoreDirectory(path.absolute())
+        self._whole = WholeParts(self._directory.path)
         self._quota_bytes = quota_bytes
         self._quota = quota
         try:
@@ -48,12 +50,13 @@ class ModelStore:
         return entry.size_bytes if entry else None
 
     def load(self, key: str, *, is_mapped: bool = False) -> CompiledModel | None:
-        """The model, of which this is a use; see `Entry.mapped_model`. One that is not as it was written is removed."""
+        """The model, of which this is a use. Its large parts are those of `WholeParts`, or not checked at all: see
+        `Entry.mapped_model`. One that is not as it was written is removed."""
         entry = self._directory.entry(key)
         if entry is None:
             return None
         try:
-            compiled = entry.mapped_model() if is_mapped else entry.model()
+            compiled = entry.mapped_model() if is_mapped else entry.model(self._whole)
         except FileNotFoundError:  # Evicted just now.
             return None
         except (OSError, InvalidFile) as error:

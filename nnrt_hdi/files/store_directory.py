@@ -21,7 +21,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from nnrt_hdi.backend import DEFAULT_MAX_TENSOR_BYTES, ModelConfig
 from nnrt_hdi.enums import Priority
@@ -29,9 +31,12 @@ from nnrt_hdi.errors import InvalidFile, InvalidPath
 from nnrt_hdi.files.compiled import CompiledModel, Target
 from nnrt_hdi.files.container import FORMAT, read, read_beside, write
 from nnrt_hdi.files.directory_lock import only_writer
+from nnrt_hdi.files.whole_parts import WholeParts, required
 from nnrt_hdi.part import Part
 
 _log = logging.getLogger(__name__)
+
+ReadT = TypeVar("ReadT")
 
 SUFFIX = ".nnrtmodel"
 PART_SUFFIX = ".nnrtpart"
@@ -124,9 +129,11 @@ class Entry:
         """Read what it says of itself, without its parts. Raises OSError or InvalidFile."""
         return self._checked(CompiledModel.described(self.path))
 
-    def model(self) -> CompiledModel:
-        """The model. Raises OSError, and InvalidFile unless every byte is as written and under its own name."""
-        return self._checked(CompiledModel.unpacked(read(self.path), self._part))
+    def model(self, whole: WholeParts | None = None) -> CompiledModel:
+        """The model, its large parts read, or mapped as `whole` does it. Raises OSError, and InvalidFile unless every
+        byte is as written and under its own name."""
+        fetch = self._part if whole is None else partial(self._whole_part, whole)
+        return self._checked(CompiledModel.unpacked(read(self.path), fetch))
 
     def mapped_model(self) -> CompiledModel:
         """The model, its large parts in memory that is read from the disk when it is used. These are not checked: for
@@ -159,10 +166,10 @@ class Entry:
                     _removed(part_path(self.path.parent, sha256))
 
     def _part(self, size: int, sha256: bytes) -> Part:
-        part = Part.of(self._read_part(sha256, read))
-        if part.sha256 != sha256 or part.data.nbytes != size:
-            raise InvalidFile(f"its part {sha256.hex()[:SHOWN_KEY]} is not what was written; the file is damaged")
-        return part
+        return required(Part.of(self._read_part(sha256, read)), size, sha256)
+
+    def _whole_part(self, whole: WholeParts, size: int, sha256: bytes) -> Part:
+        return self._read_part(sha256, lambda path: whole.part(path, size, sha256))
 
     def _mapped_part(self, size: int, sha256: bytes) -> Part:
         data = self._read_part(sha256, _mapped)
@@ -170,7 +177,7 @@ class Entry:
             raise InvalidFile(f"its part {sha256.hex()[:SHOWN_KEY]} has {data.nbytes} bytes; {size} were written")
         return Part(data, sha256)
 
-    def _read_part(self, sha256: bytes, reading: Callable[[Path], memoryview]) -> memoryview:
+    def _read_part(self, sha256: bytes, reading: Callable[[Path], ReadT]) -> ReadT:
         try:
             return reading(part_path(self.path.parent, sha256))
         except FileNotFoundError as error:
