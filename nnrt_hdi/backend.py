@@ -219,6 +219,8 @@ class PreparedModel(ABC):
     # Inputs that `run` may get in memory to which the client writes meanwhile, with no worse outcome than wrong numbers
     # (`nnrt_hdi.ops.in_place` tells which). Of all others the daemon makes copies.
     reads_in_place: frozenset[int] = frozenset()
+    # What the model keeps of runs at most, besides what it was made of. It counts as held by the session.
+    kept_bytes: int = 0
 
     @abstractmethod
     def run(

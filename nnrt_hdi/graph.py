@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
+from typing import Any
 
 from typing_extensions import Self
 
@@ -81,8 +82,9 @@ class Graph:
     outputs: tuple[int, ...]
     constants: Mapping[int, Constant] = field(default_factory=dict)
     name: str = ""
-    # Said by `nnrt_hdi.ops.infer_graph` alone, of a graph whose nodes have no problem; a copy with other parts isn't.
-    is_inferred: bool = field(default=False, init=False)
+    # The nodes with outputs of which at most a declaration says some dimension. Said by `nnrt_hdi.ops.infer_graph`
+    # alone, of a graph whose nodes have no problem; None of any other, and of a copy with other parts.
+    undecided: frozenset[int] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "constants", MappingProxyType(dict(self.constants)))
@@ -123,15 +125,48 @@ class Graph:
         """The name that messages have for a tensor: tensor 7 'image'."""
         return f"tensor {tensor}" + quoted_name(self.tensors[tensor].name)
 
+    @cached_property
+    def last_uses(self) -> tuple[tuple[int, ...], ...]:
+        """For each node, in `order`, the tensors that nobody reads after it; constants and outputs are none."""
+        needed = {*self.outputs, *self.constants}
+        last_uses: list[tuple[int, ...]] = []
+        for index in reversed(self.order):
+            node = self.nodes[index]
+            used = [tensor for tensor in dict.fromkeys((*node.inputs, *node.outputs)) if tensor not in needed]
+            last_uses.append(tuple(used))
+            needed.update(used)
+        return tuple(reversed(last_uses))
+
     def with_tensors(self, tensors: Sequence[TensorSpec]) -> Self:
-        """A copy of the graph with other (better known) tensor specs."""
-        return replace(self, tensors=tuple(tensors))
+        """A copy of the graph with other (better known) specs of its tensors."""
+        if len(tensors) != len(self.tensors):
+            return replace(self, tensors=tuple(tensors))
+        return self._with(tensors=tuple(tensors), undecided=None)
 
     def with_constants(self, constants: Mapping[int, Constant]) -> Self:
         """A copy of the graph with the data of large constants, on which no shape depends."""
-        copy = replace(self, constants=constants)
-        object.__setattr__(copy, "is_inferred", self.is_inferred)
+        if constants.keys() != self.constants.keys():
+            return replace(self, constants=constants)
+        return self._with(constants=MappingProxyType(dict(constants)))
+
+    def _with(self, **parts: Any) -> Self:
+        """A copy with other tensors or constants in the places of those there are: as sound, if their sizes agree."""
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__, **parts)
+        copy.__dict__.pop("shape_values", None)
+        copy._check_constants()
         return copy
+
+    @property
+    def is_inferred(self) -> bool:
+        """Tell whether every tensor is as well known as it can be, and no node has a problem."""
+        return self.undecided is not None
+
+    @cached_property
+    def shape_values(self) -> Mapping[int, Array]:
+        """The elements of constants at which inference may look, by their tensors."""
+        values = ((index, constant.shape_value) for index, constant in self.constants.items())
+        return {index: value for index, value in values if value is not None}
 
     @property
     def input_specs(self) -> tuple[TensorSpec, ...]:

@@ -138,6 +138,11 @@ class TensorSpec:
         return self.element_count * self.item_size
 
     @property
+    def known_bytes(self) -> int:
+        """Length of the elements in bytes; 0 while a dimension is unknown."""
+        return 0 if UNKNOWN_DIM in self.shape else math.prod(self.shape) * self.item_size
+
+    @property
     def is_quantized(self) -> bool:
         """The elements stand for real numbers: they are integers with quantization parameters.
 

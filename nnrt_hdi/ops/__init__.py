@@ -20,15 +20,17 @@ from nnrt_hdi.ops import (  # noqa: F401  (each module declares its operators)
 )
 from nnrt_hdi.ops.inference import Inference, infer_graph, infer_node, inferred_graph
 from nnrt_hdi.ops.operator import OPERATORS, Operator
-from nnrt_hdi.ops.run_sizes import RunSizes, require_fits
+from nnrt_hdi.ops.run_sizes import RunKinds, RunSizes, require_fits, sizes_of
 
 __all__ = [
     "OPERATORS",
     "Inference",
     "Operator",
+    "RunKinds",
     "RunSizes",
     "infer_graph",
     "infer_node",
     "inferred_graph",
     "require_fits",
+    "sizes_of",
 ]

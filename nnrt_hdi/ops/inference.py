@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from typing_extensions import Self
 
 from nnrt_hdi.enums import DataType, Format
 from nnrt_hdi.errors import InvalidParameter, NnrtError, Unsupported
@@ -18,8 +21,14 @@ class Inference:
     problems: Mapping[int, NnrtError]
 
     def raise_first_problem(self) -> None:
-        for _, problem in sorted(self.problems.items()):
-            raise problem
+        """Raise the problem of the first node that has one."""
+        raise_first(self.problems)
+
+
+def raise_first(problems: Mapping[int, NnrtError]) -> None:
+    """Raise the problem of the first node that has one."""
+    if problems:
+        raise problems[min(problems)]
 
 
 def inferred_graph(graph: Graph) -> Graph:
@@ -66,26 +75,48 @@ def infer_graph(graph: Graph) -> Inference:
     """
     if graph.is_inferred:
         return Inference(graph, {})
-    tensors = list(graph.tensors)
-    problems: dict[int, NnrtError] = {}
-    for index in graph.order:
-        node = graph.nodes[index]
-        operands = [(tensors[tensor], _shape_value(graph, tensor)) for tensor in node.inputs]
-        try:
-            outputs = infer_node(node, operands, tuple(tensors[tensor] for tensor in node.outputs))
-        except NnrtError as error:
-            problems[index] = error.at(graph.place(index))
-            continue
-        for tensor, spec in zip(node.outputs, outputs, strict=True):
-            tensors[tensor] = spec
-    known = graph.with_tensors(tensors)
-    object.__setattr__(known, "is_inferred", not problems)
+    specs, problems, undecided = infer_tensors(graph, graph.tensors, graph.shape_values)
+    known = graph.with_tensors(specs)
+    if not problems:
+        object.__setattr__(known, "undecided", undecided)
     return Inference(known, problems)
 
 
-def _shape_value(graph: Graph, tensor: int) -> Array | None:
-    constant = graph.constants.get(tensor)
-    return constant.shape_value if constant else None
+class InferredTensors(NamedTuple):
+    """The tensors of a graph as well as they can be known, what is wrong with which node, and the nodes with outputs of
+    which at most a declaration says some dimension."""
+
+    specs: list[TensorSpec]
+    problems: dict[int, NnrtError]
+    undecided: frozenset[int]
+
+    @classmethod
+    def of(cls, graph: Graph) -> Self:
+        """Those of a graph that has been inferred."""
+        return cls(list(graph.tensors), {}, graph.undecided or frozenset())
+
+
+def infer_tensors(graph: Graph, tensors: Sequence[TensorSpec], values: Mapping[int, Array]) -> InferredTensors:
+    """Infer the nodes of a graph in order, from these tensors and these elements of some of them."""
+    specs = list(tensors)
+    problems: dict[int, NnrtError] = {}
+    undecided = set[int]()
+    for index in graph.order:
+        node = graph.nodes[index]
+        operands = [(specs[tensor], values.get(tensor)) for tensor in node.inputs]
+        declared = tuple([specs[tensor] for tensor in node.outputs])
+        try:
+            operator = operator_of(node)
+            inferred = operator.infer(operands, operator.bind(node.attrs), declared)
+            outputs = agreed(inferred, declared)
+        except NnrtError as error:
+            problems[index] = error.at(graph.place(index))
+            continue
+        if any(UNKNOWN_DIM in spec.shape for spec in inferred):
+            undecided.add(index)
+        for tensor, spec in zip(node.outputs, outputs, strict=True):
+            specs[tensor] = spec
+    return InferredTensors(specs, problems, frozenset(undecided))
 
 
 def _agreed(inferred: TensorSpec, declared: TensorSpec) -> TensorSpec:

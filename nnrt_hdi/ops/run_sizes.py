@@ -1,110 +1,141 @@
 """Shapes, and the memory that a run takes, as they follow from its inputs before it starts."""
 
+import threading
 from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import OutOfMemory
-from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, Constant, Graph
-from nnrt_hdi.ops.inference import inferred_graph
+from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, Graph
+from nnrt_hdi.ops.inference import InferredTensors, infer_tensors, raise_first
 from nnrt_hdi.ops.operands import INDICES
 from nnrt_hdi.ops.operator import OPERATORS
 from nnrt_hdi.sizes import Sizes
-from nnrt_hdi.tensor import Array, Shape
+from nnrt_hdi.tensor import Array, Shape, TensorSpec
 
-# The latest inputs of a dynamic model that are remembered.
-_MOST_REMEMBERED = 64
+# The latest kinds of inputs of a dynamic model that are remembered.
+MOST_REMEMBERED = 64
 # Shapes of inputs, and the elements of those that decide others.
 _Decided = tuple[tuple[Shape, ...], tuple[bytes, ...]]
+KindT = TypeVar("KindT")
 
 
-class RunSizes:
-    """The sizes of a model's runs, which are inferred once for each kind of inputs."""
+class RunKinds(Generic[KindT]):
+    """What follows from the inputs of a run: worked out once for each kind of inputs, and kept for the latest kinds.
 
-    def __init__(self, graph: Graph, input_count: int, max_tensor_bytes: int) -> None:
+    Inputs are of a kind that have the same shapes and, where elements decide shapes, the same elements.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        input_count: int,
+        max_tensor_bytes: int,
+        work_out: Callable[[InferredTensors], KindT],
+        most: int = MOST_REMEMBERED,
+    ) -> None:
         """Of `graph`, which has been inferred, the first inputs are those of a run; others stand for constants.
+        `work_out` says what follows from the graph's tensors as a run has them; of it the `most` latest are kept.
 
-        Raises OutOfMemory for a tensor that is always too large.
+        Raises OutOfMemory for a tensor that is always too large, and what `work_out` raises.
         """
         self._graph = graph
         self._max_tensor_bytes = max_tensor_bytes
+        self._work_out = work_out
+        self._most = most
         self._deciding = _deciding(graph, input_count)
-        self._known: OrderedDict[_Decided, Sizes] = OrderedDict()
-        require_fits(graph, max_tensor_bytes)
-        varies = self._deciding or any(spec.is_dynamic for spec in graph.tensors)
-        self._always = None if varies else _sizes(graph)
+        self._known: OrderedDict[_Decided, KindT] = OrderedDict()
+        self._latest: tuple[_Decided, KindT] | None = None
+        self._lock = threading.Lock()
+        require_fits(graph, graph.tensors, max_tensor_bytes)
+        self.varies = bool(self._deciding) or any(spec.is_dynamic for spec in graph.tensors)
+        self._always = None if self.varies else work_out(InferredTensors.of(graph))
 
-    @property
-    def are_fixed(self) -> bool:
-        """True where all runs have the same."""
-        return self._always is not None
+    def __len__(self) -> int:
+        """Give the number of kinds that are remembered, of a model with several."""
+        return len(self._known)
 
-    def of(self, inputs: Sequence[Array]) -> Sizes:
-        """Raises OutOfMemory for inputs from which too large a tensor follows, and what inference says of others."""
+    def of(self, inputs: Sequence[Array]) -> KindT:
+        """Raises OutOfMemory for inputs from which too large a tensor follows, what inference says of others, and what
+        `work_out` raises."""
         if self._always is not None:
             return self._always
-        decided = (
-            tuple(array.shape for array in inputs),
-            tuple(inputs[at].tobytes() if inputs[at].nbytes <= INLINE_CONSTANT_BYTES else b"" for at in self._deciding),
-        )
-        if known := self._known.get(decided):
-            return known
-        tensors = list(self._graph.tensors)
-        constants = dict(self._graph.constants)
-        for index, array in zip(self._graph.inputs, inputs, strict=False):
+        shapes = tuple([array.shape for array in inputs])
+        decided = shapes, tuple([_elements(inputs[at]) for at in self._deciding])
+        latest = self._latest
+        if latest is not None and latest[0] == decided:
+            return latest[1]
+        with self._lock:
+            known = self._known.get(decided)
+            if known is not None:
+                self._known.move_to_end(decided)
+        if known is None:
+            known = self._worked_out(inputs)
+            with self._lock:
+                self._known[decided] = known
+                while len(self._known) > self._most:
+                    self._known.popitem(last=False)
+        self._latest = decided, known
+        return known
+
+    def _worked_out(self, inputs: Sequence[Array]) -> KindT:
+        graph = self._graph
+        tensors, values = list(graph.tensors), dict(graph.shape_values)
+        for index, array in zip(graph.inputs, inputs, strict=False):
             tensors[index] = tensors[index].with_shape(array.shape)
         for at in self._deciding:
-            constants[self._graph.inputs[at]] = Constant(b"", inputs[at].nbytes, inputs[at])
-        rest = tuple(index for index in self._graph.inputs if index not in constants)
-        graph = inferred_graph(replace(self._graph, tensors=tuple(tensors), inputs=rest, constants=constants))
-        require_fits(graph, self._max_tensor_bytes)
-        self._known[decided] = sizes = _sizes(graph)
-        while len(self._known) > _MOST_REMEMBERED:
-            self._known.popitem(last=False)
-        return sizes
+            if inputs[at].nbytes <= INLINE_CONSTANT_BYTES:
+                values[graph.inputs[at]] = inputs[at]
+        inferred = infer_tensors(graph, tensors, values)
+        raise_first(inferred.problems)
+        require_fits(graph, inferred.specs, self._max_tensor_bytes)
+        return self._work_out(inferred)
 
 
-def _sizes(graph: Graph) -> Sizes:
-    return Sizes(graph.output_specs, peak_bytes(graph))
+class RunSizes(RunKinds[Sizes]):
+    """The sizes of a model's runs."""
+
+    def __init__(self, graph: Graph, input_count: int, max_tensor_bytes: int) -> None:
+        """See `RunKinds`."""
+        super().__init__(graph, input_count, max_tensor_bytes, lambda tensors: sizes_of(graph, tensors.specs))
 
 
-def require_fits(graph: Graph, max_tensor_bytes: int) -> None:
+def sizes_of(graph: Graph, tensors: Sequence[TensorSpec]) -> Sizes:
+    """The sizes of a run in which the tensors of a graph are these."""
+    return Sizes(tuple([tensors[at] for at in graph.outputs]), peak_bytes(graph, tensors))
+
+
+def require_fits(graph: Graph, tensors: Sequence[TensorSpec], max_tensor_bytes: int) -> None:
     """Raise OutOfMemory for a node with an output that is known to be larger than a tensor may be."""
     for index, node in enumerate(graph.nodes):
         for at in node.outputs:
-            size = _size(graph, at)
+            size = tensors[at].known_bytes
             if size > max_tensor_bytes:
                 raise OutOfMemory(
-                    f"{graph.tensors[at]} needs {size} bytes; at most {max_tensor_bytes} are allowed",
+                    f"{tensors[at]} needs {size} bytes; at most {max_tensor_bytes} are allowed",
                     place=graph.place(index),
                 )
 
 
-def peak_bytes(graph: Graph) -> int:
+def peak_bytes(graph: Graph, tensors: Sequence[TensorSpec]) -> int:
     """The most bytes that results of nodes take at a time, where each is kept from its node to the last that reads it,
     and outputs to the end. Results of unknown size count as none."""
-    last_use: dict[int, int] = {}
-    for position, index in enumerate(graph.order):
-        for at in (*graph.nodes[index].inputs, *graph.nodes[index].outputs):
-            last_use[at] = position
-    for at in graph.outputs:
-        last_use[at] = len(graph.nodes)
-    made = {at for node in graph.nodes for at in node.outputs}
-    dying = [0] * (len(graph.nodes) + 1)
-    for at in made:
-        dying[last_use[at]] += _size(graph, at)
+    sizes: dict[int, int] = {}
     live = peak = 0
-    for position, index in enumerate(graph.order):
-        live += sum(_size(graph, at) for at in graph.nodes[index].outputs)
+    for index, last_uses in zip(graph.order, graph.last_uses, strict=True):
+        for at in graph.nodes[index].outputs:
+            sizes[at] = size = tensors[at].known_bytes
+            live += size
         peak = max(peak, live)
-        live -= dying[position]
+        for at in last_uses:
+            live -= sizes.get(at, 0)
     return peak
 
 
-def _size(graph: Graph, at: int) -> int:
-    spec = graph.tensors[at]
-    return 0 if spec.is_dynamic else spec.byte_size
+def _elements(array: Array) -> bytes:
+    """The elements of an input at which inference may look."""
+    return array.tobytes() if array.nbytes <= INLINE_CONSTANT_BYTES else b""
 
 
 def _deciding(graph: Graph, input_count: int) -> tuple[int, ...]:

@@ -71,7 +71,7 @@ class OnnxRuntimeBackend(Backend):
 
     def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> OnnxModel:
         graph = inferred_graph(graph)
-        require_fits(graph, config.max_tensor_bytes)  # Before ONNX Runtime computes what is constant.
+        require_fits(graph, graph.tensors, config.max_tensor_bytes)  # Before ONNX Runtime computes what is constant.
         entries = {**self._integers.entries, **({} if folds_little(graph) else NO_FOLDING)}
         options = session_options(self._device, config, entries)
         half_kernels = not self._device.is_cpu

@@ -75,7 +75,7 @@ class OnnxModel(PreparedModel):
     ) -> list[Array]:
         cancellation.check()
         specs = self.sizes(inputs).outputs
-        may_be_empty = not (self._sizes.are_fixed or self._asserted)
+        may_be_empty = self._sizes.varies and not self._asserted
         if may_be_empty and all(0 in spec.shape and not spec.is_dynamic for spec in specs):
             return [np.empty(spec.shape, spec.numpy_dtype) for spec in specs]
         with stopping(cancellation, self._deadlines) as options:

@@ -75,7 +75,9 @@ class ReferenceBackend(Backend):
         try:
             graph, enable_float16 = read_exported(parts)
             self._require_supported(graph)
-            return Program(graph, config.max_tensor_bytes, self._run_bytes, enable_float16)
+            known = inferred_graph(graph)
+            _require_same(graph, known)
+            return Program(known, config.max_tensor_bytes, self._run_bytes, enable_float16)
         except (InvalidFile, OutOfMemory):
             raise
         except NnrtError as error:
@@ -90,3 +92,14 @@ class ReferenceBackend(Backend):
 def _refuse_extensions(config: ModelConfig) -> None:
     for name in config.extensions:
         raise InvalidParameter(f"the reference backend knows no extension {name!r}; leave extensions empty")
+
+
+def _require_same(said: Graph, known: Graph) -> None:
+    """Refuse a graph of a program whose tensors are not what its nodes give."""
+    for index, node in enumerate(said.nodes):
+        told, found = ([graph.tensors[at] for at in node.outputs] for graph in (said, known))
+        if told != found:
+            raise InvalidParameter(
+                f"its outputs are said to be {', '.join(map(str, told))}, but are {', '.join(map(str, found))}",
+                place=said.place(index),
+            )

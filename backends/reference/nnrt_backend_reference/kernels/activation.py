@@ -37,6 +37,8 @@ def prelu(call: Call, x: AnyArray, weight: AnyArray) -> AnyArray:
 
 def fused(x: AnyArray, activation_type: ActivationType) -> AnyArray:
     """x with a fused activation: none, RELU or RELU6."""
+    if activation_type is ActivationType.NO_ACTIVATION:
+        return x
     return FUNCTIONS[activation_type](x, SimpleNamespace())
 
 

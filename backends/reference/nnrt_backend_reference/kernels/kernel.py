@@ -11,7 +11,7 @@ program rounds.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -41,16 +41,16 @@ class Call:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     max_tensor_bytes: int
+    # The type to compute in: that of the output, but FLOAT32 for FLOAT16, rounded once at the end.
+    dtype: AnyDType = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", wider(self.outputs[0].numpy_dtype))
 
     @property
     def is_empty(self) -> bool:
         """No output has an element."""
         return all(0 in spec.shape for spec in self.outputs)
-
-    @property
-    def dtype(self) -> AnyDType:
-        """The type to compute in: that of the output, but FLOAT32 for FLOAT16, rounded once at the end."""
-        return wider(self.outputs[0].numpy_dtype)
 
 
 def kernel(node_type: NodeType) -> Callable[[KernelT], KernelT]:
@@ -72,7 +72,7 @@ def wider(dtype: AnyDType) -> AnyDType:
 
 def cast_all(dtype: AnyDType, *arrays: AnyArray) -> list[AnyArray]:
     """The arrays in another type; those that have it are not copied."""
-    return [array.astype(dtype, copy=False) for array in arrays]
+    return [array if array.dtype == dtype else array.astype(dtype) for array in arrays]
 
 
 def per_channel(call: Call, vector: AnyArray) -> AnyArray:
