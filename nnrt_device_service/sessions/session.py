@@ -21,6 +21,7 @@ from nnrt_device_service.sessions.chunked_inputs import ChunkedInputs
 from nnrt_device_service.sessions.constants import ConstantPool
 from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.memory_budget import MemoryBudget
+from nnrt_device_service.sessions.plans import Plans
 from nnrt_device_service.sessions.run_registry import RunRegistry
 from nnrt_device_service.settings import LimitReached, Settings
 from nnrt_hdi.backend import Cancellation, Origin, PreparedModel
@@ -95,6 +96,7 @@ class Session:
         self.buffers = BufferPool(self.budget, settings.session_buffers)
         self.chunked_inputs = ChunkedInputs(self.budget)
         self.runs = RunRegistry(self.budget)
+        self.plans = Plans(self.budget)
         self._settings = settings
         self._lock = threading.Lock()
         self._stream_ended = threading.Condition(self._lock)
@@ -136,7 +138,8 @@ class Session:
 
     def held_by_kind(self) -> dict[str, int]:
         """The bytes of its budget that are in use, as far as something of a kind holds them."""
-        sizes = (self.buffers.held_bytes, self.constants.held_bytes, self._model_bytes, self.runs.held_bytes)
+        models = self._model_bytes + self.plans.held_bytes
+        sizes = (self.buffers.held_bytes, self.constants.held_bytes, models, self.runs.held_bytes)
         return dict(zip(HELD_KINDS, sizes, strict=True))
 
     def touch(self) -> None:
@@ -202,6 +205,7 @@ class Session:
             self._prepared_by = {key: made for key, made in self._prepared_by.items() if made.model_id != model_id}
         if loaded:
             loaded.release()
+            self.plans.forget(loaded)
             self.buffers.release_all_of(model_id)
 
     def adopt_exported(self, model_id: int, parts: Sequence[memoryview]) -> list[int]:
@@ -348,6 +352,7 @@ class Session:
             *(cancellation.cancel for cancellation in list(self.cancellations)),
             *(loaded.release for loaded in models.values()),
             self.runs.close,
+            self.plans.close,
             self.buffers.close,
             self.constants.clear,
             self.budget.close,

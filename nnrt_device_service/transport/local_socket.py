@@ -7,27 +7,25 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from contextlib import ExitStack, suppress
 from functools import partial
 from time import perf_counter_ns
+from typing import TypeVar
 
 from google.protobuf.message import DecodeError
 
 from nnrt_device_service.access.identity import Role
 from nnrt_device_service.core.device import Device
 from nnrt_device_service.host.threads import start_thread
+from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.run_registry import Run
 from nnrt_device_service.sessions.session import Peer, Session
 from nnrt_device_service.transport.failures import error_to_tell
+from nnrt_device_service.transport.plans import PlannedReply, PlannedRequest
 from nnrt_device_service.transport.reactor import HandOver, Reactor
-from nnrt_device_service.transport.run_requests import (
-    RunRequests,
-    RunResult,
-    error_reply,
-    keep_reply,
-    run_error_to_tell,
-)
+from nnrt_device_service.transport.run_requests import RunRequests, keep_reply, run_error_to_tell
+from nnrt_device_service.transport.run_result import Reply, RunResult, error_reply
 from nnrt_hdi import wire
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.errors import InvalidParameter, OperationForbidden, OutOfMemory
@@ -49,6 +47,9 @@ _INLINE_BYTES = LOCAL_PACKET_BYTES - 16 * 1024
 _PLACE = "the local socket"
 # Between attempts to accept when the process has no descriptor left.
 _PAUSE_S = 0.1
+
+
+RequestT = TypeVar("RequestT", prepared_model_pb2.RunRequest, PlannedRequest)
 
 
 class LocalSocket:
@@ -181,9 +182,14 @@ class LocalConnection:
             received_at_ns = perf_counter_ns()
             if not data:
                 return False
+            if data[0] == 0:  # With which no message of protobuf begins.
+                planned = PlannedRequest(self.session, data)
+                model = planned.plan.model if planned.plan is not None else None
+                self._answer_run(planned, model, self._requests.planned.run, received_at_ns, hand_over)
+                return True
             request = local_socket_pb2.LocalRequest.FromString(data)
             if request.WhichOneof("request") == "run" and not request.released_buffers:
-                self._answer_run(request.run, received_at_ns, hand_over)
+                self._answer_message(request.run, received_at_ns, hand_over)
             else:
                 self._answer(request, received_at_ns, fd, hand_over)
         except BlockingIOError:
@@ -213,7 +219,7 @@ class LocalConnection:
         for buffer_id in request.released_buffers:
             self.session.buffers.release(buffer_id)
         if request.HasField("run"):
-            self._answer_run(request.run, received_at_ns, hand_over)
+            self._answer_message(request.run, received_at_ns, hand_over)
             return
         if self._latest is not None:
             self.session.runs.forget(self._latest)
@@ -248,36 +254,57 @@ class LocalConnection:
             for descriptor in descriptors:
                 os.close(descriptor)
 
-    def _answer_run(self, request: prepared_model_pb2.RunRequest, received_at_ns: int, hand_over: HandOver) -> None:
+    def _answer_message(self, request: prepared_model_pb2.RunRequest, received_at_ns: int, hand_over: HandOver) -> None:
+        """Answer a run that a message asks for."""
+        model = self.session.models.get(request.model_id)
+        self._answer_run(request, model, self._requests.run, received_at_ns, hand_over)
+
+    def _answer_run(
+        self,
+        request: RequestT,
+        model: LoadedModel | None,
+        make: Callable[[Session, RequestT, Cancellation, int], RunResult | PlannedReply],
+        received_at_ns: int,
+        hand_over: HandOver,
+    ) -> None:
         session, gate, run_id, timeout_ms = self.session, self._device.gate, request.run_id, request.timeout_ms
-        model = session.models.get(request.model_id)
         hand_over(model.usual_ns if model is not None and self._device.scheduler.has_free_slot else None)
         cancellation = Cancellation(time.monotonic() + timeout_ms / 1000 if timeout_ms else None)
         former, self._latest, is_inside = self._latest, None, False
-        local_reply = local_socket_pb2.LocalReply()
-        reply = local_reply.run
+        reply: Reply
         try:
             try:
                 run = self._latest = session.runs.begin(run_id, cancellation, former)
                 gate.enter()
                 is_inside = True
-                result = self._requests.run(session, request, cancellation, None, received_at_ns)
-                if result.inline_bytes <= _INLINE_BYTES:
-                    result.fill(reply)
-                if result.inline_bytes > _INLINE_BYTES or local_reply.ByteSize() > LOCAL_PACKET_BYTES:
-                    local_reply = self._kept(run, result, request.takes_chunks)
-                result.count(session.usage)
+                reply = result = make(session, request, cancellation, received_at_ns)
+                if isinstance(result, PlannedReply):
+                    packet = result.packet
+                else:
+                    local_reply = self._message(run, result, request.takes_chunks)
+                    reply, packet = local_reply.run, local_reply.SerializeToString()
+                    result.count(session.usage)
             except Exception as error:
                 told = run_error_to_tell(error, _PLACE, session, request, cancellation)
-                local_reply = local_socket_pb2.LocalReply(run=error_reply(run_id, told))
+                reply = error_reply(run_id, told)
+                packet = local_socket_pb2.LocalReply(run=reply).SerializeToString()
             if self._latest is not None:  # `finish` without a call, for every small run comes here.
-                self._latest.reply = local_reply.run
+                self._latest.reply = reply
                 if session.runs.awaiters:
                     session.runs.wake()
-            send_packet(self._socket, local_reply)
+            self._socket.send(packet)
         finally:
             if is_inside:
                 gate.leave()
+
+    def _message(self, run: Run, result: RunResult, in_chunks: bool) -> local_socket_pb2.LocalReply:
+        """The reply that has the result, or says that it is kept. Raises OutOfMemory."""
+        if result.inline_bytes <= _INLINE_BYTES:
+            local_reply = local_socket_pb2.LocalReply()
+            result.fill(local_reply.run)
+            if local_reply.ByteSize() <= LOCAL_PACKET_BYTES:
+                return local_reply
+        return self._kept(run, result, in_chunks)
 
     def _kept(self, run: Run, result: RunResult, in_chunks: bool) -> local_socket_pb2.LocalReply:
         """Keep a reply that is too long for AwaitRun to fetch, and say so. Raises OutOfMemory."""

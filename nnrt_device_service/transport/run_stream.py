@@ -10,14 +10,10 @@ import grpc
 from nnrt_device_service.core.device import Device
 from nnrt_device_service.sessions.run_registry import Run
 from nnrt_device_service.sessions.session import Session
+from nnrt_device_service.transport.plans import PlannedReply, PlannedRequest
 from nnrt_device_service.transport.requests import COUNTED_BYTES
-from nnrt_device_service.transport.run_requests import (
-    RunRequests,
-    RunResult,
-    error_reply,
-    keep_reply,
-    run_error_to_tell,
-)
+from nnrt_device_service.transport.run_requests import RunRequests, keep_reply, run_error_to_tell
+from nnrt_device_service.transport.run_result import RunResult, error_reply
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.errors import ConnectionFailed, InvalidParameter
 from nnrt_hdi.v2 import prepared_model_pb2
@@ -35,7 +31,7 @@ class RunStream:
         device: Device,
         run_requests: RunRequests,
         session: Session,
-        requests: Iterator[Incoming],
+        requests: Iterator[Incoming | bytes],
         context: Any,
     ) -> None:
         self._device = device
@@ -44,7 +40,7 @@ class RunStream:
         self._requests = requests
         self._context = context
         # One that came where chunks were to come.
-        self._early: Incoming | None = None
+        self._early: Incoming | bytes | None = None
         # Whether chunks may still be on their way to a run that has failed.
         self._skips_chunks = False
         self._dying_with_call = Cancellation()
@@ -64,7 +60,8 @@ class RunStream:
                     session.budget.release(counted_bytes)
                     counted_bytes = 0
                 former, run = run, None
-                timeout_ms, run_id = request.message.timeout_ms, request.message.run_id
+                asked = PlannedRequest(session, request) if isinstance(request, bytes) else request.message
+                timeout_ms, run_id = asked.timeout_ms, asked.run_id
                 cancellation = Cancellation(time.monotonic() + timeout_ms / 1000 if timeout_ms else None)
                 is_inside = False
                 # The stream outlives a run that fails, so this error is a reply, not a status.
@@ -79,18 +76,23 @@ class RunStream:
                             return
                     gate.enter()
                     is_inside = True
-                    result = self._result(request, cancellation)
-                    if result.inline_bytes >= COUNTED_BYTES:
-                        session.budget.reserve(result.inline_bytes)
-                        counted_bytes = result.inline_bytes
-                    result.count(session.usage)
+                    result = self._result(request, asked, cancellation)
+                    if isinstance(result, RunResult):
+                        result.fit(in_chunks=asked.takes_chunks, compressed=session.wants_compression)
+                        if result.inline_bytes >= COUNTED_BYTES:
+                            session.budget.reserve(result.inline_bytes)
+                            counted_bytes = result.inline_bytes
+                        result.count(session.usage)
                     if run is not None:
                         runs.finish(run, result)
-                    yield from result.messages()
+                    if isinstance(result, RunResult):
+                        yield from result.messages()
+                    else:
+                        yield result.plan.reply_prefix + result.packet
                     self._skips_chunks = False
                 except Exception as error:
                     self._skips_chunks = True
-                    told = run_error_to_tell(error, "PreparedModel/RunStream", session, request.message, cancellation)
+                    told = run_error_to_tell(error, "PreparedModel/RunStream", session, asked, cancellation)
                     failed = error_reply(run_id, told)
                     if run is not None:
                         runs.finish(run, failed)
@@ -104,19 +106,25 @@ class RunStream:
             if run is not None:
                 keep_reply(session, run)
 
-    def _result(self, request: Incoming, cancellation: Cancellation) -> RunResult:
+    def _result(
+        self,
+        request: Incoming | bytes,
+        asked: prepared_model_pb2.RunRequest | PlannedRequest,
+        cancellation: Cancellation,
+    ) -> RunResult | PlannedReply:
+        if isinstance(asked, PlannedRequest):
+            return self._run_requests.planned.run(self._session, asked, cancellation)
+        assert isinstance(request, Incoming)
         if request.chunk:
             raise InvalidParameter("a chunk came that belongs to no request; announce it in an input, as `chunked`")
         hang_up = self._context.cancel
         arrived = self._run_requests.arrived(self._session, request, self._chunks(), cancellation, hang_up)
-        result = self._run_requests.run(self._session, request.message, cancellation, arrived)
-        result.fit(in_chunks=request.message.takes_chunks, compressed=self._session.wants_compression)
-        return result
+        return self._run_requests.run(self._session, asked, cancellation, arrived=arrived)
 
-    def _next_request(self) -> Incoming | None:
+    def _next_request(self) -> Incoming | bytes | None:
         request, self._early = self._early, None
         request = request or next(self._requests, None)
-        while self._skips_chunks and request is not None and request.is_chunk:
+        while self._skips_chunks and isinstance(request, Incoming) and request.is_chunk:
             request = next(self._requests, None)
         return request
 
@@ -125,7 +133,7 @@ class RunStream:
         ConnectionFailed where the call broke."""
         try:
             for request in self._requests:
-                if not request.is_chunk:
+                if isinstance(request, bytes) or not request.is_chunk:
                     self._early = request
                     raise InvalidParameter("another request came before all chunks of this one's inputs")
                 yield request.piece

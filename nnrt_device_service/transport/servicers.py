@@ -17,7 +17,8 @@ from nnrt_device_service.settings import Settings
 from nnrt_device_service.transport.admission import session_id_of, session_of
 from nnrt_device_service.transport.identities import Identities
 from nnrt_device_service.transport.requests import COUNTED_BYTES
-from nnrt_device_service.transport.run_requests import RunRequests, arrived_inline, messages_of, sent_bytes
+from nnrt_device_service.transport.run_requests import RunRequests, arrived_inline, sent_bytes
+from nnrt_device_service.transport.run_result import messages_of
 from nnrt_device_service.transport.run_stream import RunStream
 from nnrt_hdi import HDI_VERSION, PROTOCOL_MINOR, wire
 from nnrt_hdi.backend import Cancellation, ModelConfig
@@ -40,6 +41,7 @@ from nnrt_hdi.v2 import (
     session_pb2,
     session_pb2_grpc,
 )
+from nnrt_hdi.wire.plans import FEATURE as PLANS_FEATURE
 from nnrt_hdi.wire.run_codec import Incoming
 
 _CLIENT_NAME_LENGTH = 100
@@ -148,6 +150,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
                 COUNTERS_FEATURE,
                 *[FEATURE] * session.wants_compression,
                 *[STORE_FEATURE] * device.keeps_models,
+                PLANS_FEATURE,
                 *[TRACES_FEATURE] * settings.traces,
             ],
             hdi_major=HDI_VERSION[0],
@@ -365,7 +368,7 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
         remaining = context.time_remaining()
         cancellation = Cancellation(None if remaining is None else time.monotonic() + remaining)
         context.add_callback(cancellation.cancel)
-        result = self._requests.run(session, request.message, cancellation, arrived_inline(request))
+        result = self._requests.run(session, request.message, cancellation, arrived=arrived_inline(request))
         result.fit(in_chunks=False)
         if result.inline_bytes >= COUNTED_BYTES:
             session.budget.reserve(result.inline_bytes)
@@ -375,7 +378,9 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
         result.count(session.usage)
         return result.message()
 
-    def RunStream(self, requests: Iterator[Incoming], context: Any) -> Iterator[prepared_model_pb2.RunReply | bytes]:
+    def RunStream(
+        self, requests: Iterator[Incoming | bytes], context: Any
+    ) -> Iterator[prepared_model_pb2.RunReply | bytes]:
         session = session_of(self._device, context)
         stream = RunStream(self._device, self._requests, session, requests, context)
         yield from stream.replies()

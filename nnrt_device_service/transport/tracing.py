@@ -29,7 +29,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from nnrt_device_service.core.device import Device
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.transport.interceptor import OUR_SERVICES
-from nnrt_device_service.transport.run_requests import RunRequests, RunResult, ToldResult
+from nnrt_device_service.transport.run_requests import RunRequests
+from nnrt_device_service.transport.run_result import RunResult, ToldResult
 from nnrt_hdi import __version__
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.errors import Failure, InvalidParameter
@@ -140,15 +141,15 @@ class TracedRunRequests(RunRequests):
         session: Session,
         request: prepared_model_pb2.RunRequest,
         cancellation: Cancellation,
-        arrived: Mapping[int, Array] | None = None,
         received_at_ns: int = 0,
+        arrived: Mapping[int, Array] | None = None,
     ) -> RunResult:
         if not request.traceparent:
-            return super().run(session, request, cancellation, arrived, received_at_ns)
+            return super().run(session, request, cancellation, received_at_ns, arrived)
         about = request.traceparent, session, request.model_id, request.run_id
         began_ns = received_at_ns or time.perf_counter_ns()
         try:
-            result = super().run(session, request, cancellation, arrived, received_at_ns)
+            result = super().run(session, request, cancellation, received_at_ns, arrived)
         except Exception as error:
             self._traces.failed(*about, began_ns, error)
             raise

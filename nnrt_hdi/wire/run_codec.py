@@ -16,6 +16,7 @@ from nnrt_hdi.tensor import Array, TensorForm, TensorSpec, flat_bytes
 from nnrt_hdi.v2 import model_pb2
 from nnrt_hdi.v2.prepared_model_pb2 import AwaitRunRequest, RunReply, RunRequest
 from nnrt_hdi.wire.errors import at_place
+from nnrt_hdi.wire.plans import planned_request
 from nnrt_hdi.wire.runs import io_spec
 from nnrt_hdi.wire.tensors import array_from_bytes
 
@@ -154,6 +155,11 @@ def read_request(data: bytes) -> Incoming[RunRequest]:
     return _read(data, RunRequest.FromString, _REQUEST_CHUNK)
 
 
+def read_stream_request(data: bytes) -> Incoming[RunRequest] | bytes:
+    """A RunRequest; where it has nothing but a planned request, that alone. Raises DecodeError."""
+    return planned_request(data) or read_request(data)
+
+
 def read_reply(data: bytes) -> Incoming[RunReply]:
     """A RunReply. Raises DecodeError."""
     return _read(data, RunReply.FromString, _REPLY_CHUNK)
@@ -271,7 +277,7 @@ def serialized(message: bytes | Message) -> bytes:
 # any client, are the stubs' to read.
 REQUEST_READERS: dict[str, Callable[[bytes], Any]] = {
     "/nnrt_hdi.v2.PreparedModel/Run": read_request,
-    "/nnrt_hdi.v2.PreparedModel/RunStream": read_request,
+    "/nnrt_hdi.v2.PreparedModel/RunStream": read_stream_request,
     "/nnrt_hdi.v2.PreparedModel/AwaitRun": AwaitRunRequest.FromString,
 }
 REPLY_READERS: dict[str, Callable[[bytes], Incoming[RunReply]]] = {

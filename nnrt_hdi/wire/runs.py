@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import repeat
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,17 @@ from nnrt_hdi.v2 import model_pb2, prepared_model_pb2
 from nnrt_hdi.wire.enums import known_enum, number
 from nnrt_hdi.wire.errors import shortened
 from nnrt_hdi.wire.tensors import array_from_bytes, format_number, format_of, shape_of
+
+
+class Region(NamedTuple):
+    """A BufferRegion that no message has told."""
+
+    buffer_id: int
+    offset: int
+    data_size: int
+
+
+AnyRegion = model_pb2.BufferRegion | Region
 
 # Of a message, for each operator that it tells of: some times what it takes.
 _BYTES_PER_OPERATOR = 2048
@@ -83,15 +94,13 @@ def io_described_message(spec: TensorSpec) -> model_pb2.IOTensor:
     )
 
 
-def io_region_fields(spec: TensorSpec, shape: Shape, size_bytes: int, region: model_pb2.BufferRegion) -> dict[str, Any]:
+def io_region_fields(spec: TensorSpec, shape: Shape, size_bytes: int, region: AnyRegion) -> dict[str, Any]:
     """The fields of an IOTensor whose bytes are at the start of a region of a buffer."""
     place = {"buffer_id": region.buffer_id, "offset": region.offset, "data_size": size_bytes}
     return {**_io_fields(spec, shape), "data": {"region": place}}
 
 
-def io_region_message(
-    spec: TensorSpec, shape: Shape, size_bytes: int, region: model_pb2.BufferRegion
-) -> model_pb2.IOTensor:
+def io_region_message(spec: TensorSpec, shape: Shape, size_bytes: int, region: AnyRegion) -> model_pb2.IOTensor:
     """The tensor whose bytes are at the start of a region of a buffer, by itself."""
     return model_pb2.IOTensor(**io_region_fields(spec, shape, size_bytes, region))
 
@@ -156,7 +165,7 @@ def fill_reply(
     times: Sequence[int],
     forms: Sequence[TensorForm] = (),
     outputs: Sequence[Array] = (),
-    regions: Sequence[model_pb2.BufferRegion | None] = (),
+    regions: Sequence[AnyRegion | None] = (),
 ) -> None:
     """Make an empty message the reply of a run, with these outputs: each at the start of its region, if it is in one,
     else inline. `times` are the first five of `times_told`. One frame: every small run comes here."""

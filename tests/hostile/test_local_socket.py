@@ -1,6 +1,5 @@
 """The local socket under clients that send what they like: packets, descriptors, and memory that they change."""
 
-import array
 import fcntl
 import mmap
 import os
@@ -11,14 +10,15 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from daemon_process import DaemonProcess
+from local_side import Side, memfd, side_of
 from model_draft import Draft
 from observer import Observer
 from raw_client import DEADLINE_S, INPUT, SUM, VALUES, RawClient, attacked_daemon, io_tensor
@@ -34,49 +34,6 @@ PAGE = mmap.PAGESIZE
 ELEMENTS = np.array(INPUT, np.float32)
 
 
-class Side:
-    """A connection to the local socket, for a session unless that is left out."""
-
-    def __init__(self, welcome: Any, session_id: bytes | None = None) -> None:
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.socket.settimeout(DEADLINE_S)
-        self.socket.connect(b"\0" + welcome.local_socket)
-        if session_id is not None:
-            try:
-                self.attach(session_id)
-            except BaseException:
-                self.close()
-                raise
-
-    def attach(self, session_id: bytes) -> Any:
-        return self.ask(local_socket_pb2.LocalRequest(attach={"session_id": session_id}))
-
-    def send(self, data: bytes, descriptors: Sequence[int] = ()) -> None:
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
-        self.socket.sendmsg([data], rights)
-
-    def receive(self) -> Any:
-        """The reply, None at the end. Raises the error in it."""
-        data = self.socket.recv(LOCAL_PACKET_BYTES)
-        if not data:
-            return None
-        reply = local_socket_pb2.LocalReply.FromString(data)
-        if reply.HasField("error"):
-            raise wire.error_from_detail(reply.error)
-        return reply
-
-    def ask(self, request: Any, descriptors: Sequence[int] = ()) -> Any:
-        self.send(request.SerializeToString(), descriptors)
-        return self.receive()
-
-    def share(self, fd: int, length: int, buffer_id: int = 0) -> int:
-        request = local_socket_pb2.LocalRequest(share={"length": length, "buffer_id": buffer_id})
-        return int(self.ask(request, (fd,)).buffer_id)
-
-    def close(self) -> None:
-        self.socket.close()
-
-
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[DaemonProcess]:
     with attacked_daemon() as daemon:
@@ -89,15 +46,6 @@ def client(daemon: DaemonProcess) -> Iterator[RawClient]:
         yield client
     with RawClient(daemon.address) as other, side_of(other) as side:  # It lives, and computes.
         assert run(side, prepared(other), 1).tolist() == list(SUM)
-
-
-@contextmanager
-def side_of(client: RawClient) -> Iterator[Side]:
-    side = Side(client.welcome, client.welcome.session_id)
-    try:
-        yield side
-    finally:
-        side.close()
 
 
 def prepared(client: RawClient) -> int:
@@ -121,18 +69,6 @@ def in_region(buffer_id: int, offset: int, size: int, **fields: Any) -> Any:
 def run(side: Side, model_id: int, run_id: int) -> Any:
     reply = side.ask(run_request(model_id, run_id)).run
     return wire.io_array(reply.outputs[0])
-
-
-@contextmanager
-def memfd(size: int, seals: int = fcntl.F_SEAL_SHRINK) -> Iterator[int]:
-    fd = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    try:
-        os.ftruncate(fd, size)
-        if seals:
-            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
-        yield fd
-    finally:
-        os.close(fd)
 
 
 def descriptors_of(daemon: DaemonProcess) -> int:
