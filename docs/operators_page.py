@@ -22,6 +22,7 @@ from nnrt_hdi.graph import Graph, Node
 from nnrt_hdi.ops import OPERATORS, Operator
 from nnrt_hdi.ops.operands import ANY, FLOATS, INTEGERS, NUMBERS, SIGNED_INTEGERS
 from nnrt_hdi.ops.operator import OperandRule
+from nnrt_hdi.ops.rows_apart import rows_stay_apart_if
 from nnrt_hdi.tensor import QuantParam, TensorSpec
 
 PAGE = Path(__file__).resolve().parent / "operators.md"
@@ -53,6 +54,10 @@ def page() -> str:
         "Data types: *numbers* are integers and floats, *integers* INT8..64 and UINT8..64, *floats* FLOAT16..64, *any*",
         "numbers and BOOL. An operand marked **q** may be quantized (INT8 or UINT8 with parameters); then the output",
         "is, too, with parameters of its own: see [ADR 3](adr/0003-quantized-tensors.md).",
+        "",
+        "*Rows* are what a run has along the open dimension 0 of its inputs. An operator keeps them apart where each",
+        "row of its result follows from the same row of its operands alone, so that runs may be joined. Operands",
+        "that are constant, or follow from constants, are the same for all rows.",
         "",
     ]
     for family, declared in sorted(FAMILIES.items()):
@@ -113,6 +118,8 @@ def _node(operator: Operator) -> Iterator[str]:
         yield f"| {_operand_name(rule)} | {_data_types(operator, rule)} | {rule.accepts.ranks.removeprefix('rank ')} |"
     yield ""
     yield f"Runs on: {', '.join(_backends(operator.node_type)) or 'no installed backend'}."
+    yield ""
+    yield f"Keeps rows apart {rows_stay_apart_if(operator.node_type)}."
 
 
 def _operand_name(rule: OperandRule) -> str:

@@ -1,0 +1,160 @@
+"""Operators that compute each element of a result from the elements in its place."""
+
+from nnrt_hdi.enums import NodeType
+from nnrt_hdi.ops.rows_apart.form import Form, Rows
+from nnrt_hdi.ops.rows_apart.judgement import Judged, judged
+from nnrt_hdi.ops.rows_apart.sizes import ONE, Size
+
+
+@judged(
+    NodeType.ABS,
+    NodeType.ACTIVATION,
+    NodeType.CEIL,
+    NodeType.CLIP,
+    NodeType.COS,
+    NodeType.ERF,
+    NodeType.EXPFUSION,
+    NodeType.FLOOR,
+    NodeType.LEAKY_RELU,
+    NodeType.LOG,
+    NodeType.LOGICAL_NOT,
+    NodeType.NEG,
+    NodeType.QUANT_DTYPE_CAST,
+    NodeType.QUANT_DTYPE_CAST_V2,
+    NodeType.RECIPROCAL,
+    NodeType.ROUND,
+    NodeType.RSQRT,
+    NodeType.SIN,
+    NodeType.SQRT,
+    NodeType.SQUARE,
+)
+def of_one(node: Judged, x: Form) -> Form:
+    """always"""
+    return node.made(node.require_rows(x), x.dims)
+
+
+@judged(NodeType.CAST)
+def cast(node: Judged, x: Form, type_: Form) -> Form:
+    """always"""
+    return node.made(node.require_rows(x), x.dims)
+
+
+@judged(
+    NodeType.ADD_FUSION,
+    NodeType.DIV_FUSION,
+    NodeType.EQUAL,
+    NodeType.GREATER,
+    NodeType.GREATER_EQUAL,
+    NodeType.LESS,
+    NodeType.LESS_EQUAL,
+    NodeType.LOGICAL_AND,
+    NodeType.LOGICAL_OR,
+    NodeType.MAXIMUM,
+    NodeType.MINIMUM,
+    NodeType.MOD,
+    NodeType.MUL_FUSION,
+    NodeType.NOT_EQUAL,
+    NodeType.POW_FUSION,
+    NodeType.REAL_DIV,
+    NodeType.SQUARED_DIFFERENCE,
+    NodeType.SUB_FUSION,
+    NodeType.WHERE,
+)
+def broadcast(node: Judged, *operands: Form) -> Form:
+    """if operands that have no part for each row have length 1 in the dimension of the rows, or end behind it"""
+    rank = node.outputs[0].rank
+    rows = common_from_the_end(node, rank, *operands)
+    return node.made(rows, broadcast_dims(rank, *operands))
+
+
+@judged(NodeType.ELTWISE)
+def of_one_shape(node: Judged, *operands: Form) -> Form:
+    """if each operand has a part for each row"""
+    return node.made(node.require_common(*operands), operands[0].dims)
+
+
+@judged(NodeType.SELECT)
+def select(node: Judged, condition: Form, a: Form, b: Form) -> Form:
+    """if a and b have a part for each row, and so has the condition, unless it is one element or picks along another
+    dimension"""
+    rows = node.require_common(a, b)
+    # A vector picks entries of dimension 0.
+    if condition.is_alike and condition.rank < 2 and (condition.is_one or rows.axis > 0):
+        return node.made(rows, a.dims)
+    return node.made(node.require_common(condition, a, b), a.dims)
+
+
+@judged(NodeType.ASSERT)
+def assert_(node: Judged, condition: Form, data: Form) -> Form:
+    """always, but a run that fails ends those that it is joined with"""
+    if condition.rows is None:
+        node.require_alike(condition)
+    return node.made(condition.rows, condition.dims)
+
+
+@judged(NodeType.PRELU_FUSION)
+def prelu(node: Judged, x: Form, weight: Form) -> Form:
+    """if the dimension of the rows is not that of the channels"""
+    node.require_alike(weight)
+    rows = node.require_rows(x)
+    if not weight.is_one:
+        node.require_other(rows, channel_axis(node), "has a weight for each entry of")
+    return node.made(rows, x.dims)
+
+
+@judged(NodeType.BIAS_ADD, NodeType.FUSED_BATCH_NORM)
+def by_channel(node: Judged, x: Form, *vectors: Form) -> Form:
+    """if the dimension of the rows is not that of the channels"""
+    node.require_alike(*vectors)
+    rows = node.require_rows(x)
+    node.require_other(rows, channel_axis(node), "has numbers for each entry of")
+    return node.made(rows, x.dims)
+
+
+@judged(NodeType.SCALE_FUSION)
+def scale(node: Judged, x: Form, scale: Form, bias: Form) -> Form:
+    """if scale and bias don't reach over the dimension of the rows"""
+    node.require_alike(scale, bias)
+    rows = node.require_rows(x)
+    start = node.attrs["axis"] % x.rank
+    if start <= rows.axis < start + scale.rank:
+        node.require_other(rows, rows.axis, "has numbers for each entry of")
+    return node.made(rows, x.dims)
+
+
+def common_from_the_end(node: Judged, rank: int, *operands: Form) -> Rows:
+    """The place of the rows in what operands broadcast to; refuses operands that are something else there."""
+    places = {(operand.rows.at(rank - operand.rank + operand.rows.axis)) for operand in operands if operand.rows}
+    if not places:
+        node.require_alike(*operands)
+    if len(places) > 1:
+        node.refuse("its operands have the rows in different places")
+    (rows,) = places
+    for operand in operands:
+        if operand.rows is None:
+            node.require_alike(operand)
+            axis = rows.axis - (rank - operand.rank)
+            if axis >= 0 and operand.dims[axis] != ONE:
+                entries = described(operand.dims[axis])
+                node.refuse(f"{node.name(operand)} has {entries} in dimension {axis}, that of the rows; give it 1")
+    return rows
+
+
+def broadcast_dims(rank: int, *operands: Form) -> list[Size | None]:
+    """The dimensions that operands have together, None for those that differ."""
+    result: list[Size | None] = []
+    for axis in range(-rank, 0):
+        dims = {operand.dims[axis] for operand in operands if operand.rank >= -axis} - {ONE}
+        result.append(dims.pop() if len(dims) == 1 else None if dims else ONE)
+    return result
+
+
+def channel_axis(node: Judged) -> int:
+    """The dimension of the channels of x."""
+    x = node.inputs[0]
+    return x.channel_axis % x.rank
+
+
+def described(size: Size) -> str:
+    """A size in a message."""
+    return "an unknown number of entries" if size.number is None else f"{size.number} entries"

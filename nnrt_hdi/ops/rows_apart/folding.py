@@ -1,0 +1,136 @@
+"""Operators that fold many elements into one: reductions, normalizations, products of matrices, and recurrences."""
+
+from nnrt_hdi.enums import NodeType
+from nnrt_hdi.ops.reduction import reduced_axes
+from nnrt_hdi.ops.rows_apart.by_element import broadcast_dims, common_from_the_end
+from nnrt_hdi.ops.rows_apart.form import Form
+from nnrt_hdi.ops.rows_apart.judgement import Judged, judged, without
+from nnrt_hdi.ops.rows_apart.moving import in_shape, known_numbers
+from nnrt_hdi.ops.rows_apart.sizes import ONE, Size, product
+
+
+@judged(NodeType.SOFTMAX, NodeType.LOG_SOFTMAX)
+def softmax(node: Judged, x: Form) -> Form:
+    """if axis is another dimension than that of the rows"""
+    axis = node.attrs["axis"]
+    along = axis if isinstance(axis, int) else axis[0] if axis else -1
+    rows = node.require_rows(x)
+    node.require_other(rows, along % x.rank, "adds up along")
+    return node.made(rows, x.dims)
+
+
+@judged(NodeType.LAYER_NORM_FUSION)
+def layer_norm(node: Judged, x: Form, gamma: Form, beta: Form) -> Form:
+    """if the dimension of the rows is one before begin_norm_axis"""
+    node.require_alike(gamma, beta)
+    rows = node.require_rows(x)
+    if rows.axis >= node.attrs["begin_norm_axis"]:
+        node.require_other(rows, rows.axis, "takes the mean over")
+    return node.made(rows, x.dims)
+
+
+@judged(NodeType.L2_NORMALIZE_FUSION)
+def l2_normalize(node: Judged, x: Form) -> Form:
+    """if axis names dimensions, and not that of the rows"""
+    rows = node.require_rows(x)
+    for axis in node.attrs["axis"] or range(x.rank):
+        node.require_other(rows, axis % x.rank, "adds up along")
+    return node.made(rows, x.dims)
+
+
+@judged(NodeType.REDUCE_FUSION, NodeType.ALL)
+def reduce(node: Judged, x: Form, axis: Form) -> Form:
+    """if axis is a constant that names dimensions, and not that of the rows"""
+    rows = node.require_rows(x)
+    reduced = reduced_axes(known_numbers(node, axis), x.rank, node.attrs.get("reduce_to_end", False))
+    for along in reduced:
+        node.require_other(rows, along, "folds")
+    if node.attrs["keep_dims"]:
+        return node.made(rows, [ONE if at in reduced else dim for at, dim in enumerate(x.dims)])
+    return node.made(without(rows, reduced), [dim for at, dim in enumerate(x.dims) if at not in reduced])
+
+
+@judged(NodeType.ARGMAX_FUSION)
+def arg_max(node: Judged, x: Form) -> Form:
+    """if axis is another dimension than that of the rows"""
+    rows, along = node.require_rows(x), node.attrs["axis"] % x.rank
+    node.require_other(rows, along, "compares along")
+    if node.attrs["keep_dims"] or node.attrs["top_k"] > 1:
+        return node.made(rows, [Size(node.attrs["top_k"]) if at == along else dim for at, dim in enumerate(x.dims)])
+    return node.made(without(rows, [along]), [dim for at, dim in enumerate(x.dims) if at != along])
+
+
+@judged(NodeType.TOPK_FUSION)
+def top_k(node: Judged, x: Form, k: Form) -> tuple[Form, Form]:
+    """if axis is another dimension than that of the rows, and k is the same for all rows"""
+    node.require_alike(k)
+    rows, along = node.require_rows(x), node.attrs["axis"] % x.rank
+    node.require_other(rows, along, "compares along")
+    count = None if k.elements is None else k.elements.reshape(-1)[0]
+    dims = [count if at == along else dim for at, dim in enumerate(x.dims)]
+    return node.made(rows, dims), node.made(rows, dims, at=1)
+
+
+@judged(NodeType.FULL_CONNECTION)
+def full_connection(node: Judged, x: Form, weight: Form, *bias: Form) -> Form:
+    """if x has the rows in a dimension before its columns"""
+    node.require_alike(weight, *bias)
+    rows, features = node.require_rows(x), weight.dims[0]
+    if node.attrs["axis"] is None and not node.attrs["use_axis"]:
+        # x as a matrix with as many columns as the weight takes.
+        columns = weight.dims[1]
+        count = product(x.dims).over(columns)
+        if count is None:
+            node.refuse("how many rows of its weight's length x has is known only in a run, so they may mix")
+        return node.made(in_shape(node, x, [count, columns]), [None, features])
+    first = (node.attrs["axis"] or 0) % x.rank
+    if rows.axis >= first:
+        node.require_other(rows, rows.axis, "adds up along")
+    return node.made(rows, [*x.dims[:first], features])
+
+
+@judged(NodeType.MATMUL_FUSION)
+def matmul(node: Judged, a: Form, b: Form) -> Form:
+    """if each row has matrices of its own, or rows of a (columns of b) while b (a) is the same for all"""
+    rank = node.outputs[0].rank
+    left = _matrix(a, node.attrs["transpose_a"])
+    right = _matrix(b, node.attrs["transpose_b"])
+    height, width = left.dims[-2], right.dims[-1]
+    batch = broadcast_dims(rank - 2, *(Form(part.dims[:-2]) for part in (left, right)))
+    dims = [*batch, height, width]
+    for part, other, own, operand in ((left, right, 2, b), (right, left, 1, a)):
+        if part.rows is None or part.rows.axis < part.rank - 2:
+            continue
+        if part.rows.axis != part.rank - own:
+            node.require_other(part.rows, part.rows.axis, "adds up along")
+        if other.rows is not None:
+            node.refuse("its operands have the rows in different places")
+        node.require_alike(operand)
+        return node.made(part.rows.at(rank - own), dims)
+    return node.made(common_from_the_end(node, rank, a, b), dims)
+
+
+def _matrix(operand: Form, transposed: bool) -> Form:
+    """The operand as the product reads it."""
+    if not transposed:
+        return operand
+    *batch, rows, columns = operand.dims
+    place, last = operand.rows, operand.rank - 1
+    if place is not None and place.axis >= last - 1:
+        place = place.at(last if place.axis == last - 1 else last - 1)
+    return Form((*batch, columns, rows), place, None)
+
+
+@judged(NodeType.LSTM)
+def lstm(node: Judged, x: Form, w_ih: Form, w_hh: Form, bias: Form, hx: Form, cx: Form) -> tuple[Form, Form, Form]:
+    """if x, hx and cx have the rows in their dimension of the batch"""
+    node.require_alike(w_ih, w_hh, bias)
+    rows = node.require_rows(x)
+    if rows.axis != 1:
+        node.refuse(f"x has the rows in dimension {rows.axis}, which is not the batch; transpose it to dimension 1")
+    for state in (hx, cx):
+        place = node.require_rows(state)
+        if place.at(place.axis + 3 - state.rank) != rows:
+            node.refuse(f"{node.name(state)} does not have the rows in the batch, as x has them")
+    outputs = node.made(rows, [x.dims[0], None, None])
+    return outputs, node.made(rows, at=1), node.made(rows, at=2)

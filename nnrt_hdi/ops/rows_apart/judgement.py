@@ -1,0 +1,167 @@
+"""The language of the judgements: a function says where the rows are in what an operator makes.
+
+    @judged(NodeType.SOFTMAX)
+    def along_an_axis(node: Judged, x: Form) -> Made:
+        '''along another dimension than that of the rows'''
+        ...
+        return node.made(x.rows, x.dims)
+
+The docstring says under which condition rows stay apart, for docs/operators.md. A function is asked only where an
+operand has rows in it or counts them: without, the results are the same for all rows. It gets the operands that the
+node has, and refuses what mixes rows.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, NoReturn, TypeVar
+
+from nnrt_hdi.enums import NodeType
+from nnrt_hdi.errors import Unsupported
+from nnrt_hdi.graph import Graph
+from nnrt_hdi.ops.operator import OPERATORS
+from nnrt_hdi.ops.quantization import cast_scalings
+from nnrt_hdi.ops.quantized import Scaling
+from nnrt_hdi.ops.rows_apart.form import Form, Rows
+from nnrt_hdi.ops.rows_apart.sizes import ONE, Size, Unknowns
+from nnrt_hdi.tensor import UNKNOWN_DIM, TensorSpec
+
+Made = Form | tuple[Form, ...]
+Judgement = Callable[..., Made]
+JudgementT = TypeVar("JudgementT", bound=Judgement)
+
+JUDGEMENTS: dict[NodeType, Judgement] = {}
+
+
+class Judged:
+    """A node of a graph that has been inferred, with what is known of its operands."""
+
+    def __init__(self, graph: Graph, index: int, operands: Sequence[Form], unknowns: Unknowns) -> None:
+        self._graph = graph
+        self._index = index
+        self.node = graph.nodes[index]
+        self.operator = OPERATORS[self.node.type]
+        self.operands = operands
+        self.unknowns = unknowns
+
+    @cached_property
+    def attrs(self) -> Mapping[str, Any]:
+        """The attributes by parameter, defaults for absent ones."""
+        return self.operator.bind(self.node.attrs)
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        return tuple(self._graph.tensors[tensor] for tensor in self.node.inputs)
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        return tuple(self._graph.tensors[tensor] for tensor in self.node.outputs)
+
+    @property
+    def scalings(self) -> tuple[Sequence[Scaling | None], Sequence[Scaling | None]]:
+        """How operands are read and outputs are written; None for those that aren't quantized."""
+        if self.operator.sees_quantization:
+            x, y = cast_scalings(self.inputs[0], self.outputs[0], self.attrs.get("axis", 0))
+            return (x,), (y,)
+        view = self.operator.real_view(self.inputs, self.outputs)
+        return (view.inputs, view.outputs) if view else ((None,) * len(self.inputs), (None,) * len(self.outputs))
+
+    def name(self, form: Form) -> str:
+        """The name of an operand."""
+        at = next(at for at, operand in enumerate(self.operands) if operand is form)
+        rule = self.operator.operands[min(at, len(self.operator.operands) - 1)]
+        return f"{rule.name}[{at - len(self.operator.operands) + 1}]" if rule.variadic else rule.name
+
+    def unknown(self, thing: str, at: int, *, is_size: bool = True) -> Size:
+        """A number that only the run knows, the same for all rows; each node has its own."""
+        return self.unknowns.of(self._index, thing, at, is_size=is_size)
+
+    def made(self, rows: Rows | None, dims: Sequence[Size | None] | None = None, *, at: int = 0) -> Form:
+        """An output that has its rows there.
+
+        `dims` are its dimensions as far as they are those of operands; inference knows others, or only the run.
+        """
+        spec = self.outputs[at]
+        sizes = []
+        for axis, dim in enumerate(spec.shape):
+            if rows is not None and axis == rows.axis:
+                if dim != UNKNOWN_DIM:
+                    self.refuse(f"dimension {axis} of its output {spec} is that of the rows, but fixed; leave it -1")
+                sizes.append(rows.size)
+            elif dim != UNKNOWN_DIM:
+                sizes.append(Size(dim))
+            else:
+                said = dims[axis] if dims else None
+                sizes.append(said or self.unknown(f"output {at}", axis))
+        if any(size.counts_rows for axis, size in enumerate(sizes) if rows is None or axis != rows.axis):
+            self.refuse(f"its output {spec} would count the rows in several dimensions")
+        return Form(tuple(sizes), rows)
+
+    def alike(self) -> tuple[Form, ...]:
+        """The outputs, where they are the same for all rows."""
+        return tuple(self.made(None, at=at) for at in range(len(self.outputs)))
+
+    def require_alike(self, *operands: Form) -> None:
+        """Refuse operands that aren't the same for all rows."""
+        for operand in operands:
+            if not operand.is_alike:
+                self.refuse(f"{self.name(operand)} {_has(operand)}; only one that is the same for all can be joined")
+
+    def require_rows(self, operand: Form) -> Rows:
+        """The place of the rows. Refuses an operand that has none."""
+        if operand.counts_rows:
+            self.require_alike(operand)
+        if operand.rows is None:
+            self.refuse(f"{self.name(operand)} is the same for all rows, beside others that have a part for each")
+        return operand.rows
+
+    def require_common(self, *operands: Form) -> Rows:
+        """The place of the rows, which all operands have them in. Refuses others."""
+        places = [self.require_rows(operand) for operand in operands]
+        if len(set(places)) > 1:
+            self.refuse("its operands have the rows in different places")
+        return places[0]
+
+    def require_other(self, rows: Rows, axis: int, does: str) -> None:
+        """Refuse an axis, counted from the front, that is that of the rows."""
+        if rows.axis == axis:
+            self.refuse(f"it {does} dimension {axis}, which is that of the rows")
+
+    def refuse(self, message: str) -> NoReturn:
+        """Say that the node mixes rows."""
+        raise Unsupported(message, place=self._graph.place(self._index))
+
+
+def judged(*types: NodeType) -> Callable[[JudgementT], JudgementT]:
+    """Declare the judgement of operators; see the module's docstring."""
+
+    def declare(function: JudgementT) -> JudgementT:
+        for node_type in types:
+            if node_type in JUDGEMENTS:
+                raise TypeError(f"{node_type.name} is judged twice")
+            JUDGEMENTS[node_type] = function
+        return function
+
+    return declare
+
+
+def without(rows: Rows, gone: Sequence[int]) -> Rows:
+    """The rows, where dimensions are gone; that of the rows is not."""
+    return rows.at(rows.axis - sum(axis < rows.axis for axis in gone))
+
+
+def with_new(rows: Rows, added: Sequence[int]) -> Rows:
+    """The rows, where new dimensions stand at these places of the result."""
+    axis = rows.axis
+    for place in sorted(added):
+        axis += place <= axis
+    return rows.at(axis)
+
+
+def inserted(dims: Sequence[Size], added: Sequence[int], size: Size = ONE) -> list[Size]:
+    """The dimensions, with new ones at these places of the result."""
+    rest = iter(dims)
+    return [size if at in added else next(rest) for at in range(len(dims) + len(added))]
+
+
+def _has(operand: Form) -> str:
+    return "has a part for each row" if operand.rows else "depends on how many rows there are"
