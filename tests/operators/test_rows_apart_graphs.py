@@ -1,0 +1,232 @@
+"""Rows through whole graphs: moved, folded and counted on the way, and mixed only where the judgement says so."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from nnrt_client import DataType as ApiDataType
+from nnrt_client import Model, ModelTensor, OperationType, TensorDesc
+from nnrt_hdi.backend import Cancellation
+from nnrt_hdi.enums import DataType, NodeType
+from nnrt_hdi.errors import InvalidParameter, Unsupported
+from nnrt_hdi.graph import Constant, Graph, Node
+from nnrt_hdi.ops.rows_apart import require_rows_apart
+from nnrt_hdi.tensor import QuantParam, TensorSpec
+
+from .single_node import prepare
+
+AnyArray = NDArray[Any]
+Built = Callable[["Net", ModelTensor], ModelTensor]
+
+
+class Net(Model):
+    """A model with the operations that these tests are made of."""
+
+    def reshape(self, x: ModelTensor, shape: Any, rank: int | None = None) -> ModelTensor:
+        output = None if rank is None else TensorDesc(ApiDataType.FLOAT32, (-1,) * rank)
+        return self.op(OperationType.RESHAPE, x, shape, output=output)
+
+    def transpose(self, x: ModelTensor, *order: int) -> ModelTensor:
+        return self.op(OperationType.TRANSPOSE, x, np.array(order, np.int64))
+
+    def shape(self, x: ModelTensor) -> ModelTensor:
+        return self.op(OperationType.SHAPE, x)
+
+    def size(self, x: ModelTensor, axis: int) -> ModelTensor:
+        """A dimension, as a vector of one element."""
+        return self.op(OperationType.GATHER, self.shape(x), np.array([axis], np.int32), np.array([0], np.int32))
+
+    def numbers(self, *parts: ModelTensor | int) -> ModelTensor:
+        given = [np.array([part], np.int32) if isinstance(part, int) else part for part in parts]
+        return self.op(OperationType.CONCAT, *given, axis=0)
+
+    def op(self, type_: OperationType, *operands: Any, **parameters: Any) -> ModelTensor:
+        made = self.apply(type_, *operands, **parameters)
+        assert isinstance(made, ModelTensor)
+        return made
+
+
+def graph_of(build: Built, shape: Sequence[int]) -> Graph:
+    model = Net()
+    x = model.input(tuple(shape), name="x")
+    model.specify_inputs_and_outputs([x], [build(model, x)])
+    model.finish()
+    return model._graph
+
+
+def heads_folded_into_rows(m: Net, x: ModelTensor) -> ModelTensor:
+    """[rows, length, 12] through [rows 3, length, 4], as attention computes with its heads."""
+    split = m.transpose(m.reshape(x, [0, 0, 3, 4]), 0, 2, 1, 3)
+    shape = m.numbers(m.op(OperationType.MUL, m.size(x, 0), np.array([3], np.int32)), m.size(x, 1), 4)
+    heads = m.reshape(split, shape, 3)
+    weights = m.op(OperationType.SOFTMAX, m.op(OperationType.MATMUL, heads, m.transpose(heads, 0, 2, 1)))
+    mixed = m.reshape(m.op(OperationType.MATMUL, weights, heads), m.numbers(m.size(x, 0), 3, m.size(x, 1), 4), 4)
+    return m.reshape(m.transpose(mixed, 0, 2, 1, 3), [0, 0, 12])
+
+
+def steps_before_rows(m: Net, x: ModelTensor) -> ModelTensor:
+    """[rows, length, 4] through [length rows, 4], as torch's attention multiplies with a matrix."""
+    steps = m.transpose(x, 1, 0, 2)
+    made = m.op(OperationType.FULL_CONNECTION, m.reshape(steps, [-1, 4]), _NUMBERS.reshape(4, 4), np.zeros(4, "f4"))
+    return m.transpose(m.reshape(made, m.numbers(m.size(x, 1), m.size(x, 0), 4), 3), 1, 0, 2)
+
+
+def token_for_each_row(m: Net, x: ModelTensor) -> ModelTensor:
+    """A constant for each row in front of x, as transformers that classify have it."""
+    token = m.op(OperationType.TILE, _NUMBERS.reshape(1, 4, 4)[:, :1], m.numbers(m.size(x, 0), 1, 1))
+    return m.op(OperationType.CONCAT, token, x, axis=1)
+
+
+def zeros_for_each_row(m: Net, x: ModelTensor) -> ModelTensor:
+    zeros = m.op(OperationType.FILL, np.zeros(1, "f4"), m.numbers(m.size(x, 0), 1, 4))
+    return m.op(OperationType.ADD, zeros, x)
+
+
+def blocks_before_rows(m: Net, x: ModelTensor) -> ModelTensor:
+    """As an atrous convolution of TensorFlow: the blocks of an image are images for a while."""
+    x = m.reshape(x, [-1, 2, 2, 4])
+    blocks = m.op(OperationType.SPACE_TO_BATCH_ND, x, block_shape=[2, 2], paddings=[0, 0, 0, 0])
+    return m.op(
+        OperationType.BATCH_TO_SPACE_ND, m.op(OperationType.ABS, blocks), block_shape=[2, 2], crops=[0, 0, 0, 0]
+    )
+
+
+def flat(m: Net, x: ModelTensor) -> ModelTensor:
+    return m.reshape(x, [-1, 16])
+
+
+_NUMBERS = np.arange(16, dtype=np.float32)
+
+APART: list[tuple[Built, tuple[int, ...]]] = [
+    (heads_folded_into_rows, (-1, -1, 12)),
+    (steps_before_rows, (-1, -1, 4)),
+    (token_for_each_row, (-1, -1, 4)),
+    (zeros_for_each_row, (-1, -1, 4)),
+    (blocks_before_rows, (-1, 4, 4)),
+    (flat, (-1, 4, 4)),
+]
+
+
+@pytest.mark.parametrize(("build", "shape"), APART, ids=lambda given: getattr(given, "__name__", ""))
+def test_rows_come_apart_again(build: Built, shape: Sequence[int]) -> None:
+    graph = graph_of(build, shape)
+    require_rows_apart(graph)
+    alone, joined = computed(graph, [4 if dim == -1 else dim for dim in shape[1:]])
+    np.testing.assert_allclose(joined, np.concatenate(alone), rtol=1e-5)
+
+
+def half_rows(m: Net, x: ModelTensor) -> ModelTensor:
+    """Two rows of three make three of two."""
+    return m.op(OperationType.SOFTMAX, m.reshape(x, [-1, 2]))
+
+
+def whole_length(m: Net, x: ModelTensor) -> ModelTensor:
+    """The rows in the place of the length."""
+    return m.op(OperationType.SOFTMAX, m.transpose(m.reshape(m.transpose(x, 1, 0), [0, -1]), 1, 0), axis=0)
+
+
+def mean_of_rows(m: Net, x: ModelTensor) -> ModelTensor:
+    return m.op(OperationType.SUB, x, m.op(OperationType.REDUCE_MEAN, x, [0], keep_dims=True))
+
+
+def divided_by_rows(m: Net, x: ModelTensor) -> ModelTensor:
+    count = m.op(OperationType.CAST, m.size(x, 0), np.array(int(ApiDataType.FLOAT32), np.int32))
+    return m.op(OperationType.DIV, x, count)
+
+
+def against_all_rows(m: Net, x: ModelTensor) -> ModelTensor:
+    return m.op(OperationType.MATMUL, m.op(OperationType.MATMUL, x, m.transpose(x, 1, 0)), x)
+
+
+def rows_from_behind(m: Net, x: ModelTensor) -> ModelTensor:
+    return m.op(OperationType.STRIDED_SLICE, x, [-1, 0], [-9, 2], [-1, 1])
+
+
+def few_rows(m: Net, x: ModelTensor) -> ModelTensor:
+    """A bound on their number, as an activation of the arithmetic puts it."""
+    few = m.op(OperationType.MINIMUM, m.size(x, 0), np.array([1], np.int32))
+    return m.reshape(x, m.numbers(few, -1), 2)
+
+
+MIXED: list[tuple[Built, tuple[int, ...], str]] = [
+    (
+        half_rows,
+        (-1, 3),
+        "RESHAPE node 0 .*: whether dimension 0 of its shape has a whole number of entries for each row is not known",
+    ),
+    (whole_length, (-1, 3), "SOFTMAX node 3 .*: it adds up along dimension 0, which is that of the rows"),
+    (mean_of_rows, (-1, 3), "REDUCE_FUSION node 0 .*: it folds dimension 0, which is that of the rows"),
+    (divided_by_rows, (-1, 3), "CAST node 2 .*: x depends on how many rows there are"),
+    (against_all_rows, (-1, 3), "MATMUL_FUSION node 1 .*: its operands have the rows in different places"),
+    (rows_from_behind, (-1, 3), "STRIDED_SLICE node 0 .*: it takes a part of dimension 0, which is that of the rows"),
+    (few_rows, (-1, 3), "MINIMUM node 2 .*: a depends on how many rows there are"),
+]
+
+
+@pytest.mark.parametrize(("build", "shape", "reason"), MIXED, ids=lambda given: getattr(given, "__name__", ""))
+def test_mixed_rows_are_refused_with_the_place(build: Built, shape: Sequence[int], reason: str) -> None:
+    graph = graph_of(build, shape)
+    with pytest.raises(Unsupported, match=reason):
+        require_rows_apart(graph)
+    try:
+        alone, joined = computed(graph, shape[1:])
+    except InvalidParameter:
+        return
+    assert [part.shape for part in alone] != [(1, *joined.shape[1:]), (3, *joined.shape[1:])] or not np.allclose(
+        np.concatenate(alone), joined
+    )
+
+
+def computed(graph: Graph, sizes: Sequence[int]) -> tuple[list[AnyArray], AnyArray]:
+    """What runs of 1 and of 3 rows give alone, and together."""
+    model = prepare(graph)
+    rng = np.random.default_rng(5)
+    runs = [rng.uniform(1, 3, (count, *sizes)).astype(np.float32) for count in (1, 3)]
+    alone = [model.run([run], Cancellation())[0] for run in runs]
+    return alone, model.run([np.concatenate(runs)], Cancellation())[0]
+
+
+def of_nodes(specs: Sequence[TensorSpec], *nodes: Node, inputs: Sequence[int] = (0,), **constants: AnyArray) -> Graph:
+    """A graph whose last tensor is the output; constants are named after their tensors, t1 for the second."""
+    data = {int(name[1:]): Constant.of(value) for name, value in constants.items()}
+    return Graph(tuple(specs), nodes, tuple(inputs), (len(specs) - 1,), data)
+
+
+def real(*shape: int) -> TensorSpec:
+    return TensorSpec(DataType.FLOAT32, shape, name="x")
+
+
+def test_inputs_and_outputs_have_the_rows_in_front() -> None:
+    absolute = Node(NodeType.ABS, (0,), (1,))
+    require_rows_apart(of_nodes([real(-1, 3), real(-1, 3)], absolute))
+    for graph, reason in (
+        (of_nodes([real(2, 3), real(2, 3)], absolute), r"tensor 0 'x': FLOAT32\[2, 3\] has no open dimension 0"),
+        (of_nodes([real(), real()], absolute), r"tensor 0 'x': FLOAT32\[\] has no open dimension 0"),
+        (of_nodes([real(-1), real(7), real(7)], Node(NodeType.ABS, (1,), (2,)), t1=np.ones(7, "f4")), "same for all"),
+        (of_nodes([real(-1, 3), real(5, 3)], absolute), "is that of the rows, but fixed; leave it -1"),
+    ):
+        with pytest.raises(Unsupported, match=reason):
+            require_rows_apart(graph)
+
+
+def test_a_scale_for_each_row_is_refused() -> None:
+    one, each = (QuantParam(0.5, 0),), tuple(QuantParam(scale, 0) for scale in (0.5, 0.25, 0.125))
+    order, transpose = np.array([1, 0]), Node(NodeType.TRANSPOSE, (0, 1), (2,))
+    tensors = [TensorSpec(DataType.INT8, (-1, 3), quant=one), TensorSpec(DataType.INT64, (2,))]
+    with pytest.raises(Unsupported, match="quantization parameters for each entry of dimension 1"):
+        require_rows_apart(of_nodes([*tensors, TensorSpec(DataType.INT8, (3, -1), quant=each)], transpose, t1=order))
+    channels = TensorSpec(DataType.INT8, (-1, 3), quant=each)
+    require_rows_apart(of_nodes([channels, channels], Node(NodeType.ABS, (0,), (1,))))
+
+
+def test_sizes_that_grow_without_end_are_refused() -> None:
+    """The square of a square of a square: the judgement stays a matter of milliseconds."""
+    count, steps = TensorSpec(DataType.INT64, (2,)), 40
+    nodes = [Node(NodeType.SHAPE, (0,), (1,))]
+    nodes += [Node(NodeType.MUL_FUSION, (at, at), (at + 1,)) for at in range(1, steps)]
+    graph = of_nodes([real(-1, -1), *[count] * (steps - 1), count], *nodes)
+    with pytest.raises(Unsupported, match=r"MUL_FUSION node .*: it computes sizes of too many factors"):
+        require_rows_apart(graph)
