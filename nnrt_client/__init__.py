@@ -61,7 +61,8 @@ from nnrt_client.tensors.tensor import Tensor
 from nnrt_client.tensors.tensor_desc import TensorDesc
 from nnrt_hdi import __version__ as __version__
 from nnrt_hdi.backend import CanaryState, Capabilities, DeviceInfo, DeviceState, Origin, Support
-from nnrt_hdi.counters import DeviceCounters, DeviceLoad, Durations, IdentityCounters
+from nnrt_hdi.batching import Batching
+from nnrt_hdi.counters import Batches, DeviceCounters, DeviceLoad, Durations, IdentityCounters
 from nnrt_hdi.enums import DeviceStatus
 from nnrt_hdi.errors import (
     ConnectionFailed,
@@ -83,6 +84,8 @@ from nnrt_hdi.run_times import RunTimes
 
 __all__ = [
     "AddressChange",
+    "Batches",
+    "Batching",
     "Bindings",
     "BuildReport",
     "CanaryState",

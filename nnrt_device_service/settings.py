@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 from typing_extensions import Self
 
+from nnrt_hdi.batching import Batching
 from nnrt_hdi.enums import ReturnCode
 from nnrt_hdi.errors import InvalidParameter, OutOfMemory, UnavailableDevice
 
@@ -179,6 +180,17 @@ class Settings:
         0,
         _MOST_BYTES,
     )
+    batch: str = _setting(
+        "",
+        "MAX or MAX:DELAY_US: compute runs together that wait for the device, up to MAX rows at a time, of every model"
+        " whose rows are computed apart and whose client says nothing of it; with DELAY_US a run waits so many"
+        " microseconds for others although the device is free. Empty: where clients ask for it.",
+    )
+    batch_across: str = _setting(
+        "identity",
+        "Whose runs may be computed together: those of one identity, or those of all identities.",
+        choices=("identity", "identities"),
+    )
     run_bytes: int = _setting(
         0,
         "Bytes that runs may make at a time, all together; 0: as many as clients may hold by default.",
@@ -220,6 +232,14 @@ class Settings:
         return self.accept_programs == "always" or (
             self.accept_programs == "auto" and (bool(self.access) or all(map(_is_on_this_host, self.listen)))
         )
+
+    @property
+    def batching(self) -> Batching | None:
+        """What --batch says. Raises InvalidParameter."""
+        try:
+            return Batching.of(self.batch) if self.batch else None
+        except InvalidParameter as error:
+            raise InvalidParameter(error.message, place="--batch") from error
 
     def share_of(self, whole: int) -> int:
         """How much of something one identity may take."""

@@ -53,6 +53,21 @@ class Durations:
 
 
 @dataclass(frozen=True, slots=True)
+class Batches:
+    """So many `runs` have been computed together with others that waited, with so many `rows`: `counts[n]` times with
+    more than 2**(n-1) rows, and at most 2**n."""
+
+    runs: int = 0
+    rows: int = 0
+    counts: tuple[int, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """Number of times."""
+        return sum(self.counts)
+
+
+@dataclass(frozen=True, slots=True)
 class IdentityCounters:
     """The share of one identity in what a daemon has done since its start; `sessions`, `connections` and `held_bytes`
     are those of now.
@@ -86,11 +101,12 @@ class IdentityCounters:
 
 @dataclass(frozen=True, slots=True)
 class DeviceLoad:
-    """A device has so much of everything, and so much of that is in use, by whomever: now, but for `busy_s`.
+    """A device has so much of everything, and so much of that is in use, by whomever: now, but for `busy_s` and `batches`.
 
     `slots` are the runs that may be on the device at a time, `busy_s` the seconds that runs have been there since the
     daemon's start: its difference, divided by that of the uptime and by `slots`, is the share of it in use.
     `held_bytes` are those that clients hold, by kind; `run_bytes` those that runs have taken for what they make.
+    `batches` are since the start.
     """
 
     slots: int = 0
@@ -104,6 +120,7 @@ class DeviceLoad:
     held_limit_bytes: int = 0
     run_bytes: int = 0
     run_limit_bytes: int = 0
+    batches: Batches = Batches()
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,8 @@ from nnrt_client.session.main_thread import off_the_main_thread
 from nnrt_client.session.session import Session
 from nnrt_client.tracing.choice import tracer_of
 from nnrt_hdi.backend import Origin
+from nnrt_hdi.batching import FEATURE as BATCHING_FEATURE
+from nnrt_hdi.batching import Batching
 from nnrt_hdi.closable import Closable
 from nnrt_hdi.enums import PerformanceMode, Priority
 from nnrt_hdi.errors import (
@@ -181,6 +183,18 @@ class Compilation(LockOwner, Closable):
         self._require_offered("float16_precision", enable)
         self._options.float16 = enable
 
+    def set_batching(self, batching: Batching | None) -> None:
+        """Have runs of this model computed together with others that wait for the device, of all sessions that ask for
+        the same. None leaves it to the daemon.
+
+        `build` raises Unsupported where the model doesn't compute the rows of its inputs apart from each other, and
+        where the daemon is too old. Raises InvalidParameter for what is no Batching, OperationForbidden after `build`.
+        """
+        self._require_configuring()
+        if batching is not None and not isinstance(batching, Batching):
+            raise InvalidParameter(f"the batching is {batching!r}; give a Batching")
+        self._options.batching = batching
+
     def add_extension_config(self, name: str, value: bytes) -> None:
         """Add an attribute for the backend, which refuses in `build` what it doesn't know.
 
@@ -201,6 +215,7 @@ class Compilation(LockOwner, Closable):
             self.enable_float16()
         self.set_performance_mode(PerformanceMode(options.mode or PerformanceMode.NONE))
         self.set_priority(Priority(options.priority or Priority.NONE))
+        self.set_batching(options.batching)
         for name, value in options.extensions.items():
             self.add_extension_config(name, value)
 
@@ -382,6 +397,10 @@ class Compilation(LockOwner, Closable):
     def _made(self, build: BuildTask, device: Device, session: Session) -> BuildResult:
         """Have the device of a session compile or restore the model."""
         self._require_cache_support(device)
+        if self._options.batching is not None and BATCHING_FEATURE not in session.welcome.features:
+            raise Unsupported(
+                f"the daemon of {device.name} is too old to compute runs together; load it without batching"
+            )
         # Copied, for a buffer of the caller's may be changed by then.
         options = replace(self._options, extensions=dict(self._options.extensions))
         site = Site(build, device, session, options, options.config(device))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from nnrt_client.session.device import Device
 from nnrt_hdi import wire
 from nnrt_hdi.backend import ModelConfig
+from nnrt_hdi.batching import Batching
 from nnrt_hdi.enums import PerformanceMode, Priority
 from nnrt_hdi.errors import InvalidFile, NnrtError, OperationForbidden
 
@@ -34,6 +35,8 @@ class Options:
     mode: int | None = None
     priority: int | None = None
     extensions: dict[str, bytes] = field(default_factory=dict)
+    # The daemon's, not the device's: a model is compiled alike with and without.
+    batching: Batching | None = None
     # The runtime's own: what models that share a cache directory are told apart by. No device is told.
     model_name: bytes = b""
 

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from nnrt_client.session.release import TRANSPORT_ERRORS
 from nnrt_client.session.session import Session
 from nnrt_client.session.support import ask_supported
 from nnrt_hdi.backend import ModelConfig, Origin
+from nnrt_hdi.batching import Batching
 from nnrt_hdi.errors import (
     InvalidFile,
     InvalidParameter,
@@ -35,6 +37,7 @@ from nnrt_hdi.errors import (
 from nnrt_hdi.files.compiled import CompiledModel, Target
 from nnrt_hdi.files.container import is_packed, read
 from nnrt_hdi.graph import Graph
+from nnrt_hdi.ops.rows_apart import require_rows_apart
 from nnrt_hdi.part import Part
 
 _log = logging.getLogger(__name__)
@@ -134,13 +137,15 @@ def from_model(site: Site, model: Model, cache: Cache | None) -> BuildResult:
     """Compile, or restore what the cache has of it. Raises Refused where the device doesn't run the model."""
     if not model.is_finished:
         raise InvalidParameter("the model is not finished; call Model.finish first")
-    graph, build = model._graph, site.build
+    graph, build, batching = model._graph, site.build, site.options.batching
+    if batching is not None:
+        _require_rows_apart(graph)
     if cache is not None and (compiled := cache.found(site.device)) is not None:
         place = cache.place(site.device)
         require_compiled_from(model, compiled, place)
         _require_same_options(site.options.all_set(), compiled, place)
         try:
-            result = _restore(site, compiled, upload.restore)
+            result = _restore(site, compiled, partial(upload.restore, batching=batching))
         except Refused as refused:
             cache.refused(site.device, refused.error)
             raise
@@ -153,7 +158,7 @@ def from_model(site: Site, model: Model, cache: Cache | None) -> BuildResult:
         build.begin_again()
     build.progress("checking", 0.0)
     with _deciding(build):
-        prepared = PreparedHandle(site.session, _compile(build, graph, site.config), site.config.priority)
+        prepared = PreparedHandle(site.session, _compile(build, graph, site.config, batching), site.config.priority)
         if prepared.origin is Origin.COMPILED:
             _completed(build, prepared, "compiling")
     is_compiled = prepared.origin is Origin.COMPILED
@@ -179,10 +184,17 @@ def require_compiled_from(model: Model, compiled: CompiledModel, place: str) -> 
         )
 
 
-def _compile(build: BuildTask, graph: Graph, config: ModelConfig) -> Any:
+def _require_rows_apart(graph: Graph) -> None:
+    try:
+        require_rows_apart(graph)
+    except NnrtError as error:
+        raise Refused(error) from error
+
+
+def _compile(build: BuildTask, graph: Graph, config: ModelConfig, batching: Batching | None) -> Any:
     """Have a model compiled. A device that refuses names one reason; then it is asked for all of them."""
     try:
-        return upload.compile_graph(build, graph, config)
+        return upload.compile_graph(build, graph, config, batching)
     except (InvalidParameter, Unsupported, OutOfMemory) as error:
         build.check()
         answers = enumerate(ask_supported(build, graph))
@@ -201,7 +213,9 @@ def from_program(site: Site, program: Program) -> BuildResult:
         raise Refused(no_programs(site.device, program.format))
     with _deciding(site.build, told=lambda error: error):
         prepared = PreparedHandle(
-            site.session, upload.load_program(site.build, program, site.config), site.config.priority
+            site.session,
+            upload.load_program(site.build, program, site.config, site.options.batching),
+            site.config.priority,
         )
         _completed(site.build, prepared, "compiling")
     digest = program.digest
@@ -249,6 +263,7 @@ def from_buffer(site: Site, buffer: Buffer) -> BuildResult:
 
 def from_offline(site: Site, offline: OfflineModel) -> BuildResult:
     """Load an offline model: one of ours, with its I/O descriptions, or any that the device's vendor understands."""
+    _require_no_batching(site, offline.place)
     data = offline.read()
     if is_packed(data):
         try:
@@ -284,6 +299,7 @@ def from_offline(site: Site, offline: OfflineModel) -> BuildResult:
 
 
 def _from_cache(site: Site, compiled: CompiledModel, place: str) -> BuildResult:
+    _require_no_batching(site, place)
     _require_same_options(site.options, compiled, place)
     result = _restore(site, compiled, upload.restore)
     if isinstance(result, OutOfMemory):
@@ -316,6 +332,15 @@ def _restore(site: Site, compiled: CompiledModel, ask: Ask) -> BuildResult | Nnr
         digest=lambda: compiled.source_digest,
         build_s=compiled.build_s,
     )
+
+
+def _require_no_batching(site: Site, place: str) -> None:
+    if site.options.batching is not None:
+        raise Refused(
+            Unsupported(
+                "a compiled model doesn't say whether it computes rows apart; give the model itself", place=place
+            )
+        )
 
 
 def _require_same_options(options: Options, compiled: CompiledModel, place: str) -> None:

@@ -12,6 +12,7 @@ from nnrt_client.session.compression import Compressor
 from nnrt_client.session.session import Session
 from nnrt_hdi import wire
 from nnrt_hdi.backend import ModelConfig
+from nnrt_hdi.batching import Batching
 from nnrt_hdi.chunks import CHUNK_BYTES, cut
 from nnrt_hdi.chunks import FEATURE as CHUNKS_FEATURE
 from nnrt_hdi.errors import ConnectionFailed, OperationFailed, OutOfMemory
@@ -33,18 +34,23 @@ _UNASKED_BYTES = 8 << 20
 _WINDOW_BYTES = 4 << 20
 
 
-def compile_graph(build: BuildTask, graph: Graph, config: ModelConfig) -> Any:
+def compile_graph(build: BuildTask, graph: Graph, config: ModelConfig, batching: Batching | None) -> Any:
     """Have a graph compiled, and get its PreparedModelInfo. Uploads the constants that the daemon lacks.
 
     Raises whatever the daemon refuses with, and UnavailableDevice or ConnectionFailed if it goes away meanwhile.
     """
-    request = device_pb2.PrepareModelRequest(model=wire.model_message(graph), config=wire.model_config_message(config))
+    request = device_pb2.PrepareModelRequest(
+        model=wire.model_message(graph),
+        config=wire.model_config_message(config),
+        batching=wire.batching_message(batching),
+    )
     return _ask_until_prepared(build, "NnrtDevice.PrepareModel", request, constant_parts(graph))
 
 
-def restore(build: BuildTask, parts: Sequence[Part], config: ModelConfig) -> Any:
-    """Have what a device exported loaded again, and get its PreparedModelInfo."""
-    return _restore(build, "NnrtDevice.PrepareModelFromModelCache", parts, config)
+def restore(build: BuildTask, parts: Sequence[Part], config: ModelConfig, batching: Batching | None = None) -> Any:
+    """Have what a device exported loaded again, and get its PreparedModelInfo. Whoever asks for `batching` has judged
+    what it was compiled from."""
+    return _restore(build, "NnrtDevice.PrepareModelFromModelCache", parts, config, batching=batching)
 
 
 def load_offline(build: BuildTask, parts: Sequence[Part], config: ModelConfig) -> Any:
@@ -52,14 +58,24 @@ def load_offline(build: BuildTask, parts: Sequence[Part], config: ModelConfig) -
     return _restore(build, "NnrtDevice.PrepareOfflineModel", parts, config)
 
 
-def load_program(build: BuildTask, program: Program, config: ModelConfig) -> Any:
+def load_program(build: BuildTask, program: Program, config: ModelConfig, batching: Batching | None) -> Any:
     """Have a model file in the device's own format loaded, and get its PreparedModelInfo."""
-    return _restore(build, "NnrtDevice.PrepareOfflineModel", program.parts, config, program.format)
+    return _restore(build, "NnrtDevice.PrepareOfflineModel", program.parts, config, program.format, batching)
 
 
-def _restore(build: BuildTask, name: str, parts: Sequence[Part], config: ModelConfig, program_format: str = "") -> Any:
+def _restore(
+    build: BuildTask,
+    name: str,
+    parts: Sequence[Part],
+    config: ModelConfig,
+    program_format: str = "",
+    batching: Batching | None = None,
+) -> Any:
     request = device_pb2.PrepareFromBuffersRequest(
-        buffers=map(_buffer, parts), config=wire.model_config_message(config), program_format=program_format
+        buffers=map(_buffer, parts),
+        config=wire.model_config_message(config),
+        program_format=program_format,
+        batching=wire.batching_message(batching),
     )
     return _ask_until_prepared(build, name, request, {part.sha256: part for part in parts})
 

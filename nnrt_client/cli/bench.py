@@ -4,6 +4,7 @@ import csv
 import io
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from nnrt_client.cli.options import (
     Devices,
     Number,
     Settled,
+    batching_option,
     build_timeout_option,
     building_options,
     cache_option,
@@ -45,6 +47,7 @@ from nnrt_client.cli.sessions import asked, described_way, print_way, ready_sess
 from nnrt_client.cli.spread import Spread
 from nnrt_client.model_session.opened_model import is_onnx
 from nnrt_client.model_session.partition.fallback import Fallback
+from nnrt_hdi.batching import Batching
 from nnrt_hdi.files import container
 
 _RANGE = re.compile(r"([0-9]{1,9})(?::([0-9]{1,9})(?::([0-9]{1,9}))?)?")
@@ -110,6 +113,7 @@ class _Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # Generi
 @click.option("--csv", "csv_file", type=click.Path(path_type=Path), help="Write the table as CSV.")
 @click.option("--html", "html_file", type=click.Path(path_type=Path), help="Write a page with plots.")
 @building_options
+@batching_option
 @cache_option
 @build_timeout_option
 @json_option
@@ -133,6 +137,7 @@ def bench(
     csv_file: Path | None,
     html_file: Path | None,
     options: Options,
+    batching: Batching | None,
     cache: bool,
     timeout: float,
     as_json: bool,
@@ -148,6 +153,7 @@ def bench(
         raise click.UsageError("--concurrency and --rate are two kinds of load; give one of them")
     rule = Rule(window, max_windows, stability / 100, percentile, counts_throughput=rate is None)
     settings = settings_with(build_timeout_s=timeout)
+    options = replace(options, batching=batching)
     for file in filter(None, (csv_file, html_file)):
         container.require_place(file)
     if baseline and not is_onnx(model):

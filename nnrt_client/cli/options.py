@@ -29,7 +29,9 @@ from nnrt_client.settings import (
     Settings,
     addresses_to_ask_for,
 )
+from nnrt_hdi.batching import Batching
 from nnrt_hdi.enums import PerformanceMode
+from nnrt_hdi.errors import InvalidParameter
 
 # Before the names of settings in the context of a command.
 _SETTING = "nnrt_client.settings."
@@ -234,6 +236,25 @@ def building_options(command: Callable[..., None]) -> Callable[..., None]:
         command(options=options, **others)
 
     return bundled
+
+
+class _BatchingText(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # Generic from click 8.4 on.
+    name = "MAX[:DELAY_US]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return Batching.of(value)
+        except InvalidParameter as error:
+            self.fail(error.message, param, ctx)
+
+
+batching_option = click.option(
+    "--batch",
+    "batching",
+    type=_BatchingText(),
+    help="Have the device compute runs that wait for it together, up to MAX rows at a time; with DELAY_US a run waits so"
+    " many microseconds for others although the device is free.",
+)
 
 
 def _remember(context: click.Context, parameter: click.Parameter, given: str | None) -> None:

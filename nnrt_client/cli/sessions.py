@@ -70,6 +70,7 @@ def loaded(
         float16=bool(options.float16),
         performance_mode=PerformanceMode(options.mode or PerformanceMode.NONE),
         extensions=options.extensions,
+        batching=options.batching,
         **more,
     )
 

@@ -20,6 +20,7 @@ from nnrt_client.session.device import Device
 from nnrt_client.session.runtime import Runtime
 from nnrt_client.settings import Settings, addresses_to_ask_for
 from nnrt_client.tensors.frozen import Constants
+from nnrt_hdi.batching import Batching
 from nnrt_hdi.enums import PerformanceMode, Priority
 from nnrt_hdi.errors import InvalidParameter
 
@@ -41,6 +42,7 @@ def load(
     performance_mode: PerformanceMode = PerformanceMode.NONE,
     priority: Priority = Priority.NONE,
     extensions: Mapping[str, bytes] | None = None,
+    batching: Batching | None = None,
     on_death: Literal["raise", "reload"] = "raise",
 ) -> "ModelSession":
     """Have a device ready to run a model: an ONNX file, a saved model or an offline one, its bytes, or a Model.
@@ -53,7 +55,9 @@ def load(
     `cache`, or in the user's (see `cache_directory`), and found there the next time; it is written while the session is
     used, and `close` waits for that. (A file that goes as it is needs no cache.) With `fallback="cpu"`, or a Fallback,
     a file that goes in none of these ways is cut: the parts that the device runs go there, the others run here, in ONNX
-    Runtime. `ways` may name "partition" then, to have that come earlier. `progress` is called as by
+    Runtime. `ways` may name "partition" then, to have that come earlier. With `batching` the device computes runs that
+    wait for it together with those of other sessions that ask the same of the same model; it goes as operators then,
+    and computes the rows of its inputs apart from each other. `progress` is called as by
     `Compilation.build`. The session makes a runtime with these `settings`, unless it is given one, or a Device. Raises
     InvalidPath and InvalidFile for files, InvalidParameter for `shapes` and `constants` that don't fit, OperationFailed
     where there is no such device, and what `Compilation.build` raises; Unsupported for an ONNX model that can't be
@@ -77,6 +81,7 @@ def load(
         performance_mode=performance_mode,
         priority=priority,
         extensions=extensions,
+        batching=batching,
     )
     with ExitStack() as stack:
         if replicas is None and (device is None or isinstance(device, str | int | Device)):

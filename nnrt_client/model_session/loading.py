@@ -36,6 +36,7 @@ from nnrt_client.onnx_import import program_from_onnx, reading
 from nnrt_client.run.executor import Executor
 from nnrt_client.session.device import Device
 from nnrt_client.tensors.frozen import Constants
+from nnrt_hdi.batching import Batching
 from nnrt_hdi.enums import PerformanceMode, Priority
 from nnrt_hdi.errors import NnrtError
 
@@ -78,6 +79,7 @@ class LoadOptions(TypedDict, total=False):
     performance_mode: PerformanceMode
     priority: Priority
     extensions: Mapping[str, bytes] | None
+    batching: Batching | None
 
 
 class Loading:
@@ -93,6 +95,7 @@ class Loading:
             how.get("performance_mode") or None,
             how.get("priority") or None,
             dict(how.get("extensions") or {}),
+            batching=how.get("batching"),
         )
         self._instead = chosen_fallback(how.get("fallback"))
         self._ways = chosen_ways(how.get("ways", DEFAULT_WAYS), _possible_ways(model), self._instead)

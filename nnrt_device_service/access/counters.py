@@ -9,7 +9,7 @@ from typing import Any
 
 from nnrt_device_service.access.identity import Identity
 from nnrt_device_service.settings import DeviceOut, LimitReached
-from nnrt_hdi.counters import MAX_DURATION_COUNTS, DeviceCounters, Durations, IdentityCounters
+from nnrt_hdi.counters import MAX_DURATION_COUNTS, Batches, DeviceCounters, Durations, IdentityCounters
 from nnrt_hdi.errors import NnrtError, OperationFailed, TimedOut, UnavailableDevice, UnknownHandle
 
 # So many identities without a session are counted by themselves.
@@ -56,6 +56,28 @@ class _Histogram:
     def told(self) -> Durations:
         longest = max((bits for bits, count in enumerate(self.counts) if count), default=-1)
         return Durations(tuple(self.counts[: longest + 1]), self.total_ns / 1e9)
+
+
+class BatchCounter:
+    """What has been computed together, whoever's it is."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._runs = 0
+        self._rows = 0
+        self._counts: Counter[int] = Counter()
+
+    def count(self, runs: int, rows: int) -> None:
+        """So many runs were computed together, with so many rows."""
+        with self._lock:
+            self._runs += runs
+            self._rows += rows
+            self._counts[(rows - 1).bit_length()] += 1
+
+    def told(self) -> Batches:
+        with self._lock:
+            counts = tuple(self._counts[bits] for bits in range(max(self._counts, default=-1) + 1))
+            return Batches(self._runs, self._rows, counts)
 
 
 class Usage:
@@ -177,6 +199,7 @@ class Counters:
         self._others = Usage()
         self._told_busy_ns = 0
         self._away = 0
+        self.batches = BatchCounter()
 
     def open(self, identity: Identity) -> Usage:
         """Count a session of an identity from now on, until `close`."""

@@ -18,6 +18,7 @@ from typing import Protocol
 from nnrt_device_service.access.audit import AuditLog
 from nnrt_device_service.access.counters import Usage
 from nnrt_device_service.access.identity import Role
+from nnrt_device_service.core.batches import UNCOUNTED_BYTES, Batches
 from nnrt_device_service.core.canary import CANARY, Accompanied, Canary
 from nnrt_device_service.core.canary_model import first_taken
 from nnrt_device_service.core.compilations import Compilations, Progress
@@ -43,6 +44,7 @@ from nnrt_hdi.backend import (
     PreparedModel,
     Support,
 )
+from nnrt_hdi.batching import Batching
 from nnrt_hdi.counters import DeviceCounters, DeviceLoad
 from nnrt_hdi.enums import DeviceStatus, PerformanceMode, Priority
 from nnrt_hdi.errors import (
@@ -72,9 +74,6 @@ _WRITERS = 2
 # Of the host's memory, what clients may hold, and as much again what runs may make. The rest is for the daemon itself,
 # its messages, and what libraries take beside tensors.
 _MEMORY_SHARE = 3 / 8
-# Runs that make less are not counted: there are no more of them than slots.
-_UNCOUNTED_BYTES = 1 << 20
-
 _UNSIGNED = "a cache that this daemon has not signed (--cache-key)"
 _INPUT_UNKNOWN = "the device needs every dimension of an input; fix those that are unknown"
 
@@ -171,6 +170,7 @@ class Device:
             identity_runs=settings.share_of(queued_runs),
             run_bytes=run_bytes,
         )
+        self.batches = Batches(self.scheduler, settings, self.sessions.counters.batches)
         compilers = settings.concurrent_compilations or max((os.cpu_count() or 1) // 2, 2)
         # There are no more compilations than calls.
         self._compilers = Scheduler(compilers, sys.maxsize, settings.priority_ageing_s)
@@ -267,6 +267,7 @@ class Device:
             held_limit_bytes=self.sessions.held_limit_bytes,
             run_bytes=self.scheduler.run_bytes,
             run_limit_bytes=self._run_limit_bytes,
+            batches=self.sessions.counters.batches.told(),
         )
         return replace(told, load=load)
 
@@ -276,15 +277,31 @@ class Device:
             return self._supported(infer_graph(graph))
 
     def prepare(
-        self, session: Session, model: ModelRequest, config: ModelConfig, progress: Progress
+        self,
+        session: Session,
+        model: ModelRequest,
+        config: ModelConfig,
+        progress: Progress,
+        batching: Batching | None = None,
     ) -> Prepared | MissingConstants:
         """Compile a model, or take it from the store, or say which constants to upload first.
 
-        Raises InvalidParameter or Unsupported for a node the device doesn't run, OutOfMemory for one whose output is
-        too large, OperationForbidden for a config the device can't honour.
+        Raises InvalidParameter or Unsupported for a node the device doesn't run, or for `batching` of a model that
+        isn't for it, OutOfMemory for one whose output is too large, OperationForbidden for a config the device can't
+        honour.
         """
         progress("checking", 0.0)
         self._check_config(config)
+        compiler = partial(self._compiler, session, config.priority, progress)
+        group = self.batches.group_of(session, model, config, batching, compiler)
+        made = self._prepared(session, model, config, progress)
+        if group is not None and isinstance(made, Prepared):
+            session.model(made.model_id).group = group
+        return made
+
+    def _prepared(
+        self, session: Session, model: ModelRequest, config: ModelConfig, progress: Progress
+    ) -> Prepared | MissingConstants:
         recipe = self._recipe(model, config)
         if stored := self._stored(session, model, recipe, config, progress):
             return stored
@@ -306,15 +323,26 @@ class Device:
             return self._compiled(session, model, recipe, config, progress, undo, compile_it, size_bytes)
 
     def load_program(
-        self, session: Session, program: Program, config: ModelConfig, progress: Progress
+        self,
+        session: Session,
+        program: Program,
+        config: ModelConfig,
+        progress: Progress,
+        batching: Batching | None = None,
     ) -> Prepared | MissingConstants:
         """Load a model file of a format of the device's own, from the store if it is there, or say which constants to
         upload first.
 
-        Raises Unsupported where the daemon doesn't take programs, OperationForbidden where the client may bring none,
-        and what `Backend.load_program` raises.
+        Raises Unsupported where the daemon doesn't take programs, and for `batching`, OperationForbidden where the
+        client may bring none, and what `Backend.load_program` raises.
         """
         self._require_format(program.format)
+        if batching is not None:
+            raise Unsupported(
+                "whether it computes rows apart is known of NNRt's operators only; load it as operators, or without"
+                " batching",
+                place=f"a program of the format {program.format!r}",
+            )
         progress("checking", 0.0)
         self._check_config(config)
         recipe = self._recipe(program, config)
@@ -329,11 +357,17 @@ class Device:
             return self._compiled(session, program, recipe, config, progress, undo, load_it, _size_of(parts))
 
     def restore(
-        self, session: Session, buffers: Buffers, config: ModelConfig, progress: Progress
+        self,
+        session: Session,
+        buffers: Buffers,
+        config: ModelConfig,
+        progress: Progress,
+        batching: Batching | None = None,
     ) -> Prepared | MissingConstants:
         """Load a model the device exported, or one its vendor's tools compiled; or say which constants to upload first.
 
-        A buffer is a constant, or bytes to be copied, because the client may go on writing them. Raises
+        With `batching` the client answers for it that rows are computed apart: its runs are joined only by those of
+        others who say so of the same bytes. A buffer is a constant, or bytes to be copied, because the client may go on writing them. Raises
         OperationForbidden where the client may bring no cache that this daemon, or one with its key, has not signed.
         """
         self._check_config(config)
@@ -347,7 +381,11 @@ class Device:
             parts, is_signed = self._trusted(session, parts)
             with self._compiler(session, config.priority, progress):
                 prepared = self._backend.restore(parts, config)
-            return self._added(session, prepared, Origin.RESTORED, undo, config.priority, _size_of(parts), is_signed)
+            made = self._added(session, prepared, Origin.RESTORED, undo, config.priority, _size_of(parts), is_signed)
+            if batching is not None:
+                digest = b"".join(part.sha256 for part in parts)
+                session.model(made.model_id).group = self.batches.group(session, digest, config, batching)
+            return made
 
     def export(self, session: Session, model_id: int, progress: Progress) -> list[tuple[int, int]]:
         """Have the backend export a model: the buffers that hold its parts, by id and size, as `restore` takes them;
@@ -393,6 +431,10 @@ class Device:
                 if array.dtype != form.dtype or not (is_known or form.of_run(array.shape)):
                     raise _misfit(index, form.spec, array)
             asked = time.perf_counter_ns()
+            if model.group is not None and prepared is None and self.batches.has_company(model.group):
+                if (run := self.batches.joined(session, model, inputs, cancellation)) is not None:
+                    computed_ns = run.computed_ns
+                    return run.outcome, run.began_ns - asked, computed_ns
             self.scheduler.acquire(session.account.flows[model.rank], cancellation)
             try:
                 cancellation.began_ns = began = time.perf_counter_ns()
@@ -402,7 +444,7 @@ class Device:
                     places.learn(sizes.outputs)
                 arrays = places.arrays if places is not None else ()
                 peak_bytes = sizes.peak_bytes
-                if peak_bytes < _UNCOUNTED_BYTES:
+                if peak_bytes < UNCOUNTED_BYTES:
                     results = prepared.run(inputs, cancellation, arrays)
                 else:
                     # Memory that the outputs are given counts in the session already.

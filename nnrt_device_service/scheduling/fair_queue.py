@@ -103,6 +103,13 @@ class FairQueue(Generic[FlowT]):
         if not (flow.running or flow.waiting):
             self._active -= 1
 
+    def charge(self, flow: FlowT, seconds: float, now: float) -> None:
+        """Count time of a run that another flow was on the device with; below 0 what that one was there for others."""
+        self._advance(now)
+        if not (flow.running or flow.waiting):
+            flow.spent = max(flow.spent, self._clock)
+        flow.spent += seconds
+
     def _advance(self, now: float) -> None:
         if self._running:
             self._clock += _PACE * (now - self._looked_at) * self._running / self._active

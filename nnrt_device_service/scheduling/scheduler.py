@@ -4,13 +4,14 @@ import sys
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from weakref import WeakValueDictionary
 
 from nnrt_device_service.access.counters import Tally
 from nnrt_device_service.host.steps import take_each
 from nnrt_device_service.scheduling.fair_queue import FairQueue, Flow
+from nnrt_device_service.scheduling.joinable import Bucket, Joinable, await_change
 from nnrt_device_service.scheduling.run_memory import RunMemory
 from nnrt_device_service.settings import LimitReached
 from nnrt_hdi.backend import Cancellation
@@ -93,13 +94,15 @@ class Account:
 class _QueuedRun:
     """A run that waits for a slot, and for memory too if it lacks bytes."""
 
-    __slots__ = ("cancellation", "flow", "is_granted", "lacks_bytes", "wake")
+    __slots__ = ("cancellation", "flow", "is_granted", "joinable", "lacks_bytes", "wake")
 
     def __init__(self, flow: SessionFlow, cancellation: Cancellation, lacks_bytes: int = 0) -> None:
         self.flow = flow
         self.cancellation = cancellation
         self.lacks_bytes = lacks_bytes
         self.is_granted = False
+        # What it is where it may be computed with others.
+        self.joinable: Joinable | None = None
         self.wake = threading.Event()
 
 
@@ -138,6 +141,8 @@ class Scheduler:
         self._running: dict[Cancellation, SessionFlow] = {}
         # Those of them whose time counts, for somebody waits or has waited meanwhile.
         self._counted: set[Cancellation] = set()
+        # Of those that are computed together, by what holds their slot.
+        self._joined: dict[Cancellation, Sequence[Joinable]] = {}
         # Whether a run would not have to wait, as far as one can tell.
         self.has_free_slot = True
         self._queued = 0
@@ -170,8 +175,10 @@ class Scheduler:
         under_way, now_ns = Counter[Tally](), time.perf_counter_ns()
         with self._lock:
             for cancellation, flow in self._running.items():
-                if (began_ns := cancellation.began_ns) is not None:
-                    under_way[flow.tally] += max(now_ns - began_ns, 0)
+                if (began_ns := cancellation.began_ns) is None:
+                    continue
+                for tally, on_device_ns in self._shares(cancellation, flow, max(now_ns - began_ns, 0)):
+                    under_way[tally] += on_device_ns
         return under_way
 
     @property
@@ -232,6 +239,135 @@ class Scheduler:
                 self.release(cancellation)
                 raise
 
+    def acquire_together(self, runs: Sequence[Joinable], slot: Cancellation) -> list[Joinable]:
+        """Wait until one of these runs, which are of one bucket and fit into a batch, gets a slot on the device.
+
+        `slot` holds it then until `release`, for the runs that this gives: these, and of those of the bucket that wait
+        in other threads as many as there is room for. Gives none where all of these have been settled meanwhile,
+        because their time was over, or have been computed by other threads.
+        """
+        with self._lock:
+            if len(self._running) < self._free_for_all:
+                self._running[slot] = runs[0].flow
+                self.has_free_slot = len(self._running) < self._slots
+                if self._queued:
+                    self._start(slot, runs[0].flow, self._clock())
+                self._joined[slot] = taken = list(runs)
+                return taken
+            wake = threading.Event()
+            for run in runs:
+                self._enqueue_joinable(run, wake)
+        for run in runs:
+            run.cancellation.on_cancel(wake.set)
+        try:
+            while True:
+                with self._lock:
+                    self._end_overdue(runs)
+                    if any(run.queued is not None and run.queued.is_granted for run in runs):
+                        return self._take(runs, slot)
+                if all(run.is_settled for run in runs):
+                    return []
+                await_change(runs, wake)
+        except BaseException:
+            self._withdraw(runs)
+            raise
+
+    def _enqueue_joinable(self, run: Joinable, wake: threading.Event) -> None:
+        run.wakes += (wake,)
+        try:
+            queued = self._enqueued(run.flow, run.cancellation)
+        except NnrtError as error:
+            run.settle(error)
+            return
+        run.queued, queued.joinable, queued.wake = queued, run, wake
+        run.bucket.waiting[run] = None
+
+    def _end_overdue(self, runs: Iterable[Joinable]) -> None:
+        """Settle those that must not wait any longer, for a slot or for a thread that computes them."""
+        for run in runs:
+            queued = run.queued
+            if run.is_over and (queued is None or not queued.is_granted):
+                if queued is not None:
+                    self._leave_queue(run, self._clock())
+                run.settle_if_over()
+
+    def _take(self, runs: Sequence[Joinable], slot: Cancellation) -> list[Joinable]:
+        """Have `slot` hold the slot that one of the runs has got; those that are computed on it."""
+        now = self._clock()
+        leader: Joinable | None = None
+        taken = []
+        for run in runs:
+            if run.queued is None:
+                continue
+            if run.queued.is_granted:
+                flow = self._running.pop(run.cancellation)
+                self._counted.discard(run.cancellation)
+                if leader is None:
+                    leader = run
+                    self._running[slot] = flow
+                    self._counted.add(slot)
+                else:
+                    self._stop(flow, now)
+                run.queued = None
+            else:
+                self._leave_queue(run, now)
+            taken.append(run)
+        assert leader is not None
+        room = leader.bucket.batching.max_size - sum(run.rows for run in taken)
+        for other in _fairly(leader.bucket):
+            if other.rows <= room and not other.is_over:
+                room -= other.rows
+                self._leave_queue(other, now)
+                other.is_taken = True
+                taken.append(other)
+        self._joined[slot] = taken
+        self._fill(now)
+        return taken
+
+    def _leave_queue(self, run: Joinable, now: float) -> None:
+        """A run that may be joined waits no more for a slot of its own."""
+        queued, run.queued = run.queued, None
+        del run.bucket.waiting[run]
+        queued.flow.queued.remove(queued)
+        queued.flow.priority_class.since = now
+        self._leave(queued.flow, now)
+
+    def _withdraw(self, runs: Iterable[Joinable]) -> None:
+        """Have none of these wait any more, nor hold a slot."""
+        with self._lock:
+            granted = [run for run in runs if run.queued is not None and run.queued.is_granted]
+            for run in runs:
+                if run.queued is not None and not run.queued.is_granted:
+                    self._leave_queue(run, self._clock())
+        for run in granted:
+            self.release(run.cancellation)
+
+    def _shares(self, cancellation: Cancellation, flow: SessionFlow, busy_ns: int) -> Iterable[tuple[Tally, int]]:
+        """On whom time on the device counts: where runs are computed together by their rows."""
+        runs = self._joined.get(cancellation)
+        if runs is None:
+            return ((flow.tally, busy_ns),)
+        rows, counted, shares = sum(run.rows for run in runs), 0, []
+        for run in runs:
+            counted += run.rows
+            shares.append((run.tally, busy_ns * counted // rows - busy_ns * (counted - run.rows) // rows))
+        return shares
+
+    def _share(self, runs: Sequence[Joinable], leader: SessionFlow, busy_ns: int, now: float) -> None:
+        """Have each of the runs that were computed together pay for its rows, of what the leader has paid for all."""
+        rows = sum(run.rows for run in runs)
+        for run in runs:
+            if run.flow is not leader:
+                seconds = busy_ns / 1e9 * run.rows / rows
+                self._charge(run.flow, seconds, now)
+                self._charge(leader, -seconds, now)
+
+    def _charge(self, flow: SessionFlow, seconds: float, now: float) -> None:
+        flow.priority_class.flows.charge(flow, seconds, now)
+        flow.user.identity.users.charge(flow.user, seconds, now)
+        self._flows.charge(flow.user.identity, seconds, now)
+        self._remember(flow.user)
+
     def reserve(self, cancellation: Cancellation, size_bytes: int) -> None:
         """Take memory for a run that has a slot, until `release`. Its time on the device so far is counted.
 
@@ -255,8 +391,15 @@ class Scheduler:
         with self._lock:
             flow = self._running.pop(cancellation, None)
             if flow is None:
+                self._joined.pop(cancellation, None)
                 return
-            flow.tally.busy_ns += busy_ns
+            joined = None
+            if self._joined:
+                for tally, its_ns in self._shares(cancellation, flow, busy_ns):
+                    tally.busy_ns += its_ns
+                joined = self._joined.pop(cancellation, None)
+            else:
+                flow.tally.busy_ns += busy_ns
             self.has_free_slot = True
             if self._memory.taken:
                 self._memory.give_back(cancellation)
@@ -265,6 +408,8 @@ class Scheduler:
             self._counted.remove(cancellation)
             now = self._clock()
             self._stop(flow, now)
+            if joined is not None:
+                self._share(joined, flow, busy_ns, now)
             self._fill(now)
 
     def _wait(self, queued: _QueuedRun) -> None:
@@ -374,6 +519,8 @@ class Scheduler:
             else:
                 self._leave(flow, now)
             queued.is_granted = True
+            if queued.joinable is not None:
+                del queued.joinable.bucket.waiting[queued.joinable]
             queued.wake.set()
         self.has_free_slot = len(self._running) < self._slots
 
@@ -423,3 +570,13 @@ class Scheduler:
 def _spent(flow: SessionFlow, now: float) -> tuple[float, float]:
     """What its identity has spent, and its user."""
     return flow.user.identity.spent_by(now), flow.user.spent_by(now)
+
+
+def _fairly(bucket: Bucket) -> list[Joinable]:
+    """Those that wait, in the order in which they are taken along: by priority, then one of each session in turn."""
+    turns = Counter[SessionFlow]()
+    order = []
+    for place, run in enumerate(bucket.waiting):
+        order.append((-run.flow.priority_class.rank, turns[run.flow], place, run))
+        turns[run.flow] += 1
+    return [run for *_, run in sorted(order)]

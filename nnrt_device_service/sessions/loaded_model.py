@@ -7,6 +7,7 @@ from types import TracebackType
 
 from typing_extensions import Self
 
+from nnrt_device_service.scheduling.joinable import Group
 from nnrt_hdi.backend import PreparedModel
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import UnknownHandle
@@ -25,6 +26,7 @@ class LoadedModel:
         "_lock",
         "_on_closed",
         "_users",
+        "group",
         "inputs",
         "is_signable",
         "outputs",
@@ -51,6 +53,8 @@ class LoadedModel:
         self.inputs = tuple(map(TensorForm, prepared.inputs))
         self.outputs = tuple(map(TensorForm, prepared.outputs))
         self.rank = priority.rank
+        # Those with whose runs its own may be computed; None where there are none.
+        self.group: Group | None = None
         # Time that its runs take on the device; None before the first has ended.
         self.usual_ns: int | None = None
         self._on_closed = on_closed

@@ -22,6 +22,7 @@ from nnrt_device_service.transport.run_result import messages_of
 from nnrt_device_service.transport.run_stream import RunStream
 from nnrt_hdi import HDI_VERSION, PROTOCOL_MINOR, wire
 from nnrt_hdi.backend import Cancellation, ModelConfig
+from nnrt_hdi.batching import FEATURE as BATCHING_FEATURE
 from nnrt_hdi.chunks import FEATURE as CHUNKS_FEATURE
 from nnrt_hdi.chunks import cut
 from nnrt_hdi.compression import FEATURE, expanded
@@ -146,6 +147,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
             instance_id=device.instance_id,
             protocol_minor=PROTOCOL_MINOR,
             features=[
+                BATCHING_FEATURE,
                 CHUNKS_FEATURE,
                 COUNTERS_FEATURE,
                 *[FEATURE] * session.wants_compression,
@@ -207,7 +209,7 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
         yield from self._prepared(
             session,
             context,
-            lambda progress: self._device.prepare(session, model, config, progress),
+            lambda progress: self._device.prepare(session, model, config, progress, wire.batching(request)),
             request.request_id,
         )
 
@@ -219,7 +221,7 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
         yield from self._prepared(
             session,
             context,
-            lambda progress: self._device.restore(session, buffers, config, progress),
+            lambda progress: self._device.restore(session, buffers, config, progress, wire.batching(request)),
             request.request_id,
         )
 
@@ -235,7 +237,7 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
         yield from self._prepared(
             session,
             context,
-            lambda progress: self._device.load_program(session, program, config, progress),
+            lambda progress: self._device.load_program(session, program, config, progress, wire.batching(request)),
             request.request_id,
         )
 

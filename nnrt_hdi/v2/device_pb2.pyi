@@ -58,7 +58,7 @@ class GetCountersReply(_message.Message):
     def __init__(self, uptime_ms: _Optional[int] = ..., identities: _Optional[_Iterable[_Union[IdentityCounters, _Mapping]]] = ..., load: _Optional[_Union[DeviceLoad, _Mapping]] = ...) -> None: ...
 
 class DeviceLoad(_message.Message):
-    __slots__ = ("slots", "busy_ns", "running", "queued", "queued_limit", "sessions", "sessions_limit", "held_bytes", "held_limit_bytes", "run_bytes", "run_limit_bytes")
+    __slots__ = ("slots", "busy_ns", "running", "queued", "queued_limit", "sessions", "sessions_limit", "held_bytes", "held_limit_bytes", "run_bytes", "run_limit_bytes", "batches")
     class HeldBytesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -77,6 +77,7 @@ class DeviceLoad(_message.Message):
     HELD_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
     RUN_BYTES_FIELD_NUMBER: _ClassVar[int]
     RUN_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
     slots: int
     busy_ns: int
     running: int
@@ -88,7 +89,18 @@ class DeviceLoad(_message.Message):
     held_limit_bytes: int
     run_bytes: int
     run_limit_bytes: int
-    def __init__(self, slots: _Optional[int] = ..., busy_ns: _Optional[int] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., queued_limit: _Optional[int] = ..., sessions: _Optional[int] = ..., sessions_limit: _Optional[int] = ..., held_bytes: _Optional[_Mapping[str, int]] = ..., held_limit_bytes: _Optional[int] = ..., run_bytes: _Optional[int] = ..., run_limit_bytes: _Optional[int] = ...) -> None: ...
+    batches: Batches
+    def __init__(self, slots: _Optional[int] = ..., busy_ns: _Optional[int] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., queued_limit: _Optional[int] = ..., sessions: _Optional[int] = ..., sessions_limit: _Optional[int] = ..., held_bytes: _Optional[_Mapping[str, int]] = ..., held_limit_bytes: _Optional[int] = ..., run_bytes: _Optional[int] = ..., run_limit_bytes: _Optional[int] = ..., batches: _Optional[_Union[Batches, _Mapping]] = ...) -> None: ...
+
+class Batches(_message.Message):
+    __slots__ = ("runs", "rows", "counts")
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    runs: int
+    rows: int
+    counts: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, runs: _Optional[int] = ..., rows: _Optional[int] = ..., counts: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Durations(_message.Message):
     __slots__ = ("total_ns", "counts")
@@ -175,27 +187,39 @@ class NodeSupport(_message.Message):
     reason: str
     def __init__(self, supported: bool = ..., reason: _Optional[str] = ...) -> None: ...
 
+class Batching(_message.Message):
+    __slots__ = ("max_size", "max_delay_us")
+    MAX_SIZE_FIELD_NUMBER: _ClassVar[int]
+    MAX_DELAY_US_FIELD_NUMBER: _ClassVar[int]
+    max_size: int
+    max_delay_us: int
+    def __init__(self, max_size: _Optional[int] = ..., max_delay_us: _Optional[int] = ...) -> None: ...
+
 class PrepareModelRequest(_message.Message):
-    __slots__ = ("model", "config", "request_id")
+    __slots__ = ("model", "config", "request_id", "batching")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     CONFIG_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    BATCHING_FIELD_NUMBER: _ClassVar[int]
     model: _model_pb2.Model
     config: _model_pb2.ModelConfig
     request_id: bytes
-    def __init__(self, model: _Optional[_Union[_model_pb2.Model, _Mapping]] = ..., config: _Optional[_Union[_model_pb2.ModelConfig, _Mapping]] = ..., request_id: _Optional[bytes] = ...) -> None: ...
+    batching: Batching
+    def __init__(self, model: _Optional[_Union[_model_pb2.Model, _Mapping]] = ..., config: _Optional[_Union[_model_pb2.ModelConfig, _Mapping]] = ..., request_id: _Optional[bytes] = ..., batching: _Optional[_Union[Batching, _Mapping]] = ...) -> None: ...
 
 class PrepareFromBuffersRequest(_message.Message):
-    __slots__ = ("buffers", "config", "request_id", "program_format")
+    __slots__ = ("buffers", "config", "request_id", "program_format", "batching")
     BUFFERS_FIELD_NUMBER: _ClassVar[int]
     CONFIG_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     PROGRAM_FORMAT_FIELD_NUMBER: _ClassVar[int]
+    BATCHING_FIELD_NUMBER: _ClassVar[int]
     buffers: _containers.RepeatedCompositeFieldContainer[_model_pb2.SharedBuffer]
     config: _model_pb2.ModelConfig
     request_id: bytes
     program_format: str
-    def __init__(self, buffers: _Optional[_Iterable[_Union[_model_pb2.SharedBuffer, _Mapping]]] = ..., config: _Optional[_Union[_model_pb2.ModelConfig, _Mapping]] = ..., request_id: _Optional[bytes] = ..., program_format: _Optional[str] = ...) -> None: ...
+    batching: Batching
+    def __init__(self, buffers: _Optional[_Iterable[_Union[_model_pb2.SharedBuffer, _Mapping]]] = ..., config: _Optional[_Union[_model_pb2.ModelConfig, _Mapping]] = ..., request_id: _Optional[bytes] = ..., program_format: _Optional[str] = ..., batching: _Optional[_Union[Batching, _Mapping]] = ...) -> None: ...
 
 class PrepareModelReply(_message.Message):
     __slots__ = ("progress", "missing", "prepared")

@@ -17,6 +17,8 @@ from nnrt_hdi.wire.errors import (
 )
 from nnrt_hdi.wire.models import (
     SentModel,
+    batching,
+    batching_message,
     dim_ranges,
     dim_ranges_message,
     graph,
@@ -67,6 +69,8 @@ __all__ = [
     "add_operator_times",
     "array_from_bytes",
     "at_place",
+    "batching",
+    "batching_message",
     "canary_state",
     "counters",
     "counters_message",

@@ -9,6 +9,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from nnrt_hdi.backend import DimRange, ModelConfig, Origin, Support
+from nnrt_hdi.batching import Batching
 from nnrt_hdi.enums import NodeType, PerformanceMode, Priority, QuantType
 from nnrt_hdi.errors import InvalidParameter, NnrtError
 from nnrt_hdi.graph import (
@@ -212,6 +213,18 @@ def model_config_message(config: ModelConfig) -> model_pb2.ModelConfig:
         priority=number(config.priority),
         extensions=dict(config.extensions),
     )
+
+
+def batching(request: device_pb2.PrepareModelRequest | device_pb2.PrepareFromBuffersRequest) -> Batching | None:
+    if not request.HasField("batching"):
+        return None
+    return Batching(request.batching.max_size, request.batching.max_delay_us)
+
+
+def batching_message(batching: Batching | None) -> device_pb2.Batching | None:
+    if batching is None:
+        return None
+    return device_pb2.Batching(max_size=batching.max_size, max_delay_us=batching.max_delay_us)
 
 
 def supports(message: device_pb2.GetSupportedOperationReply) -> list[Support]:

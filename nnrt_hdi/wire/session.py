@@ -1,7 +1,7 @@
 """Sessions, and the device that they lead to."""
 
 from nnrt_hdi.backend import CanaryState, Capabilities, DeviceInfo, DeviceState
-from nnrt_hdi.counters import MAX_DURATION_COUNTS, DeviceCounters, DeviceLoad, Durations, IdentityCounters
+from nnrt_hdi.counters import MAX_DURATION_COUNTS, Batches, DeviceCounters, DeviceLoad, Durations, IdentityCounters
 from nnrt_hdi.enums import DeviceStatus, DeviceType
 from nnrt_hdi.v2 import device_pb2, session_pb2
 from nnrt_hdi.wire.enums import enum_or, number
@@ -106,6 +106,9 @@ def _device_load(message: device_pb2.DeviceLoad) -> DeviceLoad:
         held_limit_bytes=message.held_limit_bytes,
         run_bytes=message.run_bytes,
         run_limit_bytes=message.run_limit_bytes,
+        batches=Batches(
+            message.batches.runs, message.batches.rows, tuple(message.batches.counts[:MAX_DURATION_COUNTS])
+        ),
     )
 
 
@@ -176,6 +179,7 @@ def _device_load_message(load: DeviceLoad) -> device_pb2.DeviceLoad:
         held_limit_bytes=load.held_limit_bytes,
         run_bytes=load.run_bytes,
         run_limit_bytes=load.run_limit_bytes,
+        batches=device_pb2.Batches(runs=load.batches.runs, rows=load.batches.rows, counts=load.batches.counts),
     )
 
 

@@ -1,0 +1,1 @@
+"""Runs of several clients that daemons compute together."""

@@ -1,0 +1,147 @@
+"""Runs that wait for the device are computed together, and each ends as if it had been alone."""
+
+from concurrent.futures import CancelledError
+
+import numpy as np
+import pytest
+from plugins.joined_backend import FAILS, WAITS
+
+from batching.conftest import DEADLINE_S, IN, Hold, alone, dense_model, rows
+from nnrt_client import Batching, Priority, TimedOut, UnavailableDevice
+
+
+@pytest.mark.parametrize("inner", ["reference", "onnxruntime"])
+def test_answers_are_those_of_runs_alone(held: Hold, inner: str) -> None:
+    """Of eight sessions with one run each, and one with several rows."""
+    device = held(inner=inner)
+    clients = [device.client() for _ in range(8)]
+    inputs = [rows(seed, count=1 + seed % 3) for seed in range(8)]
+    device.hold()
+    futures = device.submitted(list(zip(clients, inputs, strict=True)))
+    device.open()
+    answers = [future.result(DEADLINE_S)[0] for future in futures]
+    assert device.computed() == [sum(map(len, inputs))]
+    with alone(device.daemon) as executor:
+        for array, answer in zip(inputs, answers, strict=True):
+            expected = executor.run_sync([array])[0]
+            assert answer.shape == expected.shape
+            np.testing.assert_allclose(answer, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_no_more_rows_than_asked(held: Hold) -> None:
+    device = held()
+    clients = [device.client(Batching(max_size=4)) for _ in range(3)]
+    device.hold()
+    futures = device.submitted([(clients[number % 3], rows(number, 1 + number % 2)) for number in range(6)])
+    device.open()
+    for future in futures:
+        future.result(DEADLINE_S)
+    assert sum(device.computed()) == 9
+    assert max(device.computed()) <= 4
+    assert len(device.computed()) < 6
+
+
+def test_one_that_fails_among_others(held: Hold) -> None:
+    """It alone fails; the others are computed again, each alone."""
+    device = held()
+    good, bad = device.client(), device.client()
+    device.hold()
+    futures = device.submitted([(good, rows(1)), (bad, np.full((1, IN), FAILS, np.float32)), (good, rows(2))])
+    device.open()
+    with pytest.raises(UnavailableDevice, match="ZeroDivisionError"):
+        futures[1].result(DEADLINE_S)
+    for future in (futures[0], futures[2]):
+        assert future.result(DEADLINE_S)[0].shape == (1, 4)
+    assert device.computed()[0] == 3
+    assert sorted(device.computed()[1:]) == [1, 1, 1]
+
+
+def test_one_that_is_cancelled_among_others(held: Hold) -> None:
+    device = held()
+    clients = [device.client() for _ in range(3)]
+    device.hold()
+    futures = device.submitted([(client, rows(seed)) for seed, client in enumerate(clients)])
+    futures[1].cancel()
+    device.observer.wait_for(lambda state: state.queued == 2)
+    device.open()
+    with pytest.raises(CancelledError):
+        futures[1].result(DEADLINE_S)
+    assert [len(future.result(DEADLINE_S)[0]) for future in (futures[0], futures[2])] == [1, 1]
+    assert device.computed() == [2]
+
+
+def test_one_whose_time_is_over_among_others(held: Hold) -> None:
+    """It ends while the device is held, and never begins."""
+    device = held()
+    patient, hasty = device.client(), device.client()
+    device.hold()
+    (first,) = device.submitted([(patient, rows(1))])
+    (second,) = device.submitted([(hasty, rows(2))], timeout_ms=300)
+    with pytest.raises(TimedOut):
+        second.result(DEADLINE_S)
+    device.observer.wait_for(lambda state: state.queued == 1)
+    device.open()
+    first.result(DEADLINE_S)
+    assert device.computed() == [1]
+
+
+def test_sessions_of_another_model_are_not_joined(held: Hold) -> None:
+    device = held()
+    one, other = device.client(), device.client(model=lambda: dense_model(seed=1))
+    device.hold()
+    futures = device.submitted([(one, rows(1)), (other, rows(2)), (one, rows(3)), (other, rows(4))])
+    device.open()
+    for future in futures:
+        future.result(DEADLINE_S)
+    assert sorted(device.computed()) == [2, 2]
+
+
+def test_clients_that_ask_for_nothing_run_alone(held: Hold) -> None:
+    device = held()
+    clients = [device.client(None) for _ in range(3)]
+    device.hold()
+    futures = device.submitted([(client, rows(1)) for client in clients])
+    device.open()
+    for future in futures:
+        future.result(DEADLINE_S)
+    assert device.computed() == [1, 1, 1]
+
+
+def test_the_operator_has_all_joined_that_can_be(held: Hold) -> None:
+    device = held("--batch", "16")
+    clients = [device.client(None) for _ in range(3)]
+    device.hold()
+    futures = device.submitted([(client, rows(1)) for client in clients])
+    device.open()
+    for future in futures:
+        future.result(DEADLINE_S)
+    assert device.computed() == [3]
+
+
+def test_high_goes_first_and_takes_others_along(held: Hold) -> None:
+    """Of a batch that has no room for all."""
+    device = held("--priority-ageing-s", "600")
+    batching = Batching(max_size=2)
+    low, high = device.client(batching, priority=Priority.LOW), device.client(batching, priority=Priority.HIGH)
+    device.hold()
+    lows = device.submitted([(low, np.full((1, IN), WAITS, np.float32)) for _ in range(2)])
+    highs = device.submitted([(high, rows(number)) for number in range(2)])
+    device.open()
+    for future in highs:
+        future.result(DEADLINE_S)
+    assert not any(future.done() for future in lows)
+    device.open()
+    for future in lows:
+        future.result(DEADLINE_S)
+    assert device.computed() == [2, 2]
+
+
+def test_runs_of_several_rows_with_other_sizes_beside_them(held: Hold) -> None:
+    """One that is larger than a batch runs alone."""
+    device = held()
+    client = device.client(Batching(max_size=2))
+    device.hold()
+    futures = device.submitted([(client, rows(1, 5)), (client, rows(2)), (client, rows(3))])
+    device.open()
+    assert [len(future.result(DEADLINE_S)[0]) for future in futures] == [5, 1, 1]
+    assert device.computed() == [5, 2]
