@@ -66,6 +66,11 @@ class Batches:
         """Number of times."""
         return sum(self.counts)
 
+    @property
+    def mean_rows(self) -> float:
+        """Mean of the rows, 0 where there are none."""
+        return self.rows / count if (count := self.count) else 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class IdentityCounters:

@@ -75,6 +75,7 @@ _DEVICE_COLUMNS = (
     Column("p99", 5),
     Column("memory", 8),
     Column("clients", 10),
+    Column("batch", 13),
     Column("address", 11, is_number=False),
 )
 
@@ -96,6 +97,7 @@ def _device_row(device: DeviceView) -> Sequence[RenderableType]:
         _duration(device.work.p99_s if device.work else None),
         _text(_of_limit(sum(load.held_bytes.values()), load.held_limit_bytes) if load else _UNKNOWN),
         _text(str(load.sessions) if load else _UNKNOWN),
+        _text(f"{load.batches.mean_rows:.1f}" if load and load.batches.count else _UNKNOWN),
         _text(device.address),
     )
 

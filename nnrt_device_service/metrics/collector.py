@@ -80,6 +80,10 @@ class DeviceCollector:
         made.gauge("held_limit_bytes", "Bytes that clients may hold, --held-bytes.", load.held_limit_bytes)
         made.gauge("run_memory_bytes", "Bytes that runs have taken for what they make.", load.run_bytes)
         made.gauge("run_memory_limit_bytes", "Bytes that runs may take, --run-bytes.", load.run_limit_bytes)
+        made.batches("batch_rows", "Rows of what was computed together for several runs.", load.batches)
+        made.counters(
+            "batched_runs", "Runs that were computed together with others.", (), {(): float(load.batches.runs)}
+        )
 
     def _add_canary(self, made: Families, canary: CanaryState) -> None:
         made.gauge("canary_out", "1 while the canary has taken the device out.", canary.is_out)

@@ -5,11 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from nnrt_hdi.counters import Durations
+from nnrt_hdi.counters import Batches, Durations
 
 _PREFIX = "nnrt_device_"
 # The bounds of histograms, from a microsecond to a minute, are powers of two in nanoseconds.
 _BITS = range(10, 37)
+# And of rows, from two to a thousand.
+_ROW_BITS = range(1, 11)
 
 # Numbers by the values of further labels.
 Labels = tuple[str, ...]
@@ -47,6 +49,13 @@ class Families:
         family = HistogramMetricFamily(_PREFIX + name, what, labels=("device", *labels))
         for values, durations in samples.items():
             family.add_metric((self._device, *values), _buckets(durations), durations.total_s)
+        self._made.append(family)
+
+    def batches(self, name: str, what: str, batches: Batches) -> None:
+        """A histogram of their rows."""
+        family = HistogramMetricFamily(_PREFIX + name, what, labels=("device",))
+        within = [(str(2**bits), float(sum(batches.counts[: bits + 1]))) for bits in _ROW_BITS]
+        family.add_metric((self._device,), [*within, ("+Inf", float(batches.count))], batches.rows)
         self._made.append(family)
 
     def _add(self, family: GaugeMetricFamily | CounterMetricFamily, samples: Samples) -> None:

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
-from plugins.joined_backend import WAITS
 from networks import identity_model
 from numpy.typing import NDArray
 from observer import Observer
+from plugins.joined_backend import WAITS
 
 from nnrt_client import Batching, Compilation, Executor, Model, OperationType, Priority, Runtime, Settings
 
@@ -31,8 +31,12 @@ def dense_model(seed: int = 0) -> Model:
     rng = np.random.default_rng(seed)
     model = Model()
     x = model.input((-1, IN), name="x")
-    hidden = model.apply(OperationType.FULL_CONNECTION, x, rng.standard_normal((IN, IN), np.float32), np.ones(IN, np.float32))
-    y = model.apply(OperationType.FULL_CONNECTION, hidden, rng.standard_normal((OUT, IN), np.float32), np.zeros(OUT, np.float32))
+    hidden = model.apply(
+        OperationType.FULL_CONNECTION, x, rng.standard_normal((IN, IN), np.float32), np.ones(IN, np.float32)
+    )
+    y = model.apply(
+        OperationType.FULL_CONNECTION, hidden, rng.standard_normal((OUT, IN), np.float32), np.zeros(OUT, np.float32)
+    )
     model.specify_inputs_and_outputs([x], [y])
     model.finish()
     return model
