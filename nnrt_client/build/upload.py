@@ -34,7 +34,7 @@ _UNASKED_BYTES = 8 << 20
 _WINDOW_BYTES = 4 << 20
 
 
-def compile_graph(build: BuildTask, graph: Graph, config: ModelConfig, batching: Batching | None) -> Any:
+def compile_graph(build: BuildTask, graph: Graph, config: ModelConfig, batching: Batching | None = None) -> Any:
     """Have a graph compiled, and get its PreparedModelInfo. Uploads the constants that the daemon lacks.
 
     Raises whatever the daemon refuses with, and UnavailableDevice or ConnectionFailed if it goes away meanwhile.
@@ -58,7 +58,7 @@ def load_offline(build: BuildTask, parts: Sequence[Part], config: ModelConfig) -
     return _restore(build, "NnrtDevice.PrepareOfflineModel", parts, config)
 
 
-def load_program(build: BuildTask, program: Program, config: ModelConfig, batching: Batching | None) -> Any:
+def load_program(build: BuildTask, program: Program, config: ModelConfig, batching: Batching | None = None) -> Any:
     """Have a model file in the device's own format loaded, and get its PreparedModelInfo."""
     return _restore(build, "NnrtDevice.PrepareOfflineModel", program.parts, config, program.format, batching)
 

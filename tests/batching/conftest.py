@@ -15,8 +15,8 @@ from daemon_process import DaemonProcess
 from networks import identity_model
 from numpy.typing import NDArray
 from observer import Observer
-from plugins.joined_backend import WAITS
 
+from batching.signs import WAITS
 from nnrt_client import Batching, Compilation, Executor, Model, OperationType, Priority, Runtime, Settings
 
 IN, OUT = 8, 4
@@ -81,11 +81,11 @@ class Held:
 
     def submitted(self, runs: Sequence[tuple[Executor, Rows]], timeout_ms: int | None = LONG_MS) -> list[Future[Any]]:
         """Begin runs, each of which waits for the device when the next begins."""
-        futures = []
+        futures: list[Future[Any]] = []
+        queued = self.observer.state().queued
         for executor, inputs in runs:
-            queued = self.observer.state().queued
             futures.append(executor.submit([inputs], timeout_ms=timeout_ms))
-            self.observer.wait_for(lambda state, more=queued + 1: state.queued == more)
+            self.observer.wait_for(lambda state: state.queued == queued + len(futures))
         return futures
 
     def open(self) -> None:

@@ -4,9 +4,9 @@ from concurrent.futures import CancelledError
 
 import numpy as np
 import pytest
-from plugins.joined_backend import FAILS, WAITS
 
 from batching.conftest import DEADLINE_S, IN, Hold, alone, dense_model, rows
+from batching.signs import FAILS, WAITS
 from nnrt_client import Batching, Priority, TimedOut, UnavailableDevice
 
 

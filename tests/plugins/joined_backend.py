@@ -1,20 +1,20 @@
 """A backend that computes as another one does, tells in its log how many rows each run has, and waits where it is told.
 
-A run that has 777 among its inputs waits until somebody has opened and closed the FIFO of the option `gate`; one that
-has -666 fails.
+A run that has WAITS among its inputs waits until somebody has opened and closed the FIFO of the option `gate`; one that
+has FAILS fails.
 """
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from batching.signs import FAILS, WAITS
+
 from nnrt_hdi.backend import Backend, Cancellation, DeviceInfo, ModelConfig, PreparedModel, Support, load_backend
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.part import Part
 from nnrt_hdi.sizes import Sizes
 from nnrt_hdi.tensor import Array
-
-WAITS, FAILS = 777.0, -666.0
 
 _log = logging.getLogger(__name__)
 
