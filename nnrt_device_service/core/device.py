@@ -18,7 +18,7 @@ from typing import Protocol
 from nnrt_device_service.access.audit import AuditLog
 from nnrt_device_service.access.counters import Usage
 from nnrt_device_service.access.identity import Role
-from nnrt_device_service.core.batches import UNCOUNTED_BYTES, Batches
+from nnrt_device_service.core.batches import UNCOUNTED_BYTES, BatchedRun, Batches
 from nnrt_device_service.core.canary import CANARY, Accompanied, Canary
 from nnrt_device_service.core.canary_model import first_taken
 from nnrt_device_service.core.compilations import Compilations, Progress
@@ -469,6 +469,27 @@ class Device:
         finally:
             session.cancellations.discard(cancellation)
             model.release(computed_ns)
+
+    def run_together(self, runs: Sequence[BatchedRun]) -> None:
+        """Have each of these runs, of one bucket, end with an outcome; one that is to run alone is given to `run`."""
+        acquired = []
+        try:
+            for run in runs:
+                try:
+                    run.model.acquire()
+                except UnknownHandle as error:
+                    run.settle(error)
+                    continue
+                acquired.append(run)
+                run.session.cancellations.add(run.cancellation)
+                if not run.session.is_open:
+                    run.cancellation.cancel()
+            if acquired:
+                self.batches.settle(acquired)
+        finally:
+            for run in acquired:
+                run.session.cancellations.discard(run.cancellation)
+                run.model.release(run.computed_ns)
 
     def look_after_work(self) -> None:
         """End runs and compilations that last too long. Where one doesn't end, say so in `stuck`, and take no new

@@ -43,7 +43,7 @@ class Group:
 class Bucket:
     """The runs of a group whose rows have the same shapes."""
 
-    __slots__ = ("__weakref__", "batching", "gathering", "waiting")
+    __slots__ = ("batching", "gathering", "joint", "waiting")
 
     def __init__(self, batching: Batching) -> None:
         self.batching = batching
@@ -51,6 +51,8 @@ class Bucket:
         self.waiting: dict[Joinable, None] = {}
         # Those that wait for others, although there is a slot.
         self.gathering: list[Any] = []
+        # What answers them together where one thread has read several: the transport's.
+        self.joint: Any = None
 
     def gathered(self, least: int = 1) -> list[Any]:
         """Take those that wait for others, if they have so many rows."""

@@ -7,23 +7,25 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from time import perf_counter_ns
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from google.protobuf.message import DecodeError
 
 from nnrt_device_service.access.identity import Role
+from nnrt_device_service.core.batches import BatchedRun
 from nnrt_device_service.core.device import Device
 from nnrt_device_service.host.threads import start_thread
+from nnrt_device_service.scheduling.joinable import Bucket
 from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.run_registry import Run
 from nnrt_device_service.sessions.session import Peer, Session
 from nnrt_device_service.transport.failures import error_to_tell
 from nnrt_device_service.transport.plans import PlannedReply, PlannedRequest
-from nnrt_device_service.transport.reactor import HandOver, Reactor
+from nnrt_device_service.transport.reactor import HandOver, Joint, Reactor, Served
 from nnrt_device_service.transport.run_requests import RunRequests, keep_reply, run_error_to_tell
 from nnrt_device_service.transport.run_result import Reply, RunResult, error_reply
 from nnrt_hdi import wire
@@ -149,6 +151,44 @@ class LocalSocket:
         return session
 
 
+class _JoinedRequest:
+    """A run that is left until others have come that it may be computed with."""
+
+    __slots__ = ("cancellation", "error", "is_inside", "received_at_ns", "request", "run")
+
+    def __init__(self, request: PlannedRequest, received_at_ns: int) -> None:
+        self.request = request
+        self.received_at_ns = received_at_ns
+        # Settled when it is taken up: what stops it, and whether the drain gate counts it.
+        self.cancellation = Cancellation()
+        self.is_inside = False
+        self.run: BatchedRun | None = None
+        self.error: Exception | None = None
+
+
+class LocalBatch:
+    """Answers the runs of one bucket together that have come on several connections. See `Joint`."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+
+    def answer(self, connections: Sequence[Served], hand_over: HandOver) -> Collection[Served]:
+        ours = cast("Sequence[LocalConnection]", connections)
+        runs = [run for connection in ours if (run := connection.begin_joined()) is not None]
+        if runs:
+            hand_over(self._usual_ns(runs))
+            self._device.run_together(runs)
+        # Those first that have an outcome: the others are computed now, one after another.
+        ours = sorted(ours, key=LocalConnection.is_to_run_alone)
+        return [connection for connection in ours if not connection.end_joined()]
+
+    def _usual_ns(self, runs: Sequence[BatchedRun]) -> int | None:
+        """What each run usually takes of the time in which all are computed; None where they may have to wait."""
+        usual_ns = runs[0].model.usual_ns
+        may_wait = runs[0].bucket.batching.max_delay_us or not self._device.scheduler.has_free_slot
+        return None if may_wait or usual_ns is None else usual_ns // len(runs)
+
+
 class LocalConnection:
     """One connection of a session's client, and the runs on it, one after another."""
 
@@ -170,11 +210,13 @@ class LocalConnection:
         self._resources = resources
         # The latest run: known until the next request, which says that its reply has come.
         self._latest: Run | None = None
+        # What is to be answered together with what other connections have received.
+        self._joined: _JoinedRequest | None = None
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def serve(self, hand_over: HandOver) -> bool:
+    def serve(self, hand_over: HandOver) -> bool | Joint:
         """Answer one request. See `Served`."""
         fd = None
         try:
@@ -184,6 +226,8 @@ class LocalConnection:
                 return False
             if data[0] == 0:  # With which no message of protobuf begins.
                 planned = PlannedRequest(self.session, data)
+                if planned.plan is not None and planned.plan.bucket is not None:
+                    return self._to_join(planned, planned.plan.bucket, received_at_ns)
                 model = planned.plan.model if planned.plan is not None else None
                 self._answer_run(planned, model, self._requests.planned.run, received_at_ns, hand_over)
                 return True
@@ -285,9 +329,7 @@ class LocalConnection:
                     reply, packet = local_reply.run, local_reply.SerializeToString()
                     result.count(session.usage)
             except Exception as error:
-                told = run_error_to_tell(error, _PLACE, session, request, cancellation)
-                reply = error_reply(run_id, told)
-                packet = local_socket_pb2.LocalReply(run=reply).SerializeToString()
+                reply, packet = self._failed(request, cancellation, error)
             if self._latest is not None:  # `finish` without a call, for every small run comes here.
                 self._latest.reply = reply
                 if session.runs.awaiters:
@@ -296,6 +338,73 @@ class LocalConnection:
         finally:
             if is_inside:
                 gate.leave()
+
+    def _failed(
+        self, request: RequestT, cancellation: Cancellation, error: Exception
+    ) -> tuple[prepared_model_pb2.RunReply, bytes]:
+        """The reply of a run that gave nothing, and its packet."""
+        reply = error_reply(request.run_id, run_error_to_tell(error, _PLACE, self.session, request, cancellation))
+        return reply, local_socket_pb2.LocalReply(run=reply).SerializeToString()
+
+    def _to_join(self, request: PlannedRequest, bucket: Bucket, received_at_ns: int) -> Joint:
+        """Leave a run until all connections that are ready have been asked."""
+        self._joined = _JoinedRequest(request, received_at_ns)
+        if bucket.joint is None:
+            bucket.joint = LocalBatch(self._device)
+        joint: LocalBatch = bucket.joint
+        return joint
+
+    def begin_joined(self) -> BatchedRun | None:
+        """Take up what has been left; None where that can't be, which `end_joined` will tell."""
+        assert self._joined is not None
+        joined, session, request = self._joined, self.session, self._joined.request
+        timeout_ms = request.timeout_ms
+        joined.cancellation = Cancellation(time.monotonic() + timeout_ms / 1000 if timeout_ms else None)
+        former, self._latest = self._latest, None
+        try:
+            self._latest = session.runs.begin(request.run_id, joined.cancellation, former)
+            self._device.gate.enter()
+            joined.is_inside = True
+            joined.run = self._requests.planned.joinable(session, request, joined.cancellation)
+        except Exception as error:
+            joined.error = error
+        return joined.run
+
+    def is_to_run_alone(self) -> bool:
+        """Whether it could not be computed with others."""
+        run = self._joined.run if self._joined is not None else None
+        return run is not None and run.outcome is None
+
+    def end_joined(self) -> bool:
+        """Answer it now that it has an outcome; whether the connection goes on."""
+        assert self._joined is not None
+        joined, self._joined = self._joined, None
+        session, request = self.session, joined.request
+        reply: Reply
+        try:
+            try:
+                if joined.error is not None:
+                    raise joined.error
+                assert joined.run is not None
+                reply = result = self._requests.planned.joined(request, joined.run, joined.received_at_ns)
+                if isinstance(result, PlannedReply):
+                    packet = result.packet
+                else:
+                    assert self._latest is not None
+                    local_reply = self._message(self._latest, result, request.takes_chunks)
+                    reply, packet = local_reply.run, local_reply.SerializeToString()
+                    result.count(session.usage)
+            except Exception as error:
+                reply, packet = self._failed(request, joined.cancellation, error)
+            if self._latest is not None:
+                session.runs.finish(self._latest, reply)
+            self._socket.send(packet)
+        except OSError:
+            return False  # The client is gone.
+        finally:
+            if joined.is_inside:
+                self._device.gate.leave()
+        return True
 
     def _message(self, run: Run, result: RunResult, in_chunks: bool) -> local_socket_pb2.LocalReply:
         """The reply that has the result, or says that it is kept. Raises OutOfMemory."""

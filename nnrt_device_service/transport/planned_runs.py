@@ -5,6 +5,7 @@ from time import perf_counter_ns
 
 import numpy as np
 
+from nnrt_device_service.core.batches import BatchedRun
 from nnrt_device_service.core.device import Device
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.transport.plans import Plan, PlannedReply, PlannedRequest
@@ -44,6 +45,25 @@ class PlannedRuns:
         done = perf_counter_ns()
         times = received_at_ns or began, queued_ns, ready - began, computed_ns, done
         return self._answer(session, request, plan, outputs, (), times)
+
+    def joinable(self, session: Session, request: PlannedRequest, cancellation: Cancellation) -> BatchedRun:
+        """A run of a plan with a bucket, to be computed by `Device.run_together`. Raises InvalidParameter."""
+        plan, packet = request.checked_plan(), request.packet
+        assert plan.bucket is not None
+        inputs: list[Array] = [np.ndarray(shape, dtype, packet, offset) for shape, dtype, offset in plan.inline]
+        return BatchedRun(session, plan.model, inputs, cancellation, plan.bucket)
+
+    def joined(self, request: PlannedRequest, run: BatchedRun, received_at_ns: int) -> PlannedReply | RunResult:
+        """The reply of one that has been computed, or is computed now, for it is to run alone. Raises as `run`."""
+        session, outputs = run.session, run.outcome
+        if outputs is None:
+            return self.run(session, request, run.cancellation, received_at_ns)
+        if isinstance(outputs, NnrtError):
+            raise outputs
+        run.cancellation.check()
+        done = run.began_ns + run.computed_ns
+        times = received_at_ns, run.began_ns - run.asked_ns, run.asked_ns - received_at_ns, run.computed_ns, done
+        return self._answer(session, request, request.checked_plan(), outputs, (), times)
 
     def _run_in_regions(
         self,

@@ -22,6 +22,7 @@ class Plan:
     """A run that its client makes again and again: the model, the shape of each tensor, and which lie in regions."""
 
     __slots__ = (
+        "bucket",
         "held_bytes",
         "in_bytes",
         "inline",
@@ -61,6 +62,9 @@ class Plan:
         self.inline = [(form.shape, form.dtype, offset) for form, offset in self.inputs if offset is not None]
         self.region_sizes = [form.size_bytes for form, offset in (*self.inputs, *self.outputs) if offset is None]
         self.writes_regions = any(written)
+        # Of the runs that this one may be computed with. What lies in regions is read when its turn has come.
+        is_joined = model.group is not None and not self.region_sizes
+        self.bucket = model.group.bucket([form.shape for form in inputs]) if is_joined and model.group else None
         self.in_bytes = sum(form.size_bytes for form in inputs)
         self.out_bytes = sum(form.size_bytes for form in outputs)
         # Of a message that has nothing but a planned reply.
