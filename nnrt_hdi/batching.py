@@ -25,7 +25,7 @@ class Batching:
 
     @classmethod
     def of(cls, text: str) -> "Batching":
-        """What MAX or MAX:DELAY_US says. Raises InvalidParameter."""
+        """Read MAX or MAX:DELAY_US. Raises InvalidParameter."""
         most, _, delay_us = text.partition(":")
         if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in (most, delay_us or "0")):
             raise InvalidParameter(f"{text!r} is not MAX or MAX:DELAY_US, such as 16 or 16:200", place="Batching")

@@ -418,6 +418,7 @@ class LocalConnection:
     def _kept(self, run: Run, result: RunResult, in_chunks: bool) -> local_socket_pb2.LocalReply:
         """Keep a reply that is too long for AwaitRun to fetch, and say so. Raises OutOfMemory."""
         result.fit(in_chunks=in_chunks)
+        result.own_outputs()
         self.session.runs.finish(run, result)
         self.session.runs.keep(run, result.inline_bytes)
         self._latest = None

@@ -49,6 +49,8 @@ def keep_reply(session: Session, run: Run) -> None:
         failed = OperationFailed("the daemon failed to end the run; run it again")
         session.runs.finish(run, error_reply(run.id, error_to_tell(failed, "AwaitRun", session, run=run.id)))
     reply: Reply = run.reply
+    if isinstance(reply, RunResult):
+        reply.own_outputs()
     session.runs.keep(run, reply.ByteSize() if isinstance(reply, prepared_model_pb2.RunReply) else reply.inline_bytes)
 
 

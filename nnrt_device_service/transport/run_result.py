@@ -69,6 +69,14 @@ class RunResult:
             if not regions or regions[index] is None:
                 self.inline_bytes += array.nbytes
 
+    def own_outputs(self) -> None:
+        """Have outputs that are still to be sent lie in memory of their own, where they are a part of a batch's."""
+        regions = self._regions or (None,) * len(self._outputs)
+        self._outputs = [
+            array.copy() if region is None and array.base is not None else array
+            for array, region in zip(self._outputs, regions, strict=True)
+        ]
+
     def count(self, usage: Usage) -> None:
         """The run has ended well."""
         _, queued_ns, copied_in_ns, computed_ns, copied_out_ns = self._times

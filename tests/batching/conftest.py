@@ -21,6 +21,7 @@ from nnrt_client import Batching, Compilation, Executor, Model, OperationType, P
 
 IN, OUT = 8, 4
 LONG_MS = 600_000
+UP_TO_16 = Batching(max_size=16)
 DEADLINE_S = 30.0
 
 Rows = NDArray[np.float32]
@@ -60,7 +61,7 @@ class Held:
 
     def client(
         self,
-        batching: Batching | None = Batching(),
+        batching: Batching | None = UP_TO_16,
         model: Callable[[], Model] = dense_model,
         priority: Priority = Priority.NONE,
         settings: Settings | None = None,
