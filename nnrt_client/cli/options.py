@@ -252,8 +252,8 @@ batching_option = click.option(
     "--batch",
     "batching",
     type=_BatchingText(),
-    help="Have the device compute runs that wait for it together, up to MAX rows at a time; with DELAY_US a run waits so"
-    " many microseconds for others although the device is free.",
+    help="Have the device compute runs that wait for it together, up to MAX rows at a time; with DELAY_US a run waits"
+    " so many microseconds for others although the device is free.",
 )
 
 

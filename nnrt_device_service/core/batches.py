@@ -127,15 +127,15 @@ class Batches:
             if len(self._verdicts) > _VERDICTS:
                 self._verdicts.popitem(last=False)
 
-    def has_company(self, group: Group) -> bool:
-        """Whether a run of this group would wait, and so might be joined."""
-        return group.batching.max_delay_us > 0 or not self._scheduler.has_free_slot
-
     def joined(
         self, session: Session, model: LoadedModel, inputs: Sequence[Array], cancellation: Cancellation
     ) -> BatchedRun | None:
-        """A run that has been computed, perhaps with others; None if it is to run alone. Raises what it ended with."""
-        assert model.group is not None
+        """A run that would have to wait, computed, perhaps with others; None where it is to run alone.
+
+        Raises what it ended with.
+        """
+        if model.group is None or (self._scheduler.has_free_slot and not model.group.batching.max_delay_us):
+            return None
         bucket = model.group.bucket([array.shape for array in inputs])
         if bucket is None:
             return None

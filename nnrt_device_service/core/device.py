@@ -366,9 +366,10 @@ class Device:
     ) -> Prepared | MissingConstants:
         """Load a model the device exported, or one its vendor's tools compiled; or say which constants to upload first.
 
-        With `batching` the client answers for it that rows are computed apart: its runs are joined only by those of
-        others who say so of the same bytes. A buffer is a constant, or bytes to be copied, because the client may go on writing them. Raises
-        OperationForbidden where the client may bring no cache that this daemon, or one with its key, has not signed.
+        A buffer is a constant, or bytes to be copied, because the client may go on writing them. With `batching` the
+        client answers for it that rows are computed apart: its runs are joined only by those of others who say so of
+        the same bytes. Raises OperationForbidden where the client may bring no cache that this daemon, or one with its
+        key, has not signed.
         """
         self._check_config(config)
         if self._cache_key is None:  # Before anything is uploaded for it.
@@ -431,8 +432,9 @@ class Device:
                 if array.dtype != form.dtype or not (is_known or form.of_run(array.shape)):
                     raise _misfit(index, form.spec, array)
             asked = time.perf_counter_ns()
-            if model.group is not None and prepared is None and self.batches.has_company(model.group):
-                if (run := self.batches.joined(session, model, inputs, cancellation)) is not None:
+            if model.group is not None and prepared is None:
+                run = self.batches.joined(session, model, inputs, cancellation)
+                if run is not None:
                     computed_ns = run.computed_ns
                     return run.outcome, run.began_ns - asked, computed_ns
             self.scheduler.acquire(session.account.flows[model.rank], cancellation)
