@@ -106,7 +106,7 @@ class IdentityCounters:
 
 @dataclass(frozen=True, slots=True)
 class DeviceLoad:
-    """A device has so much of everything, and so much of that is in use, by whomever: now, but for `busy_s` and `batches`.
+    """A device has so much of everything, and so much of that is in use, by whomever: now, but for `busy_s`.
 
     `slots` are the runs that may be on the device at a time, `busy_s` the seconds that runs have been there since the
     daemon's start: its difference, divided by that of the uptime and by `slots`, is the share of it in use.

@@ -15,7 +15,8 @@ import pytest
 import nnrt_client
 
 PUBLIC = """
-    AddressChange Batches Batching Bindings BuildReport CanaryState Capabilities Compilation CompressionStatistics ConnectionFailed
+    AddressChange Batches Batching Bindings BuildReport
+    CanaryState Capabilities Compilation CompressionStatistics ConnectionFailed
     DataType Device DeviceCounters DeviceInfo DeviceLoad
     DeviceState DeviceStatus DeviceType Durations DynamicShape Executor Fallback Format FuseType Hedging
     IdentityCounters InvalidFile InvalidParameter
