@@ -10,6 +10,7 @@ from nnrt_client.run.chunked_reply import ChunkedReply
 from nnrt_client.run.run import Run, told
 from nnrt_client.session.broken_call import BrokenCall, CutOff
 from nnrt_client.session.session import Session
+from nnrt_hdi import wire
 from nnrt_hdi.errors import ConnectionFailed, NnrtError, OperationFailed
 from nnrt_hdi.v2 import prepared_model_pb2
 
@@ -75,7 +76,8 @@ class AwaitedRun:
                 if reply is None:
                     raise OperationFailed("the daemon ended the run", place=session.place)
                 run.stamps.answered_ns = perf_counter_ns()
-                run.finish(ChunkedReply(run, reply, self._call, session.compressor).unpacked, reply.message)
+                unpack = ChunkedReply(run, reply, self._call, session.compressor).unpacked
+                run.finish(unpack, wire.times_told(reply.message), reply.message)
                 return
             except (grpc.RpcError, CutOff) as error:
                 self._broken = error.broken if isinstance(error, CutOff) else BrokenCall.of(error)

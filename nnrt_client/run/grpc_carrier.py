@@ -23,6 +23,7 @@ from nnrt_client.tensors.device_buffer import DeviceBuffer, Stored
 from nnrt_hdi.chunks import beyond_inline, pieces
 from nnrt_hdi.compression import INLINE_BYTES
 from nnrt_hdi.errors import NnrtError, OperationFailed
+from nnrt_hdi.wire import times_told
 from nnrt_hdi.wire.run_codec import Incoming, request_chunk
 
 if TYPE_CHECKING:
@@ -150,11 +151,11 @@ class GrpcStream:
             if reply.is_read:  # First of all: who waits for the run goes on with the next one.
                 try:
                     self._runs.answered(self, run)
-                    run.finish(reply.unpacked, incoming.message)
+                    run.finish(reply.unpacked, times_told(incoming.message), incoming.message)
                 except BaseException as error:  # The stream doesn't carry the run any more: nobody else would end it.
                     self._runs.could_not_read(self, run, error)
             else:
-                run.finish(reply.unpacked, incoming.message)
+                run.finish(reply.unpacked, times_told(incoming.message), incoming.message)
                 if not reply.is_read:
                     return _ended(OperationFailed("its reply was not read to the end"))
                 self._runs.answered(self, run)

@@ -18,7 +18,6 @@ from nnrt_client.session.latch import Latch
 from nnrt_client.tensors.device_buffer import DeviceBuffer, Elements, Stored
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import NnrtError, OperationFailed, OutOfMemory
-from nnrt_hdi.wire import times_told
 
 if TYPE_CHECKING:
     from nnrt_client.run.queue import RunQueue
@@ -134,9 +133,9 @@ class Run:
                 return True
         return False
 
-    def finish(self, unpack: Unpack, reply: Any) -> None:
-        """End with the outputs of the RunReply, which is here, unless the run has been given up. Nothing ends it
-        meanwhile.
+    def finish(self, unpack: Unpack, times: Sequence[int], reply: Any = None) -> None:
+        """End with the outputs of the reply, which is here, unless the run has been given up. Nothing ends it
+        meanwhile. `times` are what `wire.times_told` gives of it, `reply` the RunReply, if it is one.
 
         Raises CutOff, and has not ended, where the connection breaks before all of the reply is there.
         """
@@ -144,7 +143,7 @@ class Run:
             with self._lock:
                 if not (self.ended.is_set or self.given_up):
                     stamps, tensors = self.stamps, self.tensors
-                    outputs, stamps.told = unpack(), times_told(reply)
+                    outputs, stamps.told = unpack(), times
                     if Stored in map(type, outputs):
                         self._require_asked(outputs)
                     if tensors is None or tensors.outputs is None:

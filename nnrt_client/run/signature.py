@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from nnrt_client.run.plan import Plans
 from nnrt_client.session.session import Session
 from nnrt_client.tensors.device_buffer import DeviceBuffer, Elements, Stored, received, sent_fields
 from nnrt_client.tensors.run_tensor import RunTensor
@@ -88,6 +89,7 @@ class Signature:
         self.session = session
         self.clock = session.clock
         self.model_id = model_id
+        self.plans = Plans(session)
         self._ranges: list[DimRange] | None = None
         self._has_ranges = has_ranges
         # Whether a run can be a packet: names may be long, and tensors many.

@@ -1,6 +1,7 @@
 """A run that a tracer is told of."""
 
 import sys
+from collections.abc import Sequence
 from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
@@ -36,9 +37,9 @@ class TracedRun(Run):
         self._untold = [trace]
         self._operators: list[Any] = []
 
-    def finish(self, unpack: Unpack, reply: Any) -> None:
+    def finish(self, unpack: Unpack, times: Sequence[int], reply: Any = None) -> None:
         self._operators = wire.operator_times(reply)
-        super().finish(unpack, reply)
+        super().finish(unpack, times, reply)
 
     def fail(self, error: NnrtError) -> None:
         raised = sys.exc_info()[1]

@@ -56,20 +56,15 @@ class LocalConnection:
                 raise ConnectionFailed(f"it can't be reached: {error}", place=self._place) from error
             raise
 
-        # Sends a packet; raises OSError where the daemon is gone. The socket's own method, for every run comes here.
+        # The socket's own methods, for every run comes here. `send` sends a packet; raises OSError where the daemon is
+        # gone. `receive(LOCAL_PACKET_BYTES)` gives a packet, no bytes at the end of the connection; waits half a second
+        # for it at most, with the flag MSG_DONTWAIT not at all. Raises BlockingIOError where there is none yet, OSError
+        # where the connection is of no more use.
         self.send: Callable[[bytes], int] = self._socket.send
+        self.receive: Callable[..., bytes] = self._socket.recv
 
     def fileno(self) -> int:
         return self._socket.fileno()
-
-    def receive(self, flags: int = 0) -> "local_socket_pb2.LocalReply | None":
-        """The reply, None at the end of the connection; waits half a second for it at most, with the flag MSG_DONTWAIT
-        not at all.
-
-        Raises BlockingIOError where there is none yet, OSError or DecodeError where the connection is of no more use.
-        """
-        data = self._socket.recv(LOCAL_PACKET_BYTES, flags)
-        return local_socket_pb2.LocalReply.FromString(data) if data else None
 
     def ask(
         self, request: "local_socket_pb2.LocalRequest", descriptors: Sequence[int] = (), expected: int = 0

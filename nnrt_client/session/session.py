@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from itertools import count
 from typing import Any, Protocol, TypeVar
 
 import grpc
@@ -99,6 +100,8 @@ class Session(fork.LockOwner):
         self.clock = DaemonClock()
         # How many uploads there have been, one at a time: two could bring the same bytes.
         self.uploads = 0
+        # Of what the daemon is asked to keep of runs.
+        self.plan_numbers = count(1)
         # Where chunks are compressed, on both sides' word.
         self.compressor: Compressor | None = None
         self.metadata: Metadata = ()

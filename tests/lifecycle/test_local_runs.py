@@ -145,8 +145,8 @@ def test_a_signal_as_a_run_ends(shared_daemon: DaemonProcess, monkeypatch: pytes
         _, executor = compiled(closing, shared_daemon.address)
         finish = Run.finish
 
-        def interrupted(run: Run, unpack: Any, reply: Any) -> None:
-            finish(run, unpack, reply)
+        def interrupted(run: Run, *reply: Any) -> None:
+            finish(run, *reply)
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:

@@ -1,0 +1,262 @@
+"""Runs packed for the local socket, and what is read of the replies."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any
+
+from nnrt_client.run.plan import Plan, Shapes
+from nnrt_client.run.run import Run
+from nnrt_client.run.run_tensors import RunTensors
+from nnrt_client.run.signature import INLINE_BYTES, PACKET_INLINE_BYTES, Signature
+from nnrt_client.session.local_socket import LocalSocket
+from nnrt_client.session.staging_pool import Form, Room, pooled_bytes
+from nnrt_client.tensors.device_buffer import DeviceBuffer, Elements, Stored, received
+from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.shared_memory import SharedMemory
+from nnrt_hdi.tensor import Array
+from nnrt_hdi.v2 import local_socket_pb2, model_pb2, prepared_model_pb2
+
+
+class Packet:
+    """A run packed for the local socket, and the shared memory that it uses."""
+
+    __slots__ = ("_local_socket", "_staged", "_targets", "_unwanted")
+
+    def __init__(self, local_socket: LocalSocket) -> None:
+        """It uses none yet."""
+        self._local_socket = local_socket
+        # Memory of the pool that inputs lie in, to be given back.
+        self._staged: Sequence[Room] = ()
+        # Where the daemon writes outputs: memory of the tensors given for them, or of the pool; None for those that
+        # come in the reply. Empty where all do.
+        self._targets: list[SharedMemory | DeviceBuffer | Room | None] = []
+        self._unwanted: Sequence[int] = ()
+
+    def unpacked(self, signature: Signature, reply: "prepared_model_pb2.RunReply") -> list[Elements]:
+        """Take the outputs out of the reply and out of shared memory. Raises the error that the reply carries instead,
+        InvalidParameter for a reply that makes no sense."""
+        targets = self._targets
+        if self._staged:
+            self._give_back(self._staged)
+        if not targets or reply.HasField("error"):
+            if targets:
+                self._give_back(targets)
+            return signature.results(reply, {})
+        outputs = reply.outputs
+        signature.require_result_count(len(outputs))
+        results: list[Elements | None] = []
+        staged: dict[int, tuple[Room, Form]] = {}
+        for at, (output, target) in enumerate(zip(outputs, targets, strict=True)):
+            form = signature.result_form(at, output)
+            if target is None and at in self._unwanted:
+                results.append(received(form, output))
+                continue
+            signature.expect(at, form.size_bytes)
+            if not output.data.HasField("region"):
+                results.append(received(form, output))
+            elif target is None or form.size_bytes > target.room_bytes:
+                raise InvalidParameter(f"the reply says that {form.spec} is in memory that has no room for it")
+            elif isinstance(target, DeviceBuffer):
+                results.append(received(form, output))
+            elif isinstance(target, Room):
+                staged[at] = target, (form.spec.numpy_dtype, form.shape)
+                results.append(None)
+            else:
+                results.append(target.array(form.spec.numpy_dtype, form.shape))
+        return self._with_staged(results, staged)
+
+    def located(self, results: Sequence[Elements]) -> list[Elements]:
+        """The outputs of a reply that came in another way, as arrays where they lie in memory of this process. Raises
+        InvalidParameter for a reply that makes no sense."""
+        located: list[Elements | None] = []
+        staged: dict[int, tuple[Room, Form]] = {}
+        for at, (result, target) in enumerate(zip_longest(results, self._targets)):
+            if not isinstance(target, SharedMemory | Room) or not isinstance(result, Stored):
+                located.append(result)
+            elif result.nbytes > target.room_bytes:
+                raise InvalidParameter("the reply says that an output is in memory that has no room for it")
+            elif isinstance(target, Room):
+                staged[at] = target, (result.dtype, result.shape)
+                located.append(None)
+            else:
+                located.append(target.array(result.dtype, result.shape))
+        return self._with_staged(located, staged)
+
+    def _copy_in(self, arrays: Sequence[Array]) -> list[int]:
+        """Copy inputs to memory of the pool; give buffer_id and offset of each."""
+        self._staged = self._local_socket.staging.take_rooms([array.nbytes for array in arrays])
+        regions: list[int] = []
+        for room, array in zip(self._staged, arrays, strict=True):
+            room.array(array.dtype, array.shape)[...] = array
+            regions += (self._local_socket.buffer_of(room.memory), room.offset)
+        return regions
+
+    def _with_staged(self, results: list[Any], staged: Mapping[int, tuple[Any, Form]]) -> list[Elements]:
+        """Put the outputs that are in memory of the pool in their places among the others. What has none goes back."""
+        by_memory: dict[SharedMemory, list[int]] = {}
+        for at, (room, _) in staged.items():
+            by_memory.setdefault(room.memory, []).append(at)
+        self._give_back([one for one in self._targets if isinstance(one, Room) and one.memory not in by_memory])
+        for places in by_memory.values():
+            rooms, forms = zip(*[staged[at] for at in places], strict=True)
+            for at, array in zip(places, self._local_socket.staging.leased(rooms, forms), strict=True):
+                results[at] = array
+        return results
+
+    def _give_back(self, rooms: Iterable[object]) -> None:
+        """Give back the memory of the pool among these, once each."""
+        for memory in {room.memory for room in rooms if isinstance(room, Room)}:
+            self._local_socket.staging.give_back(memory)
+
+
+class PlannedPacket(Packet):
+    """A run of a plan, some of whose tensors are in regions."""
+
+    __slots__ = ("_plan", "head", "regions", "reply_bytes")
+
+    def __init__(self, local_socket: LocalSocket, plan: Plan, inputs: Sequence[Array]) -> None:
+        """Raises OutOfMemory, and whatever the daemon refuses to share memory with."""
+        super().__init__(local_socket)
+        self._plan = plan
+        self.head, self.reply_bytes = plan.head, plan.reply_bytes
+        # Buffer_id and offset of each.
+        self.regions: list[int] = []
+        if plan.region_inputs:
+            self.regions += self._copy_in([inputs[at] for at in plan.region_inputs])
+        if plan.region_outputs:
+            rooms = local_socket.staging.take_rooms([size for _, size, _ in plan.region_outputs])
+            self._targets = [None] * len(plan.places)
+            for (at, _, _), room in zip(plan.region_outputs, rooms, strict=True):
+                self._targets[at] = room
+                self.regions += (local_socket.buffer_of(room.memory), room.offset)
+
+    def outputs(self, reply: bytes) -> list[Any]:
+        """The outputs of a planned reply, and those in shared memory."""
+        if self._staged:
+            self._give_back(self._staged)
+        outputs: list[Any] = self._plan.outputs(reply)
+        if not self._targets:
+            return outputs
+        return self._with_staged(outputs, {at: (self._targets[at], form) for at, _, form in self._plan.region_outputs})
+
+
+class Request(Packet):
+    """A run as a LocalRequest."""
+
+    __slots__ = ("_given", "_input_bytes", "_shapes", "_signature", "_unwanted", "message")
+
+    def __init__(self, local_socket: LocalSocket, run: Run, shapes: Shapes | None) -> None:
+        """`shapes` are those of the inputs, of a run of which a plan may be kept. Raises OutOfMemory, and whatever the
+        daemon refuses to share memory with."""
+        super().__init__(local_socket)
+        signature = run.signature
+        self._signature = signature
+        self._given: Sequence[SharedMemory | DeviceBuffer | None] | None = None
+        # Lengths of the inputs, None for those in regions.
+        self._input_bytes: list[int | None] = [None] * len(run.inputs)
+        self._shapes = shapes
+        self.message = local_socket_pb2.LocalRequest()
+        request = self.message.run
+        request.CopyFrom(signature.prototype)
+        request.run_id = run.id
+        self._unwanted = run.unwanted
+        if run.unwanted:
+            request.unwanted_outputs.extend(run.unwanted)
+        if run.timeout_ms:
+            request.timeout_ms = run.remaining_ms
+        tensors, room = run.tensors, PACKET_INLINE_BYTES
+        to_copy: list[tuple[model_pb2.BufferRegion, Array]] = []
+        for index, (message, given) in enumerate(zip(request.inputs, run.inputs, strict=True)):
+            if signature.input_forms[index].size_bytes < 0:
+                message.dimensions.extend(given.shape)
+            size_bytes = given.nbytes
+            if isinstance(given, Stored):
+                message.data.region.CopyFrom(given.place)
+                message.data.region.data_size = size_bytes
+            elif size_bytes <= INLINE_BYTES and size_bytes <= room:
+                room -= size_bytes
+                message.data.inline = given.tobytes()
+                self._input_bytes[index] = size_bytes
+            elif (source := _sealed(tensors, index)) is not None:
+                self._put(message.data.region, source, source.offset, size_bytes)
+            else:
+                to_copy.append((message.data.region, given))
+        if to_copy:
+            self._copy(to_copy)
+        if tensors is not None:
+            self._given = tensors.targets
+            tensors.begin()
+        if self._given is not None or not signature.gives_inline:
+            self._place_outputs(request.outputs)
+        if shapes is not None:
+            request.plan = signature.plans.announced(shapes)
+
+    def unpacked(self, signature: Signature, reply: "prepared_model_pb2.RunReply") -> list[Elements]:
+        results = super().unpacked(signature, reply)
+        if self._shapes is not None and reply.plan:
+            in_regions = [at for at, output in enumerate(reply.outputs) if output.data.HasField("region")]
+            signature.plans.keep(self._shapes, reply.plan, self._input_bytes, results, in_regions)
+        return results
+
+    def _put(self, place: "model_pb2.BufferRegion", memory: SharedMemory, offset: int, size_bytes: int) -> None:
+        """Have the daemon read or write there."""
+        place.buffer_id, place.offset = self._local_socket.buffer_of(memory), offset
+        place.data_size = size_bytes
+
+    def _copy(self, inputs: "Sequence[tuple[model_pb2.BufferRegion, Array]]") -> None:
+        """Have the daemon read inputs in memory of the pool, to which they are copied."""
+        regions = iter(self._copy_in([array for _, array in inputs]))
+        for place, array in inputs:
+            place.buffer_id, place.offset, place.data_size = next(regions), next(regions), array.nbytes
+
+    def _place_outputs(self, messages: Any) -> None:
+        """Tell the daemon where to write outputs that don't come in the reply."""
+        room, signature = PACKET_INLINE_BYTES, self._signature
+        to_stage: list[int] = []
+        for at, spec in enumerate(signature.outputs):
+            given = None if self._given is None else self._given[at]
+            size_bytes = signature.expected_bytes(at)
+            if isinstance(given, DeviceBuffer):
+                self._targets.append(given)
+            elif given is None and at in self._unwanted:
+                self._targets.append(None)
+            elif not (given and spec.is_dynamic) and size_bytes <= INLINE_BYTES and size_bytes <= room:
+                room -= size_bytes  # Nothing is known of the size of one that varies before the first run.
+                self._targets.append(None)
+            elif given is not None and given.is_sealed:
+                self._targets.append(given)
+            else:
+                self._targets.append(None)
+                if size_bytes:
+                    to_stage.append(at)
+        if to_stage:
+            sizes = [pooled_bytes(signature.expected_bytes(at)) for at in to_stage]
+            for at, staged in zip(to_stage, self._local_socket.staging.take_rooms(sizes), strict=True):
+                self._targets[at] = staged
+        if not any(self._targets):
+            self._targets.clear()
+        for target in self._targets:
+            place = messages.add()
+            if isinstance(target, DeviceBuffer):
+                place.data.region.CopyFrom(target.place)
+            elif isinstance(target, Room):
+                self._put(place.data.region, target.memory, target.offset, target.room_bytes)
+            elif target is not None:
+                self._put(place.data.region, target, target.offset, target.room_bytes)
+
+
+class TracedRequest(Request):
+    """A TracedRun packed for the local socket."""
+
+    __slots__ = ()
+
+    def __init__(self, local_socket: LocalSocket, run: Run, shapes: Shapes | None) -> None:
+        super().__init__(local_socket, run, shapes)
+        for name, value in run.fields.items():
+            setattr(self.message.run, name, value)
+
+
+def _sealed(tensors: RunTensors | None, index: int) -> SharedMemory | None:
+    """The memory of an input that the daemon can have as it is."""
+    source = None if tensors is None else tensors.sources[index]
+    return source if isinstance(source, SharedMemory) and source.is_sealed else None
