@@ -59,9 +59,13 @@ class ChunkedReply:
         return self._results(arrays)
 
     def _results(self, arrays: dict[int, Array]) -> list[Elements]:
-        results = self._run.signature.results(self._reply.message, arrays)
-        packet = self._run.packet
-        return results if packet is None else packet.located(results)
+        run, message = self._run, self._reply.message
+        results = run.signature.results(message, arrays)
+        if run.packet is not None:
+            results = run.packet.located(results)
+        elif message.plan:
+            run.signature.plans.keep(run, message.plan, [one.nbytes for one in run.inputs], results)
+        return results
 
     def _placed(self, arrays: dict[int, Array], specs: Mapping[int, TensorSpec]) -> dict[int, Array]:
         """Give the outputs that came in the message, and the memory of those that are to come."""

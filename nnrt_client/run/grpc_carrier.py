@@ -9,6 +9,7 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -16,6 +17,7 @@ import numpy as np
 
 from nnrt_client.run.carrier import Lane
 from nnrt_client.run.chunked_reply import ChunkedReply
+from nnrt_client.run.plan import Plan
 from nnrt_client.run.run import Run, told
 from nnrt_client.session.broken_call import BrokenCall, CutOff
 from nnrt_client.session.session import Session
@@ -24,12 +26,14 @@ from nnrt_hdi.chunks import beyond_inline, pieces
 from nnrt_hdi.compression import INLINE_BYTES
 from nnrt_hdi.errors import NnrtError, OperationFailed
 from nnrt_hdi.wire import times_told
-from nnrt_hdi.wire.run_codec import Incoming, request_chunk
+from nnrt_hdi.wire.run_codec import request_chunk
 
 if TYPE_CHECKING:
     from nnrt_client.run.queue import RunQueue
 
 _log = logging.getLogger(__name__)
+
+_ANSWERS_NONE = "the daemon sent a reply that answers no run"
 
 
 class GrpcCarrier:
@@ -43,8 +47,13 @@ class GrpcCarrier:
         self._runs = runs
         self._readers: set[threading.Thread] = set()
 
-    def pack(self, run: Run) -> None:
-        """Messages are made when gRPC asks for them, in a thread of its own."""
+    def pack(self, run: Run) -> tuple[Plan, bytes] | None:
+        """The plan of the run and its only message. Other messages are made when gRPC asks for them, in a thread of its
+        own."""
+        plan = run.signature.plans.of(run)
+        if plan is None or not plan.is_inline or self._session.compressor is not None:
+            return None
+        return plan, plan.message_prefix + plan.packed(run)
 
     def opened(self, lane: Lane) -> "GrpcStream":
         return GrpcStream(self._session, self._runs, lane, self._readers)
@@ -71,7 +80,10 @@ class GrpcStream:
         self._session = session
         self._runs = runs
         self._readers = readers
-        self._outbox: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
+        # Runs with their messages, where those are made.
+        self._outbox: queue.SimpleQueue[tuple[Run, bytes | None] | None] = queue.SimpleQueue()
+        # What reads a planned reply.
+        self._plan: Plan | None = None
         self._call = session.start("PreparedModel.RunStream", self._requests())
         reader = threading.Thread(target=self._read, name=f"nnrt-stream {session.address}", daemon=True)
         readers.add(reader)
@@ -82,10 +94,11 @@ class GrpcStream:
             self.shut_down()
             raise
 
-    def send(self, run: Run, packet: None) -> None:
+    def send(self, run: Run, packed: tuple[Plan, bytes] | None) -> None:
         if run.tensors is not None:
             run.tensors.begin()
-        self._outbox.put(run)
+        self._plan, message = packed or (None, None)
+        self._outbox.put((run, message))
 
     def read_here(self, run: Run) -> None:
         raise NotImplementedError("gRPC's replies are read by the stream's own thread")
@@ -110,9 +123,12 @@ class GrpcStream:
 
     def _requests(self) -> Iterator[Any]:
         """Yield what is sent, in a thread of gRPC's."""
-        while (run := self._outbox.get()) is not None:
+        while (sent := self._outbox.get()) is not None:
+            run, planned = sent
             try:
-                for message in _messages(run, self._session):
+                if planned is not None:
+                    run.stamps.sent_ns = time.perf_counter_ns()
+                for message in _messages(run, self._session) if planned is None else (planned,):
                     if self.run is not run:
                         break  # It has ended; the daemon waits for no more of it.
                     yield message
@@ -120,7 +136,7 @@ class GrpcStream:
             except Exception as error:  # No memory, perhaps.
                 _log.exception("%s: a run could not be sent", self._session.place)
                 self._runs.could_not_read(self, run, error)
-            del run  # An idle stream keeps no tensors alive.
+            del sent, run  # An idle stream keeps no tensors alive.
 
     def _read(self) -> None:
         """Hand out replies to the end of the call, in the stream's reader thread."""
@@ -141,11 +157,16 @@ class GrpcStream:
             self._readers.discard(threading.current_thread())
 
     def _replies_handed_out(self) -> BrokenCall:
-        replies: Iterator[Incoming] = self._call
+        replies: Iterator[Any] = self._call
         for incoming in replies:
             run = self.run
+            if type(incoming) is bytes:
+                if not self._took_planned(run, incoming):
+                    return _ended(OperationFailed(_ANSWERS_NONE, place=self._session.place))
+                del run, incoming
+                continue
             if run is None or incoming.message.run_id not in (0, run.id):
-                return _ended(OperationFailed("the daemon sent a reply that answers no run", place=self._session.place))
+                return _ended(OperationFailed(_ANSWERS_NONE, place=self._session.place))
             run.stamps.answered_ns = time.perf_counter_ns()
             reply = ChunkedReply(run, incoming, replies, self._session.compressor)
             if reply.is_read:  # First of all: who waits for the run goes on with the next one.
@@ -161,6 +182,20 @@ class GrpcStream:
                 self._runs.answered(self, run)
             del run, reply, incoming  # An idle stream keeps no tensors alive.
         return _ended(OperationFailed("the daemon ended the run stream", place=self._session.place))
+
+    def _took_planned(self, run: Run | None, reply: bytes) -> bool:
+        """End a run with its planned reply; false where that is not its."""
+        plan = self._plan
+        told = None if plan is None else plan.told(reply)
+        if run is None or plan is None or told is None or told[0] != run.id:
+            return False
+        run.stamps.answered_ns = time.perf_counter_ns()
+        try:
+            self._runs.answered(self, run)
+            run.finish(partial(plan.outputs, reply), told[1])
+        except BaseException as error:  # The stream doesn't carry the run any more: nobody else would end it.
+            self._runs.could_not_read(self, run, error)
+        return True
 
 
 def _ended(error: NnrtError) -> BrokenCall:
@@ -178,6 +213,8 @@ def _messages(run: Run, session: Session) -> Iterator[Any]:
     chunked = beyond_inline(sizes, inline_bytes)
     targets = None if run.tensors is None else run.tensors.targets
     fields: dict[str, Any] = {"run_id": run.id, "timeout_ms": run.remaining_ms, "takes_chunks": True, **run.fields}
+    if compressor is None:
+        fields["plan"] = signature.plans.announced(run)
     # What is not contiguous is copied once, and for its chunks only when their turn comes.
     if run.unwanted:
         fields["unwanted_outputs"] = run.unwanted

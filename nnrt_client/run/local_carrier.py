@@ -2,11 +2,9 @@
 
 import logging
 import socket
-from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
@@ -21,7 +19,6 @@ from nnrt_client.session.session import Session
 from nnrt_hdi.limits import LOCAL_PACKET_BYTES
 from nnrt_hdi.v2 import local_socket_pb2
 from nnrt_hdi.wire import times_told
-from nnrt_hdi.wire.plans import REPLY_MARK, REQUEST_MARK
 
 if TYPE_CHECKING:
     from nnrt_client.run.queue import RunQueue
@@ -50,20 +47,14 @@ class LocalCarrier:
 
     def pack(self, run: Run) -> tuple[Packet | Plan, bytes]:
         """What reads the reply, and what is sent."""
-        signature, shapes, plan = run.signature, None, None
-        if run.tensors is None and not run.unwanted and not run.fields:
-            shapes = tuple([given.shape for given in run.inputs])
-            plan = signature.plans.known.get(shapes)
+        plan = run.signature.plans.of(run)
         if plan is None:
-            request = self._request(self._local_socket, run, shapes)
+            request = self._request(self._local_socket, run)
             return request, request.message.SerializeToString()
-        inputs: Sequence[Any] = run.inputs  # All are arrays.
-        timeout_ms = run.remaining_ms if run.timeout_ms else 0
         if plan.is_inline:
-            return plan, plan.pack(REQUEST_MARK, plan.number, run.id, timeout_ms, *[one.tobytes() for one in inputs])
-        packet = PlannedPacket(self._local_socket, plan, inputs)
-        data = [inputs[at].tobytes() for at in plan.inline_inputs]
-        return packet, plan.pack(REQUEST_MARK, plan.number, run.id, timeout_ms, *packet.regions, *data)
+            return plan, plan.packed(run)
+        packet = PlannedPacket(self._local_socket, plan, run)
+        return packet, plan.packed(run, packet.regions)
 
     def opened(self, lane: Lane) -> "LocalStream":
         attachment, connection = self._session.attachment, LocalConnection(self._session)
@@ -104,8 +95,10 @@ class LocalStream:
         run.packet, data = packed
         self._packet = run.packet
         run.stamps.sent_ns = perf_counter_ns()
-        with suppress(OSError):  # Who reads learns of it.
+        try:  # noqa: SIM105  # `suppress` would be three frames of every small run.
             self._connection.send(data)
+        except OSError:  # Who reads learns of it.
+            pass
 
     def read_here(self, run: Run) -> None:
         receive = self._connection.receive
@@ -158,19 +151,15 @@ class LocalStream:
         if data[:1] != b"\0":
             self._take_message(data)
             return
-        if not isinstance(packet, _PLANNED) or len(data) != packet.reply_bytes:
+        if not isinstance(packet, _PLANNED) or (told := packet.told(data)) is None:
             self._runs.lost(self, _BROKEN)
-            return
-        mark, run_id, *times = packet.head(data)
-        if mark != REPLY_MARK:
-            self._runs.lost(self, _BROKEN)
-        elif run is None or run_id != run.id:
+        elif run is None or told[0] != run.id:
             _log.debug(_ANSWERS_NONE)
         else:
             run.stamps.answered_ns = perf_counter_ns()
             self._packet = None
             self._runs.answered(self, run)
-            run.finish(partial(packet.outputs, data), times)
+            run.finish(partial(packet.outputs, data), told[1])
 
     def _take_message(self, data: bytes) -> None:
         """Hand out what is no planned reply."""
@@ -189,4 +178,4 @@ class LocalStream:
             run.stamps.answered_ns = perf_counter_ns()
             self._packet = None
             self._runs.answered(self, run)
-            run.finish(partial(packet.unpacked, run.signature, reply.run), times_told(reply.run), reply.run)
+            run.finish(partial(packet.unpacked, run, reply.run), times_told(reply.run), reply.run)

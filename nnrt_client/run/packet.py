@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from nnrt_client.run.plan import Plan, Shapes
+from nnrt_client.run.plan import Plan
 from nnrt_client.run.run import Run
 from nnrt_client.run.run_tensors import RunTensors
-from nnrt_client.run.signature import INLINE_BYTES, PACKET_INLINE_BYTES, Signature
+from nnrt_client.run.signature import INLINE_BYTES, PACKET_INLINE_BYTES
 from nnrt_client.session.local_socket import LocalSocket
 from nnrt_client.session.staging_pool import Form, Room, pooled_bytes
 from nnrt_client.tensors.device_buffer import DeviceBuffer, Elements, Stored, received
@@ -32,10 +32,10 @@ class Packet:
         self._targets: list[SharedMemory | DeviceBuffer | Room | None] = []
         self._unwanted: Sequence[int] = ()
 
-    def unpacked(self, signature: Signature, reply: "prepared_model_pb2.RunReply") -> list[Elements]:
+    def unpacked(self, run: Run, reply: "prepared_model_pb2.RunReply") -> list[Elements]:
         """Take the outputs out of the reply and out of shared memory. Raises the error that the reply carries instead,
         InvalidParameter for a reply that makes no sense."""
-        targets = self._targets
+        signature, targets = run.signature, self._targets
         if self._staged:
             self._give_back(self._staged)
         if not targets or reply.HasField("error"):
@@ -112,20 +112,21 @@ class Packet:
 class PlannedPacket(Packet):
     """A run of a plan, some of whose tensors are in regions."""
 
-    __slots__ = ("_plan", "head", "regions", "reply_bytes")
+    __slots__ = ("_plan", "regions", "told")
 
-    def __init__(self, local_socket: LocalSocket, plan: Plan, inputs: Sequence[Array]) -> None:
+    def __init__(self, local_socket: LocalSocket, plan: Plan, run: Run) -> None:
         """Raises OutOfMemory, and whatever the daemon refuses to share memory with."""
         super().__init__(local_socket)
         self._plan = plan
-        self.head, self.reply_bytes = plan.head, plan.reply_bytes
+        self.told = plan.told
         # Buffer_id and offset of each.
         self.regions: list[int] = []
         if plan.region_inputs:
+            inputs: Sequence[Any] = run.inputs  # All are arrays.
             self.regions += self._copy_in([inputs[at] for at in plan.region_inputs])
         if plan.region_outputs:
             rooms = local_socket.staging.take_rooms([size for _, size, _ in plan.region_outputs])
-            self._targets = [None] * len(plan.places)
+            self._targets = [None] * len(run.signature.outputs)
             for (at, _, _), room in zip(plan.region_outputs, rooms, strict=True):
                 self._targets[at] = room
                 self.regions += (local_socket.buffer_of(room.memory), room.offset)
@@ -143,18 +144,16 @@ class PlannedPacket(Packet):
 class Request(Packet):
     """A run as a LocalRequest."""
 
-    __slots__ = ("_given", "_input_bytes", "_shapes", "_signature", "_unwanted", "message")
+    __slots__ = ("_given", "_input_bytes", "_signature", "_unwanted", "message")
 
-    def __init__(self, local_socket: LocalSocket, run: Run, shapes: Shapes | None) -> None:
-        """`shapes` are those of the inputs, of a run of which a plan may be kept. Raises OutOfMemory, and whatever the
-        daemon refuses to share memory with."""
+    def __init__(self, local_socket: LocalSocket, run: Run) -> None:
+        """Raises OutOfMemory, and whatever the daemon refuses to share memory with."""
         super().__init__(local_socket)
         signature = run.signature
         self._signature = signature
         self._given: Sequence[SharedMemory | DeviceBuffer | None] | None = None
         # Lengths of the inputs, None for those in regions.
         self._input_bytes: list[int | None] = [None] * len(run.inputs)
-        self._shapes = shapes
         self.message = local_socket_pb2.LocalRequest()
         request = self.message.run
         request.CopyFrom(signature.prototype)
@@ -188,14 +187,13 @@ class Request(Packet):
             tensors.begin()
         if self._given is not None or not signature.gives_inline:
             self._place_outputs(request.outputs)
-        if shapes is not None:
-            request.plan = signature.plans.announced(shapes)
+        request.plan = signature.plans.announced(run)
 
-    def unpacked(self, signature: Signature, reply: "prepared_model_pb2.RunReply") -> list[Elements]:
-        results = super().unpacked(signature, reply)
-        if self._shapes is not None and reply.plan:
+    def unpacked(self, run: Run, reply: "prepared_model_pb2.RunReply") -> list[Elements]:
+        results = super().unpacked(run, reply)
+        if reply.plan and reply.plan == self.message.run.plan:
             in_regions = [at for at, output in enumerate(reply.outputs) if output.data.HasField("region")]
-            signature.plans.keep(self._shapes, reply.plan, self._input_bytes, results, in_regions)
+            run.signature.plans.keep(run, reply.plan, self._input_bytes, results, in_regions)
         return results
 
     def _put(self, place: "model_pb2.BufferRegion", memory: SharedMemory, offset: int, size_bytes: int) -> None:
@@ -250,8 +248,8 @@ class TracedRequest(Request):
 
     __slots__ = ()
 
-    def __init__(self, local_socket: LocalSocket, run: Run, shapes: Shapes | None) -> None:
-        super().__init__(local_socket, run, shapes)
+    def __init__(self, local_socket: LocalSocket, run: Run) -> None:
+        super().__init__(local_socket, run)
         for name, value in run.fields.items():
             setattr(self.message.run, name, value)
 

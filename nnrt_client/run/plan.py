@@ -10,36 +10,34 @@ from nnrt_client.session.session import Session
 from nnrt_client.tensors.device_buffer import Elements
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.tensor import Array, Shape
-from nnrt_hdi.wire.plans import FEATURE, PlanLayout, request_prefix
+from nnrt_hdi.wire.plans import FEATURE, REPLY_MARK, REQUEST_MARK, PlanLayout, request_prefix
 
 if TYPE_CHECKING:
-    from nnrt_client.run.signature import Signature
+    from nnrt_client.run.run import Run
 
 # Plans of one signature, each for other shapes: runs of further shapes go as they are.
 _MOST_PLANS = 8
 # Requests that ask the daemon to keep a plan for the same shapes: several may be under way at once, or fail.
 _MOST_TRIES = 4
 
-Shapes = tuple[Shape, ...]
-
 
 class Plan:
     """Runs with arrays of certain shapes, which the daemon keeps under a number (nnrt_hdi/wire/plans.py).
 
-    It is the packet of those whose tensors are all in the request and in the reply.
+    It reads the replies of those whose tensors are all in the packets.
     """
 
     __slots__ = (
-        "head",
-        "inline_inputs",
+        "_head",
+        "_inline_inputs",
+        "_pack",
+        "_places",
+        "_reply_bytes",
         "is_inline",
         "message_prefix",
         "number",
-        "pack",
-        "places",
         "region_inputs",
         "region_outputs",
-        "reply_bytes",
     )
 
     def __init__(
@@ -49,27 +47,48 @@ class Plan:
         were in regions. Raises InvalidParameter where the others have no room in a packet."""
         layout = PlanLayout(input_bytes, [None if at in in_regions else one.nbytes for at, one in enumerate(outputs)])
         self.number = number
-        self.pack, self.head = layout.pack_request, layout.reply_head
-        self.reply_bytes = layout.reply_bytes
+        self._pack, self._head, self._reply_bytes = layout.pack_request, layout.reply_head, layout.reply_bytes
+        # Over gRPC, in front of the packet.
         self.message_prefix = request_prefix(layout)
         # Whether no tensor is in a region.
         self.is_inline = not layout.region_count
-        self.inline_inputs = [at for at, size in enumerate(input_bytes) if size is not None]
+        self._inline_inputs = [at for at, size in enumerate(input_bytes) if size is not None]
         self.region_inputs = [at for at, size in enumerate(input_bytes) if size is None]
+        # Index, length, data type and shape.
         self.region_outputs = [(at, outputs[at].nbytes, (outputs[at].dtype, outputs[at].shape)) for at in in_regions]
         # Shape, data type and offset of each output in the reply; None for those in regions.
-        self.places = [
+        self._places = [
             None if offset is None else (one.shape, one.dtype, offset)
             for one, offset in zip(outputs, layout.output_offsets, strict=True)
         ]
 
+    def packed(self, run: "Run", regions: Sequence[int] = ()) -> bytes:
+        """The request of a run, with buffer_id and offset of each region."""
+        inputs: Sequence[Any] = run.inputs  # All are arrays.
+        timeout_ms = run.remaining_ms if run.timeout_ms else 0
+        return self._pack(
+            REQUEST_MARK,
+            self.number,
+            run.id,
+            timeout_ms,
+            *regions,
+            *[inputs[at].tobytes() for at in self._inline_inputs],
+        )
+
+    def told(self, reply: bytes) -> tuple[int, Sequence[int]] | None:
+        """The run_id in a planned reply, and its times as `wire.times_told` has them; None for one of another plan."""
+        if len(reply) != self._reply_bytes:
+            return None
+        mark, run_id, *times = self._head(reply)
+        return (run_id, times) if mark == REPLY_MARK else None
+
     def outputs(self, reply: bytes) -> list[Any]:
         """Views of the outputs in a planned reply; None for those in regions."""
-        return [None if place is None else np.ndarray(place[0], place[1], reply, place[2]) for place in self.places]
+        return [None if place is None else np.ndarray(place[0], place[1], reply, place[2]) for place in self._places]
 
-    def unpacked(self, signature: "Signature", reply: Any) -> list[Elements]:
+    def unpacked(self, run: "Run", reply: Any) -> list[Elements]:
         """The outputs of a RunReply, which came in place of a planned one. Raises the error that it carries instead."""
-        return signature.results(reply, {})
+        return run.signature.results(reply, {})
 
     def located(self, results: Sequence[Elements]) -> list[Elements]:
         """The outputs of a reply that came in another way."""
@@ -82,13 +101,22 @@ class Plans:
     def __init__(self, session: Session) -> None:
         """There are none where the daemon keeps none."""
         # By the shapes of the inputs.
-        self.known: dict[Shapes, Plan] = {}
-        self._tries: dict[Shapes, int] = {}
+        self._known: dict[tuple[Shape, ...], Plan] = {}
+        self._tries: dict[tuple[Shape, ...], int] = {}
         self._most = _MOST_PLANS if FEATURE in session.welcome.features else 0
         self._numbers = session.plan_numbers
 
-    def announced(self, shapes: Shapes) -> int:
-        """The number of a plan that the daemon is to be asked for; 0 where it isn't."""
+    def of(self, run: "Run") -> Plan | None:
+        """The plan of a run, if there is one."""
+        if run.tensors is not None or run.unwanted or run.fields:
+            return None
+        return self._known.get(tuple([given.shape for given in run.inputs]))
+
+    def announced(self, run: "Run") -> int:
+        """The number under which the daemon is to keep a run that has no plan; 0 where it isn't."""
+        if run.tensors is not None or run.unwanted or run.fields:
+            return 0
+        shapes = tuple([given.shape for given in run.inputs])
         tries = self._tries.get(shapes, 0)
         if tries >= _MOST_TRIES or (not tries and len(self._tries) >= self._most):
             return 0
@@ -97,12 +125,14 @@ class Plans:
 
     def keep(
         self,
-        shapes: Shapes,
+        run: "Run",
         number: int,
         input_bytes: Sequence[int | None],
         outputs: Sequence[Any],
-        in_regions: Collection[int],
+        in_regions: Collection[int] = (),
     ) -> None:
-        """Have later runs go as this one, which the daemon keeps."""
-        with suppress(InvalidParameter):
-            self.known[shapes] = Plan(number, input_bytes, outputs, in_regions)
+        """Have later runs go as this one, which the daemon keeps. See `Plan`."""
+        if run.tensors is None:
+            with suppress(InvalidParameter):
+                shapes = tuple([given.shape for given in run.inputs])
+                self._known[shapes] = Plan(number, input_bytes, outputs, in_regions)

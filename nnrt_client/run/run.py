@@ -144,7 +144,7 @@ class Run:
                 if not (self.ended.is_set or self.given_up):
                     stamps, tensors = self.stamps, self.tensors
                     outputs, stamps.told = unpack(), times
-                    if Stored in map(type, outputs):
+                    if reply is not None and Stored in map(type, outputs):
                         self._require_asked(outputs)
                     if tensors is None or tensors.outputs is None:
                         result = RunResult(outputs)

@@ -16,7 +16,7 @@ from nnrt_hdi.tensor import Array, TensorForm, TensorSpec, flat_bytes
 from nnrt_hdi.v2 import model_pb2
 from nnrt_hdi.v2.prepared_model_pb2 import AwaitRunRequest, RunReply, RunRequest
 from nnrt_hdi.wire.errors import at_place
-from nnrt_hdi.wire.plans import planned_request
+from nnrt_hdi.wire.plans import planned_reply, planned_request
 from nnrt_hdi.wire.runs import io_spec
 from nnrt_hdi.wire.tensors import array_from_bytes
 
@@ -165,6 +165,11 @@ def read_reply(data: bytes) -> Incoming[RunReply]:
     return _read(data, RunReply.FromString, _REPLY_CHUNK)
 
 
+def read_stream_reply(data: bytes) -> Incoming[RunReply] | bytes:
+    """A RunReply; where it has nothing but a planned reply, that alone. Raises DecodeError."""
+    return planned_reply(data) or read_reply(data)
+
+
 def _read(data: bytes, parse: Callable[[bytes], MessageT], chunk_tag: int) -> Incoming[MessageT]:
     if len(data) >= VIEWED_BYTES and (found := _found(data, chunk_tag)) is not None:
         rest, inline, chunk = found
@@ -273,14 +278,9 @@ def serialized(message: bytes | Message) -> bytes:
     return message if isinstance(message, bytes) else message.SerializeToString()
 
 
-# By the path of the RPC: what reads its messages in place of what the stubs have for it. Replies of Run, which is for
-# any client, are the stubs' to read.
+# By the path of the RPC: what reads its requests in place of what the stubs have for it.
 REQUEST_READERS: dict[str, Callable[[bytes], Any]] = {
     "/nnrt_hdi.v2.PreparedModel/Run": read_request,
     "/nnrt_hdi.v2.PreparedModel/RunStream": read_stream_request,
     "/nnrt_hdi.v2.PreparedModel/AwaitRun": AwaitRunRequest.FromString,
-}
-REPLY_READERS: dict[str, Callable[[bytes], Incoming[RunReply]]] = {
-    "/nnrt_hdi.v2.PreparedModel/RunStream": read_reply,
-    "/nnrt_hdi.v2.PreparedModel/AwaitRun": read_reply,
 }
