@@ -1,11 +1,13 @@
-"""The cost of a run beside a bare gRPC echo of the same bytes, and what its flight recorder adds.
+"""The cost of a run beside bare echoes of the same bytes, where its time goes, and what its flight recorder adds.
 
     python benchmarks/small_run.py
 
-Both are measured in turns, in one process, against servers on the same transport.
+All are measured in turns, in one process: a run, a unary call of gRPC on the same transport, and on one host a
+`multiprocessing.Connection`.
 """
 
 import multiprocessing as mp
+import os
 import statistics
 import subprocess
 import sys
@@ -16,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from multiprocessing.connection import Connection
+from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
@@ -38,6 +41,8 @@ ROUNDS = 30
 RUNS_PER_ROUND = 100
 # What the flight recorder costs is far below the noise of a run, so it is measured by itself.
 RECORDINGS = 2000
+# Processor time is counted in hundredths of a second.
+SHARED_RUNS = 5000
 _CLOCK = DaemonClock()
 
 
@@ -85,6 +90,33 @@ def echo_server(address: str, pair: tuple[bytes, bytes] | None = None) -> Iterat
     process.join()
 
 
+def repeat_bytes(pipe: Connection) -> None:
+    """The least that a process of Python can do with what another one sends."""
+    while True:
+        try:
+            pipe.send_bytes(pipe.recv_bytes())
+        except EOFError:
+            return
+
+
+@contextmanager
+def connection_echo(data: bytes) -> Iterator[Callable[[], bytes]]:
+    """Make what sends these bytes to another process over a multiprocessing.Connection, and receives them again."""
+    context = mp.get_context("spawn")
+    pipe, there = context.Pipe()
+    process = context.Process(target=repeat_bytes, args=(there,))
+    process.start()
+    there.close()
+
+    def echo() -> bytes:
+        pipe.send_bytes(data)
+        return pipe.recv_bytes()
+
+    with pipe:
+        yield echo
+    process.join()
+
+
 @contextmanager
 def device_daemon(address: str, *arguments: str) -> Iterator[tuple[str, int]]:
     """A daemon with the reference backend: its address and process id."""
@@ -106,12 +138,24 @@ def median_us(run: Callable[[], Any], runs: int = RUNS_PER_ROUND) -> float:
 
 def measure() -> list[Report]:
     latency = Report(
-        "A run beside a bare gRPC echo",
-        f"As many bytes in as out, p50 of {ROUNDS} rounds of {RUNS_PER_ROUND} calls taken in turns; the ratio is the"
-        " median of the rounds' ratios, with their quartiles. The echo is a unary call of gRPC-Python on the same"
-        " transport, whose handler returns its request. With the local socket packets and shared memory carry the run,"
-        " without it a stream of gRPC does.",
-        ("tensor", "transport", "run over", "echo µs", "run µs", "ratio", "quartiles"),
+        "A run beside bare echoes",
+        f"As many bytes in as out, p50 of {ROUNDS} rounds of {RUNS_PER_ROUND} calls taken in turns; a ratio is the"
+        " median of the rounds' ratios, with their quartiles. The gRPC echo is a unary call of gRPC-Python on the same"
+        " transport, whose handler returns its request; the Connection is one of `multiprocessing`, whose other end"
+        " sends back what it receives. With the local socket packets and shared memory carry the run, without it a"
+        " stream of gRPC does.",
+        (
+            *("tensor", "transport", "run over", "run µs", "Connection µs", "ratio", "quartiles"),
+            *("gRPC echo µs", "ratio", "quartiles"),
+        ),
+    )
+    shares = Report(
+        "Where the time of a run goes",
+        f"µs per run, of {SHARED_RUNS} runs: processor time of the client's and of the daemon's own code, of the"
+        " kernel for both, and the rest of the time, in which nobody computes but the one who is to go on is still being"
+        " woken. The daemon's part has the backend's. Where threads of both work at the same time, nothing is left for"
+        " waking.",
+        ("tensor", "run over", "run µs", "client", "daemon", "kernel", "waking"),
     )
     recorder = Report(
         "The flight recorder",
@@ -133,20 +177,38 @@ def measure() -> list[Report]:
                 )
                 x = np.ones(elements, np.float32)
                 channel = stack.enter_context(grpc.insecure_channel(stack.enter_context(echo_server(echo_at))))
-                run = stack.enter_context(runner(device_at, settings, x))
-                pairs = in_turns(partial(channel.unary_unary("/echo/unary"), x.tobytes()), run)
+                connection = stack.enter_context(connection_echo(x.tobytes()))
+                at, pid = stack.enter_context(device_daemon(device_at))
+                run = stack.enter_context(runner_at(at, settings, x))
+                beside = ratio_cells(in_turns(connection, run)) if is_unix else ("", "", "", "")
+                echo = ratio_cells(in_turns(partial(channel.unary_unary("/echo/unary"), x.tobytes()), run))
                 carrier = "local socket" if settings.share_memory else "gRPC"
-                latency.add(tensor, transport, carrier, *ratio_cells(pairs))
+                latency.add(tensor, transport, carrier, echo[1], beside[0], *beside[2:], echo[0], *echo[2:])
+                shares.add(tensor, carrier, *_share_cells(run, pid))
                 if tensor == "1 KB" and is_unix:
                     _measure_recorder(run, recorder)
-    return [latency, recorder]
+    return [latency, shares, recorder]
 
 
-@contextmanager
-def runner(address: str, settings: Settings, x: NDArray[np.float32]) -> Iterator[Callable[[], Any]]:
-    """Make what runs the identity once, on a daemon of its own."""
-    with device_daemon(address) as (at, _), runner_at(at, settings, x) as run:
-        yield run
+def _share_cells(run: Callable[[], Any], pid: int) -> list[str]:
+    """Microseconds of a run: all, the client's, the daemon's, the kernel's, and the rest."""
+    before, began = _processor_times(pid), time.perf_counter()
+    for _ in range(SHARED_RUNS):
+        run()
+    all_s = time.perf_counter() - began
+    client_s, client_kernel_s, daemon_s, daemon_kernel_s = (
+        after - earlier for earlier, after in zip(before, _processor_times(pid), strict=True)
+    )
+    kernel_s = client_kernel_s + daemon_kernel_s
+    parts = (all_s, client_s, daemon_s, kernel_s, max(all_s - client_s - daemon_s - kernel_s, 0.0))
+    return [f"{part / SHARED_RUNS * 1e6:.0f}" for part in parts]
+
+
+def _processor_times(pid: int) -> tuple[float, float, float, float]:
+    """Seconds in their own code and in the kernel of this process and of that one."""
+    ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    own = os.times()
+    return own.user, own.system, *(int(tick) / os.sysconf("SC_CLK_TCK") for tick in ticks)  # type: ignore[return-value]
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from time import perf_counter_ns
+from time import monotonic, perf_counter_ns
 from typing import Any, overload
 
 from numpy.typing import NDArray
@@ -53,6 +53,8 @@ class Executor(BaseExecutor):
         except BaseException:
             prepared.release()
             raise
+        # What a run may take without a timeout, of which the daemon isn't told.
+        self._bound_s = self._session.settings.run_timeout_s
         # Those that have not ended.
         self._runs: set[Run] = set()
         make = Run if self._session.tracer is None else partial(told_run, self._session.tracer)
@@ -238,11 +240,12 @@ class Executor(BaseExecutor):
             arrays = [signature.fitting(index, given) for index, given in enumerate(tensors.inputs)]
         run.inputs = arrays
         if timeout_ms is None:
-            run.bound(self._session.settings.run_timeout_s)
+            run.deadline = monotonic() + self._bound_s
         else:
             run.limit(timeout_ms)
         self._runs.add(run)
-        self._require_open()
+        if not self._is_open:
+            raise _closed()
 
     def _start(self, run: Run) -> None:
         self._queue.start(run)

@@ -135,10 +135,13 @@ class PlannedPacket(Packet):
         """The outputs of a planned reply, and those in shared memory."""
         if self._staged:
             self._give_back(self._staged)
-        outputs: list[Any] = self._plan.outputs(reply)
+        outputs = self._plan.outputs(reply)
         if not self._targets:
             return outputs
-        return self._with_staged(outputs, {at: (self._targets[at], form) for at, _, form in self._plan.region_outputs})
+        staged = {at: (self._targets[at], form) for at, _, form in self._plan.region_outputs}
+        for at in sorted(staged):
+            outputs.insert(at, None)
+        return self._with_staged(outputs, staged)
 
 
 class Request(Packet):

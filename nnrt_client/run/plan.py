@@ -2,6 +2,8 @@
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from itertools import repeat
+from operator import attrgetter, methodcaller
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +16,10 @@ from nnrt_hdi.wire.plans import FEATURE, REPLY_MARK, REQUEST_MARK, PlanLayout, r
 
 if TYPE_CHECKING:
     from nnrt_client.run.run import Run
+
+# Comprehensions would be frames of every small run.
+_shape_of = attrgetter("shape")
+_bytes_of = methodcaller("tobytes")
 
 # Plans of one signature, each for other shapes: runs of further shapes go as they are.
 _MOST_PLANS = 8
@@ -28,11 +34,13 @@ class Plan:
     """
 
     __slots__ = (
+        "_dtypes",
         "_head",
         "_inline_inputs",
+        "_offsets",
         "_pack",
-        "_places",
         "_reply_bytes",
+        "_shapes",
         "is_inline",
         "message_prefix",
         "number",
@@ -56,24 +64,16 @@ class Plan:
         self.region_inputs = [at for at, size in enumerate(input_bytes) if size is None]
         # Index, length, data type and shape.
         self.region_outputs = [(at, outputs[at].nbytes, (outputs[at].dtype, outputs[at].shape)) for at in in_regions]
-        # Shape, data type and offset of each output in the reply; None for those in regions.
-        self._places = [
-            None if offset is None else (one.shape, one.dtype, offset)
-            for one, offset in zip(outputs, layout.output_offsets, strict=True)
-        ]
+        places = [(one, at) for one, at in zip(outputs, layout.output_offsets, strict=True) if at is not None]
+        self._shapes = [one.shape for one, _ in places]
+        self._dtypes = [one.dtype for one, _ in places]
+        self._offsets = [at for _, at in places]
 
     def packed(self, run: "Run", regions: Sequence[int] = ()) -> bytes:
         """The request of a run, with buffer_id and offset of each region."""
-        inputs: Sequence[Any] = run.inputs  # All are arrays.
+        inputs = run.inputs if self.is_inline else [run.inputs[at] for at in self._inline_inputs]
         timeout_ms = run.remaining_ms if run.timeout_ms else 0
-        return self._pack(
-            REQUEST_MARK,
-            self.number,
-            run.id,
-            timeout_ms,
-            *regions,
-            *[inputs[at].tobytes() for at in self._inline_inputs],
-        )
+        return self._pack(REQUEST_MARK, self.number, run.id, timeout_ms, *regions, *map(_bytes_of, inputs))
 
     def told(self, reply: bytes) -> tuple[int, Sequence[int]] | None:
         """The run_id in a planned reply, and its times as `wire.times_told` has them; None for one of another plan."""
@@ -83,8 +83,8 @@ class Plan:
         return (run_id, times) if mark == REPLY_MARK else None
 
     def outputs(self, reply: bytes) -> list[Any]:
-        """Views of the outputs in a planned reply; None for those in regions."""
-        return [None if place is None else np.ndarray(place[0], place[1], reply, place[2]) for place in self._places]
+        """Views of those outputs that are in a planned reply."""
+        return list(map(np.ndarray, self._shapes, self._dtypes, repeat(reply), self._offsets))
 
     def unpacked(self, run: "Run", reply: Any) -> list[Elements]:
         """The outputs of a RunReply, which came in place of a planned one. Raises the error that it carries instead."""
@@ -110,13 +110,13 @@ class Plans:
         """The plan of a run, if there is one."""
         if run.tensors is not None or run.unwanted or run.fields:
             return None
-        return self._known.get(tuple([given.shape for given in run.inputs]))
+        return self._known.get(tuple(map(_shape_of, run.inputs)))
 
     def announced(self, run: "Run") -> int:
         """The number under which the daemon is to keep a run that has no plan; 0 where it isn't."""
         if run.tensors is not None or run.unwanted or run.fields:
             return 0
-        shapes = tuple([given.shape for given in run.inputs])
+        shapes = tuple(map(_shape_of, run.inputs))
         tries = self._tries.get(shapes, 0)
         if tries >= _MOST_TRIES or (not tries and len(self._tries) >= self._most):
             return 0
@@ -134,5 +134,5 @@ class Plans:
         """Have later runs go as this one, which the daemon keeps. See `Plan`."""
         if run.tensors is None:
             with suppress(InvalidParameter):
-                shapes = tuple([given.shape for given in run.inputs])
+                shapes = tuple(map(_shape_of, run.inputs))
                 self._known[shapes] = Plan(number, input_bytes, outputs, in_regions)

@@ -70,6 +70,8 @@ class RunQueue(LockOwner):
             # It has as many connections as gRPC has streams, and none is for uploads.
             limit = max(most - _RESERVED_STREAMS, 1)
             self._local = Lane(LocalCarrier(session, socket, self), limit, most > limit)
+        # Of runs that can be packets.
+        self._packet_lane = self._local or self._remote
         self._lanes = [lane for lane in (self._local, self._remote) if lane is not None]
         self._run_ids = count(1)
         self._death: NnrtError | None = None
@@ -119,7 +121,7 @@ class RunQueue(LockOwner):
     def run_here(self, run: Run) -> None:
         """Have a run made, and wait for its end. Raises the session's death, if it is over."""
         run.id = next(self._run_ids)
-        lane = self._lane_of(run)
+        lane = self._packet_lane if run.signature.fits_packet else self._remote
         stream = self._claimed(lane)
         try:
             if stream is None:
@@ -157,7 +159,7 @@ class RunQueue(LockOwner):
             self._release(stream)
 
     def _lane_of(self, run: Run) -> Lane:
-        return self._local if self._local is not None and run.signature.fits_packet else self._remote
+        return self._packet_lane if run.signature.fits_packet else self._remote
 
     def _enqueue(self, lane: Lane, run: Run) -> None:
         """Have a run wait for a stream. The main thread takes no lock for it, in which a handler may come that runs the
@@ -290,7 +292,8 @@ class RunQueue(LockOwner):
                 self._enqueue(lane, run)
             return False
         stream.send(run, packet)
-        self._keep_deadline(run)
+        if run.deadline < self._wakes_at:
+            self._keep_deadline(run)
         return True
 
     def _taken_off(self, stream: Stream, run: Run) -> bool:

@@ -2,7 +2,7 @@
 
 A plan is a RunRequest that the daemon keeps under the client's number for it (RunRequest.plan). What it says once,
 planned packets leave out: the model, the shape of each tensor, and which tensors lie in regions of buffers.
-protos/README.md describes the layout.
+protos/README.md describes the layout, docs/adr/0015-runs-as-plans.md why it is no message of protobuf.
 """
 
 from collections.abc import Sequence
