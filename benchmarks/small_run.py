@@ -152,9 +152,8 @@ def measure() -> list[Report]:
     shares = Report(
         "Where the time of a run goes",
         f"µs per run, of {SHARED_RUNS} runs: processor time of the client's and of the daemon's own code, of the"
-        " kernel for both, and the rest of the time, in which nobody computes but the one who is to go on is still being"
-        " woken. The daemon's part has the backend's. Where threads of both work at the same time, nothing is left for"
-        " waking.",
+        " kernel for both, and the rest of the time, in which nobody computes but who is to go on is still being woken."
+        " The daemon's part has the backend's. Where threads of both work at once, nothing may be left for waking.",
         ("tensor", "run over", "run µs", "client", "daemon", "kernel", "waking"),
     )
     recorder = Report(
