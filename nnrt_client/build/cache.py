@@ -48,8 +48,8 @@ class Cache(Protocol):
     def found(self, device: Device) -> CompiledModel | None:
         """Read the compiled model to load for a device; None where one is to be made."""
 
-    def refused(self, device: Device, why: NnrtError) -> None:
-        """Take note that the device doesn't load what was found."""
+    def refused(self, device: Device, compiled: CompiledModel, why: NnrtError) -> None:
+        """Take note that the device doesn't load what was found. Raises InvalidFile where it is to stay as it is."""
 
     def store(self, device: Device, compiled: CompiledModel, remaining_s: Callable[[], float]) -> None:
         """Write the compiled model of a device. Raises OSError, and what `remaining_s` raises."""
@@ -87,8 +87,8 @@ class CacheDirectory:
         """Read the cache to load for a device; None where one is to be written.
 
         The directory keeps it for the next call, so that a file that has not been touched is read and checked once.
-        Raises InvalidPath for the directory, InvalidFile for a cache that is damaged, unreadable or made for another
-        device, InvalidParameter for one of a later version.
+        The daemon that gets its large parts checks these. Raises InvalidPath for the directory, InvalidFile for a cache
+        that is damaged, unreadable or made for another device, InvalidParameter for one of a later version.
         """
         self.require_accessible()
         try:
@@ -110,8 +110,10 @@ class CacheDirectory:
         """Never: an application that has built with a cache has one."""
         return False
 
-    def refused(self, device: Device, why: NnrtError) -> None:
-        """Nothing is done: it is replaced by what is compiled instead."""
+    def refused(self, device: Device, compiled: CompiledModel, why: NnrtError) -> None:
+        """Do nothing: it is replaced by what is compiled instead. Raises InvalidFile for one that is damaged."""
+        if isinstance(why, InvalidFile):
+            require_whole(compiled, self.place(device))
 
     def store(self, device: Device, compiled: CompiledModel, remaining_s: Callable[[], float]) -> None:
         """Write the cache of a device in place of an earlier one. Raises OSError, and what `remaining_s` raises."""
@@ -141,7 +143,7 @@ class CacheDirectory:
                 compiled = kept[1]
             else:
                 began = time.monotonic()
-                compiled = CompiledModel.unpacked(container.read(file))
+                compiled = CompiledModel.unpacked(container.mapped(file), checks_large=False)
                 self.spent_s += time.monotonic() - began
                 self._kept = state, compiled
         except FileNotFoundError:
@@ -160,6 +162,14 @@ def require_compiled_for(device: Device, compiled: CompiledModel) -> None:
             f"it was made for {compiled.target.device}, {compiled.target.describe_kind()}; the device is"
             f" {target.device}, {target.describe_kind()}; delete it and build again"
         )
+
+
+def require_whole(compiled: CompiledModel, place: str) -> None:
+    """Refuse what is not as it was written, with InvalidFile."""
+    try:
+        compiled.require_whole()
+    except InvalidFile as error:
+        raise error.at(place) from error
 
 
 def _state(file: Path) -> object:

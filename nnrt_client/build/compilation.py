@@ -225,10 +225,10 @@ class Compilation(LockOwner, Closable):
         """Have `build` load the device's cache in a directory, or write it there.
 
         A cache of this version is loaded, one of an earlier version replaced. Raises, and changes nothing:
-        InvalidPath if the directory can't be read; InvalidFile if the cache is damaged, was made for another device or,
-        having this version, from another model; InvalidParameter if it has a later version, and for another version
-        than an integer 0..2**32 - 2; OperationForbidden after `build`. That the options are those of the cache is for
-        `build` to see.
+        InvalidPath if the directory can't be read; InvalidFile if the cache is damaged (but for parts of 1 MiB or more,
+        which `build` has the daemon check), was made for another device or, having this version, from another model;
+        InvalidParameter if it has a later version, and for another version than an integer 0..2**32 - 2;
+        OperationForbidden after `build`. That the options are those of the cache is for `build` to see.
         """
         self._require_configuring()
         version, path = _checked_version(version), _path(directory)

@@ -12,7 +12,7 @@ from typing_extensions import Buffer
 
 from nnrt_client.build import upload
 from nnrt_client.build.build_task import BuildTask
-from nnrt_client.build.cache import Cache, CacheDirectory, require_compiled_for
+from nnrt_client.build.cache import Cache, CacheDirectory, require_compiled_for, require_whole
 from nnrt_client.build.options import Options
 from nnrt_client.build.prepared import PreparedHandle
 from nnrt_client.model.model import Model
@@ -147,14 +147,14 @@ def from_model(site: Site, model: Model, cache: Cache | None) -> BuildResult:
         try:
             result = _restore(site, compiled, partial(upload.restore, batching=batching))
         except Refused as refused:
-            cache.refused(site.device, refused.error)
+            cache.refused(site.device, compiled, refused.error)
             raise
         if not isinstance(result, NnrtError):
             return result
         if isinstance(result, OutOfMemory):
             raise Refused(_build_error(result))
+        cache.refused(site.device, compiled, result)
         _log.warning("%s does not take its cache any more, so it compiles: %s", site.device, result)
-        cache.refused(site.device, result)
         build.begin_again()
     build.progress("checking", 0.0)
     with _deciding(build):
@@ -254,7 +254,7 @@ def from_buffer(site: Site, buffer: Buffer) -> BuildResult:
     """Restore an imported cache."""
     place = "imported cache"
     try:
-        compiled = CompiledModel.unpacked(buffer)
+        compiled = CompiledModel.unpacked(buffer, checks_large=False)
         require_compiled_for(site.device, compiled)
     except InvalidFile as error:
         raise error.at(place) from error
@@ -267,7 +267,7 @@ def from_offline(site: Site, offline: OfflineModel) -> BuildResult:
     data = offline.read()
     if is_packed(data):
         try:
-            compiled = CompiledModel.unpacked(data)
+            compiled = CompiledModel.unpacked(data, checks_large=False)
         except InvalidFile as error:
             raise error.at(offline.place) from error
         kind = Target.of(site.device.info, site.device.name)
@@ -280,6 +280,8 @@ def from_offline(site: Site, offline: OfflineModel) -> BuildResult:
             )
         _require_same_options(site.options, compiled, offline.place)
         result = _restore(site, compiled, upload.load_offline)
+        if isinstance(result, InvalidFile):
+            require_whole(compiled, offline.place)
         if isinstance(result, NnrtError):
             raise Refused(_build_error(result))
         return result
@@ -304,6 +306,8 @@ def _from_cache(site: Site, compiled: CompiledModel, place: str) -> BuildResult:
     result = _restore(site, compiled, upload.restore)
     if isinstance(result, OutOfMemory):
         raise Refused(_build_error(result))
+    if isinstance(result, InvalidFile):
+        require_whole(compiled, place)
     if isinstance(result, NnrtError):
         raise Refused(InvalidFile(f"the device does not take it: {result}", place=place))
     return result

@@ -30,8 +30,10 @@ _ATTEMPTS = 3
 _LOSSES = 3
 # What is sent to a daemon that has nothing yet, whether it takes the model or not: less than the question costs.
 _UNASKED_BYTES = 8 << 20
-# Of the shared memory through which constants go to a daemon on this host; fewer bytes fit into a message or a few.
-_WINDOW_BYTES = 4 << 20
+# Constants of so many bytes go through shared memory to a daemon on this host; fewer fit into a message or a few.
+_LEAST_SHARED_BYTES = 4 << 20
+# Of that memory. A call for each time that it is filled costs more than filling it.
+_WINDOW_BYTES = 8 << 20
 
 
 def compile_graph(build: BuildTask, graph: Graph, config: ModelConfig, batching: Batching | None = None) -> Any:
@@ -153,7 +155,7 @@ def _upload(build: BuildTask, wanted: Sequence[tuple[Part, int]]) -> None:
     """Send parts from where the daemon says: through shared memory where it is here and they are many bytes."""
     session = build.session
     total = sum(part.data.nbytes - received for part, received in wanted)
-    if CHUNKS_FEATURE in session.welcome.features and session.local_socket is not None and total >= _WINDOW_BYTES:
+    if CHUNKS_FEATURE in session.welcome.features and session.local_socket is not None and total >= _LEAST_SHARED_BYTES:
         try:
             memory = session.local_socket.staging.take(_WINDOW_BYTES)
             buffer_id = session.local_socket.buffer_of(memory)

@@ -65,7 +65,7 @@ class ModelCache:
         """Read the compiled model, if it is there and sound. The daemon checks the large parts when they arrive."""
         return self._store.load(self._key(device), is_mapped=True)
 
-    def refused(self, device: Device, why: NnrtError) -> None:
+    def refused(self, device: Device, compiled: CompiledModel, why: NnrtError) -> None:
         """Remove what a device doesn't take, unless it takes it from others."""
         if not isinstance(why, OperationForbidden):
             self._store.remove(self._key(device), str(why))

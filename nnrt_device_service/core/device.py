@@ -376,12 +376,22 @@ class Device:
             session.identity.require(Role.RESTORE, _UNSIGNED)
         progress("restoring", 0.0)
         with ExitStack() as undo:
-            parts = self._held(session, buffers, undo)
+            # Whoever may bring any cache may bring one with the right digests: they are checked meanwhile.
+            is_checked = self._cache_key is not None
+            parts = self._held(session, buffers, undo, is_checked=is_checked)
             if isinstance(parts, MissingConstants):
+                if not is_checked:
+                    session.constants.check_later(parts.received_bytes, self.threads)
                 return parts
+            digests = [buffer.sha256 for buffer in buffers if isinstance(buffer, Constant)]
             parts, is_signed = self._trusted(session, parts)
             with self._compiler(session, config.priority, progress):
                 prepared = self._backend.restore(parts, config)
+                try:
+                    session.constants.require_checked(digests)
+                except InvalidFile:
+                    prepared.close()
+                    raise
             made = self._added(session, prepared, Origin.RESTORED, undo, config.priority, _size_of(parts), is_signed)
             if batching is not None:
                 digest = b"".join(part.sha256 for part in parts)
@@ -525,12 +535,14 @@ class Device:
                 " start it with --accept-programs always where all its clients may be trusted"
             )
 
-    def _held(self, session: Session, buffers: Buffers, undo: ExitStack) -> list[Part] | MissingConstants:
+    def _held(
+        self, session: Session, buffers: Buffers, undo: ExitStack, *, is_checked: bool = True
+    ) -> list[Part] | MissingConstants:
         """The buffers as parts, kept in the session until `undo`; or what of them isn't here."""
         named = [buffer for buffer in buffers if isinstance(buffer, Constant)]
         # Each may name the same gigabyte, so the copies count.
         copied_bytes = sum(memoryview(buffer).nbytes for buffer in buffers if not isinstance(buffer, Constant))
-        held = session.constants.hold_all(named)
+        held = session.constants.hold_all(named, is_checked=is_checked)
         if isinstance(held, MissingConstants):
             return held
         undo.callback(session.constants.release, [constant.sha256 for constant in named])

@@ -3,15 +3,17 @@
 import hashlib
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nnrt_device_service.host.threads import Threads
 from nnrt_device_service.sessions.memory_budget import MemoryBudget
-from nnrt_hdi.errors import InvalidFile, InvalidParameter
+from nnrt_hdi.errors import InvalidFile, InvalidParameter, OutOfMemory
 from nnrt_hdi.graph import Constant, Graph
 from nnrt_hdi.part import SHA256_BYTES
 
@@ -24,14 +26,32 @@ class _Upload:
 
     data: Bytes
     received: int = 0
-    digest: Any = field(default_factory=hashlib.sha256)
     users: int = 0
     # Whether the call that brought the last bytes still goes on.
     is_being_written: bool = True
+    # Whether a thread digests what arrives.
+    is_followed: bool = False
+    _digest: Any = field(default_factory=hashlib.sha256)
+    _digested: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def is_complete(self) -> bool:
         return self.received == self.data.size
+
+    @property
+    def is_digested(self) -> bool:
+        return self._digested == self.received
+
+    def digest(self) -> bytes:
+        """SHA-256 of what has arrived, of which each byte is digested once, whoever asks. Not of what the client could
+        change meanwhile."""
+        with self._lock:
+            arrived = self.data[self._digested : self.received]
+            self._digest.update(arrived)
+            self._digested += arrived.size
+            digest: bytes = self._digest.digest()
+            return digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +72,9 @@ class ConstantPool:
         self._budget = budget
         self._lock = threading.RLock()  # Taking memory for one constant may mean dropping another.
         self._uploads: dict[bytes, _Upload] = {}
+        # Those that are checked when they are used.
+        self._later: Collection[bytes] = ()
+        self._threads: Threads | None = None
         budget.on_shortage(self._drop_unused)
 
     def write(self, sha256: bytes, size_bytes: int, offset: int, data: bytes | memoryview) -> bool:
@@ -76,16 +99,54 @@ class ConstantPool:
                     f"{len(data)} bytes at {offset} do not follow the {upload.received} of {size_bytes} received",
                     place=place,
                 )
-            arrived = upload.data[offset : offset + len(data)]
-            arrived[:] = np.frombuffer(data, np.uint8)
-            upload.digest.update(arrived)  # And not what the client could change meanwhile.
+            upload.data[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
             upload.received += len(data)
-            if not upload.is_complete:
-                return False
-            if upload.digest.digest() != sha256:
+            if sha256 in self._later:
+                self._follow(upload)
+            else:
+                upload.digest()
+                if upload.is_complete:
+                    self._check(sha256)
+            return upload.is_complete
+
+    def check_later(self, digests: Collection[bytes], threads: Threads) -> None:
+        """Take these constants, and no others, without waiting until they are checked: a thread does it meanwhile, and
+        whoever holds them unchecked calls `require_checked`."""
+        with self._lock:
+            self._later, self._threads = frozenset(digests), threads
+
+    def require_checked(self, digests: Iterable[bytes]) -> None:
+        """Refuse constants, which are held, that are not what their digests say, with InvalidFile. They are dropped."""
+        for sha256 in digests:
+            with self._lock:
+                upload = self._uploads.get(sha256)
+            if upload is not None:
+                upload.digest()
+            with self._lock:
+                self._check(sha256)
+
+    def _check(self, sha256: bytes) -> None:
+        upload = self._uploads.get(sha256)
+        if upload is None or upload.digest() != sha256:
+            if upload is not None:
                 self._drop(sha256)
-                raise InvalidFile("the bytes received have another SHA-256; send them again", place=place)
-            return True
+            raise InvalidFile(
+                "the bytes received have another SHA-256; send them again", place=f"constant {sha256.hex()[:12]}"
+            )
+
+    def _follow(self, upload: _Upload) -> None:
+        """Have a thread digest what arrives. Where none can be started, whoever checks the constant does it."""
+        if upload.is_followed or self._threads is None:
+            return
+        with suppress(OutOfMemory):
+            self._threads.run(partial(self._digest, upload))
+            upload.is_followed = True
+
+    def _digest(self, upload: _Upload) -> None:
+        while upload.is_followed:
+            upload.digest()
+            with self._lock:
+                upload.is_followed = not upload.is_digested
 
     @property
     def held_bytes(self) -> int:
@@ -109,10 +170,13 @@ class ConstantPool:
         }
         return graph.with_constants(constants)
 
-    def hold_all(self, constants: Collection[Constant]) -> Mapping[bytes, Bytes] | MissingConstants:
+    def hold_all(
+        self, constants: Collection[Constant], *, is_checked: bool = True
+    ) -> Mapping[bytes, Bytes] | MissingConstants:
         """The bytes of constants by digest, which never change and stay here until `release`; or what isn't here.
 
-        Raises InvalidParameter for a constant of another size than its upload.
+        Raises InvalidParameter for a constant of another size than its upload, and InvalidFile for one that is not what
+        its digest says; who wants them unchecked calls `require_checked` later, or doesn't use them.
         """
         with self._lock:
             missing = {}
@@ -125,6 +189,9 @@ class ConstantPool:
                     _require_size(upload, constant)
             if missing:
                 return MissingConstants(missing)
+            if is_checked:
+                for constant in constants:
+                    self._check(constant.sha256)
             for constant in constants:
                 self._uploads[constant.sha256].users += 1
             return {constant.sha256: _read_only(self._uploads[constant.sha256].data) for constant in constants}
@@ -132,7 +199,7 @@ class ConstantPool:
     @contextmanager
     def holding(self, constants: Collection[Constant]) -> Iterator[None]:
         """Keep constants while the block lasts, if all of them are here."""
-        held = self.hold_all(constants)
+        held = self.hold_all(constants, is_checked=False)
         try:
             yield
         finally:

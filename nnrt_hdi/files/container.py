@@ -15,13 +15,14 @@ import errno
 import hashlib
 import json
 import logging
+import mmap
 import os
 import re
 import reprlib
 import secrets
 import stat
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,8 @@ _log = logging.getLogger(__name__)
 MAGIC = b"NNRTPART"
 FORMAT = 1
 ALIGNMENT = 64
+# Of parts of so many bytes it matters how often they are read.
+LARGE_BYTES = 1 << 20
 # Room for the largest graph (see nnrt_hdi.graph), and parsed in about a second.
 MAX_MANIFEST_BYTES = 64 << 20
 # How JSON spells what is a character only in pairs.
@@ -79,10 +82,13 @@ def packed(kind: str, about: Mapping[str, Any], parts: Sequence[Part], beside: C
     return pieces
 
 
-def unpacked(kind: str, data: Buffer, fetch: Fetch | None = None) -> tuple[dict[str, Any], tuple[Part, ...]]:
+def unpacked(
+    kind: str, data: Buffer, fetch: Fetch | None = None, *, checks_large: bool = True
+) -> tuple[dict[str, Any], tuple[Part, ...]]:
     """The rest of a file's manifest, and its parts as views of `data`; those that lie beside it are fetched.
 
-    Raises InvalidFile unless it is a whole file of this kind in which every byte is the one that was written.
+    Raises InvalidFile unless it is a whole file of this kind in which every byte is the one that was written. Who sends
+    the parts to somebody who checks them may leave the bytes of LARGE_BYTES and more to him; all others are copied.
     """
     view = flat_bytes(data)
     manifest, end = _manifest(view)
@@ -97,14 +103,28 @@ def unpacked(kind: str, data: Buffer, fetch: Fetch | None = None) -> tuple[dict[
         start = end + -end % ALIGNMENT
         if size > view.nbytes - start:
             raise InvalidFile(f"it ends within part {number}; it was cut off")
-        end_of_part = start + size
-        if any(view[end:start]) or hashlib.sha256(view[start:end_of_part]).digest() != sha256:
-            raise InvalidFile(f"part {number} is not what was written; the file is damaged")
-        parts.append(Part(view[start:end_of_part].toreadonly(), sha256))
-        end = end_of_part
+        part = Part(view[start : start + size].toreadonly(), sha256)
+        if any(view[end:start]) or len(sha256) != SHA256_BYTES:
+            raise damaged(number)
+        if checks_large or size < LARGE_BYTES:
+            part = part if checks_large else Part(memoryview(bytes(part.data)), sha256)
+            require_whole(number, part)
+        parts.append(part)
+        end = start + size
     if end != view.nbytes:
         raise InvalidFile(f"{view.nbytes - end} bytes follow its last part; the file is damaged")
     return about, tuple(parts)
+
+
+def require_whole(number: int, part: Part) -> None:
+    """Refuse a part that isn't what its digest says, with InvalidFile."""
+    if hashlib.sha256(part.data).digest() != part.sha256:
+        raise damaged(number)
+
+
+def damaged(number: int) -> InvalidFile:
+    """Say which part of a file is not as it was written."""
+    return InvalidFile(f"part {number} is not what was written; the file is damaged")
 
 
 def is_packed(data: Buffer) -> bool:
@@ -175,6 +195,23 @@ def read(path: Path) -> memoryview:
 
     They are copied, not mapped: who writes into the file later must not change what has been checked.
     """
+    with _opened(path) as (descriptor, size):
+        data = np.empty(size, np.uint8)
+        filled = 0
+        while filled < data.size and (count := os.readv(descriptor, [data[filled:].data])):
+            filled += count
+    return data[:filled].data.toreadonly()
+
+
+def mapped(path: Path) -> memoryview:
+    """The bytes of a file where they are, for who has somebody else check a copy of them. Raises as `read`."""
+    with _opened(path) as (descriptor, size):
+        return memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) if size else b"")
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[int, int]]:
+    """The descriptor and the size of a file."""
     # A pipe that nobody writes to would be waited for.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
@@ -184,13 +221,9 @@ def read(path: Path) -> memoryview:
                 (IsADirectoryError, errno.EISDIR) if stat.S_ISDIR(status.st_mode) else (OSError, errno.EINVAL)
             )
             raise kind(number, "it is no regular file", str(path))
-        data = np.empty(status.st_size, np.uint8)
-        filled = 0
-        while filled < data.size and (count := os.readv(descriptor, [data[filled:].data])):
-            filled += count
+        yield descriptor, status.st_size
     finally:
         os.close(descriptor)
-    return data[:filled].data.toreadonly()
 
 
 def read_about(kind: str, path: Path) -> dict[str, Any]:

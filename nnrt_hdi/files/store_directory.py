@@ -29,7 +29,7 @@ from nnrt_hdi.backend import DEFAULT_MAX_TENSOR_BYTES, ModelConfig
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import InvalidFile, InvalidPath
 from nnrt_hdi.files.compiled import CompiledModel, Target
-from nnrt_hdi.files.container import FORMAT, read, read_beside, write
+from nnrt_hdi.files.container import FORMAT, LARGE_BYTES, read, read_beside, write
 from nnrt_hdi.files.directory_lock import only_writer
 from nnrt_hdi.files.whole_parts import WholeParts, required
 from nnrt_hdi.part import Part
@@ -45,9 +45,6 @@ SHOWN_KEY = 12
 LOCK_TIMEOUT_S = 10.0
 
 MARKER = ".nnrt-store"
-
-# Parts of at least so many bytes have files of their own.
-LEAST_BESIDE_BYTES = 1 << 20
 
 # The owner of the store's unfinished files.
 _OWNER = "store"
@@ -281,7 +278,7 @@ class StoreDirectory:
 
 def parts_beside(compiled: CompiledModel) -> dict[bytes, int]:
     """The sizes of the parts that have files of their own in a store, by their digests."""
-    return {part.sha256: part.data.nbytes for part in compiled.parts if part.data.nbytes >= LEAST_BESIDE_BYTES}
+    return {part.sha256: part.data.nbytes for part in compiled.parts if part.data.nbytes >= LARGE_BYTES}
 
 
 def part_path(directory: Path, sha256: bytes) -> Path:

@@ -209,6 +209,48 @@ def test_damaged_cache(device: Device, tmp_path: Path, damage: Callable[[Path], 
     assert origin(waiting) is Origin.COMPILED
 
 
+def in_directory(device: Device, file: Path) -> Compilation:
+    compilation = Compilation.for_cache(device)
+    compilation.set_cache(file.parent.parent, 1)
+    return compilation
+
+
+def beside_the_model(device: Device, file: Path) -> Compilation:
+    return cached(file.parent.parent, model=large_model())(device)
+
+
+def imported(device: Device, file: Path) -> Compilation:
+    compilation = Compilation.for_cache(device)
+    compilation.import_cache(file.read_bytes())
+    return compilation
+
+
+def offline(device: Device, file: Path) -> Compilation:
+    return Compilation.from_offline_file(file, device)
+
+
+def large_model() -> Model:
+    return weighted_model(1 << 19)  # 2 MiB.
+
+
+@pytest.mark.parametrize("configured", [in_directory, beside_the_model, imported, offline])
+def test_damaged_large_part(
+    device: Device, tmp_path: Path, configured: Callable[[Device, Path], Compilation], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The daemon finds it, and the build refuses the file, which stays as it is; whole again it can be loaded."""
+    file = write_cache(tmp_path, device, model=large_model())
+    good = file.read_bytes()
+    damaged = bytearray(good)
+    damaged[-100] ^= 1
+    file.write_bytes(damaged)
+    with configured(device, file) as compilation, pytest.raises(InvalidFile, match="part 1 is not what was written"):
+        compilation.build()
+    assert file.read_bytes() == damaged
+    assert "compiles" not in caplog.text
+    file.write_bytes(good)
+    assert origin(configured(device, file)) is Origin.RESTORED
+
+
 @pytest.mark.parametrize("kind", ["missing", "a file", "below a file"])
 def test_no_directory(device: Device, tmp_path: Path, kind: str) -> None:
     """Case 6, at the call, and at the build if it has gone since; also where the device is not known yet."""

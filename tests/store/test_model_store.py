@@ -261,7 +261,7 @@ def test_a_directory_in_the_place_of_a_file(
     directory: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
     """The next who writes the model clears it."""
-    monkeypatch.setattr(store_directory, "LEAST_BESIDE_BYTES", 1)
+    monkeypatch.setattr(store_directory, "LARGE_BYTES", 1)
     assert origin(device_on(directory), graph()) is COMPILED
     for path in [path for path in directory.iterdir() if path.name.endswith(suffix)]:
         path.unlink()
