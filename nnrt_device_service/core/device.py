@@ -385,13 +385,13 @@ class Device:
                 return parts
             digests = [buffer.sha256 for buffer in buffers if isinstance(buffer, Constant)]
             parts, is_signed = self._trusted(session, parts)
-            with self._compiler(session, config.priority, progress):
-                prepared = self._backend.restore(parts, config)
+            with self._compiler(session, config.priority, progress), ExitStack() as unchecked:
                 try:
+                    prepared = self._backend.restore(parts, config)
+                    unchecked.callback(prepared.close)
+                finally:  # The backend may have failed for bytes that are wrong, which must not stay.
                     session.constants.require_checked(digests)
-                except InvalidFile:
-                    prepared.close()
-                    raise
+                unchecked.pop_all()
             made = self._added(session, prepared, Origin.RESTORED, undo, config.priority, _size_of(parts), is_signed)
             if batching is not None:
                 digest = b"".join(part.sha256 for part in parts)

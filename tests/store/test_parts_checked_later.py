@@ -17,7 +17,7 @@ from nnrt_device_service.sessions.constants import MissingConstants
 from nnrt_device_service.sessions.session import Prepared, Session
 from nnrt_device_service.settings import Settings
 from nnrt_hdi.backend import ModelConfig, Origin, PreparedModel
-from nnrt_hdi.errors import InvalidFile, OutOfMemory
+from nnrt_hdi.errors import InvalidFile, OutOfMemory, Unsupported
 from nnrt_hdi.graph import Constant
 from nnrt_hdi.part import Part
 
@@ -33,8 +33,11 @@ class Careless(StoringBackend):
     def __init__(self) -> None:
         super().__init__()
         self.open = 0
+        self.fails = False
 
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
+        if self.fails:
+            raise Unsupported("nothing is restored")
         self.open += 1
         prepared = self.prepare(model()._graph, config, lambda fraction: None)
         prepared.close = self._close  # type: ignore[method-assign]
@@ -84,10 +87,11 @@ def test_right_parts(device: Device, backend: Careless) -> None:
 
 
 def test_wrong_parts(device: Device, backend: Careless) -> None:
-    """The model is given up, and the part is missing again."""
+    """The model is given up, if there is one, and the part is missing again."""
     with session_of(device) as session:
         restore(device, session)
-        for _ in range(2):
+        for fails in (False, True, False):
+            backend.fails = fails
             send(session, WRONG)
             with pytest.raises(InvalidFile, match="another SHA-256"):
                 restore(device, session)
