@@ -23,6 +23,7 @@ class LoadedModel:
     """
 
     __slots__ = (
+        "_latest_ns",
         "_lock",
         "_on_closed",
         "_users",
@@ -57,6 +58,7 @@ class LoadedModel:
         self.group: Group | None = None
         # Time that its runs take on the device; None before the first has ended.
         self.usual_ns: int | None = None
+        self._latest_ns = 0
         self._on_closed = on_closed
         self._lock = threading.Lock()
         self._users = 1
@@ -76,8 +78,8 @@ class LoadedModel:
         with self._lock:
             if computed_ns:
                 # The longest time counts, and half of it is forgotten with every ten or so runs that are shorter.
-                usual_ns = self.usual_ns or 0
-                self.usual_ns = max(computed_ns, usual_ns - (usual_ns >> 4))
+                usual_ns, latest_ns, self._latest_ns = self.usual_ns or 0, self._latest_ns, computed_ns
+                self.usual_ns = max(min(computed_ns, latest_ns or computed_ns), usual_ns - (usual_ns >> 4))
             self._users -= 1
             if self._users:
                 return
