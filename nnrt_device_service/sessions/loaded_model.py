@@ -58,6 +58,7 @@ class LoadedModel:
         self.group: Group | None = None
         # Time that its runs take on the device; None before the first has ended.
         self.usual_ns: int | None = None
+        # What the latest took.
         self._latest_ns = 0
         self._on_closed = on_closed
         self._lock = threading.Lock()
@@ -77,9 +78,12 @@ class LoadedModel:
         """
         with self._lock:
             if computed_ns:
-                # The longest time counts, and half of it is forgotten with every ten or so runs that are shorter.
-                usual_ns, latest_ns, self._latest_ns = self.usual_ns or 0, self._latest_ns, computed_ns
-                self.usual_ns = max(min(computed_ns, latest_ns or computed_ns), usual_ns - (usual_ns >> 4))
+                # The longest time counts, and half of it is forgotten with every ten or so runs that are shorter. One
+                # run alone that takes long does not count: others may have had the processor meanwhile.
+                twice_ns = min(computed_ns, self._latest_ns or computed_ns)
+                usual_ns = self.usual_ns or 0
+                self.usual_ns = max(twice_ns, usual_ns - (usual_ns >> 4))
+                self._latest_ns = computed_ns
             self._users -= 1
             if self._users:
                 return

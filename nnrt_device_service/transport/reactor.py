@@ -265,7 +265,7 @@ class Reactor:
         return self._one_of_each_user(ready)
 
     def _of_few_sessions(self, ready: Sequence[Event]) -> Sequence[Event]:
-        """Have those of few sessions, of each user's as many, be served alone for a while; all where there are no more."""
+        """Have those of few sessions, of each user's as many, be served alone for a while; all where there are few."""
         users, idle = self._by_user(ready)
         if sum(map(len, users.values())) <= _WARM:
             return ready

@@ -68,6 +68,19 @@ class Times:
 # ---- models
 
 
+def test_what_runs_of_a_model_usually_take() -> None:
+    """The longest time, but for one run alone; in the end no more than they do take."""
+    model = LoadedModel(Prepared(), lambda: None)
+    usual_ns = []
+    for computed_ns in [100_000, 9_000_000, 120_000, 4_000_000, 5_000_000, *[100_000] * 200]:
+        model.acquire()
+        model.release(computed_ns)
+        usual_ns.append(model.usual_ns)
+    assert usual_ns[:5] == [100_000, 100_000, 120_000, 120_000, 4_000_000]
+    assert usual_ns[5:] == sorted((each for each in usual_ns[5:] if each), reverse=True)
+    assert usual_ns[-1] == 100_000
+
+
 def test_model_is_closed_after_its_last_run() -> None:
     """Released during a run it lives on until that ends."""
     prepared, on_closed = Prepared(), Times()
