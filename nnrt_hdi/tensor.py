@@ -149,8 +149,10 @@ class TensorSpec:
         The parameters of any other data type don't matter: a BOOL may carry some in a quantized model, and a float
         tensor may say how it is to be quantized.
         """
+        if not self.quant:
+            return False
         dtype = NUMPY_DTYPES.get(self.data_type)
-        return bool(self.quant) and dtype is not None and dtype.kind in "iu"
+        return dtype is not None and dtype.kind in "iu"
 
     @property
     def channel_axis(self) -> int:

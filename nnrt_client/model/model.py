@@ -1,6 +1,5 @@
 """Models: tensors, the operations between them, and what a run takes and gives."""
 
-import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -141,11 +140,11 @@ class Model:
 
     def _append(self, record: TensorRecord) -> ModelTensor:
         self._require_open()
-        shape = record.desc.shape or ()
+        shape, size_bytes = record.desc.shape or (), record.desc.item_size
         for axis, dim in enumerate(shape):
             if dim == 0 or dim < UNKNOWN_DIM:
                 raise InvalidParameter(f"dimension {axis} of shape {list(shape)} is {dim}; use -1, or 1 or more")
-        size_bytes = math.prod(abs(dim) for dim in shape) * record.desc.item_size
+            size_bytes *= abs(dim)
         if size_bytes > MAX_TENSOR_BYTES:
             raise InvalidParameter(f"shape {list(shape)} has {size_bytes} bytes; use at most {MAX_TENSOR_BYTES}")
         self._tensors.append(record)
@@ -446,6 +445,8 @@ class Model:
 
     def _add_operands(self, declared: Operation, operands: Sequence[ModelTensor | ArrayLike]) -> list[int]:
         """Indices of the operands, those that are no tensors yet added as constants."""
+        if all(isinstance(given, ModelTensor) for given in operands):
+            return [self._index(given) for given in operands]  # type: ignore[arg-type]  # as has been looked at
         known = {at: self._index(given) for at, given in enumerate(operands) if isinstance(given, ModelTensor)}
         types = [self._tensors[index].spec for index in known.values()]
         indices = []
@@ -485,13 +486,13 @@ class Model:
         """Add an output as it was inferred; its name is its own, not that of an input it resembles."""
         desc = TensorDesc._from_spec(spec)
         desc.name = (declared.name if declared else "") or name
-        return self._append(TensorRecord(desc, quant=spec.quant))
+        return self._append(TensorRecord(desc, quant=spec.quant, known=spec))
 
     def _records(self, indices: Sequence[int]) -> list[TensorRecord]:
         return [self._tensors[index] for index in indices]
 
     def _handles(self, indices: Sequence[int]) -> tuple[ModelTensor, ...]:
-        return tuple(ModelTensor(index, self) for index in indices)
+        return tuple([ModelTensor(index, self) for index in indices])
 
     def _place(self, index: int) -> str:
         name = self._tensors[index].desc.name
@@ -530,7 +531,7 @@ class Model:
         """The indices of 1 to 200 data tensors."""
         if not 1 <= len(tensors) <= MANY:
             raise InvalidParameter(f"there are {len(tensors)} {what}; give 1 to {MANY}")
-        indices = tuple(self._index(tensor) for tensor in tensors)
+        indices = tuple([self._index(tensor) for tensor in tensors])
         for index in indices:
             if self._tensors[index].type is not TensorType.TENSOR:
                 type_ = self._tensors[index].type.name

@@ -1,7 +1,7 @@
 """Shapes and data types of a whole graph."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from typing_extensions import Self
@@ -65,7 +65,7 @@ def agreed(inferred: tuple[TensorSpec, ...], declared: tuple[TensorSpec, ...]) -
     """The inferred outputs of a node with what only the declared say. Raises InvalidParameter where they contradict."""
     if len(declared) != len(inferred):
         raise InvalidParameter(f"it has {len(declared)} outputs; give {len(inferred)}")
-    return tuple(_agreed(*pair) for pair in zip(inferred, declared, strict=True))
+    return tuple([_agreed(*pair) for pair in zip(inferred, declared, strict=True)])
 
 
 def infer_graph(graph: Graph) -> Inference:
@@ -112,8 +112,9 @@ def infer_tensors(graph: Graph, tensors: Sequence[TensorSpec], values: Mapping[i
         except NnrtError as error:
             problems[index] = error.at(graph.place(index))
             continue
-        if any(UNKNOWN_DIM in spec.shape for spec in inferred):
-            undecided.add(index)
+        for spec in inferred:
+            if UNKNOWN_DIM in spec.shape:
+                undecided.add(index)
         for tensor, spec in zip(node.outputs, outputs, strict=True):
             specs[tensor] = spec
     return InferredTensors(specs, problems, frozenset(undecided))
@@ -121,25 +122,33 @@ def infer_tensors(graph: Graph, tensors: Sequence[TensorSpec], values: Mapping[i
 
 def _agreed(inferred: TensorSpec, declared: TensorSpec) -> TensorSpec:
     """The inferred spec with what only the declaration knows. Raises InvalidParameter where they contradict."""
-    name = repr(declared.name) if declared.name else "output"
-    if declared.data_type not in (DataType.UNKNOWN, inferred.data_type):
-        raise InvalidParameter(f"{name} is declared {declared.data_type.name} but is {inferred.data_type.name}")
-    if Format.NONE not in (inferred.format, declared.format) and inferred.format != declared.format:
-        raise InvalidParameter(f"{name} is declared {declared.format.name} but is {inferred.format.name}")
-    shape = _agreed_shape(inferred.shape, declared.shape)
-    if shape is None:
-        raise InvalidParameter(
-            f"{name} is declared {format_shape(declared.shape)} but is {format_shape(inferred.shape)}"
-        )
+    if declared.data_type is not inferred.data_type and declared.data_type is not DataType.UNKNOWN:
+        raise _contradiction(declared, declared.data_type.name, inferred.data_type.name)
     layout = declared.format if inferred.format is Format.NONE else inferred.format
-    quant = declared.quant or inferred.quant
-    agreed = replace(inferred, shape=shape, format=layout, quant=quant, name=declared.name)
+    if layout is not declared.format and declared.format is not Format.NONE:
+        raise _contradiction(declared, declared.format.name, inferred.format.name)
+    shape = inferred.shape if inferred.shape == declared.shape else _agreed_shape(inferred.shape, declared.shape)
+    if shape is None:
+        raise _contradiction(declared, format_shape(declared.shape), format_shape(inferred.shape))
+    known = inferred.data_type, shape, layout, declared.quant or inferred.quant, declared.name
+    if known == (declared.data_type, declared.shape, declared.format, declared.quant, declared.name):
+        agreed = declared
+    else:
+        agreed = TensorSpec(*known)
     if agreed.is_quantized and not inferred.is_quantized:
         raise InvalidParameter(
-            f"{name} is declared with quantization parameters, but its {agreed.data_type.name} elements stand for"
-            " themselves; leave the parameters out"
+            f"{_named(declared)} is declared with quantization parameters, but its {agreed.data_type.name} elements"
+            " stand for themselves; leave the parameters out"
         )
     return agreed
+
+
+def _contradiction(declared: TensorSpec, said: str, found: str) -> InvalidParameter:
+    return InvalidParameter(f"{_named(declared)} is declared {said} but is {found}")
+
+
+def _named(declared: TensorSpec) -> str:
+    return repr(declared.name) if declared.name else "output"
 
 
 def _agreed_shape(inferred: tuple[int, ...], declared: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -56,15 +56,20 @@ def broadcast_shape(*operands: Operand) -> Shape:
 
     An unknown dimension beside one above 1 can only be that or 1, so the result is known.
     """
-    rank = max(operand.rank for operand in operands)
+    rank = max([operand.rank for operand in operands])
     result = []
     for axis in range(-rank, 0):
-        dims = {operand.shape[axis] for operand in operands if operand.rank >= -axis}
-        fixed = dims - {1, UNKNOWN_DIM}
-        if len(fixed) > 1:
-            shapes = " and ".join(f"{operand.name} {format_shape(operand.shape)}" for operand in operands)
-            refuse(f"{shapes} do not broadcast in dimension {axis}; make them equal there, or 1")
-        result.append(fixed.pop() if fixed else UNKNOWN_DIM if UNKNOWN_DIM in dims else 1)
+        size = 1
+        for operand in operands:
+            dim = operand.shape[axis] if operand.rank >= -axis else 1
+            if dim in (1, size):
+                continue
+            if size in (1, UNKNOWN_DIM):
+                size = dim
+            elif dim != UNKNOWN_DIM:
+                shapes = " and ".join(f"{operand.name} {format_shape(operand.shape)}" for operand in operands)
+                refuse(f"{shapes} do not broadcast in dimension {axis}; make them equal there, or 1")
+        result.append(size)
     return tuple(result)
 
 
@@ -91,30 +96,36 @@ def same_data_type(*operands: Operand) -> DataType:
 
 
 # Precision as "the higher-precision type of the two inputs" orders it: floats above integers, then by width.
-_PRECISION = [
-    DataType.BOOL,
-    DataType.UINT8,
-    DataType.INT8,
-    DataType.UINT16,
-    DataType.INT16,
-    DataType.UINT32,
-    DataType.INT32,
-    DataType.UINT64,
-    DataType.INT64,
-    DataType.FLOAT16,
-    DataType.FLOAT32,
-    DataType.FLOAT64,
-]
+_PRECISION = {
+    data_type: place
+    for place, data_type in enumerate(
+        (
+            DataType.BOOL,
+            DataType.UINT8,
+            DataType.INT8,
+            DataType.UINT16,
+            DataType.INT16,
+            DataType.UINT32,
+            DataType.INT32,
+            DataType.UINT64,
+            DataType.INT64,
+            DataType.FLOAT16,
+            DataType.FLOAT32,
+            DataType.FLOAT64,
+        )
+    )
+}
 
 
 def higher_precision(*operands: Operand) -> DataType:
     """The data type of an operand that loses least: what mixed operands are computed in."""
-    return max((operand.data_type for operand in operands), key=precision)
+    types = {operand.data_type for operand in operands}
+    return types.pop() if len(types) == 1 else max(types, key=precision)
 
 
 def precision(data_type: DataType) -> int:
     """The place of a data type in the order of precision."""
-    return _PRECISION.index(data_type)
+    return _PRECISION[data_type]
 
 
 def broadcast_spec(*operands: Operand, data_type: DataType | None = None) -> TensorSpec:

@@ -31,11 +31,11 @@ the real shapes before each kernel.
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Annotated, Any, NoReturn, TypeVar, get_args, get_origin
 
-from nnrt_hdi.enums import DataType, Format, NodeType
+from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.graph import AttrValue
 from nnrt_hdi.ops.quantized import (
@@ -50,7 +50,7 @@ from nnrt_hdi.ops.quantized import (
     scaling_of,
 )
 from nnrt_hdi.ops.signature import DeclaredAttribute, Signature, type_check
-from nnrt_hdi.tensor import Array, QuantParam, Shape, TensorSpec, format_shape
+from nnrt_hdi.tensor import Array, TensorSpec, format_shape
 
 Ints = tuple[int, ...]
 Floats = tuple[float, ...]
@@ -62,37 +62,25 @@ InferT = TypeVar("InferT", bound=Infer)
 _DECLARED = "declared"
 
 
-@dataclass(frozen=True, slots=True)
 class Operand:
     """An operand as inference knows it: its spec always, its elements where they are a small constant.
 
-    `stands_for_real` says that the FLOAT32 tensor which the spec describes is that of a quantized one.
+    `stands_for_real` says that the FLOAT32 tensor which the spec describes is that of a quantized one. What the spec
+    says is also here, for inference looks at it all the time.
     """
 
-    name: str
-    spec: TensorSpec
-    value: Array | None = None
-    stands_for_real: bool = False
+    __slots__ = ("data_type", "format", "name", "quant", "rank", "shape", "spec", "stands_for_real", "value")
 
-    @property
-    def data_type(self) -> DataType:
-        return self.spec.data_type
-
-    @property
-    def shape(self) -> Shape:
-        return self.spec.shape
-
-    @property
-    def rank(self) -> int:
-        return self.spec.rank
-
-    @property
-    def format(self) -> Format:
-        return self.spec.format
-
-    @property
-    def quant(self) -> tuple[QuantParam, ...]:
-        return self.spec.quant
+    def __init__(self, name: str, spec: TensorSpec, value: Array | None = None, stands_for_real: bool = False) -> None:
+        self.name = name
+        self.spec = spec
+        self.value = value
+        self.stands_for_real = stands_for_real
+        self.data_type = spec.data_type
+        self.shape = spec.shape
+        self.rank = len(spec.shape)
+        self.format = spec.format
+        self.quant = spec.quant
 
     def __str__(self) -> str:
         return f"{self.name} {self.spec}"
@@ -158,9 +146,25 @@ class Operator:
     quantized: bool
     sees_quantization: bool
     function: Infer
+    # How many operands there are at least, and at most: None for any number.
+    _least: int = field(init=False, repr=False)
+    _most: int | None = field(init=False, repr=False)
+    # The attributes of a node that says none; None where it has to.
+    _defaults: Mapping[str, Any] | None = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        is_variadic = any(rule.variadic for rule in self.operands)
+        attributes = self.attributes.values()
+        defaults = {attribute.parameter: attribute.default for attribute in attributes}
+        has_required = any(attribute.is_required for attribute in attributes)
+        object.__setattr__(self, "_least", sum(not rule.optional for rule in self.operands))
+        object.__setattr__(self, "_most", None if is_variadic else len(self.operands))
+        object.__setattr__(self, "_defaults", None if has_required else defaults)
 
     def bind(self, attrs: Mapping[str, AttrValue]) -> dict[str, Any]:
         """All attributes by parameter, in their declared types, defaults for absent ones. Raises InvalidParameter."""
+        if not attrs and self._defaults is not None:
+            return dict(self._defaults)
         for name in attrs:
             if name not in self.attributes:
                 known = ", ".join(self.attributes) or "none"
@@ -180,20 +184,24 @@ class Operator:
 
         `operands` are specs with the elements where they may be looked at. Raises InvalidParameter.
         """
-        self._check_count(len(operands))
+        if len(operands) < self._least or (self._most is not None and len(operands) > self._most):
+            self._refuse_count(len(operands))
         specs = [pair[0] if pair else None for pair in operands]
         scalings = self._scalings(specs)
+        if scalings is None:
+            bound = [pair and self._operand(position, *pair) for position, pair in enumerate(operands)]
+            for spec in declared:
+                if spec.is_quantized and not self.sees_quantization:
+                    refuse(
+                        f"the output is declared {spec} and quantized, but no operand is; use QUANT_DTYPE_CAST first"
+                    )
+            return self._call(bound, attrs, declared)
         bound = [
-            None if pair is None else self._operand(position, *pair, scaling is not None)
+            pair and self._operand(position, *pair, scaling is not None)
             for position, (pair, scaling) in enumerate(zip(operands, scalings, strict=True))
         ]
-        if any(scalings):
-            declared_real = tuple(map(real_declaration, declared))
-            return self._quantized(self._call(bound, attrs, declared_real), declared, specs, scalings)
-        for spec in declared:
-            if spec.is_quantized and not self.sees_quantization:
-                refuse(f"the output is declared {spec} and quantized, but no operand is; use QUANT_DTYPE_CAST first")
-        return self._call(bound, attrs, declared)
+        declared_real = tuple(map(real_declaration, declared))
+        return self._quantized(self._call(bound, attrs, declared_real), declared, specs, scalings)
 
     def real_view(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> RealView | None:
         """The view on a node of a backend that computes it on real numbers; None if on the elements as they are.
@@ -201,7 +209,7 @@ class Operator:
         The specs are those of a node that has been inferred.
         """
         scalings = self._scalings(inputs)
-        if not any(scalings) or (
+        if scalings is None or (
             self._is_moved and common_params([*self._moved(inputs), *(spec for spec in outputs if spec.is_quantized)])
         ):
             return None
@@ -223,7 +231,7 @@ class Operator:
         rule = self.operands[min(position, len(self.operands) - 1)]
         return rule, f"{rule.name}[{position - len(self.operands) + 1}]" if rule.variadic else rule.name
 
-    def _operand(self, position: int, spec: TensorSpec, value: Array | None, is_real: bool) -> Operand:
+    def _operand(self, position: int, spec: TensorSpec, value: Array | None, is_real: bool = False) -> Operand:
         """The operand as inference sees it, found acceptable."""
         rule, name = self._rule(position)
         operand = Operand(name, real_spec(spec), None, True) if is_real else Operand(name, spec, value)
@@ -238,11 +246,12 @@ class Operator:
         """The operands that are moved."""
         return [spec for at, spec in enumerate(specs) if spec and self._rule(at)[0].accepts.quantized]
 
-    def _scalings(self, specs: Sequence[TensorSpec | None]) -> tuple[Scaling | None, ...]:
-        """A scaling for each operand that stands for real numbers, None for others. Refuses what can't be computed."""
+    def _scalings(self, specs: Sequence[TensorSpec | None]) -> tuple[Scaling | None, ...] | None:
+        """A scaling for each operand that stands for real numbers, None for others; None where none does. Refuses what
+        can't be computed."""
+        if self.sees_quantization or not any(spec and spec.quant and spec.is_quantized for spec in specs):
+            return None
         scalings: list[Scaling | None] = [None] * len(specs)
-        if self.sees_quantization or not any(spec and spec.is_quantized for spec in specs):
-            return tuple(scalings)
         for at, spec in enumerate(specs):
             if spec is None:
                 continue
@@ -276,13 +285,11 @@ class Operator:
             for result, declaration in zip(results, said, strict=False)
         )
 
-    def _check_count(self, count: int) -> None:
-        least = sum(not rule.optional for rule in self.operands)
-        most = None if any(rule.variadic for rule in self.operands) else len(self.operands)
-        if count < least or (most is not None and count > most):
-            wanted = f"{least} or more" if most is None else f"{least}" if least == most else f"{least} to {most}"
-            names = ", ".join(rule.name for rule in self.operands)
-            refuse(f"it has {count} inputs; give {wanted} ({names})")
+    def _refuse_count(self, count: int) -> NoReturn:
+        least, most = self._least, self._most
+        wanted = f"{least} or more" if most is None else f"{least}" if least == most else f"{least} to {most}"
+        names = ", ".join(rule.name for rule in self.operands)
+        refuse(f"it has {count} inputs; give {wanted} ({names})")
 
 
 OPERATORS: dict[NodeType, Operator] = {}

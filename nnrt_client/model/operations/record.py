@@ -1,7 +1,7 @@
 """Records that a model keeps of its tensors and operations, and the graph of the device interface they become."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from typing import get_args
 
 import numpy as np
@@ -19,14 +19,20 @@ from nnrt_hdi.tensor import Array, QuantParam, TensorSpec
 
 @dataclass(slots=True)
 class TensorRecord:
-    """A tensor of a model: data, unless its type says that it is a parameter."""
+    """A tensor of a model: data, unless its type says that it is a parameter. `known` is a spec that is like it, but
+    perhaps for the name."""
 
     desc: TensorDesc
     type: TensorType = TensorType.TENSOR
     data: Array | None = None
     quant: tuple[QuantParam, ...] = ()
+    known: InitVar[TensorSpec | None] = None
     # As long as it is that of the desc, which `rename` alone changes, and of `quant`.
     _spec: TensorSpec | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __post_init__(self, known: TensorSpec | None) -> None:
+        if known is not None and known.name == self.desc.name:
+            self._spec = known
 
     @property
     def spec(self) -> TensorSpec:
@@ -103,6 +109,8 @@ def inferred(
 
 def _with_params(outputs: Sequence[TensorSpec], quant: Sequence[tuple[QuantParam, ...]]) -> tuple[TensorSpec, ...]:
     """Outputs with these parameters, which only quantized ones and, where they say nothing, truth values take."""
+    if not quant:
+        return tuple(outputs)
     if len(quant) > len(outputs):
         raise InvalidParameter(f"quant is for {len(quant)} outputs; there are {len(outputs)}")
     specs = list(outputs)
