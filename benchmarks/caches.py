@@ -1,25 +1,31 @@
 """The cost of having a model ready again: from the client's cache, from the daemon's store, and without either.
 
-    python benchmarks/caches.py
+    PYTHONPATH=tests:tests/onnx_import python benchmarks/caches.py [resnet]
 
-The ways are measured in turns, in one process. What is sent is counted on the wire, by a proxy of its own run.
+The ways are measured in turns, in one process. What is sent is counted on the wire, by a proxy of its own run. With
+`resnet` the network alone is measured.
 """
 
+import os
 import socket
 import statistics
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
+from onnx_networks import in_process_session, of_onnx, spread
 from report import Report
 from small_run import device_daemon
 
-from nnrt_client import Compilation, Device, Executor, Model, ModelTensor, OperationType, Origin, Runtime
+from nnrt_client import Compilation, Device, Executor, Model, ModelTensor, OperationType, Origin, Runtime, from_onnx
 from nnrt_hdi.backend import backend_names
 
 # Those of them that are installed.
@@ -30,9 +36,12 @@ WIDTH = 1000
 WEIGHTS_BYTES = LAYERS * WIDTH * WIDTH * 4
 OPERATIONS = 2000
 ROUNDS = 9
+NETWORK_ROUNDS = 7
 
 Weights = Sequence[NDArray[np.float32]]
 Way = Callable[[Device], Compilation]
+# Seconds that pass, and seconds of processors that both sides take.
+Took = tuple[float, float]
 
 
 class CountingProxy:
@@ -133,7 +142,7 @@ def measure() -> list[Report]:
     for backend in sorted(set(BACKENDS) & set(backend_names())):
         _measure_model(backend, "weights", lambda: large_model(weights), report)
         _measure_model(backend, "operations", long_model, report)
-    return [report]
+    return [report, network_report()]
 
 
 def _measure_model(backend: str, model_name: str, construct: Callable[[], Model], report: Report) -> None:
@@ -194,6 +203,88 @@ def _ready(way: Way, device: Device, origin: Origin | None = None) -> float:
         return seconds
 
 
+def network_report() -> Report:
+    report = Report(
+        "Having ResNet-50 ready again",
+        "102 MB of random weights, to a daemon on this host, each time in a fresh session and with the ONNX file"
+        " imported before: compiled, with everything uploaded; from the daemon's store, which the daemon has read"
+        " before, or which a daemon that was just started finds; from the client's cache, without the model and with"
+        " it; and for comparison a session of ONNX Runtime in process, from the file. CPU is the time of all threads of"
+        f" both processes. Medians of {NETWORK_ROUNDS} rounds taken in turns; a ratio is the median of the rounds'"
+        " ratios to compiling, with their quartiles.",
+        ("backend", "from", "ms", "ratio", "quartiles", "CPU ms", "ratio", "quartiles"),
+    )
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name, "resnet50.onnx")
+        onnx.save(of_onnx("resnet50"), path)
+        for backend in sorted(set(BACKENDS) & set(backend_names())):
+            _measure_network(backend, path, report)
+    return report
+
+
+def _measure_network(backend: str, path: Path, report: Report) -> None:
+    model = from_onnx(path)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        (folder / "cache").mkdir()
+        serving = ("127.0.0.1:0", "--backend", backend)
+        storing_flags = (*serving, "--store-dir", str(folder / "store"))
+        plain = stack.enter_context(device_daemon(*serving))
+        storing = stack.enter_context(device_daemon(*storing_flags))
+        building = partial(Compilation, model)
+
+        def from_cache(device: Device) -> Compilation:
+            return _with_cache(Compilation.for_cache(device), folder / "cache")
+
+        def building_with_cache(device: Device) -> Compilation:
+            return _with_cache(building(device), folder / "cache")
+
+        def by_a_new_daemon() -> Took:
+            with device_daemon(*storing_flags) as started:
+                return _took(started, building, Origin.STORED)
+
+        ways: dict[str, Callable[[], Took]] = {
+            "nothing: compiled": partial(_took, plain, building, Origin.COMPILED),
+            "the daemon's store": partial(_took, storing, building, Origin.STORED),
+            "the daemon's store, by a new daemon": by_a_new_daemon,
+            "the client's cache": partial(_took, plain, from_cache, Origin.RESTORED),
+            "the client's cache, with the model": partial(_took, plain, building_with_cache, Origin.RESTORED),
+        }
+        if backend == "onnxruntime":
+            ways["the ONNX file, in process"] = partial(_took_in_process, path)
+        _took(plain, building_with_cache, Origin.COMPILED)  # Writes the cache.
+        _took(storing, building, Origin.COMPILED)
+        _took(storing, building, Origin.STORED)  # Waits until the store is filled.
+        rounds = [[way() for way in ways.values()] for _ in range(NETWORK_ROUNDS)]
+    for index, name in enumerate(ways):
+        cells = []
+        for kind in range(2):
+            median_s = statistics.median(each[index][kind] for each in rounds)
+            cells += [f"{median_s * 1e3:.0f}", *spread((each[index][kind] / each[0][kind] for each in rounds), 2)]
+        report.add(backend, name, *cells)
+
+
+def _took(daemon: tuple[str, int], way: Way, origin: Origin) -> Took:
+    """What a way takes in a fresh session. The model must come from there."""
+    address, pid = daemon
+    with Runtime([address]) as runtime:
+        device = runtime.device()
+        before_s = time.process_time() + _processor_s(pid)
+        seconds = _ready(way, device, origin)
+        return seconds, time.process_time() + _processor_s(pid) - before_s
+
+
+def _took_in_process(path: Path) -> Took:
+    began_s, before_s = time.perf_counter(), time.process_time()
+    in_process_session(path, os.cpu_count() or 1)
+    return time.perf_counter() - began_s, time.process_time() - before_s
+
+
+def _processor_s(pid: int) -> float:
+    """Seconds of processors that all threads of another process have taken: see clock_getcpuclockid of Linux."""
+    return time.clock_gettime(~pid << 3 | 2)
+
+
 def _sent_bytes(address: str, way: Way) -> list[int]:
     """Count what a client sends for it, twice in one session."""
     sent = []
@@ -207,5 +298,5 @@ def _sent_bytes(address: str, way: Way) -> list[int]:
 
 
 if __name__ == "__main__":
-    for report in measure():
+    for report in [network_report()] if sys.argv[1:] == ["resnet"] else measure():
         report.show()

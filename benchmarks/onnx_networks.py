@@ -24,7 +24,7 @@ from onnx_models import LIGHT, AnyArray, Graph, with_weights
 from report import Report
 from small_run import device_daemon
 
-from nnrt_client import Compilation, Device, Executor, Origin, Runtime, Settings, from_onnx
+from nnrt_client import Compilation, Device, Executor, Runtime, Settings, from_onnx
 
 ROUNDS = 11
 RUNS_PER_ROUND = 4
@@ -34,7 +34,6 @@ SMALL_RUNS_PER_ROUND = 30
 CLIENTS = 8
 THROUGHPUT_ROUNDS = 4
 THROUGHPUT_S = 1.5
-READY_ROUNDS = 5
 
 Run = Callable[[], Any]
 Connect = Callable[[], Runtime]
@@ -100,7 +99,6 @@ NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
     "encoder, 4 blocks": encoder,
     "perceptron, 4 layers": perceptron,
 }
-LARGEST = "ResNet-50"
 
 
 # ---- both sides
@@ -193,14 +191,6 @@ def measure() -> list[Report]:
         f" of {THROUGHPUT_ROUNDS} rounds of {THROUGHPUT_S} s taken in turns; the ratio is remote to in process.",
         ("network", "threads", "in process /s", "remote /s", "ratio", "quartiles"),
     )
-    ready = Report(
-        f"Having {LARGEST} ready on the onnxruntime backend",
-        "In a fresh session, with the ONNX file imported before: compiled, with everything uploaded; restored from the"
-        " client's cache, which holds what ONNX Runtime's optimizations made; and a session of ONNX Runtime in"
-        f" process. Medians of {READY_ROUNDS} rounds taken in turns; the ratio to compiling is the median of the"
-        " rounds' ratios, with their quartiles.",
-        ("from", "ms", "ratio", "quartiles"),
-    )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         paths = {network: folder / f"{number}.onnx" for number, network in enumerate(NETWORKS)}
@@ -217,9 +207,7 @@ def measure() -> list[Report]:
                         _measure_added(transport, connect, folder, added)
                 for network, path in paths.items():
                     _measure_throughput((network, str(threads)), address, path, threads, throughput)
-        with device_daemon("127.0.0.1:0", "--backend", "onnxruntime") as (address, _):
-            _measure_ready(address, paths[LARGEST], folder, ready)
-    return [latency, added, throughput, ready]
+    return [latency, added, throughput]
 
 
 def _measure_latency(case: Sequence[str], connect: Connect, path: Path, threads: int, report: Report) -> None:
@@ -279,48 +267,6 @@ def _measure_throughput(case: Sequence[str], address: str, path: Path, threads: 
         here = [partial(session.run, None, feeds)] * CLIENTS
         pairs = in_turns(partial(runs_per_second, here), partial(runs_per_second, there), THROUGHPUT_ROUNDS)
     report.add(*case, *medians(pairs, 1, 1), *spread((remote / local for local, remote in pairs), 2))
-
-
-def _measure_ready(address: str, path: Path, folder: Path, report: Report) -> None:
-    model = from_onnx(path)
-    threads = os.cpu_count() or 1
-
-    def ready_s(prepare: Callable[[Device], Compilation], origin: Origin) -> float:
-        with Runtime([address]) as runtime:
-            device = runtime.device()
-            started = time.perf_counter()
-            with prepare(device) as compilation:
-                compilation.build()
-                with Executor(compilation):
-                    seconds = time.perf_counter() - started
-                assert compilation.origin == origin, compilation.origin
-        return seconds
-
-    def restoring(device: Device) -> Compilation:
-        compilation = Compilation.for_cache(device)
-        compilation.set_cache(folder, 1)
-        return compilation
-
-    def writing(device: Device) -> Compilation:
-        compilation = Compilation(model, device)
-        compilation.set_cache(folder, 1)
-        return compilation
-
-    def in_process_s() -> float:
-        started = time.perf_counter()
-        in_process_session(path, threads)
-        return time.perf_counter() - started
-
-    ready_s(writing, Origin.COMPILED)
-    ways: dict[str, Callable[[], float]] = {
-        "nothing: compiled": partial(ready_s, partial(Compilation, model), Origin.COMPILED),
-        "the client's cache: restored": partial(ready_s, restoring, Origin.RESTORED),
-        "the ONNX file, in process": in_process_s,
-    }
-    rounds = [[way() for way in ways.values()] for _ in range(READY_ROUNDS)]
-    for index, name in enumerate(ways):
-        ms = statistics.median(each[index] for each in rounds) * 1e3
-        report.add(name, f"{ms:.0f}", *spread((each[index] / each[0] for each in rounds), 2))
 
 
 if __name__ == "__main__":
