@@ -1,0 +1,166 @@
+"""What clients get of a small network when the daemon computes their runs together, beside one by one.
+
+python benchmarks/batching.py [BACKEND]
+"""
+
+import multiprocessing as mp
+import statistics
+import sys
+import tempfile
+import time
+from collections import deque
+from multiprocessing.synchronize import Barrier
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from report import Report
+from small_run import device_daemon
+
+from nnrt_client import Batching, Compilation, Executor, FuseType, Model, OperationType, Runtime
+
+LAYERS = (256, 512, 512, 10)
+CLIENTS = 8
+# Of all clients together.
+IN_FLIGHT = (16, 128)
+MAX_SIZE = 16
+WINDOW_S = 1.0
+ROUNDS = 5
+ALONE_RUNS = 400
+
+
+def dense_network() -> Model:
+    """Dense layers with RELU between them, for any number of rows."""
+    rng = np.random.default_rng(0)
+    model = Model()
+    x = rows = model.input((-1, LAYERS[0]), name="x")
+    for inner, outer in zip(LAYERS, LAYERS[1:], strict=False):
+        weight = rng.standard_normal((outer, inner), np.float32) / np.float32(inner**0.5)
+        bias = np.zeros(outer, np.float32)
+        fuse = FuseType.NONE if outer == LAYERS[-1] else FuseType.RELU
+        rows = model.apply(OperationType.FULL_CONNECTION, rows, weight, bias, activation=fuse)
+    model.specify_inputs_and_outputs([x], [rows])
+    model.finish()
+    return model
+
+
+def client(address: str, batching: Batching | None, in_flight: int, barrier: Barrier, counts: Any) -> None:
+    """Once per round: so many runs under way for a while; says how many ended."""
+    x = [np.ones((1, LAYERS[0]), np.float32)]
+    with Runtime([address]) as runtime, Compilation(dense_network(), runtime.device()) as compilation:
+        compilation.set_batching(batching)
+        compilation.build()
+        with Executor(compilation) as executor:
+            for _ in range(20):
+                executor.run_sync(x)
+            for _ in range(ROUNDS):
+                barrier.wait()
+                counts.put(_ended_in_a_window(executor, x, in_flight))
+                barrier.wait()
+
+
+def _ended_in_a_window(executor: Executor, x: list[Any], in_flight: int) -> int:
+    ended, end = 0, time.monotonic() + WINDOW_S
+    under_way = deque(executor.submit(x) for _ in range(in_flight))
+    while time.monotonic() < end:
+        under_way.popleft().result()
+        ended += 1
+        under_way.append(executor.submit(x))
+    for run in under_way:
+        run.result()
+    return ended
+
+
+class Clients:
+    """Client processes that stand ready to run at the same time."""
+
+    def __init__(self, address: str, batching: Batching | None, in_flight: int) -> None:
+        context = mp.get_context("spawn")
+        self._barrier = context.Barrier(CLIENTS + 1)
+        self._counts = context.Queue()
+        arguments = (address, batching, in_flight // CLIENTS, self._barrier, self._counts)
+        self._processes = [context.Process(target=client, args=arguments) for _ in range(CLIENTS)]
+        for process in self._processes:
+            process.start()
+
+    def per_s(self) -> float:
+        """Count what all have done in one window."""
+        self._barrier.wait()
+        count = sum(self._counts.get() for _ in range(CLIENTS))
+        self._barrier.wait()
+        return count / WINDOW_S
+
+    def join(self) -> None:
+        for process in self._processes:
+            process.join()
+
+
+def alone_ms(address: str) -> list[tuple[float, float]]:
+    """Medians of runs that no others are beside, without and with batching, in turns."""
+    x = [np.ones((1, LAYERS[0]), np.float32)]
+    medians = []
+    with Runtime([address]) as runtime, Compilation(dense_network(), runtime.device()) as off:
+        off.build()
+        with Compilation(dense_network(), runtime.device()) as on:
+            on.set_batching(Batching(MAX_SIZE))
+            on.build()
+            with Executor(off) as plain, Executor(on) as batched:
+                for executor in (plain, batched):
+                    _times_ms(executor, x)
+                for _ in range(ROUNDS):
+                    medians.append((statistics.median(_times_ms(plain, x)), statistics.median(_times_ms(batched, x))))
+    return medians
+
+
+def _times_ms(executor: Executor, x: list[NDArray[np.float32]]) -> list[float]:
+    times = []
+    for _ in range(ALONE_RUNS):
+        began = time.perf_counter()
+        executor.run_sync(x)
+        times.append((time.perf_counter() - began) * 1e3)
+    return times
+
+
+def measure(backend: str = "onnxruntime") -> list[Report]:
+    throughput = Report(
+        "Runs of several clients computed together",
+        f"A dense network of {'-'.join(map(str, LAYERS))} on {backend}, a row in each run, from {CLIENTS} client processes"
+        f" on one host with so many runs in flight together: rows per second without and with Batching(max_size={MAX_SIZE}),"
+        f" medians of {ROUNDS} rounds of {WINDOW_S:g} s taken in turns, and the median of their ratios with its quartiles.",
+        ("in flight", "alone /s", "together /s", "ratio", "quartiles", "rows in a batch"),
+    )
+    alone = Report(
+        "A run that finds no company",
+        f"The same network for one client, one run after another: medians of {ALONE_RUNS} runs without and with batching,"
+        f" taken in turns {ROUNDS} times.",
+        ("without ms", "with ms", "ratio", "quartiles"),
+    )
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        device_daemon(f"unix:{folder}/device", "--backend", backend) as (address, _),
+    ):
+        pairs = alone_ms(address)
+        low, middle, high = statistics.quantiles(on / off for off, on in pairs)
+        medians = (f"{statistics.median(side):.3f}" for side in zip(*pairs, strict=True))
+        alone.add(*medians, f"{middle:.2f}", f"{low:.2f}..{high:.2f}")
+        for in_flight in IN_FLIGHT:
+            off, on = Clients(address, None, in_flight), Clients(address, Batching(MAX_SIZE), in_flight)
+            pairs = [(off.per_s(), on.per_s()) for _ in range(ROUNDS)]
+            off.join()
+            on.join()
+            low, middle, high = statistics.quantiles(many / one for one, many in pairs)
+            rates = (f"{statistics.median(side):.0f}" for side in zip(*pairs, strict=True))
+            throughput.add(str(in_flight), *rates, f"{middle:.2f}", f"{low:.2f}..{high:.2f}", _mean_rows(address))
+    return [throughput, alone]
+
+
+def _mean_rows(address: str) -> str:
+    """Of all batches so far."""
+    with Runtime([address]) as runtime:
+        load = runtime.device().counters().load
+    return f"{load.batches.mean_rows:.1f}" if load else ""
+
+
+if __name__ == "__main__":
+    for report in measure(*sys.argv[1:]):
+        report.show()
