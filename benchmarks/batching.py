@@ -124,15 +124,16 @@ def _times_ms(executor: Executor, x: list[NDArray[np.float32]]) -> list[float]:
 def measure(backend: str = "onnxruntime") -> list[Report]:
     throughput = Report(
         "Runs of several clients computed together",
-        f"A dense network of {'-'.join(map(str, LAYERS))} on {backend}, a row in each run, from {CLIENTS} client processes"
-        f" on one host with so many runs in flight together: rows per second without and with Batching(max_size={MAX_SIZE}),"
-        f" medians of {ROUNDS} rounds of {WINDOW_S:g} s taken in turns, and the median of their ratios with its quartiles.",
+        f"A dense network of {'-'.join(map(str, LAYERS))} on {backend}, a row in each run, from {CLIENTS} client"
+        " processes on one host with so many runs in flight together: rows per second without and with"
+        f" Batching(max_size={MAX_SIZE}), medians of {ROUNDS} rounds of {WINDOW_S:g} s taken in turns, and the median of"
+        " their ratios with its quartiles.",
         ("in flight", "alone /s", "together /s", "ratio", "quartiles", "rows in a batch"),
     )
     alone = Report(
         "A run that finds no company",
-        f"The same network for one client, one run after another: medians of {ALONE_RUNS} runs without and with batching,"
-        f" taken in turns {ROUNDS} times.",
+        f"The same network for one client, one run after another: medians of {ALONE_RUNS} runs without and with"
+        f" batching, taken in turns {ROUNDS} times.",
         ("without ms", "with ms", "ratio", "quartiles"),
     )
     with (

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from nnrt_device_service.access.counters import BatchCounter
-from nnrt_device_service.scheduling.joinable import Bucket, Group, Joinable, await_change
+from nnrt_device_service.scheduling.joinable import Bucket, Group, Joinable, await_outcomes
 from nnrt_device_service.scheduling.scheduler import Scheduler
 from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.session import Session
@@ -61,6 +61,10 @@ class BatchedRun(Joinable):
         # When it began to wait, and when it was computed and for how long, in time.perf_counter_ns.
         self.asked_ns = time.perf_counter_ns()
         self.began_ns = self.computed_ns = 0
+
+    def is_to_run_alone(self) -> bool:
+        """Whether it has not been computed with others, and may be by itself."""
+        return self.outcome is None
 
 
 class Batches:
@@ -152,15 +156,16 @@ class Batches:
         if bucket.batching.max_delay_us:
             self._gather(bucket, runs)
         else:
-            for batch in _cut(runs, bucket.batching.max_size):
+            for batch in batches_of(runs, bucket.batching.max_size):
                 self._compute_all(batch)
+        await_outcomes(runs)
 
     def _gather(self, bucket: Bucket, runs: Sequence[BatchedRun]) -> None:
         """Wait as long as a run may for others to come, unless there are enough; whoever is first to have waited so
         long, or brings what was lacking, computes all."""
         wake, until = threading.Event(), time.monotonic() + bucket.batching.max_delay_us / 1e6
         for run in runs:
-            run.wakes += (wake,)
+            run.wakes.append(wake)
             run.cancellation.on_cancel(wake.set)
         with self._lock:
             bucket.gathering += runs
@@ -169,16 +174,16 @@ class Batches:
             wake.wait(max(until - time.monotonic(), 0.0))
             with self._lock:
                 gathered = bucket.gathered() if any(run in bucket.gathering for run in runs) else []
-        for batch in _cut(gathered, bucket.batching.max_size):
+        for batch in batches_of(gathered, bucket.batching.max_size):
             self._compute_all(batch)
-        while not all(run.is_settled for run in runs):  # Another thread computes them.
-            await_change(runs, wake)
-            for run in runs:
-                run.settle_if_over()
 
     def _compute_all(self, runs: Sequence[BatchedRun]) -> None:
+        """Compute these, which fit into a batch, as far as their time isn't over, or leave them to other threads."""
+        for run in runs:
+            run.settle_if_over()
+        left = [run for run in runs if not run.is_settled]
         slot = Cancellation()
-        batch: list[Any] = self._scheduler.acquire_together(runs, slot)
+        batch: list[Any] = self._scheduler.acquire_together(left, slot) if left else []
         if batch:
             self._compute(batch, slot)
 
@@ -252,8 +257,8 @@ def _joined(arrays: Sequence[Array]) -> Array:
     return joined
 
 
-def _cut(runs: Sequence[Any], max_size: int) -> Iterator[list[Any]]:
-    """Batches of these runs, in order."""
+def batches_of(runs: Sequence[Any], max_size: int) -> Iterator[list[Any]]:
+    """These runs in batches of at most so many rows, in order."""
     batch: list[Any] = []
     rows = 0
     for run in runs:

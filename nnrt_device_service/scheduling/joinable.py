@@ -80,7 +80,7 @@ class Joinable:
         self.queued: Any = None
         self.is_taken = False
         # Of the threads that wait for it.
-        self.wakes: tuple[threading.Event, ...] = ()
+        self.wakes: list[threading.Event] = []
         self._outcomes: list[Any] = []
 
     @property
@@ -116,6 +116,21 @@ class Joinable:
     def is_over(self) -> bool:
         """Whether it was cancelled, or its time is over."""
         return self.cancellation.is_cancelled or self.cancellation.remaining == 0.0
+
+
+def await_outcomes(runs: Iterable[Joinable]) -> None:
+    """Wait until each of these has an outcome, which other threads give, or its time is over."""
+    left = [run for run in runs if not run.is_settled]
+    if not left:
+        return
+    wake = threading.Event()
+    for run in left:
+        run.wakes.append(wake)  # Before the next look at its outcome.
+        run.cancellation.on_cancel(wake.set)
+    while not all(run.is_settled for run in left):
+        await_change(left, wake)
+        for run in left:
+            run.settle_if_over()
 
 
 def await_change(runs: Iterable[Joinable], wake: threading.Event) -> None:

@@ -273,7 +273,7 @@ class Scheduler:
             raise
 
     def _enqueue_joinable(self, run: Joinable, wake: threading.Event) -> None:
-        run.wakes += (wake,)
+        run.wakes.append(wake)
         try:
             queued = self._enqueued(run.flow, run.cancellation)
         except NnrtError as error:

@@ -16,7 +16,7 @@ from typing import TypeVar, cast
 from google.protobuf.message import DecodeError
 
 from nnrt_device_service.access.identity import Role
-from nnrt_device_service.core.batches import BatchedRun
+from nnrt_device_service.core.batches import BatchedRun, batches_of
 from nnrt_device_service.core.device import Device
 from nnrt_device_service.host.threads import start_thread
 from nnrt_device_service.scheduling.joinable import Bucket
@@ -169,18 +169,23 @@ class _JoinedRequest:
 class LocalBatch:
     """Answers the runs of one bucket together that have come on several connections. See `Joint`."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, bucket: Bucket) -> None:
         self._device = device
+        self._bucket = bucket
 
     def answer(self, connections: Sequence[Served], hand_over: HandOver) -> Collection[Served]:
         ours = cast("Sequence[LocalConnection]", connections)
-        runs = [run for connection in ours if (run := connection.begin_joined()) is not None]
-        if runs:
-            hand_over(self._usual_ns(runs))
-            self._device.run_together(runs)
-        # Those first that have an outcome: the others are computed now, one after another.
-        ours = sorted(ours, key=LocalConnection.is_to_run_alone)
-        return [connection for connection in ours if not connection.end_joined()]
+        begun = [(connection.begin_joined(), connection) for connection in ours]
+        ended = [connection for run, connection in begun if run is None and not connection.end_joined()]
+        waiting = {run: connection for run, connection in begun if run is not None}
+        for batch in batches_of(list(waiting), self._bucket.batching.max_size):
+            hand_over(self._usual_ns(batch))
+            self._device.run_together(batch)
+            # Those first that have been computed: the others are now, one after another.
+            for run in sorted(batch, key=BatchedRun.is_to_run_alone):
+                if not waiting[run].end_joined():
+                    ended.append(waiting[run])
+        return ended
 
     def _usual_ns(self, runs: Sequence[BatchedRun]) -> int | None:
         """What each run usually takes of the time in which all are computed; None where they may have to wait."""
@@ -350,7 +355,7 @@ class LocalConnection:
         """Leave a run until all connections that are ready have been asked."""
         self._joined = _JoinedRequest(request, received_at_ns)
         if bucket.joint is None:
-            bucket.joint = LocalBatch(self._device)
+            bucket.joint = LocalBatch(self._device, bucket)
         joint: LocalBatch = bucket.joint
         return joint
 
@@ -369,11 +374,6 @@ class LocalConnection:
         except Exception as error:
             joined.error = error
         return joined.run
-
-    def is_to_run_alone(self) -> bool:
-        """Whether it could not be computed with others."""
-        run = self._joined.run if self._joined is not None else None
-        return run is not None and run.outcome is None
 
     def end_joined(self) -> bool:
         """Answer it now that it has an outcome; whether the connection goes on."""

@@ -1,0 +1,121 @@
+"""Runs of several threads in batches that overlap, on a device with two slots."""
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+from blocked_call import BlockedCall
+from waiting import until
+
+from nnrt_device_service.access.counters import BatchCounter
+from nnrt_device_service.core.batches import BatchedRun, Batches
+from nnrt_device_service.scheduling.joinable import Bucket
+from nnrt_device_service.scheduling.scheduler import Scheduler
+from nnrt_device_service.sessions.loaded_model import LoadedModel
+from nnrt_device_service.sessions.session import Session
+from nnrt_device_service.settings import Settings
+from nnrt_hdi.backend import Cancellation, PreparedModel
+from nnrt_hdi.batching import Batching
+from nnrt_hdi.enums import DataType, Priority
+from nnrt_hdi.tensor import Array, TensorSpec
+
+HOLD = 1.0
+
+
+class _Doubling(PreparedModel):
+    """y = 2 x; a run with HOLD in it waits for `gate`."""
+
+    def __init__(self) -> None:
+        self.inputs = self.outputs = (TensorSpec(DataType.FLOAT32, (-1, 1)),)
+        self.gate = threading.Event()
+
+    def run(
+        self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
+    ) -> list[Array]:
+        if (inputs[0] == HOLD).any():
+            assert self.gate.wait(30)
+        return [inputs[0] * 2]
+
+
+class World:
+    """A scheduler with two slots, and runs of one bucket for it."""
+
+    def __init__(self, batching: Batching) -> None:
+        self.prepared = _Doubling()
+        self.scheduler = Scheduler(2, 100, 600.0)
+        self.batches = Batches(self.scheduler, Settings(), BatchCounter())
+        self.bucket = Bucket(batching)
+        self._session = Session(Settings(), "a client")
+        self._session.account = self.scheduler.account("somebody")
+
+    def run(self, number: float, priority: Priority = Priority.NONE) -> BatchedRun:
+        model = LoadedModel(self.prepared, lambda: None, priority)
+        return BatchedRun(self._session, model, [np.full((1, 1), number, np.float32)], Cancellation(), self.bucket)
+
+    def occupied(self, slots: int) -> list[Cancellation]:
+        """Have others hold so many slots."""
+        held = [Cancellation() for _ in range(slots)]
+        for each in held:
+            self.scheduler.acquire(self._session.account.flows[0], each)
+        return held
+
+
+def test_some_of_a_threads_runs_are_computed_by_another_one() -> None:
+    """It gets the others' outcomes first, and waits for that of the one that was taken along."""
+    world = World(Batching(max_size=2))
+    one, other = world.occupied(2)
+    mine = [world.run(HOLD, Priority.MEDIUM), world.run(3.0, Priority.LOW)]
+    first = BlockedCall(lambda: world.batches.settle(mine))
+    until(lambda: world.scheduler.queued == 2)
+    urgent = world.run(5.0, Priority.HIGH)
+    second = BlockedCall(lambda: world.batches.settle([urgent]))
+    until(lambda: world.scheduler.queued == 3)
+    world.scheduler.release(one)  # The urgent one takes along the one that is held.
+    until(lambda: mine[0].is_taken)
+    world.scheduler.release(other)
+    until(lambda: mine[1].is_settled)
+    first.require_blocked()
+    world.prepared.gate.set()
+    first.wait(), second.wait()
+    assert [run.outcome[0].item() for run in (*mine, urgent)] == [2 * HOLD, 6.0, 10.0]
+    assert (world.scheduler.running, world.scheduler.queued) == (0, 0)
+
+
+def test_runs_whose_time_is_over_never_begin() -> None:
+    world = World(Batching(max_size=4))
+    runs = [world.run(2.0), world.run(3.0)]
+    runs[0].cancellation.cancel()
+    world.batches.settle(runs)
+    assert str(runs[0].outcome) == "the run was cancelled"
+    assert runs[1].outcome[0].item() == 6.0
+    assert (world.scheduler.running, world.scheduler.queued) == (0, 0)
+
+
+def test_who_completes_a_batch_ends_the_wait_for_others() -> None:
+    """With a delay that outlives the test."""
+    world = World(Batching(max_size=2, max_delay_us=1_000_000))
+    first, second = world.run(2.0), world.run(3.0)
+    waiting = BlockedCall(lambda: world.batches.settle([first]))
+    until(lambda: world.bucket.gathering)
+    world.batches.settle([second])
+    waiting.wait()
+    assert (first.outcome[0].item(), second.outcome[0].item()) == (4.0, 6.0)
+    assert first.began_ns == second.began_ns
+
+
+def test_who_finds_no_company_goes_alone() -> None:
+    world = World(Batching(max_size=2, max_delay_us=1000))
+    run = world.run(2.0)
+    world.batches.settle([run])
+    assert run.outcome[0].item() == 4.0
+    assert not world.bucket.gathering
+
+
+def test_time_is_shared_by_rows() -> None:
+    """Of the account of each, to the nanosecond."""
+    world = World(Batching(max_size=4))
+    slot = Cancellation()
+    runs = [world.run(2.0), world.run(3.0), world.run(4.0)]
+    world.scheduler.acquire_together(runs, slot)
+    world.scheduler.release(slot, 1000)
+    assert runs[0].tally.busy_ns == 1000
