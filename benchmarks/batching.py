@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections import deque
+from itertools import pairwise
 from multiprocessing.synchronize import Barrier
 from typing import Any
 
@@ -34,7 +35,7 @@ def dense_network() -> Model:
     rng = np.random.default_rng(0)
     model = Model()
     x = rows = model.input((-1, LAYERS[0]), name="x")
-    for inner, outer in zip(LAYERS, LAYERS[1:], strict=False):
+    for inner, outer in pairwise(LAYERS):
         weight = rng.standard_normal((outer, inner), np.float32) / np.float32(inner**0.5)
         bias = np.zeros(outer, np.float32)
         fuse = FuseType.NONE if outer == LAYERS[-1] else FuseType.RELU
@@ -126,8 +127,8 @@ def measure(backend: str = "onnxruntime") -> list[Report]:
         "Runs of several clients computed together",
         f"A dense network of {'-'.join(map(str, LAYERS))} on {backend}, a row in each run, from {CLIENTS} client"
         " processes on one host with so many runs in flight together: rows per second without and with"
-        f" Batching(max_size={MAX_SIZE}), medians of {ROUNDS} rounds of {WINDOW_S:g} s taken in turns, and the median of"
-        " their ratios with its quartiles.",
+        f" Batching(max_size={MAX_SIZE}), medians of {ROUNDS} rounds of {WINDOW_S:g} s taken in turns, and the median"
+        " of their ratios with its quartiles.",
         ("in flight", "alone /s", "together /s", "ratio", "quartiles", "rows in a batch"),
     )
     alone = Report(
