@@ -11,6 +11,7 @@ import caches
 import carriers
 import counting
 import fairness
+import joined_runs
 import kernels
 import loading
 import many_clients
@@ -33,6 +34,7 @@ def main() -> None:
         *traced_runs.measure(),
         *same_host.measure(),
         *many_clients.measure(),
+        *joined_runs.measure(),
         *carriers.measure(),
         *resident.measure(),
         *fairness.measure(),

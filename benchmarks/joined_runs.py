@@ -1,6 +1,6 @@
 """What clients get of a small network when the daemon computes their runs together, beside one by one.
 
-python benchmarks/batching.py [BACKEND]
+python benchmarks/joined_runs.py [BACKEND]
 """
 
 import multiprocessing as mp
