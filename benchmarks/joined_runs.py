@@ -87,7 +87,7 @@ class Clients:
     def per_s(self) -> float:
         """Count what all have done in one window."""
         self._barrier.wait()
-        count = sum(self._counts.get() for _ in range(CLIENTS))
+        count: int = sum(self._counts.get() for _ in range(CLIENTS))
         self._barrier.wait()
         return count / WINDOW_S
 
