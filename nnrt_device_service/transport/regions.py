@@ -25,13 +25,20 @@ class OutputRegions:
         self._spans: dict[int, tuple[int, int]] = {}
         self._forms = forms
         self.are_known = True
-        for index, (form, region) in enumerate(zip(forms, regions, strict=True)):
-            self._views.append(None if region is None else self._view(session, index, form, region))
-            self.are_known = self.are_known and (region is None or form.size_bytes >= 0)
+        arrays: list[Array | None] = []
+        for index, region in enumerate(regions):  # One loop: runs of images come here.
+            view = array = None
+            if region is not None:
+                form = forms[index]
+                view = self._view(session, index, form, region)
+                if form.size_bytes >= 0:
+                    array = _array_at(view, form)
+                else:
+                    self.are_known = False
+            self._views.append(view)
+            arrays.append(array)
         # Either all outputs go to their regions or none does, so that none is written there before all are known.
-        self.arrays: Sequence[Array | None] = (
-            [_array_at(view, form) for view, form in zip(self._views, forms, strict=True)] if self.are_known else ()
-        )
+        self.arrays: Sequence[Array | None] = arrays if self.are_known else ()
 
     def _view(self, session: Session, index: int, form: TensorForm, region: AnyRegion) -> memoryview:
         buffer_id, start, size_bytes = region.buffer_id, region.offset, region.data_size
@@ -41,8 +48,10 @@ class OutputRegions:
             view = session.buffers.writable_region(buffer_id, start, size_bytes)
         except NnrtError as error:
             raise error.at(f"output {index}") from error
-        first, end = self._spans.get(buffer_id, (start, start))
-        self._spans[buffer_id] = min(first, start), max(end, start + size_bytes)
+        if (span := self._spans.get(buffer_id)) is None:
+            self._spans[buffer_id] = start, start + size_bytes
+        else:
+            self._spans[buffer_id] = min(span[0], start), max(span[1], start + size_bytes)
         return view
 
     def learn(self, specs: Sequence[TensorSpec]) -> None:
@@ -68,6 +77,8 @@ class OutputRegions:
             for view, output, array in zip(self._views, outputs, arrays, strict=True)
             if view is not None and output is not array
         ]
+        if not to_copy:
+            return
         if any(output.nbytes > view.nbytes for view, output in to_copy):
             self.regions = [None] * len(outputs)
             return
