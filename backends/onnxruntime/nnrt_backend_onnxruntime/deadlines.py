@@ -17,7 +17,9 @@ class Deadlines:
     """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        # Runs take the lock as such: a condition enters it by a call.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._waiting: dict[int, tuple[float, Callable[[], None]]] = {}
         self._numbers = itertools.count()
         self._wakes_at = math.inf
@@ -30,7 +32,7 @@ class Deadlines:
         Raises OutOfMemory where no thread can be started.
         """
         ticket = next(self._numbers)
-        with self._changed:
+        with self._lock:
             if deadline < self._wakes_at:
                 self._wake_at(deadline)
             self._waiting[ticket] = deadline, end
@@ -38,7 +40,7 @@ class Deadlines:
 
     def remove(self, ticket: int) -> None:
         """Forget a run that has ended."""
-        with self._changed:
+        with self._lock:
             self._waiting.pop(ticket, None)
 
     def close(self) -> None:

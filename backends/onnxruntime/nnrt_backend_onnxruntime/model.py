@@ -1,7 +1,8 @@
 """A model in a session of ONNX Runtime, ready to run."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,7 @@ class OnnxModel(PreparedModel):
         may_be_empty = self._sizes.varies and not self._asserted
         if may_be_empty and all(0 in spec.shape and not spec.is_dynamic for spec in specs):
             return [np.empty(spec.shape, spec.numpy_dtype) for spec in specs]
-        with stopping(cancellation, self._deadlines) as options:
+        with Stopping(cancellation, self._deadlines) as options:
             if outputs and self._may_bind(specs, outputs):
                 return self._run_in_place(inputs, specs, outputs, options)
             results: list[AnyArray] = self.session.run(
@@ -153,28 +154,36 @@ def values_of(arrays: Sequence[Array]) -> Any:
     return values
 
 
-@contextmanager
-def stopping(cancellation: Cancellation, deadlines: Deadlines) -> Iterator[Any]:
-    """Options with which ONNX Runtime ends a run as soon as it must; its errors become those of NNRt."""
-    options = onnxruntime.RunOptions()
-    options.log_severity_level = QUIET
+class Stopping:
+    """Gives a block options with which ONNX Runtime ends a run as soon as it must; its errors become those of NNRt.
 
-    def stop() -> None:
-        options.terminate = True
+    Every small run comes here: a generator would take a microsecond more.
+    """
 
-    cancellation.on_cancel(stop)
-    deadline = cancellation.deadline
-    ticket = None if deadline is None else deadlines.add(deadline, stop)
-    try:
-        yield options
-    except NnrtError:
-        raise
-    except Exception as error:
-        cancellation.check()
-        raise translated(error) from error
-    finally:
-        if ticket is not None:
-            deadlines.remove(ticket)
+    __slots__ = ("_cancellation", "_deadlines", "_ticket")
+
+    def __init__(self, cancellation: Cancellation, deadlines: Deadlines) -> None:
+        self._cancellation = cancellation
+        self._deadlines = deadlines
+        self._ticket: int | None = None
+
+    def __enter__(self) -> Any:
+        options = onnxruntime.RunOptions()
+        options.log_severity_level = QUIET
+        stop = partial(setattr, options, "terminate", True)
+        self._cancellation.on_cancel(stop)
+        if (deadline := self._cancellation.deadline) is not None:
+            self._ticket = self._deadlines.add(deadline, stop)
+        return options
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._ticket is not None:
+            self._deadlines.remove(self._ticket)
+        if isinstance(error, Exception) and not isinstance(error, NnrtError):
+            self._cancellation.check()
+            raise translated(error) from error
 
 
 def _assertion_failed(graph: Graph, index: int, condition: AnyArray, data: AnyArray) -> OperationFailed:

@@ -7,7 +7,7 @@ import numpy as np
 
 from nnrt_backend_onnxruntime.builder import AnyArray
 from nnrt_backend_onnxruntime.deadlines import Deadlines
-from nnrt_backend_onnxruntime.model import stopping
+from nnrt_backend_onnxruntime.model import Stopping
 from nnrt_backend_onnxruntime.profiling import Reopen, profiled
 from nnrt_backend_onnxruntime.programs.sizes import Sizes
 from nnrt_backend_onnxruntime.session import release_memory
@@ -51,7 +51,7 @@ class ProgramModel(PreparedModel):
     ) -> list[Array]:
         cancellation.check()
         self._sizes.require_run_fits(inputs)
-        with stopping(cancellation, self._deadlines) as options:
+        with Stopping(cancellation, self._deadlines) as options:
             results = self.session.run(self._output_names, dict(zip(self._names, inputs, strict=True)), options)
         return [self._checked(spec, result) for spec, result in zip(self.outputs, results, strict=True)]
 
