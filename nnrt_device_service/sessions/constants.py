@@ -2,10 +2,10 @@
 
 import hashlib
 import threading
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,13 @@ from nnrt_hdi.part import SHA256_BYTES
 
 Bytes = NDArray[np.uint8]
 
+# Constants of so many bytes are digested by a thread where they are checked later.
+_LEAST_LATER_BYTES = 1 << 20
+# What is digested at a time.
+_PIECE_BYTES = 8 << 20
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, eq=False)
 class _Upload:
     """Bytes of a constant as far as they have come."""
 
@@ -29,8 +34,7 @@ class _Upload:
     users: int = 0
     # Whether the call that brought the last bytes still goes on.
     is_being_written: bool = True
-    # Whether a thread digests what arrives.
-    is_followed: bool = False
+    is_dropped: bool = False
     _digest: Any = field(default_factory=hashlib.sha256)
     _digested: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -43,15 +47,19 @@ class _Upload:
     def is_digested(self) -> bool:
         return self._digested == self.received
 
-    def digest(self) -> bytes:
-        """SHA-256 of what has arrived, of which each byte is digested once, whoever asks. Not of what the client could
-        change meanwhile."""
+    def digest_more(self) -> None:
+        """Digest what has arrived, not what the client could change meanwhile; at most a piece of it. Any thread."""
         with self._lock:
-            arrived = self.data[self._digested : self.received]
+            arrived = self.data[self._digested : self.received][:_PIECE_BYTES]
             self._digest.update(arrived)
             self._digested += arrived.size
-            digest: bytes = self._digest.digest()
-            return digest
+
+    def digest(self) -> bytes:
+        """SHA-256 of what has arrived."""
+        while not self.is_digested:
+            self.digest_more()
+        digest: bytes = self._digest.digest()
+        return digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +82,8 @@ class ConstantPool:
         self._uploads: dict[bytes, _Upload] = {}
         # Those that are checked when they are used.
         self._later: Collection[bytes] = ()
+        # What a thread of these digests as it arrives, the first first; there is one while there is anything.
+        self._behind: deque[_Upload] = deque()
         self._threads: Threads | None = None
         budget.on_shortage(self._drop_unused)
 
@@ -101,7 +111,7 @@ class ConstantPool:
                 )
             upload.data[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
             upload.received += len(data)
-            if sha256 in self._later:
+            if sha256 in self._later and size_bytes >= _LEAST_LATER_BYTES:
                 self._follow(upload)
             else:
                 upload.digest()
@@ -136,17 +146,24 @@ class ConstantPool:
 
     def _follow(self, upload: _Upload) -> None:
         """Have a thread digest what arrives. Where none can be started, whoever checks the constant does it."""
-        if upload.is_followed or self._threads is None:
+        if upload in self._behind or self._threads is None:
             return
-        with suppress(OutOfMemory):
-            self._threads.run(partial(self._digest, upload))
-            upload.is_followed = True
+        self._behind.append(upload)
+        if len(self._behind) == 1:
+            try:
+                self._threads.run(self._digest)
+            except OutOfMemory:
+                self._behind.clear()
 
-    def _digest(self, upload: _Upload) -> None:
-        while upload.is_followed:
-            upload.digest()
-            with self._lock:
-                upload.is_followed = not upload.is_digested
+    def _digest(self) -> None:
+        while (upload := self._next_behind()) is not None:
+            upload.digest_more()
+
+    def _next_behind(self) -> _Upload | None:
+        with self._lock:
+            while self._behind and (self._behind[0].is_digested or self._behind[0].is_dropped):
+                self._behind.popleft()
+            return self._behind[0] if self._behind else None
 
     @property
     def held_bytes(self) -> int:
@@ -237,7 +254,9 @@ class ConstantPool:
             return bool(unused or broken)
 
     def _drop(self, sha256: bytes) -> None:
-        self._budget.release(self._uploads.pop(sha256).data.size)
+        upload = self._uploads.pop(sha256)
+        upload.is_dropped = True
+        self._budget.release(upload.data.size)
 
 
 def uploaded_digests(graph: Graph) -> list[bytes]:

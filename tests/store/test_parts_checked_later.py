@@ -141,6 +141,39 @@ def test_parts_that_nobody_asked_for_are_checked_at_once(device: Device) -> None
         send(session, WRONG)
 
 
+def test_one_thread_digests_for_a_session(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many parts come, and none for small ones, which are checked at once."""
+    works: list[Callable[[], object]] = []
+    monkeypatch.setattr(Threads, "run", lambda threads, work: works.append(work))
+    parts = [bytes([number]) * PIECE for number in range(4)]
+    small = Part.of(b"small")
+    digests = [*(Part.of(part).sha256 for part in parts), small.sha256]
+    with session_of(device) as session:
+        session.constants.check_later(digests, device.threads)
+        for part in parts[:3]:
+            session.constants.write(Part.of(part).sha256, PIECE, 0, part)
+        assert len(works) == 1
+        works.pop()()
+        session.constants.write(Part.of(parts[3]).sha256, PIECE, 0, parts[3])
+        assert len(works) == 1, "the one before has ended"
+        with pytest.raises(InvalidFile, match="another SHA-256"):
+            session.constants.write(small.sha256, 5, 0, b"SMALL")
+        session.constants.require_checked(digests[:4])
+        works.pop()()
+
+
+def test_what_is_dropped_is_not_digested(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    works: list[Callable[[], object]] = []
+    monkeypatch.setattr(Threads, "run", lambda threads, work: works.append(work))
+    with session_of(device) as session:
+        session.constants.check_later([PART.sha256], device.threads)
+        send(session, DATA)
+        upload = session.constants._uploads[PART.sha256]
+        session.constants.clear()
+        works.pop()()
+        assert not upload.is_digested
+
+
 def test_no_thread_is_left(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then whoever needs the part checks it."""
 
