@@ -293,8 +293,9 @@ class Backend(ABC):
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
         """Load what `PreparedModel.export` gave. Raises InvalidFile for anything else, whatever a client has made up.
 
-        Each part has the digest it comes with: there is no need to hash it again. The parts never change, and the model
-        may keep views of them. Options it was compiled with stay as they were.
+        Each part has the digest it comes with, or the model is closed before anybody gets it: there is no need to hash
+        it again. The parts never change, and the model may keep views of them; nothing else may be kept by a digest.
+        Options it was compiled with stay as they were.
         """
         raise Unsupported("this device does not restore compiled models")
 

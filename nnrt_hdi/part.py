@@ -12,7 +12,7 @@ SHA256_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Bytes and their SHA-256. Who makes one with a digest of another's has checked it."""
+    """Bytes and their SHA-256. Who makes one with another's digest checks it before giving away what comes of it."""
 
     # Flat, and of format B.
     data: memoryview
