@@ -27,8 +27,10 @@ _ALONE = 16
 PATIENCE_S = 0.005
 # Clients whose requests find warm caches: so many for each processor that they share.
 _WARM = 4 * len(os.sched_getaffinity(0))
-# How long no others are looked at while so many are served, and how long nothing may come of them, in ms.
-_TURN_S = 0.01
+# How many times each is served while no others are looked at, how long that lasts at most, and how long nothing may
+# come of them, in ms.
+_TURNS = 16
+_COHORT_S = 0.01
 _PAUSE_MS = 1
 # Threads that wait to lead. More of them end.
 _MOST_FOLLOWERS = 4
@@ -77,14 +79,28 @@ class _Cohort:
     """
 
     def __init__(self, descriptors: Iterable[int]) -> None:
-        self._until = time.monotonic() + _TURN_S
+        self._until = time.monotonic() + _COHORT_S
+        # How many times each is still served.
+        self._left = dict.fromkeys(descriptors, _TURNS)
+        self._few = len(self._left) // 4
         self._poll = select.poll()
-        for fd in descriptors:
+        for fd in self._left:
             self._poll.register(fd, select.POLLIN)
 
     def ready(self) -> Sequence[Event]:
-        """Wait for some to be ready; none where they have had their turn, or nothing comes of them."""
-        return self._poll.poll(_PAUSE_MS) if time.monotonic() < self._until else ()
+        """Wait for some to be ready; none where all but few have had their turns, or nothing comes of them."""
+        is_over = len(self._left) <= self._few or time.monotonic() >= self._until
+        return () if is_over else self._poll.poll(_PAUSE_MS)
+
+    def count(self, events: Sequence[Event]) -> None:
+        """These have their turns."""
+        for fd, _ in events:
+            left = self._left.get(fd, 0)
+            if left > 1:
+                self._left[fd] = left - 1
+            elif left:
+                del self._left[fd]
+                self._poll.unregister(fd)
 
 
 class _Leader:
@@ -199,7 +215,10 @@ class Reactor:
             connection: Served | None = None
             goes_on: bool | Joint = False
             ready: Sequence[Event] = self._epoll.poll() if self._cohort is None else self._next(self._cohort)
-            for fd, _ in ready if len(ready) == 1 else self._chosen(ready):
+            chosen = ready if len(ready) == 1 else self._chosen(ready)
+            if self._cohort is not None:
+                self._cohort.count(chosen)
+            for fd, _ in chosen:
                 with self._lock:
                     connection = self._connections.get(fd)
                     if connection in self._away:  # Until it is back, its being ready would only keep this thread busy.

@@ -443,7 +443,7 @@ def test_the_more_are_ready_the_more_are_answered_together(crowd: Crowd) -> None
 
 def test_few_sessions_are_served_while_many_are_ready(late_crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each to its end, as long as it has more; among them those of all users."""
-    monkeypatch.setattr(reactor, "_TURN_S", 3600.0)
+    monkeypatch.setattr(reactor, "_COHORT_S", 3600.0)
     served: list[int] = []
     users = ["many"] * 3 * reactor._WARM + ["few"]
     connections = [late_crowd.connect(user) for user in users]
@@ -462,7 +462,7 @@ def test_few_sessions_are_served_while_many_are_ready(late_crowd: Crowd, monkeyp
 
 def test_all_sessions_have_their_turns(late_crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many are ready all the time."""
-    monkeypatch.setattr(reactor, "_TURN_S", 0.0)
+    monkeypatch.setattr(reactor, "_COHORT_S", 0.0)
     served: list[int] = []
     connections = [late_crowd.connect() for _ in range(3 * reactor._WARM)]
     for number, connection in enumerate(connections):
@@ -481,7 +481,7 @@ def test_all_sessions_have_their_turns(late_crowd: Crowd, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("request_", [b"slow", b"stuck"], ids=["that says so", "that doesn't"])
 def test_a_cohort_with_what_is_slow(late_crowd: Crowd, monkeypatch: pytest.MonkeyPatch, request_: bytes) -> None:
     """It keeps nobody waiting; nor does one who leaves."""
-    monkeypatch.setattr(reactor, "_TURN_S", 3600.0)
+    monkeypatch.setattr(reactor, "_COHORT_S", 3600.0)
     slow, gone = late_crowd.connect(), late_crowd.connect()
     others = [late_crowd.connect() for _ in range(2 * reactor._WARM)]
     slow.client.send(request_)
