@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from functools import partial
 from itertools import chain, count, islice, zip_longest
 from typing import Protocol
@@ -26,7 +26,7 @@ _ALONE = 16
 # What the leader may spend on a connection while all others wait.
 PATIENCE_S = 0.005
 # Clients whose requests find warm caches: so many for each processor that they share.
-_WARM = 4 * len(os.sched_getaffinity(0))
+_WARM = 4 * (os.cpu_count() or 1)
 # How many times each is served while no others are looked at, how long that lasts at most, and how long nothing may
 # come of them, in ms.
 _TURNS = 16
@@ -78,10 +78,12 @@ class _Cohort:
     long for what it does. (Larus and Parkes, Using Cohort Scheduling to Enhance Server Performance, 2002.)
     """
 
-    def __init__(self, descriptors: Iterable[int]) -> None:
+    def __init__(self, sessions: dict[int, Hashable]) -> None:
+        """`sessions` of the connections, by their descriptors."""
+        self.sessions = sessions
         self._until = time.monotonic() + _COHORT_S
         # How many times each is still served.
-        self._left = dict.fromkeys(descriptors, _TURNS)
+        self._left = dict.fromkeys(sessions, _TURNS)
         self._few = len(self._left) // 4
         self._poll = select.poll()
         for fd in self._left:
@@ -101,6 +103,10 @@ class _Cohort:
             elif left:
                 del self._left[fd]
                 self._poll.unregister(fd)
+
+    def had(self, fd: int) -> int:
+        """Give how many times it has been served."""
+        return _TURNS - self._left.get(fd, 0)
 
 
 class _Leader:
@@ -137,6 +143,9 @@ class Reactor:
         self._choices = count(1)
         # Those that are served while others wait.
         self._cohort: _Cohort | None = None
+        # How many turns sessions have had in cohorts. Whoever comes now counts as having had the least.
+        self._turns: weakref.WeakKeyDictionary[Hashable, int] = weakref.WeakKeyDictionary()
+        self._least_turns = 0
         # Whether some were answered together of late: the more are ready then, the better.
         self._has_joined = False
         # Those that somebody serves who doesn't lead, and those of them that have been taken off the epoll.
@@ -214,15 +223,18 @@ class Reactor:
             # What has been served must not live until the next request.
             connection: Served | None = None
             goes_on: bool | Joint = False
-            ready: Sequence[Event] = self._epoll.poll() if self._cohort is None else self._next(self._cohort)
+            cohort = self._cohort
+            ready: Sequence[Event] = self._epoll.poll() if cohort is None else self._next(cohort)
             chosen = ready if len(ready) == 1 else self._chosen(ready)
-            if self._cohort is not None:
-                self._cohort.count(chosen)
+            if (cohort := self._cohort) is not None:
+                cohort.count(chosen)
             for fd, _ in chosen:
                 with self._lock:
                     connection = self._connections.get(fd)
                     if connection in self._away:  # Until it is back, its being ready would only keep this thread busy.
-                        self._park(fd, connection)
+                        if connection not in self._parked:
+                            self._epoll.unregister(fd)
+                            self._parked.add(connection)
                         connection = None
                     if connection is None:
                         continue
@@ -238,15 +250,12 @@ class Reactor:
                     goes_on = False
                 if isinstance(goes_on, bool):
                     self._finish(leader, (connection,), () if goes_on else (connection,))
-                    if not goes_on:  # Its descriptor may be another one's.
-                        self._cohort = None
                 else:
                     self._join(leader, connection, goes_on)
                 if leader.has_handed_over:
                     break
             self._has_joined = bool(leader.joined)
             if leader.joined:
-                self._cohort = None
                 self._answer_joined(leader, hand_over)
 
     def _answer_joined(self, leader: _Leader, hand_over: HandOver) -> None:
@@ -264,18 +273,22 @@ class Reactor:
                 ended = connections
             self._finish(leader, connections, ended)
 
-    def _park(self, fd: int, connection: Served) -> None:
-        if connection not in self._parked:
-            self._epoll.unregister(fd)
-            self._parked.add(connection)
-        self._cohort = None
-
     def _next(self, cohort: _Cohort) -> Sequence[Event]:
         """Those of a cohort that are ready, or of all where it has had its turn."""
-        if ready := cohort.ready():
+        if not self._has_joined and (ready := cohort.ready()):
             return ready
-        self._cohort = None
+        self._end(cohort)
         return self._epoll.poll()
+
+    def _end(self, cohort: _Cohort) -> None:
+        """Have all be looked at again, and keep no session of the cohort alive."""
+        self._cohort = None
+        while cohort.sessions:
+            fd, session = cohort.sessions.popitem()
+            self._turns[session] = self._turns_of(session) + cohort.had(fd)
+
+    def _turns_of(self, session: Hashable) -> int:
+        return max(self._turns.get(session, 0), self._least_turns)
 
     def _chosen(self, ready: Sequence[Event]) -> Sequence[Event]:
         """Those that are served before the others are looked at again."""
@@ -288,13 +301,11 @@ class Reactor:
         users, idle = self._by_user(ready)
         if sum(map(len, users.values())) <= _WARM:
             return ready
-        chosen: list[Event] = []
-        by_turns = (sorted(sessions.items(), key=self._when_chosen) for sessions in users.values())
-        for session, events in islice(filter(None, chain.from_iterable(zip_longest(*by_turns))), _WARM):
-            self._last_chosen[session] = next(self._choices)
-            chosen += events
-        self._cohort = _Cohort(fd for fd, _ in chosen)
-        return chosen + idle
+        by_turns = (sorted(sessions.items(), key=lambda each: self._turns_of(each[0])) for sessions in users.values())
+        chosen = list(islice(filter(None, chain.from_iterable(zip_longest(*by_turns))), _WARM))
+        self._least_turns = min(self._turns_of(session) for session, _ in chosen)
+        self._cohort = _Cohort({fd: session for session, events in chosen for fd, _ in events})
+        return [*chain.from_iterable(events for _, events in chosen), *idle]
 
     def _one_of_each_user(self, ready: Sequence[Event]) -> Sequence[Event]:
         found = [self._connections.get(fd) for fd, _ in ready]
@@ -302,7 +313,7 @@ class Reactor:
             return ready
         users, chosen = self._by_user(ready)
         for sessions in users.values():
-            session, events = min(sessions.items(), key=self._when_chosen)
+            session, events = min(sessions.items(), key=lambda each: self._last_chosen.get(each[0], 0))
             self._last_chosen[session] = next(self._choices)
             chosen.append(events[0])
         return chosen
@@ -318,9 +329,6 @@ class Reactor:
             else:
                 users[connection.user].setdefault(connection.session, []).append(event)
         return users, idle
-
-    def _when_chosen(self, item: tuple[Hashable, object]) -> int:
-        return self._last_chosen.get(item[0], 0)
 
     def _join(self, leader: _Leader, connection: Served, joint: Joint) -> None:
         """The connection will be answered with others: before it is looked at again, or while it is away."""

@@ -6,6 +6,7 @@ import os
 import select
 import socket
 import threading
+import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -496,6 +497,24 @@ def test_a_cohort_with_what_is_slow(late_crowd: Crowd, monkeypatch: pytest.Monke
     assert gone.closed.wait(DEADLINE_S)
     slow.let_go.set()
     assert [slow.client.recv(100) for _ in range(2)] == [request_, b"quick"]
+
+
+def test_sessions_of_a_cohort_are_forgotten(late_crowd: Crowd) -> None:
+    """When it is over, though nothing comes any more."""
+
+    class Session:
+        pass
+
+    connections = [late_crowd.connect(session=Session()) for _ in range(2 * reactor._WARM)]
+    for connection in connections:
+        connection.client.send(b"quick")
+    late_crowd.start()
+    for connection in connections:
+        assert connection.client.recv(100) == b"quick"
+    sessions = [weakref.ref(connection.session) for connection in connections]
+    for connection in connections:
+        connection.session = connection
+    until(lambda: not any(session() for session in sessions), lambda: sessions)
 
 
 # ---- runs
