@@ -22,6 +22,15 @@ def test_erf() -> None:
     np.testing.assert_allclose(erf(POINTS), [math.erf(x) for x in POINTS], rtol=5e-16)
 
 
+def test_erf_in_single_precision() -> None:
+    """Within 2.7e-7 everywhere, and never beyond 1."""
+    x = np.concatenate([np.linspace(-7, 7, 100_001), np.geomspace(1e-30, 1, 1001), [np.inf, -np.inf]]).astype(
+        np.float32
+    )
+    np.testing.assert_allclose(erf(x), [math.erf(value) for value in x], rtol=2.7e-7)
+    assert np.abs(erf(x)).max() == 1
+
+
 def test_erfc_is_exact_in_its_tail() -> None:
     np.testing.assert_allclose(erfc(POINTS), [math.erfc(x) for x in POINTS], rtol=1e-15)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from nnrt_backend_reference.exported import exported
 from nnrt_backend_reference.kernels.kernel import AnyArray
-from nnrt_backend_reference.kernels.pieces import stopped_by
+from nnrt_backend_reference.kernels.pieces import BUFFER, stopped_by
 from nnrt_backend_reference.steps import STEP_BYTES, OpenStep, RunSteps, Step, StepMaker
 from nnrt_hdi.backend import Cancellation, DimRange, PreparedModel
 from nnrt_hdi.enums import NodeType
@@ -93,6 +93,7 @@ class Program(PreparedModel):
         check, rounds, live_bytes, most_bytes = cancellation.check, self._enable_float16, 0, self._run_bytes
         # Overflow and invalid operations have results, infinities and not-a-numbers, and need no warnings.
         with np.errstate(all="ignore"), stopped_by(check):
+            np.setbufsize(BUFFER)  # until np.errstate ends
             for planned in steps:
                 check()
                 try:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from nnrt_backend_reference.kernels.kernel import AnyArray, Call, cast_all, kernel, per_channel
+from nnrt_backend_reference.kernels.pieces import part_by_part
 from nnrt_backend_reference.kernels.special import erfc
 from nnrt_hdi.enums import ActivationType, NodeType
 
@@ -49,6 +50,11 @@ def sigmoid(x: AnyArray) -> AnyArray:
     return y
 
 
+def relu(x: AnyArray) -> AnyArray:
+    """max(x, 0), of real numbers by a clip: numpy has no vector instructions for a maximum with one number."""
+    return np.clip(x, 0, np.inf) if x.dtype.kind == "f" else np.maximum(x, 0)
+
+
 def leaky_relu(x: AnyArray, slope: float) -> AnyArray:
     return np.where(x >= 0, x, slope * x)
 
@@ -59,18 +65,30 @@ def elu(x: AnyArray, alpha: float) -> AnyArray:
 
 def gelu(x: AnyArray, approximate: bool) -> AnyArray:
     """x Phi(x), Phi the normal distribution; approximate: D. Hendrycks, K. Gimpel (2016), equation 2."""
-    phi: AnyArray
-    if approximate:
-        phi = 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
-    else:
-        phi = 0.5 * erfc(x * np.asarray(-math.sqrt(0.5), x.dtype))
-    return np.multiply(x, phi)
+
+    def exact(x: AnyArray, y: AnyArray) -> None:
+        np.multiply(x, -math.sqrt(0.5), out=y)
+        np.multiply(x, erfc(y), out=y)
+        y *= 0.5
+
+    def by_tanh(x: AnyArray, y: AnyArray) -> None:
+        np.square(x, out=y)
+        y *= 0.044715
+        y += 1
+        y *= x
+        y *= math.sqrt(2 / math.pi)
+        np.tanh(y, out=y)
+        y += 1
+        y *= x
+        y *= 0.5
+
+    return part_by_part(by_tanh if approximate else exact, x, x.dtype)
 
 
 Function = Callable[[AnyArray, SimpleNamespace], AnyArray]
 FUNCTIONS: dict[ActivationType, Function] = {
     ActivationType.NO_ACTIVATION: lambda x, _: x,
-    ActivationType.RELU: lambda x, _: np.maximum(x, 0),
+    ActivationType.RELU: lambda x, _: relu(x),
     ActivationType.SIGMOID: lambda x, _: sigmoid(x),
     ActivationType.RELU6: lambda x, _: np.clip(x, 0, 6),
     ActivationType.ELU: lambda x, attrs: elu(x, attrs.alpha),

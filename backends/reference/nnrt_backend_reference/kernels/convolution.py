@@ -5,7 +5,6 @@ Sizes and paddings are those of `nnrt_hdi.ops.convolution`.
 """
 
 import itertools
-import math
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -13,7 +12,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from nnrt_backend_reference.kernels.activation import fused
 from nnrt_backend_reference.kernels.arithmetic import quotient
 from nnrt_backend_reference.kernels.kernel import AnyArray, AnyDType, Call, cast_all, kernel, require_memory
-from nnrt_backend_reference.kernels.pieces import PIECE_STEPS, ask, blocks, product, rows_of_product
+from nnrt_backend_reference.kernels.pieces import ask, blocks, blocks_before, product, rows_of_product
 from nnrt_backend_reference.kernels.reduction import accumulator, lowest
 from nnrt_hdi.enums import Format, NodeType
 from nnrt_hdi.errors import OperationFailed
@@ -22,6 +21,8 @@ from nnrt_hdi.tensor import Shape
 
 # Largest matrix of windows that a convolution makes at once.
 BLOCK_BYTES = 1 << 25
+# Longest window along an axis whose elements are summed in their own type, as a convolution's are.
+SHORT = 8
 
 
 @kernel(NodeType.CONV2D_FUSION)
@@ -51,7 +52,8 @@ def conv2d_transpose(call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray) 
     image = np.moveaxis(image.reshape(batch, *sizes, groups, taps.shape[3]), 3, 0)
     taps = taps.reshape(groups, 1, channels // groups, *taps.shape[1:])
     y = np.zeros((groups, batch, *out_sizes, channels // groups), call.dtype)
-    steps = [_overlaps(window, axis, sizes[axis], out_sizes[axis]) for axis in range(2)]
+    cuts = [window.transposed_cut(axis, sizes[axis]) for axis in range(2)]
+    steps = [_overlaps(window, axis, cuts[axis], sizes[axis], out_sizes[axis]) for axis in range(2)]
     for (row, rows, out_rows), (column, columns, out_columns) in itertools.product(*steps):
         matrices = taps[:, :, None, :, row, column].swapaxes(-1, -2)
         y[:, :, out_rows, out_columns] += product(image[:, :, rows, columns], matrices)
@@ -61,35 +63,57 @@ def conv2d_transpose(call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray) 
 @kernel(NodeType.AVGPOOL_FUSION)
 def avg_pool(call: Call, x: AnyArray) -> AnyArray:
     """Mean of each window over its real elements; integers round towards zero."""
-    (image,) = _channels_last(call, x)
-    window = _pooling_window(call)
-    windows = _windows(call, image, window, 0)
-    total = _folded(windows, np.add, accumulator(x.dtype))
-    rows, columns = (_real_elements(window, axis, image.shape[1 + axis]) for axis in range(2))
-    counts = (rows[:, None] * columns)[..., None].astype(total.dtype)
-    return _finished(call, quotient(total, counts))
+    window, height = _pooling_window(call), _height_axis(call)
+    is_short = x.dtype.kind == "f" and max(window.kernel) <= SHORT
+    total = _pooled(call, x, np.add, call.dtype if is_short else accumulator(x.dtype), 0)
+    rows, columns = (_real_elements(window, axis, x.shape[height + axis]) for axis in range(2))
+    counts = (rows[:, None] * columns).astype(total.dtype)
+    mean = quotient(total, counts if height == 2 else counts[..., None])
+    return fused(mean, call.attrs.activation_type)
 
 
 @kernel(NodeType.MAX_POOL_FUSION)
 def max_pool(call: Call, x: AnyArray) -> AnyArray:
-    """Maximum of each window; the padding is lower than everything."""
-    (image,) = _channels_last(call, x)
-    windows = _windows(call, image, _pooling_window(call), lowest(x.dtype))
-    return _finished(call, _folded(windows, np.maximum, x.dtype))
+    """Maximum of each window over its real elements."""
+    return fused(_pooled(call, x, np.maximum, call.dtype, lowest(x.dtype)), call.attrs.activation_type)
 
 
-def _folded(windows: AnyArray, fold: np.ufunc, dtype: AnyDType) -> AnyArray:
-    """The elements of each window folded into one: tap by tap along the image, unless windows are few and large."""
-    *positions, height, width = windows.shape
-    if height * width > math.prod(positions):
-        y = np.empty(positions, dtype)
-        for part in blocks(y.shape, PIECE_STEPS // (height * width)):
-            fold.reduce(windows[part], axis=(4, 5), dtype=dtype, out=y[part])
+def _pooled(call: Call, x: AnyArray, fold: np.ufunc, dtype: AnyDType, identity: float) -> AnyArray:
+    """The real elements of each window folded into one: along the height those of its columns, then along the width."""
+    window, height = _pooling_window(call), _height_axis(call)
+    y = np.empty(call.outputs[0].shape, dtype)
+    # First the axis that shrinks more or grows less, so that nothing has more elements than x or y.
+    axes = sorted(range(2), key=lambda axis: y.shape[height + axis] / x.shape[height + axis])
+    for part in blocks_before(height, x.shape):
+        image = x[part]
+        for axis in axes:
+            image = _folded(window, axis, image, height + axis, fold, dtype, identity)
+        y[part] = image
+    return y
+
+
+def _folded(
+    window: Window, axis: int, x: AnyArray, x_axis: int, fold: np.ufunc, dtype: AnyDType, identity: float
+) -> AnyArray:
+    """The real elements of x in each position of the window along an axis folded into one."""
+    size, stride, length = x.shape[x_axis], window.stride[axis], window.kernel[axis]
+    before, _ = window.padding(axis, size)
+    positions = window.output_size(axis, size)
+    y = np.empty((*x.shape[:x_axis], positions, *x.shape[x_axis + 1 :]), dtype)
+    given, results = np.moveaxis(x, x_axis, 0), np.moveaxis(y, x_axis, 0)
+    if positions < length:
+        for position in range(positions):
+            ask()
+            start = position * stride - before
+            fold.reduce(given[max(start, 0) : start + length], axis=0, dtype=dtype, out=results[position])
         return y
-    y = windows[..., 0, 0].astype(dtype)
-    for row, column in itertools.islice(itertools.product(range(height), range(width)), 1, None):
+    everywhere = slice(0, positions)
+    taps = [tap[1:] for tap in _overlaps(window, axis, before, positions, size)]
+    taps.sort(key=lambda tap: tap[0] != everywhere)
+    results[...] = given[taps.pop(0)[1]] if taps[0][0] == everywhere else identity
+    for targets, lying in taps:
         ask()
-        fold(y, windows[..., row, column], out=y)
+        fold(results[targets], given[lying].astype(dtype, copy=False), out=results[targets])
     return y
 
 
@@ -106,6 +130,11 @@ def _finished(call: Call, y: AnyArray) -> AnyArray:
     """The result with its activation, in the layout of the first input."""
     y = fused(y, call.attrs.activation_type)
     return np.moveaxis(y, 3, 1) if call.inputs[0].format is Format.NCHW else y
+
+
+def _height_axis(call: Call) -> int:
+    """The dimension of the height, behind which that of the width is."""
+    return 2 if call.inputs[0].format is Format.NCHW else 1
 
 
 def _nhwc(call: Call) -> Shape:
@@ -182,20 +211,20 @@ def _depthwise(windows: AnyArray, taps: AnyArray) -> AnyArray:
     return results[0] if len(results) == 1 else np.stack(results, axis=-1).reshape(*positions, -1)
 
 
-def _overlaps(window: Window, axis: int, size: int, out_size: int) -> list[tuple[int, slice, slice]]:
-    """Taps of a transposed window along an axis, each with the pixels whose target is in the output, and the targets.
+def _overlaps(window: Window, axis: int, cut: int, positions: int, size: int) -> list[tuple[int, slice, slice]]:
+    """Taps of a window along an axis of this size, each with the positions whose tap lies in it, and where those lie.
 
-    A tap's offset + p stride is the target of pixel p. Taps without any are left out.
+    Tap t at position p lies at p stride + t dilation - cut. Taps that nowhere lie in it are left out.
     """
-    stride, cut = window.stride[axis], window.transposed_cut(axis, size)
+    stride = window.stride[axis]
     found = []
     for tap in range(window.kernel[axis]):
         offset = tap * window.dilation[axis] - cut
         first = max(0, -(offset // stride))
-        last = min(size, -((offset - out_size) // stride))
+        last = min(positions, -((offset - size) // stride))
         if first < last:
-            targets = slice(offset + first * stride, offset + (last - 1) * stride + 1, stride)
-            found.append((tap, slice(first, last), targets))
+            lying = slice(offset + first * stride, offset + (last - 1) * stride + 1, stride)
+            found.append((tap, slice(first, last), lying))
     return found
 
 

@@ -53,8 +53,7 @@ def clip(call: Call, x: AnyArray) -> AnyArray:
         low, high = -np.inf if low is None else low, np.inf if high is None else high
     else:
         low, high = integer_bounds(call.inputs[0].data_type, low, high)
-    y: AnyArray = np.minimum(np.maximum(x, x.dtype.type(low)), x.dtype.type(high))
-    return y
+    return np.clip(x, x.dtype.type(low), x.dtype.type(high))
 
 
 @kernel(NodeType.CAST)

@@ -1,14 +1,17 @@
 """Normalization: values brought to a common scale."""
 
+import math
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from nnrt_backend_reference.kernels.activation import fused
 from nnrt_backend_reference.kernels.kernel import AnyArray, Call, cast_all, kernel, per_channel, require_memory
-from nnrt_backend_reference.kernels.pieces import PIECE_STEPS, blocks
+from nnrt_backend_reference.kernels.pieces import PIECE_STEPS, blocks, blocks_before
+from nnrt_backend_reference.kernels.reduction import folded
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.ops.normalization import instance_channel_axis
-from nnrt_hdi.tensor import Shape
 
 # What sums of squares are computed in: those of large FLOAT32 would be infinite.
 WIDE = np.dtype(np.float64)
@@ -21,7 +24,9 @@ def batch_norm(
     """y = scale (x - mean) / sqrt(variance + epsilon) + offset, each per channel."""
     x, *vectors = cast_all(call.dtype, x, scale, offset, mean, variance)
     scale, offset, mean, variance = (per_channel(call, vector) for vector in vectors)
-    y: AnyArray = (x - mean) * (scale / np.sqrt(variance + call.attrs.epsilon)) + offset
+    y: AnyArray = x - mean
+    y *= scale / np.sqrt(variance + call.attrs.epsilon)
+    y += offset
     return y
 
 
@@ -29,9 +34,12 @@ def batch_norm(
 def softmax(call: Call, x: AnyArray) -> AnyArray:
     """y = exp(x) / sum(exp(x)); the maximum is taken off first, so that nothing overflows."""
     (x,) = cast_all(call.dtype, x)
-    axis = call.attrs.axis[0] if call.attrs.axis else -1
-    power = np.exp(x - x.max(axis=axis, keepdims=True, initial=-np.inf))
-    y: AnyArray = power / power.sum(axis=axis, keepdims=True)
+    axis = (call.attrs.axis[0] if call.attrs.axis else -1) % x.ndim
+    y = np.empty_like(x)
+    for part in blocks_before(axis, x.shape):
+        power = below_maximum(x[part], axis, out=y[part])
+        np.exp(power, out=power)
+        power /= folded(np.add, power, (axis,), 0)
     return y
 
 
@@ -39,26 +47,39 @@ def softmax(call: Call, x: AnyArray) -> AnyArray:
 def log_softmax(call: Call, x: AnyArray) -> AnyArray:
     """y = x - log(sum(exp(x))); the maximum is taken off first, so that nothing overflows."""
     (x,) = cast_all(call.dtype, x)
-    axis = call.attrs.axis
-    x = x - x.max(axis=axis, keepdims=True)
-    y: AnyArray = x - np.log(np.exp(x).sum(axis=axis, keepdims=True))
+    axis = call.attrs.axis % x.ndim
+    y = np.empty_like(x)
+    for part in blocks_before(axis, x.shape):
+        below = below_maximum(x[part], axis, out=y[part])
+        below -= np.log(folded(np.add, np.exp(below), (axis,), 0))
     return y
 
 
 @kernel(NodeType.LAYER_NORM_FUSION)
 def layer_norm(call: Call, x: AnyArray, gamma: AnyArray, beta: AnyArray) -> AnyArray:
     """Standardized over the last dimensions, then scaled and shifted there."""
-    y = standardized(x, tuple(range(call.attrs.begin_norm_axis, x.ndim)), call.attrs.epsilon)
-    return y * gamma + beta if call.attrs.elementwise_affine else y
+    y = np.empty(x.shape, call.dtype)
+    for part, centered, variance in deviations(x, call.attrs.begin_norm_axis):
+        np.multiply(centered, 1 / np.sqrt(variance + call.attrs.epsilon), out=y[part], casting="same_kind")
+        if call.attrs.elementwise_affine:
+            y[part] *= gamma
+            y[part] += beta
+    return y
 
 
 @kernel(NodeType.INSTANCE_NORM)
 def instance_norm(call: Call, x: AnyArray, scale: AnyArray, bias: AnyArray) -> AnyArray:
     """Standardized over all dimensions but batch and channels, then scaled and shifted per channel."""
     channel = instance_channel_axis(call.inputs[0], len(scale))
-    others = tuple(axis for axis in range(1, x.ndim) if axis != channel)
-    scale, bias = (vector.reshape([-1 if axis == channel else 1 for axis in range(x.ndim)]) for vector in (scale, bias))
-    return standardized(x, others, call.attrs.epsilon) * scale + bias
+    x = np.moveaxis(x, channel, 1)
+    each = (*x.shape[:2], *[1] * (x.ndim - 2))
+    scale, bias = (np.broadcast_to(vector, x.shape[:2]).reshape(each) for vector in (scale, bias))
+    y = np.empty(x.shape, call.dtype)
+    for part, centered, variance in deviations(x, 2):
+        factor = scale[part] / np.sqrt(variance + call.attrs.epsilon)
+        np.multiply(centered, factor, out=y[part], casting="same_kind")
+        y[part] += bias[part]
+    return np.moveaxis(y, 1, channel)
 
 
 @kernel(NodeType.L2_NORMALIZE_FUSION)
@@ -84,8 +105,20 @@ def lrn(call: Call, x: AnyArray) -> AnyArray:
     return y
 
 
-def standardized(x: AnyArray, axes: Shape, epsilon: float) -> AnyArray:
-    """(x - mean) / sqrt(variance + epsilon), mean and population variance taken over these dimensions."""
-    centered = x - x.mean(axis=axes, keepdims=True, dtype=WIDE)
-    y: AnyArray = centered / np.sqrt(np.square(centered).mean(axis=axes, keepdims=True) + epsilon)
-    return y
+def below_maximum(x: AnyArray, axis: int, out: AnyArray) -> AnyArray:
+    """x - max(x) along an axis."""
+    # The maximum of the numbers, which numpy finds sooner than one that is no number where there is such an element:
+    # that remains one all the same.
+    return np.subtract(x, folded(np.fmax, x, (axis,), -np.inf), out=out)
+
+
+def deviations(x: AnyArray, axis: int) -> Iterator[tuple[tuple[slice, ...], AnyArray, AnyArray]]:
+    """Parts of x, each as where it lies, x - mean, and population variance: both over the dimensions from axis on."""
+    length = math.prod(x.shape[axis:])
+    ones = np.ones((length, 1), WIDE)
+    for part in blocks_before(axis, x.shape):
+        wide = np.array(x[part], WIDE, order="C")
+        rows = wide.reshape(-1, 1, length)
+        rows -= rows @ ones / length
+        variance = rows @ rows.swapaxes(1, 2) / length
+        yield part, wide, variance.reshape(wide.shape[:axis] + (1,) * (x.ndim - axis))

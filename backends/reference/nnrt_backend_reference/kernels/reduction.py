@@ -7,6 +7,7 @@ import numpy as np
 
 from nnrt_backend_reference.kernels.arithmetic import quotient
 from nnrt_backend_reference.kernels.kernel import AnyArray, AnyDType, Call, kernel
+from nnrt_backend_reference.kernels.pieces import blocks_before
 from nnrt_hdi.enums import NodeType, ReduceMode
 from nnrt_hdi.ops.reduction import reduced_axes, reduction_factor
 from nnrt_hdi.tensor import Shape
@@ -39,6 +40,28 @@ def mean(x: AnyArray, axes: Shape) -> AnyArray:
     return quotient(y, np.asarray(math.prod(x.shape[axis] for axis in axes), y.dtype))
 
 
+def folded_in_blocks(fold: np.ufunc, x: AnyArray, axes: Shape, identity: float) -> AnyArray:
+    y = np.empty(folded_shape(x, axes), x.dtype)
+    for part in blocks_before(min(axes, default=0), x.shape):
+        y[part] = folded(fold, x[part], axes, identity)
+    return y
+
+
+def folded(fold: np.ufunc, x: AnyArray, axes: Shape, identity: float) -> AnyArray:
+    """x folded over these dimensions, which stay with size 1; nothing gives the identity."""
+    first = x.ndim - len(axes)
+    length = math.prod(x.shape[first:])
+    if length and axes == tuple(range(first, x.ndim)):
+        # For short rows reduceat is quicker than reduce: it prepares nothing for each.
+        y = fold.reduceat(x.reshape(-1), np.arange(0, x.size, length))
+        return y.reshape(x.shape[:first] + (1,) * len(axes))
+    return np.asarray(fold.reduce(x, axis=axes, keepdims=True, initial=identity))
+
+
+def folded_shape(x: AnyArray, axes: Shape) -> Shape:
+    return tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
+
+
 def accumulator(dtype: AnyDType) -> AnyDType:
     """The widest type of a kind: FLOAT64, INT64, UINT64."""
     return np.dtype(dtype.kind + "8")
@@ -57,8 +80,8 @@ def highest(dtype: AnyDType) -> float | int:
 Fold = Callable[[AnyArray, Shape], AnyArray]
 FOLDS: dict[ReduceMode, Fold] = {
     ReduceMode.MEAN: mean,
-    ReduceMode.MAX: lambda x, axes: np.asarray(np.max(x, axis=axes, initial=lowest(x.dtype))),
-    ReduceMode.MIN: lambda x, axes: np.asarray(np.min(x, axis=axes, initial=highest(x.dtype))),
+    ReduceMode.MAX: lambda x, axes: folded_in_blocks(np.maximum, x, axes, lowest(x.dtype)),
+    ReduceMode.MIN: lambda x, axes: folded_in_blocks(np.minimum, x, axes, highest(x.dtype)),
     ReduceMode.PROD: lambda x, axes: np.asarray(np.prod(x, axis=axes, dtype=accumulator(x.dtype))),
     ReduceMode.SUM: total,
     ReduceMode.SUM_SQUARE: lambda x, axes: total(np.square(x, dtype=accumulator(x.dtype)), axes),

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnrt_backend_reference.kernels.pieces import ask
+from nnrt_backend_reference.kernels.pieces import part_by_part
 
 Float64s = NDArray[np.float64]
 
@@ -64,25 +64,19 @@ _TAIL_BELOW = (
     6.05183413124413191e-2,
     2.33520497626869185e-3,
 )
-# The rational minimax approximation that Eigen and XLA use for FLOAT32 on -4..4, beyond which erf is 1 to that
-# precision: highest power of x^2 first, for x above / below.
-_SINGLE_ABOVE = (
-    -2.72614225801306e-10,
-    2.77068142495902e-08,
-    -2.10102402082508e-06,
-    -5.69250639462346e-05,
-    -7.34990630326855e-04,
-    -2.95459980854025e-03,
-    -1.60960333262415e-02,
+# P in erf(x) = tanh(x P(x^2)), the form of E. Page, "Approximations to the cumulative normal function and its inverse
+# for use on a pocket calculator", Applied Statistics 26 (1977): highest power first. Of all P of this degree it is the
+# one whose largest relative error on 0..4 is least, by C. L. Lawson's algorithm: 9.6e-8. FLOAT32 makes 2.7e-7 of it.
+_SINGLE = (
+    1.4185221608181804e-07,
+    -5.668476019687644e-06,
+    8.763733370656428e-05,
+    -6.197846873632381e-04,
+    -1.9183075424475957e-04,
+    1.0276905576406212e-01,
+    1.1283792743102459,
 )
-_SINGLE_BELOW = (
-    -1.45660718464996e-05,
-    -2.13374055278905e-04,
-    -1.68282697438203e-03,
-    -7.37332916720468e-03,
-    -1.42647390514189e-02,
-)
-_BLOCK = 1 << 14
+_ONE_FROM = 4.25  # erf is 1 from here on, in FLOAT32
 _SMALL, _LARGE = 0.46875, 4.0
 _BEYOND = 28.0  # erfc underflows to 0 from here on
 _SQRT_PI = np.sqrt(np.pi)
@@ -100,7 +94,9 @@ def erf(x: NDArray[Any]) -> NDArray[Any]:
 def erfc(x: NDArray[Any]) -> NDArray[Any]:
     """1 - erf(x); of FLOAT64 to full precision also where it is tiny."""
     if x.dtype in (np.float16, np.float32):
-        return 1 - _erf_single(x)
+        y = _erf_single(x)
+        np.subtract(1, y, out=y)
+        return y
     wide: Float64s = np.asarray(x, np.float64)
     size = _erfc_of_size(wide)
     far = np.where(wide < 0, 2 - size, size)
@@ -108,16 +104,12 @@ def erfc(x: NDArray[Any]) -> NDArray[Any]:
 
 
 def _erf_single(x: NDArray[Any]) -> NDArray[Any]:
-    """Block by block, so that the steps of the polynomials stay in the cache."""
-    result = np.empty(x.shape, np.float32)
-    flat, given = result.reshape(-1), x.reshape(-1)
-    for start in range(0, x.size, _BLOCK):
-        ask()
-        y = np.clip(given[start : start + _BLOCK], -_LARGE, _LARGE, dtype=np.float32)
-        square = y * y
-        y *= _polynomial(_SINGLE_ABOVE, square)
-        np.divide(y, _polynomial(_SINGLE_BELOW, square), out=flat[start : start + _BLOCK])
-    return result
+    def compute(x: NDArray[Any], y: NDArray[Any]) -> None:
+        np.clip(x, -_ONE_FROM, _ONE_FROM, out=y)
+        y *= _polynomial(_SINGLE, y * y)
+        np.tanh(y, out=y)
+
+    return part_by_part(compute, x, np.dtype(np.float32))
 
 
 def _erf_near_zero(x: Float64s) -> Float64s:
@@ -141,8 +133,9 @@ def _erfc_of_size(x: Float64s) -> Float64s:
 
 
 def _polynomial(coefficients: Sequence[float], x: NDArray[Any]) -> NDArray[Any]:
-    result: NDArray[Any] = np.full_like(x, coefficients[0])
-    for coefficient in coefficients[1:]:
-        result *= x
+    result: NDArray[Any] = x * coefficients[0]
+    for coefficient in coefficients[1:-1]:
         result += coefficient
+        result *= x
+    result += coefficients[-1]
     return result
