@@ -8,6 +8,7 @@ PROTO := .venv-proto
 MATRIX := .venv-matrix
 TORCH := .venv-torch
 ENGINES := .venv-engines
+PEERS := .venv-peers
 # The oldest runtime the stubs must work with decides the generator: protobuf 6.31, grpcio 1.74.
 GRPC_TOOLS := grpcio-tools==1.74.0
 NOX := nox>=2025.5.1
@@ -23,7 +24,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help demo fleet-demo quick quick-tests test check format lint types imports proto proto-check docs docs-check pictures tests matrix engines fuzz bench bench-fleet networks clean
+.PHONY: help demo fleet-demo quick quick-tests test check format lint types imports proto proto-check docs docs-check pictures tests matrix engines fuzz bench bench-fleet peers networks clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -97,6 +98,8 @@ fuzz: $(CHECK)/installed ## Attack a daemon for FUZZ_S seconds (3600), and print
 bench: $(CHECK)/installed ## Measure, print ratios, write docs/performance.md
 	PYTHONPATH=tests:tests/onnx_import $(CHECK)/bin/python benchmarks/run.py
 
+peers: $(PEERS)/installed ## Install the server that make bench compares with, if it is there
+
 bench-fleet: $(CHECK)/installed ## Measure pools of daemons under deaths and restarts, write the table of docs/fleet.md
 	PYTHONPATH=tests $(CHECK)/bin/python benchmarks/fleets.py --write
 
@@ -108,7 +111,7 @@ build/networks/exported: $(TORCH)/installed benchmarks/export_networks.py $(wild
 	@touch $@
 
 clean: ## Remove everything that make has made
-	rm -rf $(VENV) $(CHECK) $(PROTO) $(MATRIX) $(TORCH) $(ENGINES) .nox build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(CHECK) $(PROTO) $(MATRIX) $(TORCH) $(ENGINES) $(PEERS) .nox build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -128,6 +131,11 @@ $(PROTO)/installed: Makefile
 $(TORCH)/installed: pyproject.toml
 	$(PYTHON) -m venv $(TORCH)
 	$(TORCH)/bin/pip install -q '.[onnxruntime,torch]'
+	@touch $@
+
+$(PEERS)/installed: pyproject.toml
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/pip install -q -e '.[peers]'
 	@touch $@
 
 $(ENGINES)/installed: pyproject.toml Makefile

@@ -16,6 +16,7 @@ import kernels
 import loading
 import many_clients
 import onnx_networks
+import peers
 import resident
 import same_host
 import small_run
@@ -35,6 +36,7 @@ def main() -> None:
         *same_host.measure(),
         *many_clients.measure(),
         *joined_runs.measure(),
+        *peers.measure(),
         *carriers.measure(),
         *resident.measure(),
         *fairness.measure(),
