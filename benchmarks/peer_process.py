@@ -1,11 +1,11 @@
 """A server or a client of `peers.py`, in a process of its own, by the interpreter that has what it needs.
 
     python benchmarks/peer_process.py serve-kserve
-    python benchmarks/peer_process.py (kserve | nnrt-grpc | nnrt-local) ADDRESS ELEMENTS
+    python benchmarks/peer_process.py (kserve | nnrt-grpc | nnrt-local) ADDRESS
 
-A server says where it is reached and ends with its standard input. A client says that it is ready, and for each number
-of seconds that it is told it sends one request after another, and says what their median took in µs, and how many there
-were in a second.
+A server says where it is reached, and ends with its standard input. A client says that it is ready. Then it is told
+seconds and a number of elements, a line for each round: it sends one request after another for so long, and says what
+their median took in µs and how many there are in a second.
 """
 
 import asyncio
@@ -19,10 +19,12 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+AnyArray = NDArray[Any]
 MODEL = "identity"
 ANY_LENGTH = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
-WARM_UP = 5
+WARM_UP = 2
 
 
 async def serve_kserve() -> None:
@@ -58,45 +60,52 @@ async def serve_kserve() -> None:
     await server.stop(0)
 
 
-async def kserve_client(address: str, elements: int) -> None:
+async def kserve_client(address: str) -> None:
     """KServe's own client."""
     from kserve import InferenceGRPCClient, InferInput, InferRequest
 
-    x = np.ones(elements, np.float32)
     async with InferenceGRPCClient(address) as client:
 
-        async def infer() -> Any:
-            given = InferInput("x", [elements], "FP32")
+        async def infer(x: AnyArray) -> AnyArray:
+            given = InferInput("x", list(x.shape), "FP32")
             given.set_data_from_numpy(x)
             response = await client.infer(InferRequest(MODEL, [given]))
-            return response.outputs[0].as_numpy()
-
-        assert np.array_equal(await infer(), x)
-        await _told(infer)
-
-
-async def nnrt_client(address: str, elements: int, share_memory: bool) -> None:
-    from small_run import runner_at
-
-    from nnrt_client import Settings
-
-    with runner_at(address, Settings(share_memory=share_memory), np.ones(elements, np.float32)) as run:
-
-        async def infer() -> Any:
-            return run()
+            y: AnyArray = response.outputs[0].as_numpy()
+            return y
 
         await _told(infer)
 
 
-async def _told(infer: Callable[[], Awaitable[Any]]) -> None:
+async def nnrt_client(address: str, share_memory: bool) -> None:
+    from small_run import identity_model
+
+    from nnrt_client import Compilation, Executor, Runtime, Settings
+
+    with Runtime([address], Settings(share_memory=share_memory)) as runtime:
+        executors: dict[int, Executor] = {}
+
+        async def infer(x: AnyArray) -> AnyArray:
+            if x.size not in executors:
+                compilation = Compilation(identity_model(x.size), runtime.device())
+                compilation.build()
+                executors[x.size] = Executor(compilation)
+            (y,) = executors[x.size].run_sync([x])
+            return y
+
+        await _told(infer)
+
+
+async def _told(infer: Callable[[AnyArray], Awaitable[AnyArray]]) -> None:
     """Do what standard input says."""
-    for _ in range(WARM_UP):
-        await infer()
     print("ready", flush=True)
     while line := await asyncio.to_thread(sys.stdin.readline):
+        seconds, elements = line.split()
+        x = np.ones(int(elements), np.float32)
+        for _ in range(WARM_UP):
+            assert np.array_equal(await infer(x), x)
         stamps = [time.perf_counter()]
-        while stamps[-1] < stamps[0] + float(line):
-            await infer()
+        while len(stamps) == 1 or stamps[-1] < stamps[0] + float(seconds):
+            await infer(x)
             stamps.append(time.perf_counter())
         times = [end - begin for begin, end in pairwise(stamps)]
         print(json.dumps([statistics.median(times) * 1e6, 1 / statistics.mean(times)]), flush=True)
@@ -106,12 +115,10 @@ def main() -> None:
     kind, *arguments = sys.argv[1:]
     if kind == "serve-kserve":
         asyncio.run(serve_kserve())
-        return
-    address, elements = arguments[0], int(arguments[1])
-    if kind == "kserve":
-        asyncio.run(kserve_client(address, elements))
+    elif kind == "kserve":
+        asyncio.run(kserve_client(arguments[0]))
     else:
-        asyncio.run(nnrt_client(address, elements, kind == "nnrt-local"))
+        asyncio.run(nnrt_client(arguments[0], share_memory=kind == "nnrt-local"))
 
 
 if __name__ == "__main__":

@@ -10,11 +10,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple, TypeAlias
 
 from report import Report
 from small_run import IMAGE, KILOBYTE, device_daemon
@@ -28,8 +28,14 @@ TENSORS = {"1 KB": (KILOBYTE, 0.5), "600 KB": (IMAGE, 0.5), "64 MB": (16 << 20, 
 CLIENTS = (1, 8)
 ROUNDS = 5
 KSERVE, OVER_GRPC, LOCAL = "KServe, gRPC over TCP", "nnrt, gRPC over TCP", "nnrt, local socket"
-KINDS = {KSERVE: "kserve", OVER_GRPC: "nnrt-grpc", LOCAL: "nnrt-local"}
-Round = tuple[float, float]
+Process: TypeAlias = "subprocess.Popen[str]"
+
+
+class Round(NamedTuple):
+    """The median time of a request, and the requests of all clients per second."""
+
+    time_us: float
+    rate: float
 
 
 def measure(tensors: Iterable[str] = TENSORS) -> list[Report]:
@@ -43,19 +49,36 @@ def measure(tensors: Iterable[str] = TENSORS) -> list[Report]:
     )
     python = interpreter()
     with ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
-        addresses = {
-            OVER_GRPC: stack.enter_context(device_daemon("127.0.0.1:0"))[0],
-            LOCAL: stack.enter_context(device_daemon(f"unix:{folder}/device"))[0],
-        }
-        if python is not None:
-            addresses = {KSERVE: stack.enter_context(kserve_server(python)), **addresses}
+        crowds = dict(_crowds(stack, folder, python))
         for tensor in tensors:
             elements, seconds = TENSORS[tensor]
             for count in CLIENTS:
                 if python is None:
                     report.add(tensor, str(count), KSERVE, "", "", "", ABSENT)
-                _add(report, (tensor, str(count)), _rounds(addresses, elements, count, seconds, python))
+                some = {server: crowd[:count] for server, crowd in crowds.items()}
+                for crowd in some.values():
+                    _round(crowd, 0, elements)
+                rounds = [
+                    {server: _round(crowd, seconds, elements) for server, crowd in some.items()} for _ in range(ROUNDS)
+                ]
+                _add(report, (tensor, str(count)), rounds)
     return [report]
+
+
+def _crowds(stack: ExitStack, folder: str, python: str | None) -> Iterator[tuple[str, list[Process]]]:
+    """The clients of each server, all of them started."""
+    at = [
+        (OVER_GRPC, "nnrt-grpc", sys.executable, device_daemon("127.0.0.1:0")),
+        (LOCAL, "nnrt-local", sys.executable, device_daemon(f"unix:{folder}/device")),
+    ]
+    if python is not None:
+        at.insert(0, (KSERVE, "kserve", python, kserve_server(python)))
+    for server, kind, by, daemon in at:
+        address = stack.enter_context(daemon)[0]
+        crowd = [stack.enter_context(_process(by, kind, address)) for _ in range(max(CLIENTS))]
+        for process in crowd:
+            _line(process.stdout)
+        yield server, crowd
 
 
 def interpreter() -> str | None:
@@ -66,50 +89,33 @@ def interpreter() -> str | None:
 
 
 @contextmanager
-def kserve_server(python: str) -> Iterator[str]:
+def kserve_server(python: str) -> Iterator[tuple[str, int]]:
+    """KServe's server: its address and process id."""
     with _process(python, "serve-kserve") as process:
-        yield _line(process.stdout)
+        yield _line(process.stdout), process.pid
 
 
-def _rounds(
-    addresses: dict[str, str], elements: int, count: int, seconds: float, python: str | None
-) -> dict[str, list[Round]]:
-    """The median time of a request in µs, and the requests per second, of each round."""
-    with ExitStack() as stack:
-        crowds = {}
-        for server, address in addresses.items():
-            by = python if server == KSERVE and python else sys.executable
-            arguments = (by, KINDS[server], address, str(elements))
-            crowds[server] = [stack.enter_context(_process(*arguments)) for _ in range(count)]
-        for process in (process for crowd in crowds.values() for process in crowd):
-            _line(process.stdout)
-        taken = [{server: _round(crowd, seconds) for server, crowd in crowds.items()} for _ in range(ROUNDS)]
-    return {server: [one[server] for one in taken] for server in addresses}
-
-
-def _round(crowd: list["subprocess.Popen[str]"], seconds: float) -> Round:
+def _round(crowd: Sequence[Process], seconds: float, elements: int) -> Round:
     for process in crowd:
         assert process.stdin is not None
-        process.stdin.write(f"{seconds}\n")
+        process.stdin.write(f"{seconds} {elements}\n")
         process.stdin.flush()
     times, rates = zip(*(json.loads(_line(process.stdout)) for process in crowd), strict=True)
-    return statistics.median(times), sum(rates)
+    return Round(statistics.median(times), sum(rates))
 
 
-def _add(report: Report, place: tuple[str, str], rounds: dict[str, list[Round]]) -> None:
-    for server, taken in rounds.items():
-        times, rates = zip(*taken, strict=True)
+def _add(report: Report, place: tuple[str, str], rounds: Sequence[Mapping[str, Round]]) -> None:
+    for server in rounds[0]:
         cells = ["", ""]
-        if KSERVE in rounds and server != KSERVE:
-            low, middle, high = statistics.quantiles(
-                rate / theirs for rate, (_, theirs) in zip(rates, rounds[KSERVE], strict=True)
-            )
+        if KSERVE in rounds[0] and server != KSERVE:
+            low, middle, high = statistics.quantiles(one[server].rate / one[KSERVE].rate for one in rounds)
             cells = [f"{middle:.2f}", f"{low:.2f}..{high:.2f}"]
-        report.add(*place, server, f"{statistics.median(times):.0f}", f"{statistics.median(rates):.1f}", *cells)
+        time_us, rate = (statistics.median(numbers) for numbers in zip(*(one[server] for one in rounds), strict=True))
+        report.add(*place, server, f"{time_us:.0f}", f"{rate:.1f}", *cells)
 
 
 @contextmanager
-def _process(python: str, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
+def _process(python: str, *arguments: str) -> Iterator[Process]:
     """A process that ends with its standard input."""
     command = [python, str(PROCESS), *arguments]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
