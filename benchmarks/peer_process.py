@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 AnyArray = NDArray[Any]
 MODEL = "identity"
 ANY_LENGTH = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
-WARM_UP = 2
+WARM_UP = 1
 
 
 async def serve_kserve() -> None:
@@ -64,7 +64,7 @@ async def kserve_client(address: str) -> None:
     """KServe's own client."""
     from kserve import InferenceGRPCClient, InferInput, InferRequest
 
-    async with InferenceGRPCClient(address) as client:
+    async with InferenceGRPCClient(address, timeout=None) as client:
 
         async def infer(x: AnyArray) -> AnyArray:
             given = InferInput("x", list(x.shape), "FP32")

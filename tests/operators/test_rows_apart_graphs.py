@@ -1,6 +1,7 @@
 """Rows through whole graphs: moved, folded and counted on the way, and mixed only where the judgement says so."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from nnrt_client import DataType as ApiDataType
 from nnrt_client import Model, ModelTensor, OperationType, TensorDesc
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.enums import DataType, NodeType
-from nnrt_hdi.errors import InvalidParameter, Unsupported
+from nnrt_hdi.errors import InvalidParameter, NnrtError, Unsupported
 from nnrt_hdi.graph import Constant, Graph, Node
 from nnrt_hdi.ops.rows_apart import require_rows_apart
 from nnrt_hdi.tensor import QuantParam, TensorSpec
@@ -222,11 +223,38 @@ def test_a_scale_for_each_row_is_refused() -> None:
     require_rows_apart(of_nodes([channels, channels], Node(NodeType.ABS, (0,), (1,))))
 
 
+def copied_from_beyond(m: Net, x: ModelTensor) -> ModelTensor:
+    """A 0 that copies a dimension which x doesn't have, made in the run."""
+    nothing = m.op(OperationType.SUB, m.size(x, 1), m.size(x, 1))
+    return m.reshape(x, m.numbers(m.size(x, 0), m.size(x, 1), nothing), 3)
+
+
+def turned_by_what_a_run_computes(m: Net, x: ModelTensor) -> ModelTensor:
+    nothing = m.op(OperationType.SUB, m.size(x, 1), m.size(x, 1))
+    return m.op(OperationType.TRANSPOSE, x, m.numbers(nothing, nothing))
+
+
+def cut_in_steps_of_none(m: Net, x: ModelTensor) -> ModelTensor:
+    nothing = m.op(OperationType.SUB, m.size(x, 1), m.size(x, 1))
+    two = TensorDesc(ApiDataType.INT32, (2,))
+    shape = m.op(OperationType.STRIDED_SLICE, m.shape(x), [0], [2], nothing, output=two)
+    return m.reshape(x, shape, 2)
+
+
+@pytest.mark.parametrize("build", [copied_from_beyond, turned_by_what_a_run_computes, cut_in_steps_of_none])
+def test_what_fails_in_every_run_may_be_judged_either_way(build: Built) -> None:
+    graph = graph_of(build, (-1, -1))
+    with suppress(Unsupported):
+        require_rows_apart(graph)
+    with pytest.raises(NnrtError):
+        computed(graph, (2,))
+
+
 def test_sizes_that_grow_without_end_are_refused() -> None:
     """The square of a square of a square: the judgement stays a matter of milliseconds."""
     count, steps = TensorSpec(DataType.INT64, (2,)), 40
     nodes = [Node(NodeType.SHAPE, (0,), (1,))]
     nodes += [Node(NodeType.MUL_FUSION, (at, at), (at + 1,)) for at in range(1, steps)]
     graph = of_nodes([real(-1, -1), *[count] * (steps - 1), count], *nodes)
-    with pytest.raises(Unsupported, match=r"MUL_FUSION node .*: it computes sizes of too many factors"):
+    with pytest.raises(Unsupported, match=r"MUL_FUSION node .*: a depends on how many rows there are"):
         require_rows_apart(graph)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from nnrt_hdi.enums import ActivationType, NodeType, ReduceMode
+from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.ops.operands import INDICES
 from nnrt_hdi.ops.rows_apart.form import MAX_ELEMENTS, Elements, Form, as_elements
 from nnrt_hdi.ops.rows_apart.judgement import Judged, judged
@@ -73,7 +74,10 @@ def counted(node: Judged) -> Form | None:
     elements = [operand.elements for operand in node.operands]
     if function is None or any(part is None for part in elements) or len(node.outputs) != 1:
         return None
-    result = function(node, *elements)
+    try:
+        result = function(node, *elements)
+    except (NnrtError, ValueError, IndexError):
+        return None  # What doesn't fit together fails in a run.
     if result is None or result.size > MAX_ELEMENTS or any(abs(size.factor) >= _MOST for size in result.flat):
         return None
     return Form(tuple(map(Size, result.shape)), None, result)

@@ -67,9 +67,13 @@ class Judged:
 
     def name(self, form: Form) -> str:
         """The name of an operand."""
-        at = next(at for at, operand in enumerate(self.operands) if operand is form)
+        at = self._position(form)
         rule = self.operator.operands[min(at, len(self.operator.operands) - 1)]
         return f"{rule.name}[{at - len(self.operator.operands) + 1}]" if rule.variadic else rule.name
+
+    def is_constant(self, form: Form) -> bool:
+        """An operand is a constant of the graph."""
+        return self.node.inputs[self._position(form)] in self._graph.constants
 
     def unknown(self, thing: str, at: int, *, is_size: bool = True) -> Size:
         """A number that only the run knows, the same for all rows; each node has its own."""
@@ -129,6 +133,9 @@ class Judged:
     def refuse(self, message: str) -> NoReturn:
         """Say that the node mixes rows."""
         raise Unsupported(message, place=self._graph.place(self._index))
+
+    def _position(self, form: Form) -> int:
+        return next(at for at, operand in enumerate(self.operands) if operand is form)
 
 
 def judged(*types: NodeType) -> Callable[[JudgementT], JudgementT]:

@@ -248,17 +248,15 @@ def counted_rows(node: Judged, dims: Sequence[Size]) -> Rows:
 
 
 def known_numbers(node: Judged, operand: Form) -> list[int]:
-    """The elements of an operand that decides which dimensions become what."""
-    found = [] if operand.elements is None else [size.number for size in operand.elements.flat]
-    numbers = [number for number in found if number is not None]
-    if operand.elements is None or len(numbers) < len(found):
+    """The elements of a constant that decides which dimensions become what. Inference has found them right."""
+    if operand.elements is None or not node.is_constant(operand):
         node.refuse(f"{node.name(operand)} is known only in a run")
-    return numbers
+    return [size.factor for size in operand.elements.flat]
 
 
 def _numbers(node: Judged, operand: Form, count: int) -> list[Size]:
     """So many elements of an operand; unknown ones where nothing is known."""
-    if operand.elements is not None:
+    if operand.elements is not None and operand.elements.size == count:
         return list(operand.elements.flat)
     return [node.unknown(node.name(operand), at, is_size=False) for at in range(count)]
 
@@ -271,7 +269,8 @@ def _target(node: Judged, x: Form, shape: Form) -> list[Size]:
     if shape.elements is None:
         node.refuse("its shape is known only in a run")
     rows, total = node.require_rows(x), product(x.dims)
-    target = [x.dims[at] if size == Size(0) else size for at, size in enumerate(shape.elements.flat)]
+    copied = dict(enumerate(x.dims))
+    target = [copied.get(at, size) if size == Size(0) else size for at, size in enumerate(shape.elements.flat)]
     rest = [at for at, size in enumerate(target) if size == Size(-1)]
     # What is a dimension of something that has elements is not 0.
     doubtful = rest + [at for at, size in enumerate(target) if size.number is None and total.over(size) is None]
