@@ -29,8 +29,8 @@ PATIENCE_S = 0.005
 _WARM = 4 * (os.cpu_count() or 1)
 # How many times each is served while no others are looked at, how long that lasts at most, and how long nothing may
 # come of them, in ms.
-_TURNS = 16
-_COHORT_S = 0.01
+_TURNS = 32
+_COHORT_S = 0.02
 _PAUSE_MS = 1
 # Threads that wait to lead. More of them end.
 _MOST_FOLLOWERS = 4
