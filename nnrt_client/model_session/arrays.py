@@ -21,7 +21,7 @@ def input_array(desc: TensorDesc, given: Any) -> Any:
 
     Raises InvalidParameter for numbers that the model's data type doesn't hold, and where the array can't be had.
     """
-    if given is None or isinstance(given, RunTensor | np.ndarray | np.generic):
+    if type(given) is np.ndarray or given is None or isinstance(given, RunTensor | np.ndarray | np.generic):
         return given
     place = f"input {desc.name!r}"
     try:

@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 _shape_of = attrgetter("shape")
 _bytes_of = methodcaller("tobytes")
 
-# Plans of one signature, each for other shapes: runs of further shapes go as they are.
+# Plans of one signature, each for other shapes, and how often the daemon is asked to keep one.
 _MOST_PLANS = 8
-# Requests that ask the daemon to keep a plan for the same shapes: several may be under way at once, or fail.
-_MOST_TRIES = 4
+_MOST_ANNOUNCED = 64
+# Shapes that are counted before counting begins anew.
+_MOST_SEEN = 64
+
+Shapes = tuple[Shape, ...]
 
 
 class Plan:
@@ -96,14 +99,16 @@ class Plan:
 
 
 class Plans:
-    """The plans of a signature."""
+    """The plans of a signature: of the first shapes that runs have, and of others that come again."""
 
     def __init__(self, session: Session) -> None:
         """There are none where the daemon keeps none."""
-        # By the shapes of the inputs.
-        self._known: dict[tuple[Shape, ...], Plan] = {}
-        self._tries: dict[tuple[Shape, ...], int] = {}
-        self._most = _MOST_PLANS if FEATURE in session.welcome.features else 0
+        # By the shapes of the inputs, the oldest first.
+        self._known: dict[Shapes, Plan] = {}
+        # Runs without a plan.
+        self._seen: dict[Shapes, int] = {}
+        # How often the daemon may still be asked for one.
+        self._left = _MOST_ANNOUNCED if FEATURE in session.welcome.features else 0
         self._numbers = session.plan_numbers
 
     def of(self, run: "Run") -> Plan | None:
@@ -114,13 +119,15 @@ class Plans:
 
     def announced(self, run: "Run") -> int:
         """The number under which the daemon is to keep a run that has no plan; 0 where it isn't."""
-        if run.tensors is not None or run.unwanted or run.fields:
+        if not self._left or run.tensors is not None or run.unwanted or run.fields:
             return 0
         shapes = tuple(map(_shape_of, run.inputs))
-        tries = self._tries.get(shapes, 0)
-        if tries >= _MOST_TRIES or (not tries and len(self._tries) >= self._most):
+        if len(self._seen) >= _MOST_SEEN:
+            self._seen.clear()
+        seen = self._seen[shapes] = self._seen.get(shapes, 0) + 1
+        if seen == 1 and len(self._known) >= _MOST_PLANS:
             return 0
-        self._tries[shapes] = tries + 1
+        self._left = max(self._left - 1, 0)
         return next(self._numbers)
 
     def keep(
@@ -132,7 +139,11 @@ class Plans:
         in_regions: Collection[int] = (),
     ) -> None:
         """Have later runs go as this one, which the daemon keeps. See `Plan`."""
-        if run.tensors is None:
-            with suppress(InvalidParameter):
-                shapes = tuple(map(_shape_of, run.inputs))
-                self._known[shapes] = Plan(number, input_bytes, outputs, in_regions)
+        if run.tensors is not None:
+            return
+        with suppress(InvalidParameter):
+            plan = Plan(number, input_bytes, outputs, in_regions)
+            if len(self._known) >= _MOST_PLANS:
+                oldest, *_ = self._known.copy()
+                self._known.pop(oldest, None)  # Another thread may do the same.
+            self._known[tuple(map(_shape_of, run.inputs))] = plan

@@ -90,6 +90,8 @@ class Signature:
         self.clock = session.clock
         self.model_id = model_id
         self.plans = Plans(session)
+        self._input_places = [_place("input", *item) for item in enumerate(inputs)]
+        self._output_places = [_place("output", *item) for item in enumerate(outputs)]
         self._ranges: list[DimRange] | None = None
         self._has_ranges = has_ranges
         # Whether a run can be a packet: names may be long, and tensors many.
@@ -317,11 +319,11 @@ class Signature:
 
     def input_place(self, index: int) -> str:
         """How messages name an input."""
-        return _place("input", index, self.inputs[index])
+        return self._input_places[index]
 
     def output_place(self, index: int) -> str:
         """How messages name an output."""
-        return _place("output", index, self.outputs[index])
+        return self._output_places[index]
 
 
 def item_at(items: Sequence[ItemT], index: int, what: str) -> ItemT:

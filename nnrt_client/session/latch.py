@@ -37,6 +37,12 @@ class Latch:
         waiter = threading.Lock()
         waiter.acquire()
         self._waiters.append(waiter)
+        if (
+            timeout_s is None
+        ):  # As every run over gRPC waits: with no generator, while the run's sender waits for Python.
+            while not (self.is_set or waiter.acquire(timeout=_LOOK_AGAIN_S)):
+                pass
+            return True
         for pause_s in _pauses(timeout_s):
             if self.is_set or waiter.acquire(timeout=pause_s):
                 return True

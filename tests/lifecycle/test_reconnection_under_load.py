@@ -137,7 +137,7 @@ def test_a_reply_that_has_come_is_not_kept_because_of_a_slow_callback(
 ) -> None:
     """It is still in that of one run when the next one has come on the same stream, which then breaks."""
     daemon = start_daemon("--session-streams", "3", *LONG_LEASE)
-    elements = 1 << 11
+    elements = 1 << 12  # More than what the daemon keeps of plans.
     with behind_a_proxy(daemon.address, share_memory, elements) as (proxy, device, executor, observer):
         array = np.zeros(elements, np.float32)
         for _ in range(5):
