@@ -38,7 +38,8 @@ class TracedRun(Run):
         self._operators: list[Any] = []
 
     def finish(self, unpack: Unpack, times: Sequence[int], reply: Any = None) -> None:
-        self._operators = wire.operator_times(reply)
+        if reply is not None:
+            self._operators = wire.operator_times(reply)
         super().finish(unpack, times, reply)
 
     def fail(self, error: NnrtError) -> None:
