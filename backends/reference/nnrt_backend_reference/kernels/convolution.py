@@ -23,6 +23,8 @@ from nnrt_hdi.tensor import Shape
 BLOCK_BYTES = 1 << 25
 # Longest window along an axis whose elements are summed in their own type, as a convolution's are.
 SHORT = 8
+# Positions of a window along an axis, or a single one, each with elements that are folded there.
+Folds = list[tuple[int | slice, slice]]
 
 
 @kernel(NodeType.CONV2D_FUSION)
@@ -79,42 +81,52 @@ def max_pool(call: Call, x: AnyArray) -> AnyArray:
 
 
 def _pooled(call: Call, x: AnyArray, fold: np.ufunc, dtype: AnyDType, identity: float) -> AnyArray:
-    """The real elements of each window folded into one: along the height those of its columns, then along the width."""
+    """The real elements of each window folded into one: along one axis, and what that gives along the other."""
     window, height = _pooling_window(call), _height_axis(call)
     y = np.empty(call.outputs[0].shape, dtype)
     # First the axis that shrinks more or grows less, so that nothing has more elements than x or y.
     axes = sorted(range(2), key=lambda axis: y.shape[height + axis] / x.shape[height + axis])
+    folds = [(height + axis, _folds(window, axis, x.shape[height + axis])) for axis in axes]
     for part in blocks_before(height, x.shape):
         image = x[part]
-        for axis in axes:
-            image = _folded(window, axis, image, height + axis, fold, dtype, identity)
+        for axis, pairs in folds:
+            image = _folded(image, axis, y.shape[axis], pairs, fold, dtype, identity)
         y[part] = image
     return y
 
 
 def _folded(
-    window: Window, axis: int, x: AnyArray, x_axis: int, fold: np.ufunc, dtype: AnyDType, identity: float
+    x: AnyArray, axis: int, size: int, pairs: Folds, fold: np.ufunc, dtype: AnyDType, identity: float
 ) -> AnyArray:
-    """The real elements of x in each position of the window along an axis folded into one."""
-    size, stride, length = x.shape[x_axis], window.stride[axis], window.kernel[axis]
-    before, _ = window.padding(axis, size)
-    positions = window.output_size(axis, size)
-    y = np.empty((*x.shape[:x_axis], positions, *x.shape[x_axis + 1 :]), dtype)
-    given, results = np.moveaxis(x, x_axis, 0), np.moveaxis(y, x_axis, 0)
-    if positions < length:
-        for position in range(positions):
-            ask()
-            start = position * stride - before
-            fold.reduce(given[max(start, 0) : start + length], axis=0, dtype=dtype, out=results[position])
-        return y
-    everywhere = slice(0, positions)
-    taps = [tap[1:] for tap in _overlaps(window, axis, before, positions, size)]
-    taps.sort(key=lambda tap: tap[0] != everywhere)
-    results[...] = given[taps.pop(0)[1]] if taps[0][0] == everywhere else identity
-    for targets, lying in taps:
+    """x with the elements of its windows along an axis folded, which gets this size."""
+    y = np.empty((*x.shape[:axis], size, *x.shape[axis + 1 :]), dtype)
+    given, results = x.swapaxes(0, axis), y.swapaxes(0, axis)
+    first, *others = pairs
+    if first[0] == slice(0, size):
+        results[...] = given[first[1]]
+    else:
+        results[...], others = identity, pairs
+    for targets, lying in others:
         ask()
-        fold(results[targets], given[lying].astype(dtype, copy=False), out=results[targets])
+        if isinstance(targets, int):
+            fold.reduce(given[lying], axis=0, dtype=dtype, out=results[targets])
+        else:
+            fold(results[targets], given[lying].astype(dtype, copy=False), out=results[targets])
     return y
+
+
+def _folds(window: Window, axis: int, size: int) -> Folds:
+    """What folds the windows along an axis of this size: position by position, or, if they are fewer, tap by tap.
+
+    A tap that lies in the axis at every position comes first.
+    """
+    positions, (before, _) = window.output_size(axis, size), window.padding(axis, size)
+    if positions < window.kernel[axis]:
+        starts = (position * window.stride[axis] - before for position in range(positions))
+        return [(at, slice(max(start, 0), start + window.kernel[axis])) for at, start in enumerate(starts)]
+    overlaps = _overlaps(window, axis, before, positions, size)
+    overlaps.sort(key=lambda overlap: overlap[1] != slice(0, positions))
+    return [(targets, lying) for _, targets, lying in overlaps]
 
 
 def _channels_last(call: Call, *arrays: AnyArray) -> list[AnyArray]:
