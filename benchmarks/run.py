@@ -11,6 +11,7 @@ import caches
 import carriers
 import counting
 import fairness
+import graphs
 import joined_runs
 import kernels
 import loading
@@ -42,6 +43,7 @@ def main() -> None:
         *fairness.measure(),
         *caches.measure(),
         *kernels.measure(),
+        *graphs.measure(),
         *onnx_networks.measure(),
         *loading.measure(),
         *transfers.measure(),

@@ -567,10 +567,11 @@ class Device:
         known = inferred.graph
         self._require_known_inputs(known)
         for index, support in enumerate(self._supported(inferred)):
+            if support.supported:
+                continue
             if too_large := self._too_large(known, index):
                 raise LimitReached(too_large, "--tensor-bytes", place=known.place(index))
-            if not support.supported:
-                raise Unsupported(support.reason, place=known.place(index))
+            raise Unsupported(support.reason, place=known.place(index))
         return known
 
     @contextmanager
@@ -759,7 +760,7 @@ class Device:
         for index, support in enumerate(self._backend.supported(graph)):
             problem = inferred.problems.get(index)
             reason = problem.message if problem else self._too_large(graph, index)
-            if not reason and not unknown.isdisjoint(graph.nodes[index].inputs):
+            if not reason and unknown and not unknown.isdisjoint(graph.nodes[index].inputs):
                 reason = _INPUT_UNKNOWN
             answers.append(Support(reason) if reason else support)
         return answers
@@ -767,7 +768,7 @@ class Device:
     def _too_large(self, graph: Graph, node: int) -> str:
         for tensor in graph.nodes[node].outputs:
             spec = graph.tensors[tensor]
-            if not spec.is_dynamic and spec.byte_size > self._settings.tensor_bytes:
+            if spec.known_bytes > self._settings.tensor_bytes:
                 return (
                     f"its output {spec} has {spec.byte_size} bytes; the daemon's limit (--tensor-bytes) is"
                     f" {self._settings.tensor_bytes}"

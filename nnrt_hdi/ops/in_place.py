@@ -181,16 +181,18 @@ def traced(uses: Sequence[MemoryUse], inputs: Sequence[Hashable], outputs: Seque
 
 
 def _memory_use(graph: Graph, node: Node) -> MemoryUse:
-    values = [_is_value(graph, node, at) for at in range(len(node.inputs))]
-    return MemoryUse(node.inputs, values, node.outputs, node.type in COMPUTE, node.type in DATA_DEPENDENT)
+    return MemoryUse(node.inputs, _values(graph, node), node.outputs, node.type in COMPUTE, node.type in DATA_DEPENDENT)
 
 
-def _is_value(graph: Graph, node: Node, at: int) -> bool:
-    if node.type in FLOATS_ONLY and graph.tensors[node.inputs[at]].data_type not in FLOATS:
-        return False
-    if node.type in COMPUTE or node.type in PASS:
-        return True
-    if node.type in PASS_FIRST:
-        return at == 0
-    rules = OPERATORS[node.type].operands
-    return rules[min(at, len(rules) - 1)].name in DATA_DEPENDENT.get(node.type, ())
+def _values(graph: Graph, node: Node) -> list[bool]:
+    """For each operand, whether only its values matter."""
+    node_type, count = node.type, len(node.inputs)
+    if node_type in FLOATS_ONLY:
+        is_known = node_type in COMPUTE or node_type in PASS
+        return [is_known and graph.tensors[tensor].data_type in FLOATS for tensor in node.inputs]
+    if node_type in COMPUTE or node_type in PASS:
+        return [True] * count
+    if node_type in PASS_FIRST:
+        return [at == 0 for at in range(count)]
+    named, rules = DATA_DEPENDENT.get(node_type, frozenset()), OPERATORS[node_type].operands
+    return [rules[min(at, len(rules) - 1)].name in named for at in range(count)]

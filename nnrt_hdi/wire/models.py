@@ -30,8 +30,11 @@ from nnrt_hdi.wire.enums import known_enum, number
 from nnrt_hdi.wire.tensors import array_from_bytes, tensor_message, tensor_spec
 
 _ATTR_FIELD_OFFSET = 1000
-_ATTR_FIELDS = {field.name: field for field in node_pb2.Node.DESCRIPTOR.oneofs_by_name["attr"].fields}
-_ATTR_FIELD_OF_TYPE = {field.number - _ATTR_FIELD_OFFSET: name for name, field in _ATTR_FIELDS.items()}
+_TYPE_OF_ATTR_FIELD = {
+    field.name: NodeType(field.number - _ATTR_FIELD_OFFSET)
+    for field in node_pb2.Node.DESCRIPTOR.oneofs_by_name["attr"].fields
+}
+_ATTR_FIELD_OF_TYPE = {node_type: name for name, node_type in _TYPE_OF_ATTR_FIELD.items()}
 
 
 def graph(message: model_pb2.Model) -> Graph:
@@ -146,7 +149,7 @@ def _node(message: node_pb2.Node) -> Node:
     if field is None:
         wanted = _ATTR_FIELD_OF_TYPE.get(node_type, "none exists")
         raise InvalidParameter(f"{node_type.name} has no attributes set; set the field {wanted}, even if it is empty")
-    sent = NodeType(_ATTR_FIELDS[field].number - _ATTR_FIELD_OFFSET)
+    sent = _TYPE_OF_ATTR_FIELD[field]
     if node_type is NodeType.QUANT_DTYPE_CAST and sent is NodeType.QUANT_DTYPE_CAST_V2:
         node_type = sent  # HDI 2.1 clients label the new struct with the old number.
     if sent is not node_type:
@@ -154,8 +157,8 @@ def _node(message: node_pb2.Node) -> Node:
     attrs: Message = getattr(message, field)
     return Node(
         type=node_type,
-        inputs=tuple(message.input_index),
-        outputs=tuple(message.output_index),
+        inputs=tuple(message.input_index[:]),
+        outputs=tuple(message.output_index[:]),
         attrs={descriptor.name: _attr_value(descriptor, value) for descriptor, value in attrs.ListFields()},
         name=message.name,
         quant_type=known_enum(QuantType, message.quant_type, "quant_type"),

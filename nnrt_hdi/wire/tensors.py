@@ -19,7 +19,7 @@ def tensor_spec(message: model_pb2.Tensor) -> TensorSpec:
         data_type=known_enum(DataType, message.data_type, "data_type"),
         shape=shape_of(message.dims),
         format=format_of(message),
-        quant=tuple(QuantParam(param.scale, param.zero_point, param.num_bits or 8) for param in message.quant_params),
+        quant=tuple([QuantParam(param.scale, param.zero_point, param.num_bits or 8) for param in message.quant_params]),
         name=message.name,
     )
 
@@ -56,7 +56,7 @@ def format_of(message: model_pb2.Tensor | model_pb2.IOTensor) -> Format:
 def shape_of(dims: Sequence[int]) -> Shape:
     """The dimensions, counted before they are copied."""
     require_at_most(MAX_RANK, len(dims), "dimensions")
-    return tuple(dims)
+    return tuple(dims[:])
 
 
 def format_number(spec: TensorSpec) -> Any:

@@ -87,6 +87,10 @@ class Value:
                 return replace(self, dtype=dtype, data=self.data.astype(dtype), elements=None)
         return replace(self.op.Cast(self, to=element_type(dtype)), shape=self.shape)
 
+    def known(self, rank: int, shape: Shape) -> "Value":
+        """The same, of which so much is known. Every node has its results come this way."""
+        return Value(self.op, self.dtype, rank, self.name, self.data, self.layout, shape, self.elements, self.parts)
+
     def transposed(self, permutation: Sequence[int]) -> "Value":
         """With dimension permutation[n] as the n-th: only read so."""
         shape = tuple(self.shape[axis] for axis in permutation) if self.shape else ()
@@ -125,15 +129,15 @@ class Onnx:
         return self.Where(self.Less(b, a), b, a) if a.dtype == INT64 else self._one("Min", a, b)
 
     def _one(self, op_type: str, *inputs: Given | None, **attrs: Any) -> Value:
-        known = vectors.folded(op_type, self._values(op_type, inputs), attrs)
-        if known is not None:
-            return known
-        (value,) = self.several(op_type, 1, *inputs, **attrs)
-        return value
+        values = self._values(op_type, inputs)
+        known = vectors.folded(op_type, values, attrs)
+        return self._made(op_type, 1, values, attrs)[0] if known is None else known
 
     def several(self, op_type: str, outputs: int, *inputs: Given | None, **attrs: Any) -> tuple[Value, ...]:
         """An operator with several outputs. Numbers become constants of the data type of the first tensor."""
-        values = self._values(op_type, inputs)
+        return self._made(op_type, outputs, self._values(op_type, inputs), attrs)
+
+    def _made(self, op_type: str, outputs: int, values: list[Value | None], attrs: dict[str, Any]) -> tuple[Value, ...]:
         values, attrs, layout, rank = layouts.arranged(op_type, values, attrs)
         lead = values[_LEADING.get(op_type, 0)] if values else None
         dtype = lead.dtype if lead else FLOAT32
@@ -145,11 +149,11 @@ class Onnx:
         results = [self._new_name(op_type) for _ in range(outputs)]
         node_name = f"{self.place}/{results[0]}"
         self.nodes.append(helper.make_node(op_type, names, results, name=node_name, **attrs))
-        made_types = [_result_type(op_type, number, wide, attrs) for number in range(outputs)]
-        made = (
-            Value(self, result, rank, name, layout=layout) for name, result in zip(results, made_types, strict=True)
-        )
-        return tuple(value.cast(dtype) if value.dtype == wide else value for value in made)
+        made = [
+            Value(self, _result_type(op_type, number, wide, attrs), rank, result, layout=layout)
+            for number, result in enumerate(results)
+        ]
+        return tuple([value.cast(dtype) if value.dtype == wide else value for value in made])
 
     def input(self, dtype: AnyDType, shape: Shape) -> Value:
         """A tensor that a run is given."""
@@ -288,6 +292,8 @@ class Onnx:
 
     def _values(self, op_type: str, inputs: Sequence[Given | None]) -> list[Value | None]:
         """Operands as values: arrays are constants, and so are numbers, of the data type of the first tensor."""
+        if all(given is None or isinstance(given, Value) for given in inputs):
+            return list(inputs)  # type: ignore[arg-type]  # as has been looked at
         tensors = inputs[1:] if op_type == "Where" else inputs
         dtype = next((given.dtype for given in tensors if isinstance(given, Value)), FLOAT32)
         return [given if given is None else self._value(given, dtype) for given in inputs]

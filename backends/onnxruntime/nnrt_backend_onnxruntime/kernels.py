@@ -102,6 +102,8 @@ class Kernels:
     def _has(self, op_type: str, dtypes: Sequence[AnyDType | None], attrs: Mapping[str, Any], outputs: int) -> bool:
         variant = tuple(sorted(value for value in attrs.values() if isinstance(value, str)))
         key = op_type, variant, tuple(dtypes)
+        if (known := self._known.get(key)) is not None:
+            return known
         with self._lock:
             if key not in self._known:
                 self._known[key] = self._loads(op_type, dtypes, attrs, outputs)

@@ -160,7 +160,7 @@ class _Program:
         results = composition.make(self._op, [self._values[at] for at in composition.inputs])
         for at, result in zip(composition.outputs, results, strict=True):
             spec = self._graph.tensors[at]
-            self._values[at] = replace(self._kept(result, spec), rank=spec.rank, shape=spec.shape)
+            self._values[at] = self._kept(result, spec).known(spec.rank, spec.shape)
 
     def _lower(self, index: int) -> None:
         node, tensors = self._graph.nodes[index], self._graph.tensors
@@ -176,24 +176,20 @@ class _Program:
         attrs = SimpleNamespace(**operator.bind(node.attrs))
         operands = [self._values[at] for at in node.inputs]
         view = operator.real_view(inputs, outputs)
-        compute = self._quantized if view else self._plain
-        results = compute(rule, Call(node.type, attrs, inputs, outputs, FLOAT32), operands, view)
+        stored = self._stored(outputs[0])
+        call = Call(node.type, attrs, inputs, outputs, stored if rule.moves else self._computed(stored))
+        results = self._quantized(rule, call, operands, view) if view else self._plain(rule, call, operands)
         for at, spec, result in zip(node.outputs, outputs, results, strict=True):
-            self._values[at] = replace(result, rank=spec.rank, shape=spec.shape)
+            self._values[at] = result.known(spec.rank, spec.shape)
 
-    def _plain(self, rule: Lowering, call: Call, operands: Sequence[Value], _: RealView | None) -> list[Value]:
+    def _plain(self, rule: Lowering, call: Call, operands: Sequence[Value]) -> list[Value]:
         """The results of a node on the elements as they are."""
-        dtype = self._stored(call.outputs[0])
-        if rule.moves:
-            results = self._call(rule, replace(call, dtype=dtype), self._alike(call, operands))
-        else:
-            wide = [x.cast(self._computed(x.dtype)) for x in operands]
-            results = self._call(rule, replace(call, dtype=self._computed(dtype)), wide)
+        given = self._alike(call, operands) if rule.moves else [x.cast(self._computed(x.dtype)) for x in operands]
+        results = self._call(rule, call, given)
         return [self._kept(result, spec) for result, spec in zip(results, call.outputs, strict=True)]
 
-    def _quantized(self, rule: Lowering, call: Call, operands: Sequence[Value], view: RealView | None) -> list[Value]:
+    def _quantized(self, rule: Lowering, call: Call, operands: Sequence[Value], view: RealView) -> list[Value]:
         """The results of a node on the real numbers that its quantized operands stand for."""
-        assert view is not None
         outputs = tuple(map(_real_spec, call.outputs, view.outputs))
         inputs = tuple(map(_real_spec, call.inputs, view.inputs))
         attrs, activation_type = _without_activation(call.attrs)

@@ -28,8 +28,10 @@ _MOST_ELEMENTS = 64
 def folded(op_type: str, values: Sequence[Value | None], attrs: Attrs) -> Value | None:
     """The result of an operator on such vectors, if it takes no node to have it; else None."""
     rule = _RULES.get(op_type)
+    if rule is None:
+        return None
     given = [value for value in values if value is not None]
-    if rule is None or len(given) < len(values) or given[0].dtype != INT64:
+    if len(given) < len(values) or given[0].dtype != INT64:
         return None
     return rule(given, attrs)
 
