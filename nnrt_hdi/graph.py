@@ -97,22 +97,24 @@ class Graph:
     def order(self) -> tuple[int, ...]:
         """Node indices such that each node comes after those it reads from. Raises InvalidParameter for a cycle."""
         producer = {tensor: index for index, node in enumerate(self.nodes) for tensor in node.outputs}
-        waiting_for = [{producer[tensor] for tensor in node.inputs if tensor in producer} for node in self.nodes]
         readers: list[list[int]] = [[] for _ in self.nodes]
-        for index, sources in enumerate(waiting_for):
+        missing: list[int] = []  # For each node, how many of those that it reads from are not in order yet.
+        for index, node in enumerate(self.nodes):
+            sources = {producer[tensor] for tensor in node.inputs if tensor in producer}
+            missing.append(len(sources))
             for source in sources:
                 readers[source].append(index)
-        ready = [index for index in reversed(range(len(self.nodes))) if not waiting_for[index]]
+        ready = [index for index in reversed(range(len(self.nodes))) if not missing[index]]
         order: list[int] = []
         while ready:
             index = ready.pop()
             order.append(index)
             for reader in reversed(readers[index]):
-                waiting_for[reader].discard(index)
-                if not waiting_for[reader]:
+                missing[reader] -= 1
+                if not missing[reader]:
                     ready.append(reader)
         if len(order) < len(self.nodes):
-            stuck = next(index for index, sources in enumerate(waiting_for) if sources)
+            stuck = next(index for index, count in enumerate(missing) if count)
             raise InvalidParameter("the node depends on its own output; a graph has no cycles", place=self.place(stuck))
         return tuple(order)
 

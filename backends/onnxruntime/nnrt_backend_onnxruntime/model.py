@@ -200,6 +200,8 @@ def _assertion_failed(graph: Graph, index: int, condition: AnyArray, data: AnyAr
 def skeleton(graph: Graph) -> Graph:
     """A graph with its large constants as inputs behind the others: what inference needs, and no more."""
     small = {at: constant for at, constant in graph.constants.items() if constant.shape_value is not None}
+    if len(small) == len(graph.constants):
+        return graph
     large = tuple(at for at in graph.constants if at not in small)
     return Graph(graph.tensors, graph.nodes, (*graph.inputs, *large), graph.outputs, small, graph.name)
 

@@ -40,7 +40,7 @@ def in_types_of(kernels: IntegerKernels, graph: Graph) -> Graph:
         tensors[at] = _converted(spec, wanted)
         if at in constants and (data := constants[at].data) is not None:
             constants[at] = Constant(b"", data.nbytes, _flipped(data))
-    return replace(graph, tensors=tuple(tensors), constants=constants)
+    return graph.with_tensors(tensors).with_constants(constants)
 
 
 def _converted(spec: TensorSpec, wanted: DataType) -> TensorSpec:
