@@ -60,6 +60,27 @@ def test_every_flipped_bit() -> None:
             unpacked("test", damaged)
 
 
+def test_large_parts_may_be_left_to_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all else every bit is checked, and copied, so that it stays as it was checked."""
+    monkeypatch.setattr(container, "LARGE_BYTES", 70)
+    large = SMALL.index(bytes(range(70)))
+    for at in range(len(SMALL)):
+        damaged = bytearray(SMALL)
+        damaged[at] ^= 1
+        if at < large:
+            with pytest.raises(InvalidFile):
+                unpacked("test", damaged, checks_large=False)
+        else:
+            _, parts = unpacked("test", damaged, checks_large=False)
+            damaged[:large] = bytes(large)
+            assert parts[:2] == tuple(PARTS[:2])
+            with pytest.raises(InvalidFile, match="part 2 is not what was written"):
+                container.require_whole(2, parts[2])
+    for length in range(len(SMALL)):
+        with pytest.raises(InvalidFile):
+            unpacked("test", SMALL[:length], checks_large=False)
+
+
 def test_every_length() -> None:
     for length in range(len(SMALL)):
         with pytest.raises(InvalidFile):
@@ -141,6 +162,7 @@ def test_written_and_read(tmp_path: Path) -> None:
     for content in (b"one", b"", b"three"):
         container.write(path, [content[:1], b"", memoryview(content)[1:]])
         assert bytes(container.read(path)) == content
+        assert bytes(container.mapped(path)) == content
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
 
@@ -202,6 +224,8 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
     for name in ("pipe", ""):
         with pytest.raises(OSError, match=r"no regular file|directory"):
             container.read(tmp_path / name)
+        with pytest.raises(OSError):
+            container.mapped(tmp_path / name)
 
 
 # Writes one file after the other into one place, and stops in front of one piece of one of them until it is killed.
