@@ -2,18 +2,33 @@
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from typing_extensions import Self
 
 from nnrt_device_service.scheduling.joinable import Group
-from nnrt_hdi.backend import PreparedModel
+from nnrt_hdi.backend import Cancellation, PreparedModel
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import UnknownHandle
-from nnrt_hdi.tensor import TensorForm
+from nnrt_hdi.tensor import Array, TensorForm
 
 _log = logging.getLogger(__name__)
+
+
+class _Released(PreparedModel):
+    """Stands for a model that is closed. Plans and replies may outlive it, and are to keep nothing of the backend's."""
+
+    inputs = outputs = ()
+
+    def run(
+        self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
+    ) -> list[Array]:
+        raise UnknownHandle(_GONE)
+
+
+_GONE = "the model has been released"
+_RELEASED = _Released()
 
 
 class LoadedModel:
@@ -68,7 +83,7 @@ class LoadedModel:
         """Keep it open until `release`. Raises UnknownHandle once it has been released for good."""
         with self._lock:
             if not self._users:
-                raise UnknownHandle("the model has been released")
+                raise UnknownHandle(_GONE)
             self._users += 1
 
     def release(self, computed_ns: int = 0) -> None:
@@ -92,6 +107,7 @@ class LoadedModel:
         except Exception:
             _log.exception("the backend failed to close a model")
         finally:
+            self.prepared = _RELEASED
             self._on_closed()
 
     def __enter__(self) -> Self:

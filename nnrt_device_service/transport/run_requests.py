@@ -150,7 +150,7 @@ class RunRequests:
         Raises as `ChunkedInputs.received`, and InvalidParameter or UnknownHandle for what can't be inputs.
         """
         sent = request.message.inputs
-        specs = session.model(request.message.model_id).prepared.inputs
+        specs = tuple([form.spec for form in session.model(request.message.model_id).inputs])
         require_input_count(specs, len(sent))
         chunked = []
         for index, tensor in enumerate(sent):

@@ -1,5 +1,6 @@
 """Planned runs under clients that send what they like, on both ways into the daemon."""
 
+import itertools
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -26,6 +27,8 @@ ELEMENTS = np.array(INPUT, np.float32)
 SIZE = ELEMENTS.nbytes
 LAYOUT = PlanLayout([SIZE], [SIZE])
 PAGE = 4096
+# Above those that tests choose.
+RUN_IDS = itertools.count(1000)
 RunRequest, RunReply = prepared_model_pb2.RunRequest, prepared_model_pb2.RunReply
 
 
@@ -334,6 +337,19 @@ def test_regions_that_there_are_not(way: Way, shared: Shared) -> None:
         reply = way.ask_planned(shared.request(20, *regions))
         assert reply.error.code == int(ReturnCode.UNAVAILABLE_DEVICE), reply
         assert "no buffer" in reply.error.message
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.one_of(st.integers(0, PAGE + 64), st.integers(0, 2**64 - 1)), min_size=2, max_size=2), st.booleans())
+def test_any_regions(way: Way, shared: Shared, offsets: list[int], is_known: bool) -> None:
+    """Wherever tensors are said to lie, a run reads and writes within its buffers, or is refused."""
+    at, to = offsets
+    run_id = next(RUN_IDS)
+    reply = way.ask_planned(shared.request(run_id, shared.buffer_id, at, shared.buffer_id + (not is_known), to))
+    fits = is_known and max(at, to) <= PAGE - SIZE
+    assert isinstance(reply, bytes) == fits, reply
+    if not fits:
+        assert reply.run_id == run_id and reply.error.message
 
 
 def test_a_buffer_that_is_released(client: RawClient, way: Way, shared: Shared) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import weakref
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -66,6 +67,17 @@ class Times:
 
 
 # ---- models
+
+
+def test_a_released_model_keeps_nothing_of_its_backend() -> None:
+    """Whoever still has it: plans, and replies that nobody has fetched."""
+    prepared = Prepared()
+    held, released = weakref.ref(prepared), LoadedModel(prepared, lambda: None)
+    del prepared
+    released.release()
+    assert held() is None
+    with pytest.raises(UnknownHandle, match="has been released"):
+        released.prepared.run([], Cancellation())
 
 
 def test_what_runs_of_a_model_usually_take() -> None:
