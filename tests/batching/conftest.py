@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,10 @@ from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from networks import identity_model
 from numpy.typing import NDArray
-from observer import Observer
+from waiting import until
 
 from batching.signs import WAITS
-from nnrt_client import Batching, Compilation, Executor, Model, OperationType, Priority, Runtime, Settings
+from nnrt_client import Batching, Compilation, DeviceLoad, Executor, Model, OperationType, Priority, Runtime, Settings
 
 IN, OUT = 8, 4
 LONG_MS = 600_000
@@ -53,11 +54,12 @@ class Held:
 
     def __init__(self, daemon: DaemonProcess, gate: Path, settings: Settings, stack: ExitStack) -> None:
         self.daemon = daemon
-        self.observer = stack.enter_context(Observer(daemon.address))
+        self.settings = settings
+        self._observer = stack.enter_context(Runtime([daemon.address], settings)).device()
         self._gate = gate
-        self._settings = settings
         self._stack = stack
         self._holder: Future[Any] | None = None
+        self._computed_before = 0
 
     def client(
         self,
@@ -67,26 +69,41 @@ class Held:
         settings: Settings | None = None,
     ) -> Executor:
         """A session of its own with a model."""
-        runtime = self._stack.enter_context(Runtime([self.daemon.address], settings or self._settings))
+        runtime = self._stack.enter_context(Runtime([self.daemon.address], settings or self.settings))
         compilation = self._stack.enter_context(Compilation(model(), runtime.device()))
         compilation.set_batching(batching)
         compilation.set_priority(priority)
         compilation.build()
-        return self._stack.enter_context(Executor(compilation))
+        executor = self._stack.enter_context(Executor(compilation))
+        if model is not identity_model:
+            executor.run_sync([rows(0)])  # After which there is a plan for runs of one row.
+        return executor
+
+    @property
+    def load(self) -> DeviceLoad:
+        """What is on the device, and waits for it."""
+        load = self._observer.counters().load
+        assert load is not None
+        return load
+
+    def await_load(self, running: int, queued: int) -> None:
+        """Wait until so many runs are on the device, and so many wait for it."""
+        until(lambda: (self.load.running, self.load.queued) == (running, queued), lambda: self.load)
 
     def hold(self) -> None:
         """Have a run on the device until `open`."""
         executor = self.client(None, identity_model)
         self._holder = executor.submit([np.full(1, WAITS, np.float32)])
-        self.observer.wait_for(lambda state: (state.running, state.queued) == (1, 0))
+        self.await_load(running=1, queued=0)
+        self._computed_before = len(self._computed())
 
     def submitted(self, runs: Sequence[tuple[Executor, Rows]], timeout_ms: int | None = LONG_MS) -> list[Future[Any]]:
         """Begin runs, each of which waits for the device when the next begins."""
         futures: list[Future[Any]] = []
-        queued = self.observer.state().queued
+        queued = self.load.queued
         for executor, inputs in runs:
             futures.append(executor.submit([inputs], timeout_ms=timeout_ms))
-            self.observer.wait_for(lambda state: state.queued == queued + len(futures))
+            self.await_load(running=1, queued=queued + len(futures))
         return futures
 
     def open(self) -> None:
@@ -96,8 +113,11 @@ class Held:
         self._holder.result(DEADLINE_S)
 
     def computed(self) -> list[int]:
-        """The rows of the runs that the device has computed for the dense model, in order."""
-        return [int(rows) for rows in re.findall(r"computes (\d+) rows", self.daemon.log())[1:]]
+        """The rows of the runs that the device has computed since it was held, in order."""
+        return self._computed()[self._computed_before :]
+
+    def _computed(self) -> list[int]:
+        return [int(rows) for rows in re.findall(r"computes (\d+) rows", self.daemon.log())]
 
 
 Hold = Callable[..., Held]
@@ -110,10 +130,10 @@ def held(request: pytest.FixtureRequest, start_daemon: StartDaemon, tmp_path: Pa
     os.mkfifo(gate)
     with ExitStack() as stack:
 
-        def start(*flags: str, inner: str = "reference") -> Held:
+        def start(*flags: str, inner: str = "reference", settings: Settings | None = None) -> Held:
             options = "--option", f"gate={gate}", "--option", f"inner={inner}"
             daemon = start_daemon("--backend", "joined", *options, "--concurrent-runs", "1", *flags)
-            return Held(daemon, gate, Settings(share_memory=request.param), stack)
+            return Held(daemon, gate, replace(settings or Settings(), share_memory=request.param), stack)
 
         yield start
 

@@ -1,13 +1,19 @@
 """Runs that wait for the device are computed together, and each ends as if it had been alone."""
 
+import signal
+import subprocess
+import sys
 from concurrent.futures import CancelledError
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from access.conftest import Access
 
-from batching.conftest import DEADLINE_S, IN, Hold, alone, dense_model, rows
+from batching.conftest import DEADLINE_S, IN, LONG_MS, Hold, alone, dense_model, rows
 from batching.signs import FAILS, WAITS
-from nnrt_client import Batching, Priority, TimedOut, UnavailableDevice
+from nnrt_client import Batches, Batching, Priority, TimedOut, UnavailableDevice
 
 
 @pytest.mark.parametrize("inner", ["reference", "onnxruntime"])
@@ -62,7 +68,7 @@ def test_one_that_is_cancelled_among_others(held: Hold) -> None:
     device.hold()
     futures = device.submitted([(client, rows(seed)) for seed, client in enumerate(clients)])
     futures[1].cancel()
-    device.observer.wait_for(lambda state: state.queued == 2)
+    device.await_load(running=1, queued=2)
     device.open()
     with pytest.raises(CancelledError):
         futures[1].result(DEADLINE_S)
@@ -79,7 +85,7 @@ def test_one_whose_time_is_over_among_others(held: Hold) -> None:
     (second,) = device.submitted([(hasty, rows(2))], timeout_ms=300)
     with pytest.raises(TimedOut):
         second.result(DEADLINE_S)
-    device.observer.wait_for(lambda state: state.queued == 1)
+    device.await_load(running=1, queued=1)
     device.open()
     first.result(DEADLINE_S)
     assert device.computed() == [1]
@@ -145,3 +151,62 @@ def test_runs_of_several_rows_with_other_sizes_beside_them(held: Hold) -> None:
     device.open()
     assert [len(future.result(DEADLINE_S)[0]) for future in futures] == [5, 1, 1]
     assert device.computed() == [5, 2]
+
+
+def test_batches_are_counted(held: Hold) -> None:
+    device = held()
+    clients = [device.client() for _ in range(3)]
+    device.hold()
+    futures = device.submitted([(client, rows(1)) for client in clients])
+    device.open()
+    for future in futures:
+        future.result(DEADLINE_S)
+    assert device.load.batches == Batches(runs=3, rows=3, counts=(0, 0, 1))
+
+
+@pytest.mark.parametrize("whose, batches", [("identity", [1, 1]), ("identities", [2])])
+def test_identities(held: Hold, tmp_path: Path, whose: str, batches: list[int]) -> None:
+    """Runs of two are computed together only where the operator says so."""
+    access = Access(tmp_path)
+    ada, bob = access.add("ada", "administer"), access.add("bob", "compile")
+    device = held("--access", str(access.path), "--batch-across", whose, settings=ada)
+    bobs = replace(device.settings, token_file=bob.token_file)
+    clients = [device.client(), device.client(settings=bobs)]
+    device.hold()
+    futures = device.submitted([(client, rows(1)) for client in clients])
+    device.open()
+    for future in futures:
+        future.result(DEADLINE_S)
+    assert device.computed() == batches
+
+
+def test_runs_that_one_thread_finds_in_several_connections(held: Hold) -> None:
+    """On one host they need not wait for the device to be computed together."""
+    device = held()
+    clients = [device.client() for _ in range(6)]
+    if not device.settings.share_memory:
+        pytest.skip("over gRPC each stream has a thread")
+    device.hold()
+    device.open()
+    device.daemon.stop()
+    futures = [client.submit([rows(seed)], timeout_ms=LONG_MS) for seed, client in enumerate(clients)]
+    device.daemon.send(signal.SIGCONT)
+    answers = [future.result(DEADLINE_S)[0] for future in futures]
+    assert device.computed() == [6]
+    with alone(device.daemon) as executor:
+        for seed, answer in enumerate(answers):
+            np.testing.assert_allclose(answer, executor.run_sync([rows(seed)])[0], rtol=1e-5, atol=1e-5)
+
+
+def test_a_client_that_is_killed_among_others(held: Hold) -> None:
+    device = held("--lease-s", "0")
+    client = device.client()
+    device.hold()
+    with subprocess.Popen([sys.executable, "-m", "batching.waiting_client", device.daemon.address]) as other:
+        device.await_load(running=1, queued=1)
+        (future,) = device.submitted([(client, rows(1))])
+        other.kill()
+    device.await_load(running=1, queued=1)
+    device.open()
+    assert len(future.result(DEADLINE_S)[0]) == 1
+    assert device.computed() == [1]

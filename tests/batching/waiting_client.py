@@ -1,0 +1,13 @@
+"""A client whose run waits for the device until it is killed: `python -m batching.waiting_client ADDRESS`."""
+
+import sys
+
+from batching.conftest import UP_TO_16, dense_model, rows
+from nnrt_client import Compilation, Executor, Runtime
+
+if __name__ == "__main__":
+    with Runtime([sys.argv[1]]) as runtime, Compilation(dense_model(), runtime.device()) as compilation:
+        compilation.set_batching(UP_TO_16)
+        compilation.build()
+        with Executor(compilation) as executor:
+            executor.run_sync([rows(0)])
