@@ -116,7 +116,9 @@ class LocalSocket:
                     resources.enter_context(session.local_connection(partial(_end, connection)))
                     send_packet(connection, local_socket_pb2.LocalReply(done=True))
                     self._reactor.add(
-                        LocalConnection(self._device, self._requests, session, connection, resources.pop_all())
+                        LocalConnection(
+                            self._device, self._requests, self._reactor, session, connection, resources.pop_all()
+                        )
                     )
             except OSError:
                 pass  # The client is gone.
@@ -201,6 +203,7 @@ class LocalConnection:
         self,
         device: Device,
         requests: RunRequests,
+        reactor: Reactor,
         session: Session,
         connection: socket.socket,
         resources: ExitStack,
@@ -211,6 +214,7 @@ class LocalConnection:
         self.session = session
         self._device = device
         self._requests = requests
+        self._reactor = reactor
         self._socket = connection
         self._resources = resources
         # The latest run: known until the next request, which says that its reply has come.
@@ -231,8 +235,9 @@ class LocalConnection:
                 return False
             if data[0] == 0:  # With which no message of protobuf begins.
                 planned = PlannedRequest(self.session, data)
-                if planned.plan is not None and planned.plan.bucket is not None:
-                    return self._to_join(planned, planned.plan.bucket, received_at_ns)
+                bucket = planned.plan.bucket if planned.plan is not None else None
+                if bucket is not None and (bucket.batching.max_delay_us or not self._reactor.has_found_one):
+                    return self._to_join(planned, bucket, received_at_ns)
                 model = planned.plan.model if planned.plan is not None else None
                 self._answer_run(planned, model, self._requests.planned.run, received_at_ns, hand_over)
                 return True

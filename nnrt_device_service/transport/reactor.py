@@ -148,6 +148,8 @@ class Reactor:
         self._least_turns = 0
         # Whether some were answered together of late: the more are ready then, the better.
         self._has_joined = False
+        # Whether only one connection was ready at the latest look, so that none is served after it.
+        self.has_found_one = False
         # Those that somebody serves who doesn't lead, and those of them that have been taken off the epoll.
         self._away: set[Served] = set()
         self._parked: set[Served] = set()
@@ -228,6 +230,7 @@ class Reactor:
             chosen = ready if len(ready) == 1 else self._chosen(ready)
             if (cohort := self._cohort) is not None:
                 cohort.count(chosen)
+            self.has_found_one = len(ready) == 1 and cohort is None
             for fd, _ in chosen:
                 with self._lock:
                     connection = self._connections.get(fd)
