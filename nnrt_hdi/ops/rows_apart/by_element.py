@@ -86,7 +86,7 @@ def select(node: Judged, condition: Form, a: Form, b: Form) -> Form:
 
 @judged(NodeType.ASSERT)
 def assert_(node: Judged, condition: Form, data: Form) -> Form:
-    """always, but a run that fails ends those that it is joined with"""
+    """always"""
     if condition.rows is None:
         node.require_alike(condition)
     return node.made(condition.rows, condition.dims)
