@@ -188,7 +188,7 @@ def _durations_message(durations: Durations) -> device_pb2.Durations:
 
 
 def _nanoseconds(seconds: float) -> int:
-    return int(seconds * 1e9)
+    return round(seconds * 1e9)
 
 
 def device_info_message(info: DeviceInfo) -> session_pb2.DeviceInfo:

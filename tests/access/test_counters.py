@@ -13,6 +13,7 @@ from access.conftest import Access, start
 from nnrt_client import (
     Compilation,
     Device,
+    DeviceCounters,
     DeviceLoad,
     Durations,
     Executor,
@@ -107,6 +108,15 @@ def test_runs_that_are_done(start_daemon: StartDaemon, shares_memory: bool) -> N
         assert sum(each.total_s for each in parts) == pytest.approx(counted.served.total_s)
         assert 0 < counted.computed.quantile_s(0.01) <= counted.served.quantile_s(0.99)
         assert (others.identity, others.runs) == ("", {})
+
+
+def test_nanoseconds_come_over_the_wire_as_they_are() -> None:
+    """None is cut off on the way to seconds and back."""
+    for total_ns in range(1, 2000):
+        sent = IdentityCounters("ann", queued=Durations((0, 1), total_ns / 1e9), run_s=total_ns / 1e9)
+        message = wire.counters_message(DeviceCounters(1.0, (sent,)))
+        assert message.identities[0].queued.total_ns == message.identities[0].run_ns == total_ns
+        assert wire.counters(message).identities[0].queued == sent.queued
 
 
 def test_the_load_of_a_device(start_daemon: StartDaemon) -> None:
