@@ -397,11 +397,11 @@ def OH_NNCompilation_EnableFloat16(compilation: OH_NNCompilation | None, enable_
 def OH_NNCompilation_SetCache(
     compilation: OH_NNCompilation | None, cache_path: str | PathLike[str] | None, version: int
 ) -> None:
-    """A directory, in which each device has one of its own."""
+    """A directory, in which each device has one of its own. What is there is read and checked whole."""
     inner = OH_NNCompilation.of(compilation)
     if cache_path is None:
         raise InvalidParameter("the path is None; give that of a directory")
-    inner.set_cache(cache_path, version)
+    inner.set_cache(cache_path, version, reads_all=True)
 
 
 @returns_code("Compilation.import_cache")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing_extensions import Buffer, Self
 
 from nnrt_client.build.build_task import BuildReport, BuildTask, Progress
-from nnrt_client.build.cache import NO_VERSION, Cache, CacheDirectory
+from nnrt_client.build.cache import NO_VERSION, Cache, CacheDirectory, require_whole
 from nnrt_client.build.options import Options, require_offered
 from nnrt_client.build.prepared import PreparedHandle
 from nnrt_client.build.sources import (
@@ -221,12 +221,13 @@ class Compilation(LockOwner, Closable):
 
     # ---- caches
 
-    def set_cache(self, directory: str | os.PathLike[str], version: int) -> None:
+    def set_cache(self, directory: str | os.PathLike[str], version: int, *, reads_all: bool = False) -> None:
         """Have `build` load the device's cache in a directory, or write it there.
 
         A cache of this version is loaded, one of an earlier version replaced. Raises, and changes nothing:
-        InvalidPath if the directory can't be read; InvalidFile if the cache is damaged (but for parts of 1 MiB or more,
-        which `build` has the daemon check), was made for another device or, having this version, from another model;
+        InvalidPath if the directory can't be read; InvalidFile if the cache is damaged (parts of 1 MiB or more are read
+        now only with `reads_all`; the daemon checks them in `build` in any case), was made for another device or,
+        having this version, from another model;
         InvalidParameter if it has a later version, and for another version than an integer 0..2**32 - 2;
         OperationForbidden after `build`. That the options are those of the cache is for `build` to see.
         """
@@ -244,6 +245,8 @@ class Compilation(LockOwner, Closable):
             compiled, model = cache.found(device), self._source
             if compiled is not None and isinstance(model, Model) and model.is_finished:
                 require_compiled_from(model, compiled, cache.place(device))
+            if compiled is not None and reads_all:
+                require_whole(compiled, cache.place(device))
         self._cache = cache
 
     def _set_user_cache(self, cache: Cache) -> None:

@@ -33,6 +33,7 @@ from nnrt_client import (
     Unsupported,
 )
 from nnrt_client.build.cache import FILE_NAME, NO_VERSION
+from nnrt_client.oh_nn import OH_NN_INVALID_FILE, OH_NNCompilation, OH_NNCompilation_SetCache
 from nnrt_hdi.files.compiled import CompiledModel
 from nnrt_hdi.files.container import temporary_name
 
@@ -249,6 +250,20 @@ def test_damaged_large_part(
     assert "compiles" not in caplog.text
     file.write_bytes(good)
     assert origin(configured(device, file)) is Origin.RESTORED
+
+
+def test_damaged_large_part_that_is_looked_for(device: Device, tmp_path: Path) -> None:
+    """As NNRt has it, whose SetCache tells of all damage."""
+    file = write_cache(tmp_path, device, model=large_model())
+    good = file.read_bytes()
+    file.write_bytes(good[:-100] + bytes([good[-100] ^ 1]) + good[-99:])
+    with Compilation.for_cache(device) as compilation:
+        with pytest.raises(InvalidFile, match="part 1 is not what was written"):
+            compilation.set_cache(tmp_path, 1, reads_all=True)
+        assert OH_NNCompilation_SetCache(OH_NNCompilation(compilation), str(tmp_path), 1) == OH_NN_INVALID_FILE
+        file.write_bytes(good)
+        compilation.set_cache(tmp_path, 1, reads_all=True)
+        assert origin(compilation) is Origin.RESTORED
 
 
 @pytest.mark.parametrize("kind", ["missing", "a file", "below a file"])
