@@ -21,7 +21,7 @@ from nnrt_client.model_session.pool import PooledSession
 from nnrt_client.session.device import Device
 from nnrt_client.settings import Settings
 from nnrt_hdi.enums import PerformanceMode
-from nnrt_hdi.tensor import Array, TensorSpec
+from nnrt_hdi.tensor import UNKNOWN_DIM, Array, Shape, TensorSpec
 
 Arrays = Mapping[str, Array]
 
@@ -46,7 +46,8 @@ def ready_session(
         raise click.UsageError(f"--way partition has this host run some operators; give --fallback {CPU} as well")
     source: Source | Model = model
     arrays: Arrays | None = None
-    more: dict[str, Any] = {"shapes": settled.shapes, "constants": settled.constants}
+    shapes = settled.shapes if options.batching is None else _with_open_rows(settled.shapes)
+    more: dict[str, Any] = {"shapes": shapes, "constants": settled.constants}
     if not is_onnx(model):
         found = opened(model, settled)
         source, arrays, more = found.source, gather(found.inputs), {}
@@ -58,6 +59,11 @@ def ready_session(
             arrays = gather([desc._to_spec() for desc in session.inputs])
         stack.pop_all()
     return session, arrays
+
+
+def _with_open_rows(shapes: Mapping[str, Shape]) -> dict[str, Shape]:
+    """Shapes for a model whose runs may be joined: what is given says how many rows a run has, not the model."""
+    return {name: (UNKNOWN_DIM, *shape[1:]) for name, shape in shapes.items()}
 
 
 def loaded(

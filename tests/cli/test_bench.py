@@ -16,7 +16,7 @@ from networks import convolution_model, identity_model
 from onnx import TensorProto, helper
 
 from cli.command import NOBODY, nnrt, refused, saved, told
-from nnrt_client import DataType, Model, ModelSession, OperationType, RunTimes, load
+from nnrt_client import DataType, Model, ModelSession, OperationType, Runtime, RunTimes, load
 from nnrt_client.cli.baseline import _apart
 from nnrt_client.cli.closed_loop import ClosedLoop
 from nnrt_client.cli.inputs import gathered
@@ -270,14 +270,29 @@ def test_how_far_results_are_apart(there: list[float], here: list[float], expect
     assert _apart({"y": np.array(there, np.float32)}, {"y": np.array(here, np.float32)}) == expected
 
 
-def test_a_baseline(shared_daemon: DaemonProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By ONNX Runtime in this process, on the same inputs."""
+def relu_file(path: Path) -> Path:
+    """A network of any number of rows."""
     node = helper.make_node("Relu", ["x"], ["y"])
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["rows", 64]) for name in "xy"]
     model = helper.make_model(helper.make_graph([node], "relu", ends[:1], ends[1:]), ir_version=8)
     model.opset_import[0].version = 17
-    path = tmp_path / "relu.onnx"
     path.write_bytes(model.SerializeToString())
+    return path
+
+
+def test_runs_computed_together(start_daemon: StartDaemon, tmp_path: Path) -> None:
+    """The shape says how many rows each run has, and leaves the model as many as the device joins."""
+    daemon = start_daemon()
+    command = ("bench", relu_file(tmp_path / "relu.onnx"), "--device", daemon.address, "--shape", "x=1,64", *QUICK)
+    assert told(*command, "--batch", "16", "--concurrency", "8")["measurements"]
+    with Runtime([daemon.address]) as runtime:
+        load = runtime.device().counters().load
+        assert load and load.batches.rows > load.batches.count
+
+
+def test_a_baseline(shared_daemon: DaemonProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By ONNX Runtime in this process, on the same inputs."""
+    path = relu_file(tmp_path / "relu.onnx")
     command = ("bench", path, "--device", shared_daemon.address, "--shape", "x=8,64", *QUICK, "--baseline")
     found = told(*command, "--threads", "1")["baseline"]
     assert found["threads"] == 1
