@@ -193,7 +193,8 @@ class Batches:
         outputs: list[Array] | None = None
         began_ns = slot.began_ns = time.perf_counter_ns()
         try:
-            outputs = self._outputs(batch, slot)
+            with batch[0].model:  # Whoever brought it may leave, and release it, before the others have their rows.
+                outputs = self._outputs(batch, slot)
         except (NnrtError, MemoryError) as error:
             _log.debug("%d runs that were computed together run alone: %s", len(batch), error)
         except (Exception, SystemExit):

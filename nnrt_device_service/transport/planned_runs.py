@@ -12,7 +12,7 @@ from nnrt_device_service.transport.plans import Plan, PlannedReply, PlannedReque
 from nnrt_device_service.transport.regions import OutputRegions, apart, frozen_copy, is_left
 from nnrt_device_service.transport.run_result import RunResult
 from nnrt_hdi import wire
-from nnrt_hdi.backend import Cancellation
+from nnrt_hdi.backend import Cancellation, PreparedModel
 from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.tensor import Array, TensorForm
 from nnrt_hdi.wire.plans import REPLY_MARK
@@ -27,10 +27,16 @@ class PlannedRuns:
         self._message_bytes = message_bytes
 
     def run(
-        self, session: Session, request: PlannedRequest, cancellation: Cancellation, received_at_ns: int = 0
+        self,
+        session: Session,
+        request: PlannedRequest,
+        cancellation: Cancellation,
+        received_at_ns: int = 0,
+        prepared: PreparedModel | None = None,
     ) -> PlannedReply | RunResult:
         """Run as soon as a slot is free; all of the request was here at a time of time.perf_counter_ns, without one
-        now. Outputs that didn't come out as planned are an ordinary result.
+        now. With `prepared`, the plan's model, what has no tensors in regions is computed alone. Outputs that didn't
+        come out as planned are an ordinary result.
 
         Raises what `Device.run` raises, and InvalidParameter or UnknownHandle for a request that makes no sense.
         """
@@ -41,7 +47,7 @@ class PlannedRuns:
         packet = request.packet
         inputs: list[Array] = [np.ndarray(shape, dtype, packet, offset) for shape, dtype, offset in plan.inline]
         ready = perf_counter_ns()
-        outputs, queued_ns, computed_ns = self._device.run(session, plan.model, inputs, cancellation)
+        outputs, queued_ns, computed_ns = self._device.run(session, plan.model, inputs, cancellation, prepared=prepared)
         done = perf_counter_ns()
         times = received_at_ns or began, queued_ns, ready - began, computed_ns, done
         return self._answer(session, request, plan, outputs, (), times)
@@ -57,7 +63,7 @@ class PlannedRuns:
         """The reply of one that has been computed, or is computed now, for it is to run alone. Raises as `run`."""
         session, outputs = run.session, run.outcome
         if outputs is None:
-            return self.run(session, request, run.cancellation, received_at_ns)
+            return self.run(session, request, run.cancellation, received_at_ns, run.model.prepared)
         if isinstance(outputs, NnrtError):
             raise outputs
         run.cancellation.check()

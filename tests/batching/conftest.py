@@ -109,8 +109,8 @@ class Held:
     def open(self) -> None:
         """Let go of the device."""
         self._gate.write_bytes(b"")
-        assert self._holder is not None
-        self._holder.result(DEADLINE_S)
+        if self._holder is not None:
+            self._holder.result(DEADLINE_S)
 
     def computed(self) -> list[int]:
         """The rows of the runs that the device has computed since it was held, in order."""

@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from access.conftest import Access
+from waiting import until
 
 from batching.conftest import DEADLINE_S, IN, LONG_MS, Hold, alone, dense_model, rows
 from batching.signs import FAILS, WAITS
-from nnrt_client import Batches, Batching, Priority, TimedOut, UnavailableDevice
+from nnrt_client import Batches, Batching, Compilation, Executor, Priority, Runtime, TimedOut, UnavailableDevice
 
 TESTS = Path(__file__).parent.parent
 
@@ -215,3 +216,41 @@ def test_a_client_that_is_killed_among_others(held: Hold) -> None:
     device.open()
     assert len(future.result(DEADLINE_S)[0]) == 1
     assert device.computed() == [1]
+
+
+def test_what_failed_together_waits_for_nobody(held: Hold) -> None:
+    """Each is made again alone, and does not wait for others once more, whom it would be computed with."""
+    device = held()
+    batching = Batching(max_size=2, max_delay_us=500_000)
+    good, bad = device.client(batching), device.client(batching)
+    before = len(device.computed())
+    futures = [good.submit([rows(1)]), bad.submit([np.full((1, IN), FAILS, np.float32)])]
+    assert len(futures[0].result(DEADLINE_S)[0]) == 1
+    with pytest.raises(UnavailableDevice, match="ZeroDivisionError"):
+        futures[1].result(DEADLINE_S)
+    assert device.computed()[before:] == [2, 1, 1]
+
+
+def test_a_model_that_is_released_while_others_run_with_it(held: Hold) -> None:
+    """The one who came first leaves; the run of both goes on with what it began with."""
+    device = held(inner="onnxruntime")
+    batching = Batching(max_size=2, max_delay_us=500_000)
+    stays = device.client(batching)
+    with (
+        Runtime([device.daemon.address], device.settings) as runtime,
+        Compilation(dense_model(), runtime.device()) as compilation,
+    ):
+        compilation.set_batching(batching)
+        compilation.build()
+        with Executor(compilation) as leaves:
+            left = leaves.submit([np.full((1, IN), WAITS, np.float32)], timeout_ms=LONG_MS)
+            answer = stays.submit([rows(1)], timeout_ms=LONG_MS)
+            until(lambda: "computes 2 rows" in device.daemon.log(), device.daemon.log)
+            left.cancel()
+            with pytest.raises(CancelledError):
+                left.result(DEADLINE_S)
+    assert "closes" not in device.daemon.log()
+    device.open()
+    assert answer.result(DEADLINE_S)[0].shape == (1, 4)
+    until(lambda: "closes" in device.daemon.log(), device.daemon.log)
+    assert device.computed() == [1, 2]

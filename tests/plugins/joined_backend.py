@@ -1,4 +1,5 @@
-"""A backend that computes as another one does, tells in its log how many rows each run has, and waits where it is told.
+"""A backend that computes as another one does, and waits where it is told. Its log has the rows of each run, and when a
+model is closed.
 
 A run that has WAITS among its inputs waits until somebody has opened and closed the FIFO of the option `gate`; one that
 has FAILS fails.
@@ -42,6 +43,7 @@ class _Model(PreparedModel):
         return self._inner.export()
 
     def close(self) -> None:
+        _log.info("closes a model")
         self._inner.close()
 
 
