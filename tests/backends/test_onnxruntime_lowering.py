@@ -427,3 +427,23 @@ def test_the_largest_of_many_numbers_is_found_without_keys(shape: tuple[int, ...
     x.reshape(-1)[5::11] = np.nan
     require_close(run(graph, x), [np.argmax(x, 1)])
     assert np.array_equal(reference(graph, x)[0], run(graph, x)[0])
+
+
+@pytest.mark.parametrize("keep_dims", [False, True])
+@pytest.mark.parametrize("axis", range(4))
+def test_the_largest_of_what_lies_in_another_order(axis: int, keep_dims: bool) -> None:
+    net = Net()
+    moved = net.op(N.TRANSPOSE, net.input(2, 3, 4, 5), net.constant(TO_NHWC))
+    graph = net.graph(net.op(N.ARGMAX_FUSION, moved, axis=axis, keep_dims=keep_dims))
+    x = image(graph)
+    require_close(run(graph, x), [np.argmax(x.transpose(TO_NHWC), axis, keepdims=keep_dims)])
+
+
+def test_positions_of_a_run_that_cut_nothing() -> None:
+    """Their only entry is for a new dimension."""
+    net = Net()
+    x, begin = net.input(3, 2), net.input(1, data_type=DataType.INT64)
+    one = net.constant(np.array([1]))
+    graph = net.graph(net.op(N.STRIDED_SLICE, x, begin, one, one, new_axis_mask=1))
+    given = image(graph)
+    require_close(run(graph, given, np.array([0])), [given[np.newaxis]])

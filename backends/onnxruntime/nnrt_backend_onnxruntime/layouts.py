@@ -136,9 +136,23 @@ def _reduced(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
     arranged_values: Values = [x, x.op.ints(sorted(folded))]
     if attrs.get("keepdims", 1):
         return arranged_values, attrs, layout, len(layout)
+    return arranged_values, attrs, _without(layout, folded), len(layout) - len(folded)
+
+
+def _searched(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
+    """The dimension `axis` folded."""
+    at = axis_in_memory(layout, attrs.get("axis", 0))
+    attrs = {**attrs, "axis": at}
+    if attrs.get("keepdims", 1):
+        return values, attrs, layout, len(layout)
+    return values, attrs, _without(layout, [at]), len(layout) - 1
+
+
+def _without(layout: Shape, folded: Sequence[int]) -> Shape:
+    """The layout that is left where dimensions at these places in memory are gone."""
     kept = [axis for at, axis in enumerate(layout) if at not in folded]
     numbers = {axis: number for number, axis in enumerate(sorted(kept))}
-    return arranged_values, attrs, _normal(tuple(numbers[axis] for axis in kept)), len(kept)
+    return _normal(tuple(numbers[axis] for axis in kept))
 
 
 def _padded(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
@@ -216,9 +230,10 @@ _KEEP_RANK = names(
 _RULES: dict[str, Rule] = {
     **dict.fromkeys(_POINTWISE, _pointwise),
     **dict.fromkeys(_REDUCTIONS, _reduced),
-    **dict.fromkeys(("ArgMax", "Concat", "GatherElements", "Split"), _along_axis(0)),
+    **dict.fromkeys(("Concat", "GatherElements", "Split"), _along_axis(0)),
     **dict.fromkeys(("Softmax", "LogSoftmax", "TopK"), _along_axis(-1)),
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _scaled),
+    "ArgMax": _searched,
     "Gather": _picked,
     "Pad": _padded,
     "Resize": _resized,

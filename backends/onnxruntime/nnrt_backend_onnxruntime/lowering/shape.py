@@ -149,7 +149,10 @@ def _cut_in_a_run(op: Onnx, call: Call, x: Value, vectors: Sequence[Value], mask
     """x cut at positions that the run makes; ONNX counts them as Python does."""
     count = call.inputs[1].element_count
     places = strided_places(call.inputs[0].rank, count, masks)
-    numbers, along = zip(*((number, at) for number, at in places if None not in (number, at)), strict=True)
+    cut = [(number, at) for number, at in places if None not in (number, at)]
+    if not cut:
+        return x
+    numbers, along = zip(*cut, strict=True)
     begin, end, stride = (op.reshape(vector.cast(INT64), [count]) for vector in vectors)
     starts, ends, steps = (op.Gather(vector, np.array(numbers)) for vector in (begin, end, stride))
 
