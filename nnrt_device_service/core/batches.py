@@ -17,14 +17,14 @@ from nnrt_device_service.scheduling.scheduler import Scheduler
 from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings
-from nnrt_hdi.backend import Cancellation, ModelConfig
+from nnrt_hdi.backend import Cancellation, ModelConfig, PreparedModel
 from nnrt_hdi.batching import Batching
-from nnrt_hdi.errors import NnrtError
+from nnrt_hdi.errors import NnrtError, Unsupported
 from nnrt_hdi.files.store_directory import SHOWN_KEY
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.ops import infer_graph
 from nnrt_hdi.ops.rows_apart import require_rows_apart
-from nnrt_hdi.tensor import Array
+from nnrt_hdi.tensor import UNKNOWN_DIM, Array
 
 _log = logging.getLogger(__name__)
 
@@ -236,6 +236,17 @@ class Batches:
             self._scheduler.reserve(slot, peak_bytes)
             slot.began_ns = time.perf_counter_ns()
             return batch[0].model.prepared.run(inputs, slot)
+
+
+def require_open_rows(prepared: PreparedModel) -> None:
+    """Refuse, with Unsupported, what has no inputs, or a tensor without an open first dimension, as no model has that
+    `require_rows_apart` takes."""
+    specs = (*prepared.inputs, *prepared.outputs)
+    if not prepared.inputs or any(spec.shape[:1] != (UNKNOWN_DIM,) for spec in specs):
+        raise Unsupported(
+            f"its tensors are {', '.join(map(str, specs))}; to be joined, all must have a first dimension that is open",
+            place="a model whose runs are to be computed together",
+        )
 
 
 def _verdict(graph: Graph) -> NnrtError | None:

@@ -18,7 +18,7 @@ from typing import Protocol
 from nnrt_device_service.access.audit import AuditLog
 from nnrt_device_service.access.counters import Usage
 from nnrt_device_service.access.identity import Role
-from nnrt_device_service.core.batches import UNCOUNTED_BYTES, BatchedRun, Batches
+from nnrt_device_service.core.batches import UNCOUNTED_BYTES, BatchedRun, Batches, require_open_rows
 from nnrt_device_service.core.canary import CANARY, Accompanied, Canary
 from nnrt_device_service.core.canary_model import first_taken
 from nnrt_device_service.core.compilations import Compilations, Progress
@@ -389,6 +389,8 @@ class Device:
                 try:
                     prepared = self._backend.restore(parts, config)
                     unchecked.callback(prepared.close)
+                    if batching is not None:
+                        require_open_rows(prepared)
                 finally:  # The backend may have failed for bytes that are wrong, which must not stay.
                     session.constants.require_checked(digests)
                 unchecked.pop_all()

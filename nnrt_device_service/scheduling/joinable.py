@@ -68,7 +68,7 @@ class Joinable:
     It has one outcome: the first that is given. None stands for "run it alone".
     """
 
-    __slots__ = ("_outcomes", "bucket", "cancellation", "flow", "is_taken", "queued", "rows", "wakes")
+    __slots__ = ("_outcomes", "bucket", "cancellation", "flow", "queued", "rows", "wakes")
 
     def __init__(self, flow: Any, cancellation: Cancellation, bucket: Bucket, rows: int) -> None:
         """`flow` is the scheduler's."""
@@ -76,9 +76,8 @@ class Joinable:
         self.cancellation = cancellation
         self.bucket = bucket
         self.rows = rows
-        # What the scheduler has of it while it waits, and whether another thread computes it.
+        # What the scheduler has of it while it waits.
         self.queued: Any = None
-        self.is_taken = False
         # Of the threads that wait for it.
         self.wakes: list[threading.Event] = []
         self._outcomes: list[Any] = []

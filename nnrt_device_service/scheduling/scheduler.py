@@ -318,7 +318,6 @@ class Scheduler:
             if other.rows <= room and not other.is_over:
                 room -= other.rows
                 self._leave_queue(other, now)
-                other.is_taken = True
                 taken.append(other)
         self._joined[slot] = taken
         self._fill(now)

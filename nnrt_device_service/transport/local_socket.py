@@ -263,6 +263,8 @@ class LocalConnection:
 
     def close(self) -> None:
         with self._resources:
+            if self._joined is not None and self._joined.is_inside:  # Something went so wrong that nobody ended it.
+                self._device.gate.leave()
             if self._latest is not None:
                 keep_reply(self.session, self._latest)
 
@@ -403,9 +405,9 @@ class LocalConnection:
                 reply, packet = self._failed(request, joined.cancellation, error)
             if self._latest is not None:
                 session.runs.finish(self._latest, reply)
-            self._socket.send(packet)
+            self._socket.send(packet, AT_ONCE)
         except OSError:
-            return False  # The client is gone.
+            return False  # The client is gone, or reads no replies: others, who wait for theirs, don't wait for it.
         finally:
             if joined.is_inside:
                 self._device.gate.leave()

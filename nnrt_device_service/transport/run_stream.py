@@ -59,8 +59,8 @@ class RunStream:
                 if counted_bytes:
                     session.budget.release(counted_bytes)
                     counted_bytes = 0
-                former, run = run, None
                 asked = PlannedRequest(session, request) if isinstance(request, bytes) else request.message
+                former, run = run, None
                 timeout_ms, run_id = asked.timeout_ms, asked.run_id
                 cancellation = Cancellation(time.monotonic() + timeout_ms / 1000 if timeout_ms else None)
                 is_inside = False

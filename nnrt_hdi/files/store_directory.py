@@ -31,6 +31,7 @@ from nnrt_hdi.errors import InvalidFile, InvalidPath
 from nnrt_hdi.files.compiled import CompiledModel, Target
 from nnrt_hdi.files.container import FORMAT, LARGE_BYTES, read, read_beside, write
 from nnrt_hdi.files.directory_lock import only_writer
+from nnrt_hdi.files.file_systems import is_of_this_host
 from nnrt_hdi.files.whole_parts import WholeParts, required
 from nnrt_hdi.part import Part
 
@@ -294,6 +295,8 @@ def touch(path: Path) -> None:
 
 
 def _mapped(path: Path) -> memoryview:
+    if not is_of_this_host(path.parent):
+        return read(path)
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     try:
         return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))

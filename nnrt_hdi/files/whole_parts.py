@@ -9,15 +9,13 @@ from pathlib import Path
 
 from nnrt_hdi.errors import InvalidFile
 from nnrt_hdi.files.container import read
+from nnrt_hdi.files.file_systems import is_of_this_host
 from nnrt_hdi.part import Part
 
 # What is read at a time.
 _PIECE_BYTES = 1 << 20
 # A file that changed so shortly ago may change once more without another time of its last change.
 _SETTLED_NS = 1_000_000_000
-# A file that another host removes ends whoever has it mapped.
-_OF_NETWORKS = ("nfs", "cifs", "smb", "9p", "ceph", "afs", "lustre", "gpfs", "beegfs", "glusterfs", "fuse")
-_MOUNTS = Path("/proc/self/mountinfo")
 
 
 class WholeParts:
@@ -34,7 +32,7 @@ class WholeParts:
         Raises OSError, and InvalidFile unless every byte is as written, now or when the file was last changed.
         """
         if self._may_map is None:
-            self._may_map = _is_of_this_host(self._directory)
+            self._may_map = is_of_this_host(self._directory)
         if not self._may_map:
             return required(Part.of(read(path)), size, sha256)
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
@@ -80,15 +78,3 @@ def _state(descriptor: int) -> object:
     if not stat.S_ISREG(status.st_mode):
         raise InvalidFile("its part is no regular file")
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-
-
-def _is_of_this_host(directory: Path) -> bool:
-    """Tell whether no other host can change what is in a directory; false where nobody tells."""
-    try:
-        device = directory.stat().st_dev
-        mounts = [line.split() for line in _MOUNTS.read_text(errors="replace").splitlines()]
-    except OSError:
-        return False
-    number = f"{os.major(device)}:{os.minor(device)}"
-    kinds = [mount[mount.index("-") + 1] for mount in mounts if mount[2] == number and "-" in mount]
-    return not any(kind.startswith(_OF_NETWORKS) for kind in kinds)

@@ -71,7 +71,7 @@ def test_some_of_a_threads_runs_are_computed_by_another_one() -> None:
     second = BlockedCall(lambda: world.batches.settle([urgent]))
     until(lambda: world.scheduler.queued == 3)
     world.scheduler.release(one)  # The urgent one takes along the one that is held.
-    until(lambda: mine[0].is_taken)
+    until(lambda: mine[0] not in world.bucket.waiting)
     world.scheduler.release(other)
     until(lambda: mine[1].is_settled)
     first.require_blocked()

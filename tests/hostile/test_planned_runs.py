@@ -2,8 +2,10 @@
 
 import itertools
 import os
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 from local_side import Side, memfd, side_of
 from model_draft import Draft
 from raw_client import INPUT, SUM, VALUES, Conversation, RawClient, attacked_daemon, io_tensor
+from waiting import until
 
 from nnrt_hdi import wire
 from nnrt_hdi.enums import DataType, NodeType, ReturnCode
@@ -203,6 +206,42 @@ def test_packets_that_are_no_planned_requests(client: RawClient, kind: str) -> N
                 assert way.ask_planned(sound) is None
     with way_of(client, kind) as way:
         planned(client, way)
+
+
+def test_a_reply_that_came_before_what_is_no_planned_request(client: RawClient) -> None:
+    """Counts in the session's memory until it is fetched, as that of any stream that breaks."""
+    with way_of(client, "stream") as way:
+        planned(client, way)
+        assert planned_sum(way.ask_planned(request_of(2)), 2) == list(SUM)
+        with pytest.raises(NnrtError, match="planned request"):
+            way.ask_planned(b"\0")
+
+    def held_bytes() -> int:
+        return int(client.ask("NnrtDevice.GetCounters", device_pb2.GetCountersRequest()).load.held_bytes["replies"])
+
+    until(held_bytes)
+    client.ask("PreparedModel.CancelRuns", prepared_model_pb2.CancelRunsRequest(run_ids=[2]))
+    assert not held_bytes()
+
+
+def test_who_reads_no_replies_holds_up_nobody() -> None:
+    """With whose runs its own are computed."""
+    draft = Draft()
+    x, values = draft.input([-1, len(INPUT)]), draft.constant(np.array(VALUES, np.float32))
+    draft.node(NodeType.ADD_FUSION, [x, values], [draft.output([-1, len(INPUT)])])
+    with attacked_daemon("--batch", "16") as daemon, RawClient(daemon.address) as client:
+        request = run_request(int(client.prepare(draft.message).prepared.model_id), 1, plan=1)
+        request.inputs[0].CopyFrom(io_tensor(ELEMENTS[np.newaxis]))
+        with ExitStack() as stack:
+            *greedy, other = (OnLocalSocket(stack.enter_context(side_of(client))) for _ in range(9))
+            assert other.ask(request).plan == 1
+            run_ids = count(2)
+            for _ in range(500):  # More replies than a socket has room for.
+                for way in greedy:
+                    with suppress(OSError):  # It has been ended, or takes no more.
+                        way.side.socket.send(request_of(next(run_ids)), socket.MSG_DONTWAIT)
+                run_id = next(run_ids)
+                assert planned_sum(other.ask_planned(request_of(run_id)), run_id) == list(SUM)
 
 
 def test_numbers_of_runs(client: RawClient, way: Way) -> None:

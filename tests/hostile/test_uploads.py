@@ -461,6 +461,23 @@ def test_a_cache_goes_from_one_session_to_another(caching_daemon: DaemonProcess)
                 )
 
 
+@pytest.mark.parametrize("dims", [(), (3,)])
+def test_a_cache_whose_runs_can_not_be_computed_together(daemon: DaemonProcess, dims: tuple[int, ...]) -> None:
+    """Although the client says so, who has brought the right bytes of a model that has no rows."""
+    draft = Draft()
+    draft.node(NodeType.NEG, [draft.input(dims)], [draft.output(dims)])
+    with RawClient(daemon.address) as client:
+        exported = client.ask(
+            "PreparedModel.ExportModelCache",
+            prepared_model_pb2.ExportModelCacheRequest(model_id=prepare(client, draft)),
+        ).buffers
+        request = device_pb2.PrepareFromBuffersRequest(buffers=exported)
+        assert client.ask("NnrtDevice.PrepareModelFromModelCache", request).prepared.model_id
+        request.batching.max_size = 16
+        with pytest.raises(Unsupported, match="first dimension that is open"):
+            client.ask("NnrtDevice.PrepareModelFromModelCache", request)
+
+
 # What the test backend `cached` exports.
 PARTS = [b"compiled", bytes(range(256)) * 4096]
 
