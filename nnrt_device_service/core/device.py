@@ -746,11 +746,12 @@ class Device:
         is_signable: bool,
     ) -> Prepared:
         """Give a model to the session, with what to undo when the model is closed: at once where it isn't taken."""
-        try:
-            session.hold_for_model(prepared.kept_bytes, undo)
-        except BaseException:
-            prepared.close()
-            raise
+        if prepared.kept_bytes:
+            try:
+                session.hold_for_model(prepared.kept_bytes, undo)
+            except BaseException:
+                prepared.close()
+                raise
         model_id = session.add_model(prepared, undo.pop_all().close, priority, size_bytes, is_signable)
         session.usage.count_model(origin.name)
         return Prepared(model_id, prepared.inputs, prepared.outputs, origin)
