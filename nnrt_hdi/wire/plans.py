@@ -27,7 +27,6 @@ _REGION = "QQ"
 _ALIGNMENT = 8
 
 request_head = Struct(_REQUEST_HEAD)
-_HEAD_BYTES = request_head.size
 
 # Field numbers of `planned`, times eight, and 2 for what has a length.
 _REQUEST_TAG = bytes((13 * 8 + 2,))
@@ -61,7 +60,7 @@ class PlanLayout:
         """Sizes of the tensors, None for one in a region. Raises InvalidParameter where there are none to be had in a
         packet, for one is empty, or they are too long for it."""
         self.region_count = input_bytes.count(None) + output_bytes.count(None)
-        self.region_offset = _HEAD_BYTES
+        self.region_offset = request_head.size
         regions = _REGION * self.region_count
         request, self.input_offsets = _with_tensors(Struct(_REQUEST_HEAD + regions), input_bytes)
         reply, self.output_offsets = _with_tensors(Struct(_REPLY_HEAD), output_bytes)
@@ -85,21 +84,6 @@ def _with_tensors(head: Struct, sizes: Sequence[int | None]) -> tuple[Struct, li
         if not size > 0 or end > LOCAL_PACKET_BYTES:
             raise InvalidParameter(f"tensors of {sizes} bytes can't be in a planned packet, of {LOCAL_PACKET_BYTES}")
     return Struct(layout), offsets
-
-
-def is_planned(packet: bytes) -> bool:
-    """Tell a planned packet from a message of protobuf, which has no field 0."""
-    return packet[:1] == b"\0"
-
-
-def planned_number(packet: bytes) -> int:
-    """The number of the plan that a planned request is of. Raises InvalidParameter for what is no planned request."""
-    if len(packet) < _HEAD_BYTES:
-        raise InvalidParameter(f"a planned request has {len(packet)} bytes; its head has {_HEAD_BYTES}")
-    mark, number, _, _ = request_head.unpack_from(packet)
-    if mark != REQUEST_MARK:
-        raise InvalidParameter(f"a planned request begins with {mark:#x}; send {REQUEST_MARK:#x}")
-    return int(number)
 
 
 # ---- over gRPC

@@ -45,8 +45,7 @@ def test_a_request_is_read_as_it_was_packed(
     regions = data.draw(st.lists(U64, min_size=count, max_size=count))
     packet = layout.pack_request(plans.REQUEST_MARK, plan, run_id, timeout_ms, *regions, *inline(inputs))
     assert len(packet) == layout.request_bytes
-    assert plans.is_planned(packet)
-    assert plans.planned_number(packet) == plan
+    assert packet[0] == 0
     assert plans.request_head.unpack_from(packet) == (plans.REQUEST_MARK, plan, run_id, timeout_ms)
     assert list(layout.request_regions(packet, layout.region_offset)) == regions
     assert found(packet, layout.input_offsets, inputs) == inputs
@@ -58,7 +57,7 @@ def test_a_reply_is_read_as_it_was_packed(outputs: list[bytes | None], run_id: i
     layout = PlanLayout([], sizes(outputs))
     packet = layout.pack_reply(plans.REPLY_MARK, run_id, *times, *inline(outputs))
     assert len(packet) == layout.reply_bytes
-    assert plans.is_planned(packet)
+    assert packet[0] == 0
     assert layout.reply_head(packet) == (plans.REPLY_MARK, run_id, *times)
     assert found(packet, layout.output_offsets, outputs) == outputs
 
@@ -101,15 +100,6 @@ def test_what_has_no_place_in_a_packet_has_no_layout(sizes: list[int | None]) ->
         PlanLayout(sizes, [])
     with pytest.raises(InvalidParameter, match="planned packet"):
         PlanLayout([], sizes)
-
-
-@given(st.binary(max_size=40))
-def test_any_bytes_are_no_request_or_have_a_number(data: bytes) -> None:
-    if len(data) >= 24 and data[:4] == b"\0\1\0\0":
-        assert plans.planned_number(data) == int.from_bytes(data[4:8], "little")
-        return
-    with pytest.raises(InvalidParameter, match="a planned request"):
-        plans.planned_number(data)
 
 
 @given(st.sampled_from([1, 40, 63, 64, 127, 128, 16_000, 40_000]))
