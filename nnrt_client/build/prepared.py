@@ -1,8 +1,9 @@
 """Models that a daemon holds for a client."""
 
 import threading
+from collections.abc import Callable
 from contextlib import closing
-from typing import Any
+from typing import Any, TypeVar
 
 from nnrt_client.build.build_task import BuildTask
 from nnrt_client.session.fork import LockOwner
@@ -21,6 +22,8 @@ from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import TensorSpec
 from nnrt_hdi.v2 import prepared_model_pb2
 
+PartT = TypeVar("PartT")
+
 
 class PreparedHandle(LockOwner):
     """A model that a daemon holds for us. Released when the compilation and all its executors are closed."""
@@ -32,6 +35,7 @@ class PreparedHandle(LockOwner):
         self.origin = wire.origin(info.origin)
         super().__init__()
         self._users = 1
+        self._parts: dict[object, Any] = {}
         try:
             self.inputs: tuple[TensorSpec, ...] = tuple(wire.tensor_spec(tensor) for tensor in info.inputs)
             self.outputs: tuple[TensorSpec, ...] = tuple(wire.tensor_spec(tensor) for tensor in info.outputs)
@@ -49,6 +53,13 @@ class PreparedHandle(LockOwner):
                 raise OperationForbidden("the compilation is closed; make a new one")
             self._users += 1
         return self
+
+    def part(self, make: Callable[[Session], PartT]) -> PartT:
+        """What an upper layer keeps with the model, made when it is first asked for: one for all executors."""
+        with self._lock:
+            if make not in self._parts:
+                self._parts[make] = make(self.session)
+            return self._parts[make]  # type: ignore[no-any-return]  # It is what that made.
 
     def release(self) -> None:
         """Give up one use. A daemon that is gone has released everything already."""

@@ -12,6 +12,7 @@ from nnrt_client.build.compilation import Compilation
 from nnrt_client.run.base_executor import WRITE_S, BaseExecutor, Convert, Targets, require_timeout
 from nnrt_client.run.bindings import Bindings
 from nnrt_client.run.callbacks import Callbacks
+from nnrt_client.run.plan import Plans
 from nnrt_client.run.queue import RunQueue
 from nnrt_client.run.result import RunResult
 from nnrt_client.run.run import Run, RunFuture
@@ -48,7 +49,9 @@ class Executor(BaseExecutor):
         try:
             self._session = prepared.session
             self._session.require_alive()
-            self._signature = Signature(self._session, prepared.model_id, prepared.inputs, prepared.outputs)
+            self._signature = Signature(
+                self._session, prepared.model_id, prepared.inputs, prepared.outputs, prepared.part(Plans)
+            )
             self._queue = self._session.part(RunQueue)
         except BaseException:
             prepared.release()

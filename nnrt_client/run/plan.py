@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _shape_of = attrgetter("shape")
 _bytes_of = methodcaller("tobytes")
 
-# Plans of one signature, each for other shapes, and how often the daemon is asked to keep one.
+# Plans of one model, each for other shapes, and how often the daemon is asked to keep one.
 _MOST_PLANS = 8
 _MOST_ANNOUNCED = 64
 # Shapes that are counted before counting begins anew.
@@ -99,7 +99,7 @@ class Plan:
 
 
 class Plans:
-    """The plans of a signature: of the first shapes that runs have, and of others that come again."""
+    """The plans of a model: of the first shapes that runs have, and of others that come again."""
 
     def __init__(self, session: Session) -> None:
         """There are none where the daemon keeps none."""

@@ -629,6 +629,10 @@ class RunQueue(LockOwner):
             try:
                 reply = self._session.call("PreparedModel.CancelRuns", request, self._session.settings.query_timeout_s)
                 self._expect_end(set(request.run_ids) - set(reply.stopping_run_ids))
+            except (ConnectionFailed, TimedOut) as error:  # Else the daemon would keep their replies to the end.
+                _log.debug("it is told again of cancelled runs: %r", error)
+                for run_id in request.run_ids:
+                    self._cancelled.put(run_id)
             except Exception as error:  # Whatever it is, later ones are told of.
                 _log.debug("cancelled runs may go on: %r", error)
 

@@ -78,10 +78,11 @@ class Signature:
         model_id: int,
         inputs: tuple[TensorSpec, ...],
         outputs: tuple[TensorSpec, ...],
+        plans: Plans,
         *,
         has_ranges: bool = True,
     ) -> None:
-        """Without ranges the device isn't asked which shapes it takes."""
+        """The plans are those of the model. Without ranges the device isn't asked which shapes it takes."""
         self.inputs = inputs
         self.outputs = outputs
         self.input_forms = [TensorForm(spec) for spec in inputs]
@@ -89,7 +90,7 @@ class Signature:
         self.session = session
         self.clock = session.clock
         self.model_id = model_id
-        self.plans = Plans(session)
+        self.plans = plans
         self._input_places = [_place("input", *item) for item in enumerate(inputs)]
         self._output_places = [_place("output", *item) for item in enumerate(outputs)]
         self._ranges: list[DimRange] | None = None

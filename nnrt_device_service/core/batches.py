@@ -174,8 +174,13 @@ class Batches:
             wake.wait(max(until - time.monotonic(), 0.0))
             with self._lock:
                 gathered = bucket.gathered() if any(run in bucket.gathering for run in runs) else []
-        for batch in batches_of(gathered, bucket.batching.max_size):
-            self._compute_all(batch)
+        try:
+            for batch in batches_of(gathered, bucket.batching.max_size):
+                self._compute_all(batch)
+        except BaseException:  # Of memory, perhaps. Others wait for these, and have nobody else.
+            for run in gathered:
+                run.settle(None)
+            raise
 
     def _compute_all(self, runs: Sequence[BatchedRun]) -> None:
         """Compute these, which fit into a batch, as far as their time isn't over, or leave them to other threads."""

@@ -15,7 +15,6 @@ import errno
 import hashlib
 import json
 import logging
-import mmap
 import os
 import re
 import reprlib
@@ -30,7 +29,6 @@ import numpy as np
 from typing_extensions import Buffer
 
 from nnrt_hdi.errors import InvalidFile, InvalidParameter
-from nnrt_hdi.files.file_systems import is_of_this_host
 from nnrt_hdi.part import SHA256_BYTES, Part
 from nnrt_hdi.tensor import flat_bytes
 
@@ -202,15 +200,6 @@ def read(path: Path) -> memoryview:
         while filled < data.size and (count := os.readv(descriptor, [data[filled:].data])):
             filled += count
     return data[:filled].data.toreadonly()
-
-
-def mapped(path: Path) -> memoryview:
-    """The bytes of a file where they are, for who has somebody else check a copy of them; read where other hosts have
-    it too. Raises as `read`."""
-    if not is_of_this_host(path.parent):
-        return read(path)
-    with _opened(path) as (descriptor, size):
-        return memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) if size else b"")
 
 
 @contextmanager

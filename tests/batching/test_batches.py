@@ -4,6 +4,7 @@ import threading
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 from blocked_call import BlockedCall
 from waiting import until
 
@@ -101,6 +102,23 @@ def test_who_completes_a_batch_ends_the_wait_for_others() -> None:
     waiting.wait()
     assert (first.outcome[0].item(), second.outcome[0].item()) == (4.0, 6.0)
     assert first.began_ns == second.began_ns
+
+
+def test_who_fails_to_compute_those_of_others_leaves_them_to_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as where there is no memory left."""
+    world = World(Batching(max_size=2, max_delay_us=1_000_000))
+    first, second = world.run(2.0), world.run(3.0)
+    waiting = BlockedCall(lambda: world.batches.settle([first]))
+    until(lambda: world.bucket.gathering)
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(world.scheduler, "acquire_together", fail)
+    with pytest.raises(MemoryError):
+        world.batches.settle([second])
+    waiting.wait()
+    assert (first.outcome, second.outcome) == (None, None)
 
 
 def test_who_finds_no_company_goes_alone() -> None:

@@ -162,7 +162,6 @@ def test_written_and_read(tmp_path: Path) -> None:
     for content in (b"one", b"", b"three"):
         container.write(path, [content[:1], b"", memoryview(content)[1:]])
         assert bytes(container.read(path)) == content
-        assert bytes(container.mapped(path)) == content
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
 
@@ -224,8 +223,6 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
     for name in ("pipe", ""):
         with pytest.raises(OSError, match=r"no regular file|directory"):
             container.read(tmp_path / name)
-        with pytest.raises(OSError):
-            container.mapped(tmp_path / name)
 
 
 # Writes one file after the other into one place, and stops in front of one piece of one of them until it is killed.

@@ -57,13 +57,15 @@ class RandomInterrupts(Interrupts):
         super().__init__(action)
         self._random = random.Random(seed)  # noqa: S311
         self._apart_s = apart_s
+        # A signal may be taken as late as when no more are to come.
+        self._is_over = False
 
     def __enter__(self) -> Self:
         signal.setitimer(signal.ITIMER_REAL, 0.001)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.left = 0
+        self.left, self._is_over = 0, True
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     def call(self, function: Callable[[], object]) -> int:
@@ -81,6 +83,8 @@ class RandomInterrupts(Interrupts):
         return self.count - before
 
     def _alarm(self, number: int, frame: FrameType | None) -> None:
+        if self._is_over:
+            return
         apart_s = _AT_ONCE_S if self.left > 1 else self._apart_s
         signal.setitimer(signal.ITIMER_REAL, self._random.uniform(*apart_s))
         super()._alarm(number, frame)

@@ -13,7 +13,7 @@ from networks import identity_model
 from relay import Relay
 from tensor_runs import compiled
 
-from nnrt_client import Compilation, Executor, NnrtError, OperationFailed, Settings, Tensor, TensorDesc
+from nnrt_client import Compilation, Executor, NnrtError, OperationFailed, Runtime, Settings, Tensor, TensorDesc
 from nnrt_client.enums import DataType
 from nnrt_client.run.plan import Plan
 from nnrt_hdi.v2 import prepared_model_pb2
@@ -154,6 +154,21 @@ def test_executors_of_one_session(shared_daemon: DaemonProcess, settings: Settin
                     assert_identity(executor, np.ones(3, np.float32))
                     assert_identity(other, np.ones(4, np.float32))
         assert len(set(packed)) == 3
+
+
+@ways
+def test_executors_of_one_model_share_its_plans(
+    shared_daemon: DaemonProcess, settings: Settings, packed: list[int]
+) -> None:
+    """However many are made, the daemon keeps one plan."""
+    with ExitStack() as closing:
+        device = closing.enter_context(Runtime([shared_daemon.address], settings)).device()
+        compilation = closing.enter_context(Compilation(identity_model(), device))
+        compilation.build()
+        for _ in range(5):
+            with Executor(compilation) as executor:
+                assert_identity(executor, np.ones(3, np.float32))
+        assert packed == packed[:1] * 4
 
 
 def _executor(closing: ExitStack, device: Any, model: Any) -> Executor:

@@ -17,8 +17,10 @@ from observer import Observer
 from proxy import Proxy
 from tensor_runs import compiled
 from typing_extensions import Self
+from waiting import until
 
-from nnrt_client import Device, Executor, NnrtError, Settings
+from nnrt_client import ConnectionFailed, Device, Executor, NnrtError, Settings
+from nnrt_client.session.session import Session
 
 DEADLINE_S = 20.0
 CUTS = 20
@@ -154,6 +156,30 @@ def test_a_reply_that_has_come_is_not_kept_because_of_a_slow_callback(
             proxy.cut()
             device.status()  # Waits until the daemon is found again.
         observer.wait_for(lambda state: state.held_bytes < array.nbytes)
+
+
+@on_each_carrier
+def test_a_reply_is_given_up_though_saying_so_fails(
+    start_daemon: StartDaemon, share_memory: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as where the connection breaks again each time."""
+    daemon = start_daemon(*LONG_LEASE)
+    elements = 1 << 12  # More than what the daemon keeps of plans.
+    failures, call = list[str](), Session.call
+
+    def broken_at_first(session: Session, name: str, *arguments: Any) -> Any:
+        if name == "PreparedModel.CancelRuns" and len(failures) < 3:
+            failures.append(name)
+            raise ConnectionFailed("it breaks")
+        return call(session, name, *arguments)
+
+    monkeypatch.setattr(Session, "call", broken_at_first)
+    with behind_a_proxy(daemon.address, share_memory, elements) as (proxy, device, executor, observer):
+        run_once(executor, count(), elements, starts=False)
+        proxy.cut()
+        device.status()  # Waits until the daemon is found again.
+        until(lambda: len(failures) == 3)
+        observer.wait_for(lambda state: state.held_bytes < elements * np.float32().nbytes)
 
 
 def many(executor: Executor, array: Any) -> None:

@@ -12,6 +12,7 @@ from nnrt_client.model_session.partition.partitioned_run import PartitionedRun, 
 from nnrt_client.model_session.partition.report import PartitionReport
 from nnrt_client.run.base_executor import BaseExecutor, Convert, Targets, require_timeout
 from nnrt_client.run.composed_future import ComposedFuture
+from nnrt_client.run.plan import Plans
 from nnrt_client.run.result import RunResult
 from nnrt_client.run.run_tensors import RunTensors
 from nnrt_client.run.signature import Inputs, Signature
@@ -43,7 +44,8 @@ class PartitionedExecutor(BaseExecutor):
         self._parts = parts
         self._dims = [dims for _, dims in inputs]
         specs = tuple(spec for spec, _ in inputs)
-        self._signature = Signature(device._session(), 0, specs, tuple(outputs), has_ranges=False)
+        session = device._session()
+        self._signature = Signature(session, 0, specs, tuple(outputs), Plans(session), has_ranges=False)
         self._resources = resources
         self._runs: set[PartitionedRun] = set()
         self._deadlines = Deadlines()
