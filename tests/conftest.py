@@ -30,6 +30,11 @@ settings.register_profile(
 settings.load_profile("nnrt")
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are processors: for a fifth of their time tests wait for daemons."""
+    return (os.cpu_count() or 1) + 1
+
+
 def pytest_configure() -> None:
     """Let Ctrl-C work in the tests and in what they start, also where a shell has started them in its background."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
