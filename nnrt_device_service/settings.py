@@ -160,8 +160,8 @@ class Settings:
     )
     host_connections: int = _setting(
         0,
-        "Connections with calls under way that a host may have; an IPv6 network of 64 bits is one host. 0: twice"
-        " --max-sessions.",
+        "Connections with a session, or with calls under way that need none, that a host may have; an IPv6 network of"
+        " 64 bits is one host. 0: twice --max-sessions.",
         0,
         _MANY,
     )
@@ -247,7 +247,7 @@ class Settings:
 
     @property
     def connections_of_a_host(self) -> int:
-        """How many connections may have calls from one host: each session has one, and may be taken over by another."""
+        """How many connections may have sessions from one host: each has one, and may be taken over by another."""
         return self.host_connections or 2 * self.max_sessions
 
     def require_guarded(self, address: str) -> None:

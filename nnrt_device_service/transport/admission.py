@@ -203,19 +203,20 @@ class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grp
 
     @contextmanager
     def _counted(self, method: str, context: Any) -> Iterator[MemoryBudget | None]:
-        """Count a call; the memory of its session, if it has one."""
+        """Count a call; the memory of its session, if it has one. A session's calls are as many as it may have, on
+        whatever connections."""
         self._threads.require_thread()
+        if method != _OPEN:
+            with self._counted_in_session(method, context) as budget:
+                yield budget
+            return
         with ExitStack() as counts:
             try:
                 counts.enter_context(self._connections.counted(context.peer()))
             except OutOfMemory as error:
                 self._device.audit.write("refused", None, peer=context.peer(), method=method, cause=str(error))
                 raise
-            if method == _OPEN:
-                yield None  # `SessionRegistry` counts them.
-            else:
-                with self._counted_in_session(method, context) as budget:
-                    yield budget
+            yield None  # `SessionRegistry` counts them.
 
     @contextmanager
     def _counted_in_session(self, method: str, context: Any) -> Iterator[MemoryBudget]:

@@ -7,6 +7,7 @@ python application.py SETTINGS ADDRESS...
     begin THREADS [ELEMENTS]  have threads make one run after another
     ran COUNT       wait until so many more runs have ended
     attached, lost, dead   wait until the session with the device is so: has its channel, or looks for it, or is over
+    resumed         how often that session has been found again
     ready COUNT     wait until so many devices of the pool have the model
     runs            runs that ended well on each device of the pool
     end             stop the threads; how often each outcome was had
@@ -73,6 +74,9 @@ class Application:
     def dead(self) -> dict[str, Any]:
         until(lambda: not self._session.device.is_connected)
         return {}
+
+    def resumed(self) -> dict[str, Any]:
+        return {"times": self._session.device._latest.attachment}
 
     def ready(self, count: int) -> dict[str, Any]:
         until(lambda: self._states().count("ready") == count, self._states)

@@ -85,9 +85,10 @@ def test_a_host_that_comes_back_is_another(
 def test_a_slow_link_is_no_lost_one(
     network: Network, device: Host, daemon: DaemonProcess, application: StartApplication
 ) -> None:
-    """A tensor is on its way, and back, for longer than a sign of life may take."""
+    """A tensor is on its way, and back, for longer than a sign of life may take: it keeps no sign waiting."""
     client = application(network.host(), daemon.address, **{**IMPATIENT, "heartbeat_timeout_s": 1.0})
     client.do("load", 0)
     device.slow_down("4mbit")
     assert client.do("run", 250_000) == {"outcome": "right"}  # 2 s each way.
     assert client.do("run") == {"outcome": "right"}
+    assert client.do("resumed") == {"times": 0}
