@@ -21,6 +21,7 @@ import peers
 import resident
 import same_host
 import small_run
+import stateful
 import tls
 import traced_runs
 import transfers
@@ -40,6 +41,7 @@ def main() -> None:
         *peers.measure(),
         *carriers.measure(),
         *resident.measure(),
+        *stateful.measure(),
         *fairness.measure(),
         *caches.measure(),
         *kernels.measure(),

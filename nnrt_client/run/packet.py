@@ -83,12 +83,12 @@ class Packet:
         return self._with_staged(located, staged)
 
     def _copy_in(self, arrays: Sequence[Array]) -> list[int]:
-        """Copy inputs to memory of the pool; give buffer_id and offset of each."""
+        """Copy inputs to memory of the pool; give buffer_id, offset and length of each."""
         self._staged = self._local_socket.staging.take_rooms([array.nbytes for array in arrays])
         regions: list[int] = []
         for room, array in zip(self._staged, arrays, strict=True):
             room.array(array.dtype, array.shape)[...] = array
-            regions += (self._local_socket.buffer_of(room.memory), room.offset)
+            regions += (self._local_socket.buffer_of(room.memory), room.offset, array.nbytes)
         return regions
 
     def _with_staged(self, results: list[Any], staged: Mapping[int, tuple[Any, Form]]) -> list[Elements]:
@@ -119,7 +119,7 @@ class PlannedPacket(Packet):
         super().__init__(local_socket)
         self._plan = plan
         self.told = plan.told
-        # Buffer_id and offset of each.
+        # The three numbers of each.
         self.regions: list[int] = []
         if plan.region_inputs:
             inputs: Sequence[Any] = run.inputs  # All are arrays.
@@ -129,7 +129,7 @@ class PlannedPacket(Packet):
             self._targets = [None] * len(run.signature.outputs)
             for (at, _, _), room in zip(plan.region_outputs, rooms, strict=True):
                 self._targets[at] = room
-                self.regions += (local_socket.buffer_of(room.memory), room.offset)
+                self.regions += (local_socket.buffer_of(room.memory), room.offset, room.room_bytes)
 
     def outputs(self, reply: bytes) -> list[Any]:
         """The outputs of a planned reply, and those in shared memory."""
@@ -207,8 +207,8 @@ class Request(Packet):
     def _copy(self, inputs: "Sequence[tuple[model_pb2.BufferRegion, Array]]") -> None:
         """Have the daemon read inputs in memory of the pool, to which they are copied."""
         regions = iter(self._copy_in([array for _, array in inputs]))
-        for place, array in inputs:
-            place.buffer_id, place.offset, place.data_size = next(regions), next(regions), array.nbytes
+        for place, _ in inputs:
+            place.buffer_id, place.offset, place.data_size = next(regions), next(regions), next(regions)
 
     def _place_outputs(self, messages: Any) -> None:
         """Tell the daemon where to write outputs that don't come in the reply."""

@@ -62,7 +62,7 @@ class Plan:
         # Over gRPC, in front of the packet.
         self.message_prefix = request_prefix(layout)
         # Whether no tensor is in a region.
-        self.is_inline = not layout.region_count
+        self.is_inline = not (in_regions or None in input_bytes)
         self._inline_inputs = [at for at, size in enumerate(input_bytes) if size is not None]
         self.region_inputs = [at for at, size in enumerate(input_bytes) if size is None]
         # Index, length, data type and shape.
@@ -73,7 +73,7 @@ class Plan:
         self._offsets = [at for _, at in places]
 
     def packed(self, run: "Run", regions: Sequence[int] = ()) -> bytes:
-        """The request of a run, with buffer_id and offset of each region."""
+        """The request of a run, with the three numbers of each region."""
         inputs = run.inputs if self.is_inline else [run.inputs[at] for at in self._inline_inputs]
         timeout_ms = run.remaining_ms if run.timeout_ms else 0
         return self._pack(REQUEST_MARK, self.number, run.id, timeout_ms, *regions, *map(_bytes_of, inputs))

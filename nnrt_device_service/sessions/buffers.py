@@ -2,10 +2,10 @@
 
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from typing_extensions import Buffer
 
@@ -28,9 +28,16 @@ class _Buffer(NamedTuple):
 
 _NONE = _Buffer(memoryview(b""))
 
+# What is kept of regions, so few that it needn't be counted: for so many runs, of each so many regions.
+_MOST_KEPT = 64
+_MOST_REGIONS = 16
+
 
 class BufferPool:
-    """The buffers of one session, by id. Regions are checked on every use."""
+    """The buffers of one session, by id, and what has been worked out of regions of theirs.
+
+    `kept` gives what was kept under a key, until a buffer is released. It is on the way of runs and takes no lock.
+    """
 
     def __init__(self, budget: MemoryBudget, most_shared: int = 0) -> None:
         """At most so many buffers are of memory that the client has too: each takes descriptors of this process."""
@@ -40,6 +47,10 @@ class BufferPool:
         self._lock = threading.Lock()
         self._ids = count(1)
         self._buffers: dict[int, _Buffer] = {}
+        self._kept: dict[Hashable, Any] = {}
+        self.kept = self._kept.get
+        # How many buffers have been released.
+        self.releases = 0
         self._is_open = True
 
     def allocate(self, length: int, to_share: bool = False) -> int:
@@ -135,11 +146,26 @@ class BufferPool:
         """Forget a buffer, if it exists; a run that uses it keeps its memory until it ends."""
         with self._lock:
             buffer = self._buffers.pop(buffer_id, _NONE)
+            self.releases += 1
+            dropped = list(self._kept.values())  # Memory that goes with it goes after the lock.
+            self._kept.clear()
             self._shared -= buffer.is_shared
             if buffer.fd is not None:
                 os.close(buffer.fd)
+        del dropped
         if buffer is not _NONE:
             self._budget.release(buffer.view.nbytes)
+
+    def keep(self, key: Hashable, value: object, region_count: int, releases: int) -> None:
+        """Keep what was worked out of so many regions when `releases` was that, unless a buffer has been released
+        since."""
+        if region_count > _MOST_REGIONS:
+            return
+        with self._lock:
+            if releases == self.releases:
+                if len(self._kept) >= _MOST_KEPT:
+                    self._kept.clear()
+                self._kept[key] = value
 
     def release_all_of(self, owner: object) -> None:
         for buffer_id, buffer in list(self._buffers.items()):

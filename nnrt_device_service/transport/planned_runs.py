@@ -1,22 +1,25 @@
 """Planned runs, from the request to the reply, however the two travel."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from time import perf_counter_ns
 
 import numpy as np
 
-from nnrt_device_service.core.batches import BatchedRun
+from nnrt_device_service.core.batches import UNCOUNTED_BYTES, BatchedRun
 from nnrt_device_service.core.device import Device
 from nnrt_device_service.sessions.session import Session
+from nnrt_device_service.transport.placed import placed_in
 from nnrt_device_service.transport.plans import Plan, PlannedReply, PlannedRequest
-from nnrt_device_service.transport.regions import OutputRegions, apart, frozen_copy, is_left
+from nnrt_device_service.transport.regions import apart, frozen_copy
 from nnrt_device_service.transport.run_result import RunResult
-from nnrt_hdi import wire
 from nnrt_hdi.backend import Cancellation, PreparedModel
 from nnrt_hdi.errors import NnrtError
-from nnrt_hdi.tensor import Array, TensorForm
+from nnrt_hdi.tensor import Array
 from nnrt_hdi.wire.plans import REPLY_MARK
-from nnrt_hdi.wire.runs import AnyRegion, Region
+from nnrt_hdi.wire.runs import AnyRegion
+
+_NOTHING = nullcontext()
 
 
 class PlannedRuns:
@@ -42,7 +45,7 @@ class PlannedRuns:
         """
         began = perf_counter_ns()
         plan = request.checked_plan()
-        if plan.region_sizes:
+        if plan.has_regions:
             return self._run_in_regions(session, request, plan, cancellation, received_at_ns or began, began)
         packet = request.packet
         inputs: list[Array] = [np.ndarray(shape, dtype, packet, offset) for shape, dtype, offset in plan.inline]
@@ -81,36 +84,25 @@ class PlannedRuns:
         began: int,
     ) -> PlannedReply | RunResult:
         """A run of which some tensors lie in regions."""
-        model, regions = plan.model, iter(_regions(plan, request.packet))
-        read = [next(regions) if offset is None else None for _, offset in plan.inputs]
-        targets = None
-        if plan.writes_regions:
-            written = [next(regions) if offset is None else None for _, offset in plan.outputs]
-            targets = OutputRegions(session, model.outputs, written)
-        inputs, copied, left = list[Array](), list[int](), list[Array]()
-        for index, ((form, offset), region) in enumerate(zip(plan.inputs, read, strict=True)):
-            if region is None:
-                array: Array = np.ndarray(form.shape, form.dtype, request.packet, offset or 0)
-            else:
-                array = _array_in(session, index, form, region)
-                if is_left(model.prepared, targets, index, array, region):
-                    left.append(array)
-                else:
-                    copied.append(index)
-            inputs.append(array)
-        # Each may name the same gigabyte, so the copies count.
-        with session.budget.reserved(sum([inputs[index].nbytes for index in copied])):
-            for index in copied:
+        packet = request.packet
+        placed = placed_in(session, plan, packet[plan.layout.regions])
+        inputs: list[Array] = [
+            np.ndarray(form.shape, form.dtype, packet, offset or 0) if array is None else array
+            for array, (form, offset) in zip(placed.inputs, plan.inputs, strict=True)
+        ]
+        targets = placed.targets
+        with session.budget.reserved(placed.copied_bytes) if placed.copied_bytes >= UNCOUNTED_BYTES else _NOTHING:
+            for index in placed.copied:
                 inputs[index] = frozen_copy(inputs[index])
             ready = perf_counter_ns()
-            outputs, queued_ns, computed_ns = self._device.run(session, model, inputs, cancellation, targets)
+            outputs, queued_ns, computed_ns = self._device.run(session, plan.model, inputs, cancellation, targets)
         done = perf_counter_ns()
+        taken: Sequence[AnyRegion | None] = ()
         if targets is not None:
             cancellation.check()  # Nobody waits for it any more, and the memory may serve other runs.
-            targets.take(outputs)
-        taken = targets.regions if targets is not None else ()
-        if left:
-            outputs = apart(outputs, taken, left)
+            taken = targets.take(outputs)
+        if placed.left:
+            outputs = apart(outputs, taken, placed.left)
         times = received_at_ns, queued_ns, ready - began, computed_ns, done
         return self._answer(session, request, plan, outputs, taken, times)
 
@@ -127,8 +119,9 @@ class PlannedRuns:
         done."""
         received_at_ns, queued_ns, copied_in_ns, computed_ns, done = times
         inline = []
-        for (form, offset), array in zip(plan.outputs, outputs, strict=True):
-            if array.shape != form.shape or array.dtype != form.dtype:
+        for at, ((form, offset), array) in enumerate(zip(plan.outputs, outputs, strict=True)):
+            is_elsewhere = offset is None and regions[at] is None
+            if array.shape != form.shape or array.dtype != form.dtype or is_elsewhere:
                 times = (*times[:-1], perf_counter_ns() - done)
                 return RunResult(
                     request.run_id, plan.model, outputs, regions, times, self._message_bytes, plan.in_bytes
@@ -149,16 +142,3 @@ class PlannedRuns:
         )
         session.usage.count_run(queued_ns, copied_in_ns + now - done, computed_ns, plan.in_bytes, plan.out_bytes)
         return PlannedReply(plan, packet, regions)
-
-
-def _regions(plan: Plan, packet: bytes) -> list[Region]:
-    """Where the tensors are that the plan has in regions."""
-    numbers = plan.layout.request_regions(packet, plan.layout.region_offset)
-    return list(map(Region, numbers[::2], numbers[1::2], plan.region_sizes))
-
-
-def _array_in(session: Session, index: int, form: TensorForm, region: Region) -> Array:
-    try:
-        return wire.array_from_bytes(session.buffers.region(*region), form)
-    except NnrtError as error:
-        raise error.at(f"input {index}") from error

@@ -23,6 +23,7 @@ class Plan:
 
     __slots__ = (
         "bucket",
+        "has_regions",
         "held_bytes",
         "in_bytes",
         "inline",
@@ -32,9 +33,9 @@ class Plan:
         "model_id",
         "out_bytes",
         "outputs",
-        "region_sizes",
         "reply_prefix",
         "takes_chunks",
+        "token",
         "writes_regions",
     )
 
@@ -60,10 +61,12 @@ class Plan:
         self.outputs = tuple(zip(outputs, layout.output_offsets, strict=True))
         # Those of the inputs that a packet has, as numpy takes them.
         self.inline = [(form.shape, form.dtype, offset) for form, offset in self.inputs if offset is not None]
-        self.region_sizes = [form.size_bytes for form, offset in (*self.inputs, *self.outputs) if offset is None]
-        self.writes_regions = any(written)
+        self.writes_regions = any(offset is None for _, offset in self.outputs)
+        self.has_regions = self.writes_regions or any(offset is None for _, offset in self.inputs)
+        # Stands for the plan where something outlives it.
+        self.token = object()
         # Of the runs that this one may be computed with. What lies in regions is read when its turn has come.
-        is_joined = model.group is not None and not self.region_sizes
+        is_joined = model.group is not None and not self.has_regions
         self.bucket = model.group.bucket([form.shape for form in inputs]) if is_joined and model.group else None
         self.in_bytes = sum(form.size_bytes for form in inputs)
         self.out_bytes = sum(form.size_bytes for form in outputs)

@@ -19,7 +19,7 @@ class OutputRegions:
         """Raises InvalidParameter or UnknownHandle for regions that there aren't, or that are too small."""
         if len(regions) != len(forms):
             raise InvalidParameter(f"{len(regions)} regions for outputs were given; the model has {len(forms)}")
-        self.regions = regions
+        self._regions = regions
         self._views: list[memoryview | None] = []
         # From where to where outputs go, by buffer.
         self._spans: dict[int, tuple[int, int]] = {}
@@ -69,8 +69,9 @@ class OutputRegions:
         first, end = self._spans.get(region.buffer_id, (0, 0))
         return region.offset < end and first < region.offset + region.data_size
 
-    def take(self, outputs: Sequence[Array]) -> None:
-        """Put the outputs there that aren't yet; if one is larger than its region, all stay where they are."""
+    def take(self, outputs: Sequence[Array]) -> Sequence[AnyRegion | None]:
+        """Put the outputs there that aren't yet, and give the regions that they are in; if one is larger than its
+        region, all stay where they are."""
         arrays = self.arrays or (None,) * len(outputs)
         to_copy = [
             (view, output)
@@ -78,12 +79,12 @@ class OutputRegions:
             if view is not None and output is not array
         ]
         if not to_copy:
-            return
+            return self._regions
         if any(output.nbytes > view.nbytes for view, output in to_copy):
-            self.regions = [None] * len(outputs)
-            return
+            return [None] * len(outputs)
         for view, output in to_copy:
             view[: output.nbytes] = flat_bytes(output)
+        return self._regions
 
 
 def _array_at(view: memoryview | None, form: TensorForm | None) -> Array | None:

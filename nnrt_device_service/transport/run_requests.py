@@ -121,8 +121,7 @@ class RunRequests:
         regions: Sequence[AnyRegion | None] = ()
         if targets is not None:
             cancellation.check()  # Nobody waits for it any more, and the memory may serve other runs.
-            targets.take(outputs)
-            regions = targets.regions
+            regions = targets.take(outputs)
         if request.unwanted_outputs:
             regions = _without(set(request.unwanted_outputs), regions or (None,) * len(outputs))
         if left:

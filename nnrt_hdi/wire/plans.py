@@ -21,8 +21,8 @@ REPLY_MARK = 0x0200
 _REQUEST_HEAD = "<IIQI4x"
 # Mark, run_id, and the numbers of `wire.times_told`.
 _REPLY_HEAD = "<I4xQ6Q"
-# buffer_id and offset.
-_REGION = "QQ"
+# buffer_id, offset, and the bytes that there are.
+_REGION = "QQQ"
 # What has the bytes of a tensor begins at a multiple of this, counted from the begin of the packet.
 _ALIGNMENT = 8
 
@@ -36,11 +36,11 @@ _REPLY_TAG = bytes((10 * 8 + 2,))
 class PlanLayout:
     """Where everything is in the packets of a plan.
 
-    `pack_request(REQUEST_MARK, plan, run_id, timeout_ms, *regions, *inputs)` makes a request: `regions` are buffer_id
-    and offset of each tensor in a region, inputs first, `inputs` the bytes of the others. `request_regions(request,
-    region_offset)` gives the regions back. `pack_reply(REPLY_MARK, run_id, *times, *outputs)` makes a reply, of which
-    `reply_head` gives mark, run_id and times. The bytes of each tensor must have exactly the length that the plan says:
-    struct would cut or fill others, without a word.
+    `pack_request(REQUEST_MARK, plan, run_id, timeout_ms, *regions, *inputs)` makes a request: `regions` are the three
+    numbers of each tensor in a region, inputs first, `inputs` the bytes of the others. `request[regions]` has the
+    regions, of which `read_regions` gives the numbers. `pack_reply(REPLY_MARK, run_id, *times, *outputs)` makes a
+    reply, of which `reply_head` gives mark, run_id and times. The bytes of each tensor must have exactly the length
+    that the plan says: struct would cut or fill others, without a word.
     """
 
     __slots__ = (
@@ -48,25 +48,24 @@ class PlanLayout:
         "output_offsets",
         "pack_reply",
         "pack_request",
-        "region_count",
-        "region_offset",
+        "read_regions",
+        "regions",
         "reply_bytes",
         "reply_head",
         "request_bytes",
-        "request_regions",
     )
 
     def __init__(self, input_bytes: Sequence[int | None], output_bytes: Sequence[int | None]) -> None:
         """Sizes of the tensors, None for one in a region. Raises InvalidParameter where there are none to be had in a
         packet, for one is empty, or they are too long for it."""
-        self.region_count = input_bytes.count(None) + output_bytes.count(None)
-        self.region_offset = request_head.size
-        regions = _REGION * self.region_count
-        request, self.input_offsets = _with_tensors(Struct(_REQUEST_HEAD + regions), input_bytes)
+        count = input_bytes.count(None) + output_bytes.count(None)
+        regions = Struct("<" + _REGION * count)
+        self.regions = slice(request_head.size, request_head.size + regions.size)
+        self.read_regions = regions.unpack
+        request, self.input_offsets = _with_tensors(Struct(_REQUEST_HEAD + _REGION * count), input_bytes)
         reply, self.output_offsets = _with_tensors(Struct(_REPLY_HEAD), output_bytes)
         self.request_bytes, self.reply_bytes = request.size, reply.size
         self.pack_request, self.pack_reply = request.pack, reply.pack
-        self.request_regions = Struct("<" + regions).unpack_from
         self.reply_head = Struct(_REPLY_HEAD).unpack_from
 
 

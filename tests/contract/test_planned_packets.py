@@ -41,13 +41,13 @@ def test_a_request_is_read_as_it_was_packed(
     data: st.DataObject,
 ) -> None:
     layout = PlanLayout(sizes(inputs), sizes(outputs))
-    count = 2 * [*inputs, *outputs].count(None)
+    count = 3 * [*inputs, *outputs].count(None)
     regions = data.draw(st.lists(U64, min_size=count, max_size=count))
     packet = layout.pack_request(plans.REQUEST_MARK, plan, run_id, timeout_ms, *regions, *inline(inputs))
     assert len(packet) == layout.request_bytes
     assert packet[0] == 0
     assert plans.request_head.unpack_from(packet) == (plans.REQUEST_MARK, plan, run_id, timeout_ms)
-    assert list(layout.request_regions(packet, layout.region_offset)) == regions
+    assert list(layout.read_regions(packet[layout.regions])) == regions
     assert found(packet, layout.input_offsets, inputs) == inputs
     assert all(at is None or at % 8 == 0 for at in layout.input_offsets)
 
@@ -64,11 +64,12 @@ def test_a_reply_is_read_as_it_was_packed(outputs: list[bytes | None], run_id: i
 
 def test_the_layout_is_the_published_one() -> None:
     layout = PlanLayout([4, None, 3], [2, None, 1])
-    packet = layout.pack_request(plans.REQUEST_MARK, 7, 8, 9, 1 << 63, 64, 10, 128, b"abcd", b"efg")
+    packet = layout.pack_request(plans.REQUEST_MARK, 7, 8, 9, 1 << 63, 64, 16, 10, 128, 32, b"abcd", b"efg")
     assert packet == (
         b"\0\1\0\0" + b"\7\0\0\0" + b"\x08\0\0\0\0\0\0\0" + b"\x09\0\0\0" + bytes(4)
         # Input 1, then output 1.
-        + b"\0\0\0\0\0\0\0\x80" + b"\x40\0\0\0\0\0\0\0" + b"\x0a\0\0\0\0\0\0\0" + b"\x80\0\0\0\0\0\0\0"
+        + b"\0\0\0\0\0\0\0\x80" + b"\x40\0\0\0\0\0\0\0" + b"\x10\0\0\0\0\0\0\0"
+        + b"\x0a\0\0\0\0\0\0\0" + b"\x80\0\0\0\0\0\0\0" + b"\x20\0\0\0\0\0\0\0"
         + b"abcd" + bytes(4) + b"efg"
     )  # fmt: skip
     packet = layout.pack_reply(plans.REPLY_MARK, 8, 1, 2, 3, 4, 5, 6, b"hi", b"j")

@@ -20,7 +20,7 @@ from waiting import until
 from nnrt_hdi import wire
 from nnrt_hdi.enums import DataType, NodeType, ReturnCode
 from nnrt_hdi.errors import NnrtError, UnavailableDevice
-from nnrt_hdi.limits import LOCAL_PACKET_BYTES, MAX_PLANS
+from nnrt_hdi.limits import FIRST_CLIENT_BUFFER_ID, LOCAL_PACKET_BYTES, MAX_PLANS
 from nnrt_hdi.tensor import Array
 from nnrt_hdi.v2 import device_pb2, local_socket_pb2, model_pb2, prepared_model_pb2
 from nnrt_hdi.wire.plans import REPLY_MARK, REQUEST_MARK, PlanLayout, request_head
@@ -329,10 +329,14 @@ class Shared(NamedTuple):
 
     fd: int
     buffer_id: int
+    model_id: int
     layout: PlanLayout
 
-    def request(self, run_id: int, *regions: int) -> bytes:
-        return bytes(self.layout.pack_request(REQUEST_MARK, 1, run_id, 0, *regions))
+    def request(self, run_id: int, *regions: tuple[int, int, int]) -> bytes:
+        return bytes(self.layout.pack_request(REQUEST_MARK, 1, run_id, 0, *sum(regions, ())))
+
+    def at(self, offset: int, size_bytes: int = SIZE) -> tuple[int, int, int]:
+        return self.buffer_id, offset, size_bytes
 
     def write(self, offset: int, array: Array) -> None:
         os.pwrite(self.fd, array.tobytes(), offset)
@@ -345,10 +349,10 @@ class Shared(NamedTuple):
 def shared(client: RawClient, way: Way) -> Iterator[Shared]:
     """Plan 1 reads its input from a region and writes its output to another one."""
     with side_of(client) as side, memfd(PAGE) as fd:
-        buffer_id = side.share(fd, PAGE)
-        shared = Shared(fd, buffer_id, PlanLayout([None], [None]))
+        buffer_id = side.share(fd, PAGE, FIRST_CLIENT_BUFFER_ID)
+        shared = Shared(fd, buffer_id, prepared(client), PlanLayout([None], [None]))
         shared.write(0, ELEMENTS)
-        request = run_request(prepared(client), 1, plan=1)
+        request = run_request(shared.model_id, 1, plan=1)
         request.outputs.add()
         for tensor, offset in ((request.inputs[0], 0), (request.outputs[0], 64)):
             region = tensor.data.region
@@ -361,19 +365,18 @@ def shared(client: RawClient, way: Way) -> Iterator[Shared]:
 def test_regions_of_planned_runs(way: Way, shared: Shared) -> None:
     for run_id, (at, to) in enumerate(((128, 256), (PAGE - SIZE, 0), (4, 4), (0, 8), (16, 8), (1, 129), (130, 3)), 2):
         shared.write(at, ELEMENTS * run_id)
-        reply = way.ask_planned(shared.request(run_id, shared.buffer_id, at, shared.buffer_id, to))
+        reply = way.ask_planned(shared.request(run_id, shared.at(at), shared.at(to)))
         assert isinstance(reply, bytes), reply
         assert len(reply) == shared.layout.reply_bytes
         assert shared.read(to) == (ELEMENTS * run_id + np.array(VALUES, np.float32)).tolist()
 
 
 def test_regions_that_there_are_not(way: Way, shared: Shared) -> None:
-    known = shared.buffer_id
     for run_id, offset in enumerate((PAGE - SIZE + 1, PAGE, 1 << 63, (1 << 64) - 1, (1 << 64) - SIZE), 2):
-        for regions in ((known, offset, known, 0), (known, 0, known, offset)):
+        for regions in ((shared.at(offset), shared.at(0)), (shared.at(0), shared.at(offset))):
             message = refusal(way.ask_planned(shared.request(run_id, *regions)), run_id)
             assert f"{SIZE} bytes at {offset} pass the end" in message
-    for regions in ((known + 1, 0, known, 0), (known, 0, 0, 0)):
+    for regions in (((shared.buffer_id + 1, 0, SIZE), shared.at(0)), (shared.at(0), (0, 0, SIZE))):
         reply = way.ask_planned(shared.request(20, *regions))
         assert reply.error.code == int(ReturnCode.UNAVAILABLE_DEVICE), reply
         assert "no buffer" in reply.error.message
@@ -385,15 +388,72 @@ def test_any_regions(way: Way, shared: Shared, offsets: list[int], is_known: boo
     """Wherever tensors are said to lie, a run reads and writes within its buffers, or is refused."""
     at, to = offsets
     run_id = next(RUN_IDS)
-    reply = way.ask_planned(shared.request(run_id, shared.buffer_id, at, shared.buffer_id + (not is_known), to))
+    to_region = (shared.buffer_id + (not is_known), to, SIZE)
+    reply = way.ask_planned(shared.request(run_id, shared.at(at), to_region))
     fits = is_known and max(at, to) <= PAGE - SIZE
     assert isinstance(reply, bytes) == fits, reply
     if not fits:
         assert reply.run_id == run_id and reply.error.message
 
 
+def test_lengths_of_regions(way: Way, shared: Shared) -> None:
+    """An input has exactly its bytes, an output has room for its, and where it has not it is refused."""
+    for run_id, size_bytes in enumerate((0, SIZE - 1, SIZE + 1, PAGE, (1 << 64) - 1), 2):
+        refusal(way.ask_planned(shared.request(run_id, shared.at(0, size_bytes), shared.at(64))), run_id)
+    for run_id, size_bytes in enumerate((0, SIZE - 1, PAGE, (1 << 64) - 1), 10):
+        refusal(way.ask_planned(shared.request(run_id, shared.at(0), shared.at(64, size_bytes))), run_id)
+    shared.write(64, np.zeros_like(ELEMENTS))
+    assert isinstance(way.ask_planned(shared.request(20, shared.at(0), shared.at(64, PAGE - 64))), bytes)
+    assert shared.read(64) == list(SUM)
+
+
+def test_more_regions_than_are_kept(way: Way, shared: Shared) -> None:
+    """Whichever of them come again, each run reads and writes its own."""
+    places = [8 * at for at in range(200)]
+    for run_id, at in enumerate(places * 2, 2):
+        shared.write(at, ELEMENTS * run_id)
+        assert isinstance(way.ask_planned(shared.request(run_id, shared.at(at), shared.at(2048 + at))), bytes)
+        assert shared.read(2048 + at) == (ELEMENTS * run_id + np.array(VALUES, np.float32)).tolist()
+
+
+def test_other_memory_under_the_same_number(client: RawClient, way: Way, shared: Shared) -> None:
+    """What was known of the regions of a released buffer is not taken for those of the next one of its number."""
+    request = shared.request(2, shared.at(0), shared.at(64))
+    assert isinstance(way.ask_planned(request), bytes)
+    for run_id, size_bytes in enumerate((PAGE, 64 + SIZE - 1, PAGE), 3):
+        client.ask("NnrtDevice.ReleaseBuffer", device_pb2.ReleaseBufferRequest(buffer_id=shared.buffer_id))
+        with side_of(client) as side, memfd(PAGE) as fd:
+            side.share(fd, size_bytes, shared.buffer_id)
+            other = shared._replace(fd=fd)
+            other.write(0, ELEMENTS * run_id)
+            reply = way.ask_planned(other.request(run_id, other.at(0), other.at(64)))
+            if size_bytes < PAGE:
+                assert "pass the end" in refusal(reply, run_id)
+            else:
+                assert isinstance(reply, bytes)
+                assert other.read(64) == (ELEMENTS * run_id + np.array(VALUES, np.float32)).tolist()
+    assert shared.read(64) == list(SUM)
+
+
+def test_another_plan_under_the_same_number(client: RawClient, way: Way, shared: Shared) -> None:
+    """What was known of regions for a plan that is gone is not taken for those of the next one of its number."""
+    assert isinstance(way.ask_planned(shared.request(2, shared.at(0), shared.at(64))), bytes)
+    client.ask("PreparedModel.Release", prepared_model_pb2.ReleaseRequest(model_id=shared.model_id))
+    doubled = np.concatenate([ELEMENTS, ELEMENTS])
+    longer = client.prepare(Draft.sum_of_input_and(doubled.tolist()).message).prepared.model_id
+    request = RunRequest(model_id=longer, run_id=3, plan=1, inputs=[io_tensor(doubled)])
+    request.outputs.add()
+    for tensor, offset in ((request.inputs[0], 0), (request.outputs[0], 64)):
+        region = tensor.data.region
+        region.buffer_id, region.offset, region.data_size = shared.buffer_id, offset, 2 * SIZE
+    assert way.ask(request).plan == 1
+    refusal(way.ask_planned(shared.request(4, shared.at(0), shared.at(64))), 4)
+    fits = shared.request(5, shared.at(0, 2 * SIZE), shared.at(64, 2 * SIZE))
+    assert isinstance(way.ask_planned(fits), bytes)
+
+
 def test_a_buffer_that_is_released(client: RawClient, way: Way, shared: Shared) -> None:
-    regions = (shared.buffer_id, 0, shared.buffer_id, 64)
+    regions = shared.at(0), shared.at(64)
     assert isinstance(way.ask_planned(shared.request(2, *regions)), bytes)
     client.ask("NnrtDevice.ReleaseBuffer", device_pb2.ReleaseBufferRequest(buffer_id=shared.buffer_id))
     assert "no buffer" in way.ask_planned(shared.request(3, *regions)).error.message
@@ -417,7 +477,7 @@ def test_an_output_that_comes_out_with_another_shape(client: RawClient, way: Way
         if in_region:
             region = request.outputs.add().data.region
             region.buffer_id, region.data_size = side.share(fd, PAGE), x.nbytes
-            regions = region.buffer_id, 64
+            regions = region.buffer_id, 64, x.nbytes
         assert way.ask(request).plan == 1
         layout = PlanLayout([x.nbytes, shape.nbytes], [None if in_region else x.nbytes])
         for run_id, dims in enumerate(((2, 3), (3, 2), (1, 6), (2, 3)), 2):
@@ -437,7 +497,7 @@ def test_a_reply_that_is_fetched(client: RawClient, shared: Shared, way: Way, in
     """The reply of a planned run whose connection has ended is an ordinary one."""
     with way_of(client, "stream" if isinstance(way, OnStream) else "local socket") as lost:
         if in_region:
-            packet = shared.request(7, shared.buffer_id, 0, shared.buffer_id, 128)
+            packet = shared.request(7, shared.at(0), shared.at(128))
         else:
             assert lost.ask(run_request(prepared(client), 6, plan=2)).plan == 2
             packet = request_of(7, 2)
