@@ -83,39 +83,26 @@ def with_arrays(session: ModelSession) -> Step:
     return step
 
 
-def with_tensors(session: ModelSession, kind: type[Tensor] | type[ResidentTensor], resources: ExitStack) -> Step:
-    """The state is read in one tensor and written to another, and then the other way round."""
-    _, desc = session.inputs
-    _, name = (output.name for output in session.outputs)
-    score, _ = (output.name for output in session.outputs)
-    before, after = (resources.enter_context(kind(session.device, desc)) for _ in range(2))
-    zeros = np.zeros((2, 1, WIDTH), np.float32)
-    if isinstance(before, ResidentTensor):
-        before.write(zeros)
-    else:
-        before.numpy()[...] = zeros
-
-    def step(x: NDArray[np.float32]) -> Sequence[Any]:
-        nonlocal before, after
-        result = session.run({"x": x, "state": before}, outputs={score: None, name: after})
-        before, after = after, before
-        return result[score], before
-
-    return step
-
-
-def in_place(session: ModelSession, resources: ExitStack) -> Step:
-    """The state is written where it was read, on the device."""
-    _, desc = session.inputs
+def with_tensors(session: ModelSession, tensors: Sequence[Tensor | ResidentTensor]) -> Step:
+    """The state is read in one tensor and written to the next, round and round."""
     score, name = (output.name for output in session.outputs)
-    state = resources.enter_context(ResidentTensor(session.device, desc))
-    state.write(np.zeros((2, 1, WIDTH), np.float32))
-    inputs, outputs = {"state": state}, {score: None, name: state}
+    _write(tensors[0], np.zeros((2, 1, WIDTH), np.float32))
+    at = 0
 
     def step(x: NDArray[np.float32]) -> Sequence[Any]:
-        return session.run({"x": x, **inputs}, outputs=outputs)[score], state
+        nonlocal at
+        before, at = tensors[at], (at + 1) % len(tensors)
+        result = session.run({"x": x, "state": before}, outputs={score: None, name: tensors[at]})
+        return result[score], tensors[at]
 
     return step
+
+
+def _write(tensor: Tensor | ResidentTensor, array: NDArray[np.float32]) -> None:
+    if isinstance(tensor, ResidentTensor):
+        tensor.write(array)
+    else:
+        tensor.numpy()[...] = array
 
 
 def measure() -> list[Report]:
@@ -132,14 +119,16 @@ def measure() -> list[Report]:
         daemon = device_daemon(f"unix:{folder}/device", "--backend", "onnxruntime", "--option", "threads=1")
         at, _ = resources.enter_context(daemon)
         session = resources.enter_context(load(path, at, cache=False))
-        ways = {
-            "arrays": partial(with_arrays, session),
-            "in Tensors": partial(with_tensors, session, Tensor, resources),
-            "in ResidentTensors": partial(with_tensors, session, ResidentTensor, resources),
-            "in one ResidentTensor": partial(in_place, session, resources),
-        }
-        for way, begin in ways.items():
-            here, there = in_process(path), begin()
+        _, desc = session.inputs
+        shared = [resources.enter_context(Tensor(session.device, desc)) for _ in range(2)]
+        resident = [resources.enter_context(ResidentTensor(session.device, desc)) for _ in range(2)]
+        for way, there in (
+            ("arrays", with_arrays(session)),
+            ("two Tensors in turns", with_tensors(session, shared)),
+            ("two ResidentTensors in turns", with_tensors(session, resident)),
+            ("one ResidentTensor, in place", with_tensors(session, resident[:1])),
+        ):
+            here = in_process(path)
             require_agreement(here, there)
             x = np.zeros((1, 1, SAMPLES), np.float32)
             report.add(way, *ratio_cells(in_turns(partial(here, x), partial(there, x))))
