@@ -368,9 +368,13 @@ def test_kept_replies_are_bounded(start_daemon: StartDaemon) -> None:
             stream.cancel()
         until(lambda: state_of(client).held_bytes > 14_000)
         assert state_of(client).held_bytes <= 16384
-        await_run(client, 1)
-        with pytest.raises(ConnectionFailed):
-            await_run(client, 39)
+        kept = set()
+        for run_id in range(1, 40):
+            with suppress(ConnectionFailed):
+                await_run(client, run_id)
+                kept.add(run_id)
+        assert 0 < len(kept) < 39
+        assert state_of(client).held_bytes <= 16384
 
 
 # ---- compilations
