@@ -31,6 +31,9 @@ programs that are ported line by line; it is a thin layer over the object API an
   value, ...)`; one that returns a pointer, that or `None`; a `void` one returns nothing. None of them raises.
 - **Handles** (`OH_NNModel`, `NN_Tensor`, ...) are opaque. `Destroy` takes the handle itself and makes it a null handle:
   whatever it is given to later answers `OH_NN_INVALID_PARAMETER`. So does a handle of another kind.
+- **Scalars** have the shape `[1]`, for a tensor can't be made of a desc without dimensions: executors say so of inputs
+  and outputs, and runs of what they have written. An output may be declared `[1]` where the operator gives a scalar,
+  and without a shape where it gives `[1]`; either is `[1]` then to the operations that read it.
 - **Constants** have C's names: `OH_NN_SUCCESS`, `OH_NN_FLOAT32`, `OH_NN_OPS_ADD`. They are members of the object API's
   enums. Functions take plain numbers, too.
 - **Structs** of API 9 (`OH_NN_Tensor`, `OH_NN_QuantParam`, `OH_NN_UInt32Array`) are dataclasses with C's fields, but

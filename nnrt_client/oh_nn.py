@@ -6,6 +6,7 @@ conventions, and what the object API has in place of each function, stand in doc
 - Arguments come in C's order, without the out-pointers. A C (pointer, length) or (array, count) pair is one buffer or
   sequence. None stands for every null pointer.
 - A function with out-pointers returns (code, value, ...); one that returns a pointer, that or None.
+- A scalar has the shape [1].
 - Handles are opaque. Destroying one makes it a null handle, wherever it is used later.
 - Devices are those of the process-wide runtime: see `nnrt_client.connect`. A device id of 0 is the first one.
 - `last_error()` tells why, in words.
@@ -38,7 +39,7 @@ from nnrt_client.c_interface.callbacks import *
 from nnrt_client.c_interface.callbacks import AsyncRun, calling_on_run_done, calling_on_service_died
 from nnrt_client.c_interface.constants import *
 from nnrt_client.c_interface.handles import *
-from nnrt_client.c_interface.handles import tensors_of
+from nnrt_client.c_interface.handles import SCALAR_SHAPE, tensors_of
 from nnrt_client.c_interface.structs import *
 from nnrt_client.c_interface.structs import indices_of, legacy_tensor
 from nnrt_client.model.model import Model
@@ -474,20 +475,21 @@ def OH_NNExecutor_GetOutputCount(executor: OH_NNExecutor | None) -> int:
 
 @returns_pointer("NN_TensorDesc", "Executor.input_desc")
 def OH_NNExecutor_CreateInputTensorDesc(executor: OH_NNExecutor | None, index: int) -> NN_TensorDesc:
-    """As the model declares it; the caller destroys it."""
-    return NN_TensorDesc(OH_NNExecutor.of(executor).input_desc(index))
+    """As the model declares it, of a scalar [1]; the caller destroys it."""
+    return NN_TensorDesc.in_run(OH_NNExecutor.of(executor).input_desc(index))
 
 
 @returns_pointer("NN_TensorDesc", "Executor.output_desc")
 def OH_NNExecutor_CreateOutputTensorDesc(executor: OH_NNExecutor | None, index: int) -> NN_TensorDesc:
-    """As the model declares it; the caller destroys it."""
-    return NN_TensorDesc(OH_NNExecutor.of(executor).output_desc(index))
+    """As the model declares it, of a scalar [1]; the caller destroys it."""
+    return NN_TensorDesc.in_run(OH_NNExecutor.of(executor).output_desc(index))
 
 
 @returns_two_values("min dims", "max dims", "Executor.input_dim_range")
 def OH_NNExecutor_GetInputDimRange(executor: OH_NNExecutor | None, index: int) -> tuple[Sequence[int], Sequence[int]]:
     """Smallest and largest dimensions the device takes; OPERATION_FORBIDDEN if it doesn't say."""
-    return OH_NNExecutor.of(executor).input_dim_range(index)
+    least, most = OH_NNExecutor.of(executor).input_dim_range(index)
+    return least or SCALAR_SHAPE, most or SCALAR_SHAPE
 
 
 @returns_value("shape", None, "RunResult.shapes")

@@ -25,6 +25,9 @@ __all__ = [
     "OH_NN_Memory",
 ]
 
+# The shape of a scalar: a tensor can't be made of a description without one.
+SCALAR_SHAPE: Shape = (1,)
+
 ObjectT = TypeVar("ObjectT")
 
 _destroying = ModuleLock()
@@ -70,6 +73,12 @@ class NN_TensorDesc(Handle[TensorDesc]):  # noqa: N801  (C's names, here and bel
     def __init__(self, held: TensorDesc, *, is_borrowed: bool = False) -> None:
         super().__init__(held)
         self.is_borrowed = is_borrowed
+
+    @classmethod
+    def in_run(cls, desc: TensorDesc) -> "NN_TensorDesc":
+        """The caller's own handle of what an executor takes or gives."""
+        _shape_scalar(desc)
+        return cls(desc)
 
 
 class NN_Tensor(Handle[Tensor]):  # noqa: N801
@@ -127,13 +136,17 @@ class OH_NNExecutor(Handle[Executor]):  # noqa: N801
     def output_shape(self, index: int) -> Shape:
         """The shape of an output in the last run, before it the declared one; after an output was too small for it, the
         one that it needs. Raises InvalidParameter for a null handle, and for an index that there isn't."""
-        declared = self.of(self).output_desc(index)._to_spec().shape
-        return declared if self._shapes is None else self._shapes[index]
+        declared = self.of(self).output_desc(index).shape
+        return (declared if self._shapes is None else self._shapes[index]) or SCALAR_SHAPE
 
     def take_shapes(self, result: object) -> None:
         """Know the shapes of a run that has ended, from its result or its error, if they say."""
         if isinstance(result, RunResult | OutputTooSmall) and result.shapes:
             self._shapes = result.shapes
+        if isinstance(result, RunResult):
+            for output in result:
+                if isinstance(output, Tensor):
+                    _shape_scalar(output.desc)
 
 
 class OH_NN_Memory(Handle[Memory]):  # noqa: N801
@@ -154,6 +167,11 @@ class OH_NN_Memory(Handle[Memory]):  # noqa: N801
     def length(self) -> int:
         """Number of its bytes; 0 once it has been destroyed."""
         return len(self._data) if self.find(self) else 0
+
+
+def _shape_scalar(desc: TensorDesc) -> None:
+    if desc.shape is None:
+        desc.shape = SCALAR_SHAPE
 
 
 def tensors_of(handles: Sequence[object] | None, what: str) -> list[Any]:

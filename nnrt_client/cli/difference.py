@@ -112,6 +112,7 @@ def first_difference(
 
     The results are had as outputs of models made for it, a few operators at a time. None if all agree.
     """
+    graph = infer_graph(graph).graph  # With the nodes that inference adds, in whatever shapes.
     shaped = _with_shapes_of(graph, inputs)
     done = 0
     for nodes in _groups(shaped):

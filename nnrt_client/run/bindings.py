@@ -12,6 +12,7 @@ from typing_extensions import Buffer
 
 from nnrt_client.enums import TensorType
 from nnrt_client.run.result import OutputTooSmall, RunResult
+from nnrt_client.run.run_tensors import shape_in_run
 from nnrt_client.run.signature import Signature, item_at
 from nnrt_client.session.fork import LockOwner
 from nnrt_client.tensors.legacy_tensor import LegacyTensor
@@ -216,7 +217,7 @@ class Bindings(LockOwner):
             desc = tensor._to_desc()
         else:
             desc = tensor
-        shape = desc.shape or ()
+        shape = shape_in_run(spec, desc)
         if min(shape, default=1) < 1:
             raise InvalidParameter(f"its shape is {format_shape(shape)}; a run needs every dimension", place=place)
         self._signature.require_in_range(index, shape)

@@ -50,7 +50,7 @@ class RunTensors:
         # A desc is its owner's to change at any time: what is checked is what is used.
         reads = {at: (given, given.desc.copy()) for at, given in enumerate(inputs) if isinstance(given, RunTensor)}
         for at, (_, desc) in reads.items():
-            signature.require_in_range(at, _shape(signature.inputs[at], desc))
+            signature.require_in_range(at, shape_in_run(signature.inputs[at], desc))
         for at, given in enumerate(outputs or ()):
             if not isinstance(given, RunTensor | NewArray):
                 raise InvalidParameter(f"it is {given!r}; give a Tensor", place=signature.output_place(at))
@@ -68,7 +68,7 @@ class RunTensors:
         self.targets = None if outputs is None else [targets.get(at) for at in range(len(outputs))]
         for at, (_, desc) in reads.items():
             spec = signature.inputs[at]
-            self.inputs[at] = _elements(sources[at], spec.with_shape(_shape(spec, desc)))
+            self.inputs[at] = _elements(sources[at], spec.with_shape(shape_in_run(spec, desc)))
 
     def _hold(self, tensor: RunTensor[Any], desc: TensorDesc, place: str) -> SharedMemory | DeviceBuffer:
         self._held.append(tensor)  # Before it is held: what comes next may be interrupted.
@@ -168,10 +168,11 @@ class RunTensors:
                 tensor._release(self)
 
 
-def _shape(spec: TensorSpec, desc: TensorDesc) -> Shape:
-    """The shape a desc stands for in a run. A tensor can't be made without one, so [1] may stand for a scalar's."""
+def shape_in_run(spec: TensorSpec, desc: TensorDesc) -> Shape:
+    """The shape a desc stands for in a run. A tensor can't be made without one, so a scalar's may be [1], and the other
+    way round."""
     shape = desc.shape or ()
-    return () if shape == (1,) and not spec.shape else shape
+    return spec.shape if {shape, spec.shape} == {(), (1,)} else shape
 
 
 def _require_inputs(signature: Signature, inputs: Sequence[Any]) -> None:
@@ -183,7 +184,7 @@ def _require_inputs(signature: Signature, inputs: Sequence[Any]) -> None:
 
 def _require_input(spec: TensorSpec, desc: TensorDesc, place: str) -> None:
     _require_type(spec, desc, place)
-    if not spec.accepts(_shape(spec, desc)):
+    if not spec.accepts(shape_in_run(spec, desc)):
         raise InvalidParameter(f"it is {desc}; the model takes {spec}", place=place)
 
 
@@ -191,7 +192,7 @@ def _require_output(spec: TensorSpec, desc: TensorDesc, target: SharedMemory | D
     """Refuse an output that can't go there, as far as that is known: a desc may leave dimensions open, or be of a run
     before this one."""
     _require_type(spec, desc, place)
-    shape = _shape(spec, desc)
+    shape = shape_in_run(spec, desc)
     if len(shape) != spec.rank or any(
         given > 0 and declared not in (UNKNOWN_DIM, given) for given, declared in zip(shape, spec.shape, strict=True)
     ):

@@ -757,6 +757,7 @@ class Device:
         return Prepared(model_id, prepared.inputs, prepared.outputs, origin)
 
     def _supported(self, inferred: Inference) -> list[Support]:
+        """Answers about the nodes that were given, of which each stands for one that inference added to it."""
         graph = inferred.graph
         answers = []
         unknown = self._unknown_inputs(graph)
@@ -766,7 +767,10 @@ class Device:
             if not reason and unknown and not unknown.isdisjoint(graph.nodes[index].inputs):
                 reason = _INPUT_UNKNOWN
             answers.append(Support(reason) if reason else support)
-        return answers
+        for added, node in inferred.added.items():
+            if answers[node].supported:
+                answers[node] = answers[added]
+        return answers[: len(answers) - len(inferred.added)]
 
     def _too_large(self, graph: Graph, node: int) -> str:
         for tensor in graph.nodes[node].outputs:

@@ -1,24 +1,35 @@
 """Shapes and data types of a whole graph."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
+import numpy as np
 from typing_extensions import Self
 
-from nnrt_hdi.enums import DataType, Format
+from nnrt_hdi.enums import DataType, Format, NodeType
 from nnrt_hdi.errors import InvalidParameter, NnrtError, Unsupported
-from nnrt_hdi.graph import Graph, Node
+from nnrt_hdi.graph import Constant, Graph, Node
 from nnrt_hdi.ops.operator import OPERATORS, Operator
-from nnrt_hdi.tensor import UNKNOWN_DIM, Array, TensorSpec, format_shape
+from nnrt_hdi.tensor import UNKNOWN_DIM, Array, Shape, TensorSpec, format_shape
+
+# The application interface has no shape without dimensions, so there a scalar is declared [1].
+SCALAR: Shape = ()
+ONE: Shape = (1,)
 
 
 @dataclass(frozen=True, slots=True)
 class Inference:
-    """Outcome for a graph: itself with every tensor as well as it can be known, and what is wrong with which node."""
+    """Outcome for a graph: itself with every tensor as well as it can be known, and what is wrong with which node.
+
+    Behind its nodes the graph has a RESHAPE for each scalar that is declared [1], from one to the other, so that no
+    backend has to know of the difference: `added` names those, and the node that makes the scalar of each.
+    """
 
     graph: Graph
     problems: Mapping[int, NnrtError]
+    added: Mapping[int, int] = field(default_factory=dict)
 
     def raise_first_problem(self) -> None:
         """Raise the problem of the first node that has one."""
@@ -75,20 +86,22 @@ def infer_graph(graph: Graph) -> Inference:
     """
     if graph.is_inferred:
         return Inference(graph, {})
-    specs, problems, undecided = infer_tensors(graph, graph.tensors, graph.shape_values)
-    known = graph.with_tensors(specs)
+    specs, problems, undecided, scalars = infer_tensors(graph, graph.tensors, graph.shape_values)
+    known = _with_scalars(graph.with_tensors(specs), scalars)
     if not problems:
         object.__setattr__(known, "undecided", undecided)
-    return Inference(known, problems)
+    return Inference(known, problems, dict(enumerate(scalars.values(), len(graph.nodes))))
 
 
 class InferredTensors(NamedTuple):
-    """The tensors of a graph as well as they can be known, what is wrong with which node, and the nodes with outputs of
-    which at most a declaration says some dimension."""
+    """The tensors of a graph as well as they can be known, what is wrong with which node, the nodes with outputs of
+    which at most a declaration says some dimension, and by tensors that are declared [1] the nodes that make scalars.
+    """
 
     specs: list[TensorSpec]
     problems: dict[int, NnrtError]
     undecided: frozenset[int]
+    scalars: Mapping[int, int] = MappingProxyType({})
 
     @classmethod
     def of(cls, graph: Graph) -> Self:
@@ -100,7 +113,7 @@ def infer_tensors(graph: Graph, tensors: Sequence[TensorSpec], values: Mapping[i
     """Infer the nodes of a graph in order, from these tensors and these elements of some of them."""
     specs = list(tensors)
     problems: dict[int, NnrtError] = {}
-    undecided = set[int]()
+    undecided, scalars = set[int](), dict[int, int]()
     for index in graph.order:
         node = graph.nodes[index]
         operands = [(specs[tensor], values.get(tensor)) for tensor in node.inputs]
@@ -112,12 +125,32 @@ def infer_tensors(graph: Graph, tensors: Sequence[TensorSpec], values: Mapping[i
         except NnrtError as error:
             problems[index] = error.at(graph.place(index))
             continue
-        for spec in inferred:
-            if UNKNOWN_DIM in spec.shape:
-                undecided.add(index)
-        for tensor, spec in zip(node.outputs, outputs, strict=True):
+        for tensor, found, spec in zip(node.outputs, inferred, outputs, strict=True):
             specs[tensor] = spec
-    return InferredTensors(specs, problems, frozenset(undecided))
+            if UNKNOWN_DIM in found.shape:
+                undecided.add(index)
+            if len(found.shape) < len(spec.shape):
+                scalars[tensor] = index
+    return InferredTensors(specs, problems, frozenset(undecided), scalars)
+
+
+def _with_scalars(graph: Graph, scalars: Mapping[int, int]) -> Graph:
+    """The graph with a RESHAPE, behind all other nodes, that makes each of these tensors [1] of what its node makes."""
+    if not scalars:
+        return graph
+    nodes, count = list(graph.nodes), len(graph.tensors)
+    shape = count + len(scalars)
+    for scalar, (tensor, at) in enumerate(scalars.items(), count):
+        outputs = tuple(scalar if output == tensor else output for output in nodes[at].outputs)
+        nodes[at] = replace(nodes[at], outputs=outputs)
+        nodes.append(Node(NodeType.RESHAPE, (scalar, shape), (tensor,), name=nodes[at].name))
+    made = [graph.tensors[tensor].with_shape(SCALAR) for tensor in scalars]
+    return replace(
+        graph,
+        tensors=(*graph.tensors, *made, TensorSpec(DataType.INT64, ONE)),
+        nodes=tuple(nodes),
+        constants={**graph.constants, shape: Constant.of(np.array(ONE, np.int64))},
+    )
 
 
 def _agreed(inferred: TensorSpec, declared: TensorSpec) -> TensorSpec:
@@ -151,7 +184,9 @@ def _named(declared: TensorSpec) -> str:
     return repr(declared.name) if declared.name else "output"
 
 
-def _agreed_shape(inferred: tuple[int, ...], declared: tuple[int, ...]) -> tuple[int, ...] | None:
+def _agreed_shape(inferred: Shape, declared: Shape) -> Shape | None:
+    if {inferred, declared} == {SCALAR, ONE}:
+        return ONE
     if len(inferred) != len(declared):
         return None
     shape = []

@@ -9,7 +9,7 @@ from nnrt_hdi.ops.operands import (
     Image,
     Real,
     Vector,
-    normalized_axes,
+    named_axes,
     normalized_axis,
     require_channels,
     same_data_type,
@@ -123,7 +123,7 @@ def l2_normalize(
     activation."""
     _require_epsilon(epsilon)
     require_fusable(activation_type, x.data_type)
-    normalized_axes(axis, x.rank)
+    named_axes(axis, x.rank)
     return x.spec
 
 

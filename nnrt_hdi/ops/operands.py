@@ -51,6 +51,12 @@ def normalized_axes(axes: Sequence[int], rank: int, name: str = "axis") -> Shape
     return result
 
 
+def named_axes(axes: Sequence[int], rank: int) -> Shape:
+    """The axes counted from the front, in the order given: of a fold and the like, where one that comes twice counts
+    once, as in TensorFlow and NNAPI. Refuses one that is outside."""
+    return tuple(dict.fromkeys(normalized_axis(axis, rank) for axis in axes))
+
+
 def broadcast_shape(*operands: Operand) -> Shape:
     """The shape that operands have together, by numpy's rules; refuses shapes that don't fit.
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Annotated
 
 from nnrt_hdi.enums import DataType, NodeType, ReduceMode
-from nnrt_hdi.ops.operands import ANY, FLOATS, IndexVector, known_ints, normalized_axes
+from nnrt_hdi.ops.operands import ANY, FLOATS, IndexVector, known_ints, named_axes
 from nnrt_hdi.ops.operator import Accepts, Operand, operator, refuse
 from nnrt_hdi.tensor import UNKNOWN_DIM, Shape, TensorSpec
 
@@ -49,8 +49,8 @@ def reduced_axes(axes: Sequence[int], rank: int, reduce_to_end: bool) -> Shape:
     """The dimensions that are folded, counted from the front."""
     if not axes:
         return tuple(range(rank))
-    normalized = normalized_axes(axes, rank)
-    return tuple(range(normalized[0], rank)) if reduce_to_end else normalized
+    named = named_axes(axes, rank)
+    return tuple(range(named[0], rank)) if reduce_to_end else named
 
 
 def reduction_factor(reduce_to_end: bool, coeff: float) -> float:
@@ -77,5 +77,5 @@ def _kept_rank(x: Operand, axis: Operand, reduce_to_end: bool) -> int:
     if count == UNKNOWN_DIM or reduce_to_end:
         refuse(f"the output's rank depends on {axis.name}, which is not known; make it a constant, or keep_dims")
     if count > x.rank:
-        refuse(f"{axis} names {count} dimensions, but {x} has {x.rank}; name each at most once")
+        refuse(f"{axis} names {count} dimensions, but {x} has {x.rank}; name each once, or keep_dims")
     return x.rank - count if count else 0

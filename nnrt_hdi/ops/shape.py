@@ -19,6 +19,7 @@ from nnrt_hdi.ops.operands import (
     known_product,
     known_rank,
     known_sizes,
+    named_axes,
     normalized_axes,
     normalized_axis,
     require_holds,
@@ -276,7 +277,7 @@ def squeeze(x: AnyTensor, *, axis: Ints = ()) -> TensorSpec:
 
     One that is named but has another length stays.
     """
-    named = normalized_axes(axis, x.rank) if axis else tuple(range(x.rank))
+    named = named_axes(axis, x.rank) or range(x.rank)
     for at in named:
         if x.shape[at] == UNKNOWN_DIM:
             refuse(f"dimension {at} of {x} goes only if it is 1, which is not known; name others, or fix it")

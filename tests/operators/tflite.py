@@ -15,7 +15,7 @@ from nnrt_hdi.tensor import TensorSpec
 AnyArray = NDArray[Any]
 # The versions of kernels that take int8; where not named here, 2.
 _VERSIONS = {"CONV_2D": 3, "DEPTHWISE_CONV_2D": 3, "FULLY_CONNECTED": 4, "TRANSPOSE_CONV": 3}
-_VERSIONS |= dict.fromkeys(("ELU", "HARD_SWISH", "PRELU", "RELU_N1_TO_1", "RESHAPE"), 1)
+_VERSIONS |= dict.fromkeys(("ELU", "HARD_SWISH", "PRELU", "REDUCE_ALL", "RELU_N1_TO_1", "RESHAPE"), 1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from nnrt_hdi.enums import NodeType
+from nnrt_hdi.ops.operands import named_axes
 from nnrt_hdi.ops.rows_apart.form import Form, Rows
 from nnrt_hdi.ops.rows_apart.judgement import Judged, inserted, judged, with_new, without
 from nnrt_hdi.ops.rows_apart.sizes import ONE, ROW_COUNT, Size, product
@@ -157,7 +158,7 @@ def pad(node: Judged, x: Form, paddings: Form) -> Form:
 def squeeze(node: Judged, x: Form) -> Form:
     """if axis names dimensions, and not that of the rows"""
     rows = node.require_rows(x)
-    named = [axis % x.rank for axis in node.attrs["axis"] or range(x.rank)]
+    named = named_axes(node.attrs["axis"], x.rank) or range(x.rank)
     for axis in named:
         node.require_other(rows, axis, "may leave out")
     gone = [axis for axis in named if x.dims[axis] == ONE]

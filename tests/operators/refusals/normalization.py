@@ -41,7 +41,7 @@ CASES: list[Case] = [
         "scale has 5 elements; .* each of the 3 channels",
     ),
     (NodeType.INSTANCE_NORM, [t(1, 3, 5, 4), t(4), t(3)], {}, "bias has 3 elements; .* each of the 4 channels"),
-    (NodeType.L2_NORMALIZE_FUSION, [t(2, 3)], {"axis": (0, -2)}, "which names a dimension twice"),
+    (NodeType.L2_NORMALIZE_FUSION, [t(2, 3)], {"axis": (0, -3)}, r"axis is -3 but the rank is 2; use -2\.\.1"),
     (
         NodeType.L2_NORMALIZE_FUSION,
         [t(2, 3)],

@@ -6,7 +6,13 @@ from .case import Case, c, t
 
 CASES: list[Case] = [
     (NodeType.REDUCE_FUSION, [t(2, 3), c(2)], {}, r"axis is 2 but the rank is 2; use -2\.\.1"),
-    (NodeType.REDUCE_FUSION, [t(2, 3), c(1, -1)], {}, r"axis is \[1, -1\], which names a dimension twice"),
+    (NodeType.REDUCE_FUSION, [t(2, 3), c(1, -3)], {}, r"axis is -3 but the rank is 2; use -2\.\.1"),
+    (
+        NodeType.REDUCE_FUSION,
+        [t(2), t(2, data_type=DataType.INT32)],
+        {},
+        r"axis INT32\[2\] names 2 dimensions, but x .* has 1; name each once, or keep_dims",
+    ),
     (NodeType.REDUCE_FUSION, [t(2, data_type=DataType.BOOL), c(0)], {}, "MEAN of BOOL is not defined; use ALL"),
     (
         NodeType.REDUCE_FUSION,

@@ -14,6 +14,7 @@ from nnrt_backend_onnxruntime.lowering.lowering import Call, as_given, channels_
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import Unsupported
 from nnrt_hdi.ops.normalization import instance_channel_axis
+from nnrt_hdi.ops.operands import named_axes
 from nnrt_hdi.tensor import UNKNOWN_DIM
 
 # The widest window of LRN on channels whose number only the run knows: ONNX Runtime makes room for all of it.
@@ -83,7 +84,7 @@ def instance_norm(op: Onnx, call: Call, x: Value, scale: Value, bias: Value) -> 
 def l2_normalize(op: Onnx, call: Call, x: Value) -> Value:
     """y = f(x / sqrt(max(sum(x^2), epsilon)))."""
     rank = call.inputs[0].rank
-    axes = [axis % rank for axis in call.attrs.axis] or range(rank)
+    axes = named_axes(call.attrs.axis, rank) or range(rank)
     total = op.ReduceSumSquare(x, op.ints(axes), keepdims=1) if rank else x * x
     return fused(op, x / op.Sqrt(op.Max(total, call.attrs.epsilon)), call.attrs.activation_type)
 

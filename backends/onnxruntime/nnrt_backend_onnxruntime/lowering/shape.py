@@ -7,6 +7,7 @@ import numpy as np
 from nnrt_backend_onnxruntime.builder import INT64, Onnx, Value
 from nnrt_backend_onnxruntime.lowering.lowering import Call, known, lowering
 from nnrt_hdi.enums import NodeType, PaddingMode
+from nnrt_hdi.ops.operands import named_axes
 from nnrt_hdi.ops.slicing import Masks, crop_starts, is_set, strided_cuts, strided_places
 from nnrt_hdi.tensor import MAX_DIM, UNKNOWN_DIM
 
@@ -34,7 +35,7 @@ def flatten(op: Onnx, call: Call, x: Value) -> Value:
 def squeeze(op: Onnx, call: Call, x: Value) -> Value:
     """x without the dimensions of length 1 that axis names."""
     spec = call.inputs[0]
-    named = [axis % spec.rank for axis in call.attrs.axis] or range(spec.rank)
+    named = named_axes(call.attrs.axis, spec.rank) or range(spec.rank)
     return op.squeeze(x, [axis for axis in named if spec.shape[axis] == 1])
 
 

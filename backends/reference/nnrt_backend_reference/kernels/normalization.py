@@ -12,6 +12,7 @@ from nnrt_backend_reference.kernels.pieces import PIECE_STEPS, blocks, blocks_be
 from nnrt_backend_reference.kernels.reduction import folded
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.ops.normalization import instance_channel_axis
+from nnrt_hdi.ops.operands import named_axes
 
 # What sums of squares are computed in: those of large FLOAT32 would be infinite.
 WIDE = np.dtype(np.float64)
@@ -85,7 +86,7 @@ def instance_norm(call: Call, x: AnyArray, scale: AnyArray, bias: AnyArray) -> A
 @kernel(NodeType.L2_NORMALIZE_FUSION)
 def l2_normalize(call: Call, x: AnyArray) -> AnyArray:
     """y = f(x / sqrt(max(sum(x^2), epsilon)))."""
-    total = np.square(x, dtype=WIDE).sum(axis=call.attrs.axis or None, keepdims=True)
+    total = np.square(x, dtype=WIDE).sum(axis=named_axes(call.attrs.axis, x.ndim) or None, keepdims=True)
     return fused(x / np.sqrt(np.maximum(total, call.attrs.epsilon)), call.attrs.activation_type)
 
 
