@@ -16,6 +16,8 @@ INTEGERS = SIGNED_INTEGERS | UNSIGNED_INTEGERS
 NUMBERS = FLOATS | INTEGERS
 ANY = NUMBERS | {DataType.BOOL}
 INDICES = frozenset({DataType.INT32, DataType.INT64})
+# What they may be in a vector of few, whatever their type.
+MAX_INDEX = 2**63 - 1
 
 # An operand that decides shapes has at most a pair of values for each dimension.
 MAX_SHAPE_VALUES = 2 * MAX_RANK
@@ -32,7 +34,8 @@ Vector = Annotated[Operand, Accepts(NUMBERS, min_rank=1, max_rank=1)]
 WeightImage = Annotated[Operand, Accepts(FLOATS, min_rank=4, max_rank=4, channel_axis=0)]
 WeightMatrix = Annotated[Operand, Accepts(FLOATS, min_rank=2, max_rank=2, channel_axis=0)]
 Bias = Annotated[Operand, Accepts(NUMBERS, min_rank=1, max_rank=1, is_bias=True)]
-IndexVector = Annotated[Operand, Accepts(INDICES, max_rank=1)]
+# Axes, sizes, counts and positions: a few integers of any width, of which shapes are made.
+IndexVector = Annotated[Operand, Accepts(INTEGERS, max_rank=1)]
 Indices = Annotated[Operand, Accepts(INDICES)]
 
 
@@ -191,7 +194,12 @@ def known_ints(operand: Operand) -> tuple[int, ...] | None:
         refuse(f"{operand} has {count} elements; use at most {MAX_SHAPE_VALUES}")
     if count == 0:
         return ()
-    return None if operand.value is None else tuple(operand.value.reshape(-1).tolist())
+    if operand.value is None:
+        return None
+    values = tuple(operand.value.reshape(-1).tolist())
+    if operand.data_type is DataType.UINT64 and max(values) > MAX_INDEX:
+        refuse(f"{operand.name} is {list(values)}; use at most {MAX_INDEX}")
+    return values
 
 
 def known_int(operand: Operand) -> int | None:

@@ -9,7 +9,7 @@ from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import OutOfMemory
 from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, Graph
 from nnrt_hdi.ops.inference import InferredTensors, infer_tensors, raise_first
-from nnrt_hdi.ops.operands import INDICES
+from nnrt_hdi.ops.operands import INTEGERS
 from nnrt_hdi.ops.operator import OPERATORS
 from nnrt_hdi.sizes import Sizes
 from nnrt_hdi.tensor import Array, Shape, TensorSpec
@@ -145,6 +145,6 @@ def _deciding(graph: Graph, input_count: int) -> tuple[int, ...]:
         rules = OPERATORS[node.type].operands
         for position, tensor in enumerate(node.inputs):
             accepts = rules[min(position, len(rules) - 1)].accepts
-            if node.type is NodeType.CONSTANT_OF_SHAPE or (accepts.data_types == INDICES and accepts.max_rank):
+            if node.type is NodeType.CONSTANT_OF_SHAPE or (accepts.data_types == INTEGERS and accepts.max_rank):
                 found.add(tensor)
     return tuple(at for at, tensor in enumerate(graph.inputs[:input_count]) if tensor in found)

@@ -7,6 +7,7 @@ from typing import Annotated
 from nnrt_hdi.enums import DataType, Format, NodeType, PaddingMode
 from nnrt_hdi.ops.operands import (
     INDICES,
+    INTEGERS,
     AnyDimensioned,
     AnyTensor,
     IndexVector,
@@ -245,7 +246,7 @@ def broadcast_to(x: AnyTensor, *, shape: Ints = ()) -> TensorSpec:
 @operator(NodeType.PAD_FUSION, quantized=True)
 def pad(
     x: Logical,
-    paddings: Annotated[Operand, Accepts(INDICES, min_rank=2, max_rank=2)],
+    paddings: Annotated[Operand, Accepts(INTEGERS, min_rank=2, max_rank=2)],
     *,
     paddings_: IntLists = (),
     padding_mode: PaddingMode = PaddingMode.CONSTANT,

@@ -163,13 +163,13 @@ def test_dynamic_output(program: Program) -> None:
 
 def test_output_that_elements_decide(program: Program) -> None:
     """The k largest, k being an input of the run: none of them is an output, too."""
-    x, k = program.tensor((5,)), program.tensor((1,), OH_NN_INT32)
+    x, k = program.tensor((5,)), program.tensor((1,), OH_NN_INT8)
     largest, places = program.tensor((-1,)), program.tensor((-1,), OH_NN_INT32)
     program.add(OH_NN_OPS_TOP_K, [x, k], [largest, places])
     program.build([x, k], [largest, places])
     x_ = np.array([3, 9, 1, 7, 5], np.float32)
     for count, expected in ((2, ([9, 7], [1, 3])), (0, ([], [])), (5, ([9, 7, 5, 3, 1], [1, 3, 4, 0, 2]))):
-        results = program.run(x_, np.array([count], np.int32))
+        results = program.run(x_, np.array([count], np.int8))
         assert tuple(result.tolist() for result in results) == expected
         assert all(result.shape == (count,) for result in results)
 

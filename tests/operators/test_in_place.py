@@ -9,7 +9,7 @@ from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.graph import Constant, Graph, Node
 from nnrt_hdi.ops import OPERATORS
 from nnrt_hdi.ops.in_place import COMPUTE, DATA_DEPENDENT, FLOATS_ONLY, PASS, PASS_FIRST, InPlace, in_place
-from nnrt_hdi.ops.operands import INDICES
+from nnrt_hdi.ops.operands import INDICES, INTEGERS
 from nnrt_hdi.tensor import TensorSpec
 
 JUDGED = (COMPUTE, PASS, PASS_FIRST, DATA_DEPENDENT.keys())
@@ -28,7 +28,7 @@ def test_no_operand_of_indices_counts_as_values(node_type: NodeType) -> None:
         assert values <= {rule.name for rule in rules}
     else:
         values = frozenset(rule.name for rule in (rules[:1] if node_type in PASS_FIRST else rules))
-    assert not [rule.name for rule in rules if rule.accepts.data_types == INDICES and rule.name in values]
+    assert not [rule.name for rule in rules if rule.accepts.data_types in (INDICES, INTEGERS) and rule.name in values]
 
 
 def graph(types: Mapping[int, DataType], nodes: Sequence[Node], inputs: int, outputs: Sequence[int]) -> Graph:

@@ -76,7 +76,7 @@ def counted(node: Judged) -> Form | None:
         return None
     try:
         result = function(node, *elements)
-    except (NnrtError, ValueError, IndexError):
+    except (NnrtError, ValueError, IndexError, OverflowError):
         return None  # What doesn't fit together fails in a run.
     if result is None or result.size > MAX_ELEMENTS or any(abs(size.factor) >= _MOST for size in result.flat):
         return None
@@ -145,7 +145,7 @@ def strided_slice(node: Judged, x: Elements, begin: Elements, end: Elements, str
 
 @counts(NodeType.REDUCE_FUSION)
 def reduce(node: Judged, x: Elements, axis: Elements) -> Elements | None:
-    if x.ndim != 1 or node.attrs["mode"] is not ReduceMode.PROD:
+    if x.ndim != 1 or node.attrs["mode"] is not ReduceMode.PROD or node.outputs[0].data_type not in INDICES:
         return None
     return as_elements([product(x.tolist())], (1,) if node.attrs["keep_dims"] else ())
 

@@ -7,13 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnrt_hdi.enums import DataType
-from nnrt_hdi.ops.operands import INDICES
+from nnrt_hdi.ops.operands import INTEGERS
 from nnrt_hdi.ops.rows_apart.sizes import ONE, ROW_COUNT, Size
 
 # An array of Size.
 Elements = NDArray[Any]
 # Integers that make shapes, and what is true of them.
-FOLLOWED = INDICES | {DataType.BOOL}
+FOLLOWED = INTEGERS | {DataType.BOOL}
 # As many as a model computes with to make a shape.
 MAX_ELEMENTS = 64
 

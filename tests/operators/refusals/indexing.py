@@ -11,6 +11,7 @@ CASES: list[Case] = [
     (NodeType.GATHER, [t(2, 3), c(0), c(2)], {}, r"axis is 2 but the rank is 2; use -2\.\.1"),
     (NodeType.GATHER, [t(2, 3), c(0), c(0, 1)], {}, r"axis INT64\[2\] has 2 elements; give one"),
     (NodeType.GATHER, [t(2, 3), t(2), c(0)], {}, "indices is FLOAT32; use one of INT32, INT64"),
+    (NodeType.GATHER, [t(2, 3), t(2, data_type=DataType.INT8), c(0)], {}, "indices is INT8; use one of INT32, INT64"),
     (NodeType.GATHER_ND, [t(2, 3), t(4, 3, data_type=I32)], {}, r"holds indices of 3 positions for 2 .* use 1\.\.2"),
     (NodeType.GATHER_ND, [t(2, 3), t(4, 0, data_type=I32)], {}, "holds indices of 0 positions for 2 dimensions"),
     (NodeType.GATHER_ND, [t(2, 3), t(4, -1, data_type=I32)], {}, "last dimension .* is not known; fix it"),

@@ -45,7 +45,12 @@ SLICES: list[Case] = [
         "size .* has 2 elements; give one for each of the 1",
     ),
     (NodeType.SLICE_FUSION, [t(4), c(0), c(1)], {"axes": (1,)}, r"axes is 1 but the rank is 1; use -1\.\.0"),
-    (NodeType.SLICE_FUSION, [t(4), c(0.0, dtype="f4"), c(1)], {}, "begin is FLOAT32; use one of INT32, INT64"),
+    (
+        NodeType.SLICE_FUSION,
+        [t(4), c(0.0, dtype="f4"), c(1)],
+        {},
+        "begin is FLOAT32; use one of INT16, INT32, INT64",
+    ),
     (NodeType.CROP, [t(4, 5), c(4, 3)], {"axis": 1, "offset": (3,)}, r"dimension 1 of \[4, 5\] is cut from 3 to 6"),
     (NodeType.CROP, [t(4, 5), c(4, 3)], {"axis": 1, "offset": (0, -1)}, "cut from -1 to 2"),
     (
@@ -108,7 +113,7 @@ CASES: list[Case] = [
     (NodeType.RESHAPE, [t(2, 3), c(7)], {}, r"shape is \[7\], .* keep the number of elements"),
     (NodeType.RESHAPE, [t(2, 3), c(-1, -1)], {}, "use at most one -1"),
     (NodeType.RESHAPE, [t(2, 3), c(2, 3, 0)], {}, "whose 0 copies dimension 2, but .* has rank 2"),
-    (NodeType.RESHAPE, [t(2, 3), t(2)], {}, "shape is FLOAT32; use one of INT32, INT64"),
+    (NodeType.RESHAPE, [t(2, 3), t(2)], {}, "shape is FLOAT32; use one of INT16, INT32, INT64"),
     (
         NodeType.RESHAPE,
         [t(2, 3), t(-1, data_type=DataType.INT64)],

@@ -74,7 +74,7 @@ def cut_out(x: AnyArray, starts_and_lengths: Sequence[tuple[int, int]]) -> AnyAr
 @kernel(NodeType.STRIDED_SLICE)
 def strided_slice(call: Call, x: AnyArray, begin: AnyArray, end: AnyArray, strides: AnyArray) -> AnyArray:
     """x cut along the dimensions of entries. New and shrunk ones have length 1: reshaping adds and drops them."""
-    entries = np.stack([begin.reshape(-1), end.reshape(-1), strides.reshape(-1)], axis=1).tolist()
+    entries = list(zip(*(vector.reshape(-1).tolist() for vector in (begin, end, strides)), strict=True))
     cuts = strided_cuts(x.shape, entries, Masks(**vars(call.attrs)))
     return x[tuple(cut.part for cut in cuts if cut.part is not None)].reshape(call.outputs[0].shape)
 
