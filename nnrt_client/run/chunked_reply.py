@@ -8,7 +8,7 @@ import grpc
 from nnrt_client.run.run import Run
 from nnrt_client.session.broken_call import BrokenCall, CutOff
 from nnrt_client.session.compression import Compressor
-from nnrt_client.tensors.device_buffer import Elements
+from nnrt_client.tensors.device_buffer import DeviceBuffer, Elements, Stored
 from nnrt_hdi.chunks import Assembly, outline, room_for
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
 from nnrt_hdi.shared_memory import SharedMemory
@@ -64,8 +64,17 @@ class ChunkedReply:
         if run.packet is not None:
             results = run.packet.located(results)
         elif message.plan:
-            run.signature.plans.keep(run, message.plan, [one.nbytes for one in run.inputs], results)
+            self._keep_plan(results)
         return results
+
+    def _keep_plan(self, results: list[Elements]) -> None:
+        """Have later runs go as this one, unless outputs are elsewhere than they were to be."""
+        run = self._run
+        input_bytes = [None if isinstance(one, Stored) else one.nbytes for one in run.inputs]
+        targets = (run.tensors.targets if run.tensors is not None else None) or [None] * len(results)
+        in_regions = [at for at, one in enumerate(results) if isinstance(one, Stored)]
+        if in_regions == [at for at, target in enumerate(targets) if isinstance(target, DeviceBuffer)]:
+            run.signature.plans.keep(run, self._reply.message.plan, input_bytes, results, in_regions)
 
     def _placed(self, arrays: dict[int, Array], specs: Mapping[int, TensorSpec]) -> dict[int, Array]:
         """Give the outputs that came in the message, and the memory of those that are to come."""

@@ -232,7 +232,7 @@ class Executor(BaseExecutor):
         if timeout_ms is not None:
             require_timeout(timeout_ms, "; without one run_timeout_s of the Settings holds")
         if outputs is not None or self._session.death is not None:
-            signature.in_order(inputs)
+            inputs = signature.in_order(inputs)
             if outputs is not None:
                 signature.require_output_count(outputs)
             self._session.require_alive()

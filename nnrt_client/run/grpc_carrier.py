@@ -17,6 +17,7 @@ import numpy as np
 
 from nnrt_client.run.carrier import Lane
 from nnrt_client.run.chunked_reply import ChunkedReply
+from nnrt_client.run.packet import PlannedPacket
 from nnrt_client.run.plan import Plan
 from nnrt_client.run.run import Run, told
 from nnrt_client.session.broken_call import BrokenCall, CutOff
@@ -47,13 +48,16 @@ class GrpcCarrier:
         self._runs = runs
         self._readers: set[threading.Thread] = set()
 
-    def pack(self, run: Run) -> tuple[Plan, bytes] | None:
-        """The plan of the run and its only message. Other messages are made when gRPC asks for them, in a thread of its
-        own."""
+    def pack(self, run: Run) -> tuple[Plan | PlannedPacket, bytes] | None:
+        """What reads the reply of a run that has a plan, and its only message. Other messages are made when gRPC asks
+        for them, in a thread of its own."""
         plan = run.signature.plans.of(run)
-        if plan is None or not plan.is_inline or self._session.compressor is not None:
+        if plan is None or plan.is_local or self._session.compressor is not None:
             return None
-        return plan, plan.message_prefix + plan.packed(run)
+        if plan.is_inline:
+            return plan, plan.message_prefix + plan.packed(run)
+        packet = PlannedPacket(None, plan, run)
+        return packet, plan.message_prefix + plan.packed(run, packet.regions)
 
     def opened(self, lane: Lane) -> "GrpcStream":
         return GrpcStream(self._session, self._runs, lane, self._readers)
@@ -83,7 +87,7 @@ class GrpcStream:
         # Runs with their messages, where those are made.
         self._outbox: queue.SimpleQueue[tuple[Run, bytes | None] | None] = queue.SimpleQueue()
         # What reads a planned reply.
-        self._plan: Plan | None = None
+        self._plan: Plan | PlannedPacket | None = None
         self._call = session.start("PreparedModel.RunStream", self._requests())
         reader = threading.Thread(target=self._read, name=f"nnrt-stream {session.address}", daemon=True)
         readers.add(reader)
@@ -94,7 +98,7 @@ class GrpcStream:
             self.shut_down()
             raise
 
-    def send(self, run: Run, packed: tuple[Plan, bytes] | None) -> None:
+    def send(self, run: Run, packed: tuple[Plan | PlannedPacket, bytes] | None) -> None:
         if run.tensors is not None:
             run.tensors.begin()
         self._plan, message = packed or (None, None)

@@ -1,7 +1,7 @@
 """Runs packed for the local socket, and what is read of the replies."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import Any
 
 from nnrt_client.run.plan import Plan
@@ -15,6 +15,9 @@ from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.shared_memory import SharedMemory
 from nnrt_hdi.tensor import Array
 from nnrt_hdi.v2 import local_socket_pb2, model_pb2, prepared_model_pb2
+
+# buffer_id, offset, and the bytes that there are.
+Place = tuple[int, int, int]
 
 
 class Packet:
@@ -82,14 +85,14 @@ class Packet:
                 located.append(target.array(result.dtype, result.shape))
         return self._with_staged(located, staged)
 
-    def _copy_in(self, arrays: Sequence[Array]) -> list[int]:
-        """Copy inputs to memory of the pool; give buffer_id, offset and length of each."""
+    def _copy_in(self, arrays: Sequence[Array]) -> list[Place]:
+        """Copy inputs to memory of the pool, and tell where they are."""
         self._staged = self._local_socket.staging.take_rooms([array.nbytes for array in arrays])
-        regions: list[int] = []
+        places: list[Place] = []
         for room, array in zip(self._staged, arrays, strict=True):
             room.array(array.dtype, array.shape)[...] = array
-            regions += (self._local_socket.buffer_of(room.memory), room.offset, array.nbytes)
-        return regions
+            places.append((self._local_socket.buffer_of(room.memory), room.offset, array.nbytes))
+        return places
 
     def _with_staged(self, results: list[Any], staged: Mapping[int, tuple[Any, Form]]) -> list[Elements]:
         """Put the outputs that are in memory of the pool in their places among the others. What has none goes back."""
@@ -114,34 +117,78 @@ class PlannedPacket(Packet):
 
     __slots__ = ("_plan", "regions", "told")
 
-    def __init__(self, local_socket: LocalSocket, plan: Plan, run: Run) -> None:
-        """Raises OutOfMemory, and whatever the daemon refuses to share memory with."""
-        super().__init__(local_socket)
+    def __init__(self, local_socket: LocalSocket | None, plan: Plan, run: Run) -> None:
+        """Without a local socket for one that isn't local. Raises OutOfMemory, and whatever the daemon refuses to share
+        memory with."""
+        super().__init__(local_socket)  # type: ignore[arg-type]  # What isn't local asks it nothing.
         self._plan = plan
         self.told = plan.told
-        # The three numbers of each.
-        self.regions: list[int] = []
-        if plan.region_inputs:
-            inputs: Sequence[Any] = run.inputs  # All are arrays.
-            self.regions += self._copy_in([inputs[at] for at in plan.region_inputs])
+        places = self._read_places(plan, run) if plan.region_inputs else []
         if plan.region_outputs:
-            rooms = local_socket.staging.take_rooms([size for _, size, _ in plan.region_outputs])
-            self._targets = [None] * len(run.signature.outputs)
-            for (at, _, _), room in zip(plan.region_outputs, rooms, strict=True):
-                self._targets[at] = room
-                self.regions += (local_socket.buffer_of(room.memory), room.offset, room.room_bytes)
+            places += self._written_places(plan, run)
+        if run.tensors is not None:
+            run.tensors.begin()
+        # The three numbers of each.
+        self.regions = list(chain.from_iterable(places))
+
+    def _read_places(self, plan: Plan, run: Run) -> list[Place]:
+        """Where the inputs are that are in regions."""
+        inputs: Sequence[Any] = run.inputs
+        if run.tensors is None:
+            return self._copy_in([inputs[at] for at in plan.region_inputs])
+        places = [self._place(inputs[at], _sealed(run.tensors, at)) for at in plan.region_inputs]
+        if None not in places:
+            return places  # type: ignore[return-value]
+        pairs = zip(plan.region_inputs, places, strict=True)
+        copies = iter(self._copy_in([inputs[at] for at, place in pairs if place is None]))
+        return [next(copies) if place is None else place for place in places]
+
+    def _place(self, given: Elements, sealed: SharedMemory | None) -> Place | None:
+        """Where an input is; None for one that the daemon doesn't reach there."""
+        if isinstance(given, Stored):
+            return given.place.buffer_id, given.place.offset, given.nbytes
+        return None if sealed is None else (self._local_socket.buffer_of(sealed), sealed.offset, given.nbytes)
+
+    def _written_places(self, plan: Plan, run: Run) -> list[Place]:
+        """Where the outputs go that go to regions."""
+        given = None if run.tensors is None else run.tensors.targets
+        targets: list[SharedMemory | DeviceBuffer | Room | None] = [None] * len(run.signature.outputs)
+        to_stage: list[tuple[int, int]] = []
+        for at, size_bytes, _ in plan.region_outputs:
+            target = None if given is None else given[at]
+            if isinstance(target, DeviceBuffer) or (target is not None and target.is_sealed):
+                targets[at] = target
+            else:
+                to_stage.append((at, size_bytes))
+        if to_stage:
+            rooms = self._local_socket.staging.take_rooms([size_bytes for _, size_bytes in to_stage])
+            for (at, _), room in zip(to_stage, rooms, strict=True):
+                targets[at] = room
+        self._targets = targets
+        return [self._target_place(targets[at]) for at, _, _ in plan.region_outputs]
+
+    def _target_place(self, target: Any) -> Place:
+        if isinstance(target, DeviceBuffer):
+            return target.place.buffer_id, target.place.offset, target.room_bytes
+        memory = target.memory if isinstance(target, Room) else target
+        return self._local_socket.buffer_of(memory), target.offset, target.room_bytes
 
     def outputs(self, reply: bytes) -> list[Any]:
-        """The outputs of a planned reply, and those in shared memory."""
+        """The outputs of a planned reply, and those in regions."""
         if self._staged:
             self._give_back(self._staged)
         outputs = self._plan.outputs(reply)
-        if not self._targets:
-            return outputs
-        staged = {at: (self._targets[at], form) for at, _, form in self._plan.region_outputs}
-        for at in sorted(staged):
-            outputs.insert(at, None)
-        return self._with_staged(outputs, staged)
+        staged: dict[int, tuple[Room, Form]] = {}
+        for at, size_bytes, (dtype, shape) in self._plan.region_outputs:
+            target: Any = self._targets[at]
+            if isinstance(target, Room):
+                staged[at] = target, (dtype, shape)
+                outputs.insert(at, None)
+            elif isinstance(target, DeviceBuffer):
+                outputs.insert(at, Stored(dtype, shape, size_bytes, target.place))
+            else:
+                outputs.insert(at, target.array(dtype, shape))
+        return self._with_staged(outputs, staged) if staged else outputs
 
 
 class Request(Packet):
@@ -206,9 +253,9 @@ class Request(Packet):
 
     def _copy(self, inputs: "Sequence[tuple[model_pb2.BufferRegion, Array]]") -> None:
         """Have the daemon read inputs in memory of the pool, to which they are copied."""
-        regions = iter(self._copy_in([array for _, array in inputs]))
-        for place, _ in inputs:
-            place.buffer_id, place.offset, place.data_size = next(regions), next(regions), next(regions)
+        places = self._copy_in([array for _, array in inputs])
+        for (message, _), place in zip(inputs, places, strict=True):
+            message.buffer_id, message.offset, message.data_size = place
 
     def _place_outputs(self, messages: Any) -> None:
         """Tell the daemon where to write outputs that don't come in the reply."""

@@ -1,6 +1,6 @@
-"""Runs that the daemon knows but for their bytes: what is the same in all of them, worked out once."""
+"""Runs that the daemon knows but for their bytes and places: what is the same in all of them, worked out once."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from itertools import repeat
 from operator import attrgetter, methodcaller
@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nnrt_client.session.session import Session
-from nnrt_client.tensors.device_buffer import Elements
+from nnrt_client.tensors.device_buffer import Elements, Stored
 from nnrt_hdi.errors import InvalidParameter
-from nnrt_hdi.tensor import Array, Shape
 from nnrt_hdi.wire.plans import FEATURE, REPLY_MARK, REQUEST_MARK, PlanLayout, request_prefix
 
 if TYPE_CHECKING:
@@ -27,11 +26,12 @@ _MOST_ANNOUNCED = 64
 # Shapes that are counted before counting begins anew.
 _MOST_SEEN = 64
 
-Shapes = tuple[Shape, ...]
+# Shapes of the inputs; where there are tensors, the kinds of inputs and outputs.
+Key = tuple[Any, ...]
 
 
 class Plan:
-    """Runs with arrays of certain shapes, which the daemon keeps under a number (nnrt_hdi/wire/plans.py).
+    """Runs with inputs and outputs of certain kinds, which the daemon keeps under a number (nnrt_hdi/wire/plans.py).
 
     It reads the replies of those whose tensors are all in the packets.
     """
@@ -45,6 +45,7 @@ class Plan:
         "_reply_bytes",
         "_shapes",
         "is_inline",
+        "is_local",
         "message_prefix",
         "number",
         "region_inputs",
@@ -52,10 +53,17 @@ class Plan:
     )
 
     def __init__(
-        self, number: int, input_bytes: Sequence[int | None], outputs: Sequence[Array], in_regions: Collection[int]
+        self,
+        number: int,
+        input_bytes: Sequence[int | None],
+        outputs: Sequence[Elements],
+        in_regions: Collection[int],
+        *,
+        is_local: bool,
     ) -> None:
         """Of a run that has been made: lengths of its inputs, None for those in regions; and its outputs, of which some
-        were in regions. Raises InvalidParameter where the others have no room in a packet."""
+        were in regions; and whether some of that is memory that only a daemon of this host can have. Raises
+        InvalidParameter where the others have no room in a packet."""
         layout = PlanLayout(input_bytes, [None if at in in_regions else one.nbytes for at, one in enumerate(outputs)])
         self.number = number
         self._pack, self._head, self._reply_bytes = layout.pack_request, layout.reply_head, layout.reply_bytes
@@ -63,6 +71,7 @@ class Plan:
         self.message_prefix = request_prefix(layout)
         # Whether no tensor is in a region.
         self.is_inline = not (in_regions or None in input_bytes)
+        self.is_local = is_local
         self._inline_inputs = [at for at, size in enumerate(input_bytes) if size is not None]
         self.region_inputs = [at for at, size in enumerate(input_bytes) if size is None]
         # Index, length, data type and shape.
@@ -72,7 +81,7 @@ class Plan:
         self._dtypes = [one.dtype for one, _ in places]
         self._offsets = [at for _, at in places]
 
-    def packed(self, run: "Run", regions: Sequence[int] = ()) -> bytes:
+    def packed(self, run: "Run", regions: Iterable[int] = ()) -> bytes:
         """The request of a run, with the three numbers of each region."""
         inputs = run.inputs if self.is_inline else [run.inputs[at] for at in self._inline_inputs]
         timeout_ms = run.remaining_ms if run.timeout_ms else 0
@@ -103,28 +112,31 @@ class Plans:
 
     def __init__(self, session: Session) -> None:
         """There are none where the daemon keeps none."""
-        # By the shapes of the inputs, the oldest first.
-        self._known: dict[Shapes, Plan] = {}
+        # The oldest first.
+        self._known: dict[Key | None, Plan] = {}
         # Runs without a plan.
-        self._seen: dict[Shapes, int] = {}
+        self._seen: dict[Key, int] = {}
         # How often the daemon may still be asked for one.
         self._left = _MOST_ANNOUNCED if FEATURE in session.welcome.features else 0
         self._numbers = session.plan_numbers
 
     def of(self, run: "Run") -> Plan | None:
         """The plan of a run, if there is one."""
-        if run.tensors is not None or run.unwanted or run.fields:
+        if run.unwanted or run.fields:
             return None
-        return self._known.get(tuple(map(_shape_of, run.inputs)))
+        tensors = run.tensors
+        return self._known.get(tuple(map(_shape_of, run.inputs)) if tensors is None else tensors.kinds)
 
     def announced(self, run: "Run") -> int:
         """The number under which the daemon is to keep a run that has no plan; 0 where it isn't."""
-        if not self._left or run.tensors is not None or run.unwanted or run.fields:
+        if not self._left or run.unwanted or run.fields:
             return 0
-        shapes = tuple(map(_shape_of, run.inputs))
+        key = _key(run)
+        if key is None or key in self._known:  # It has one, by which it can't go.
+            return 0
         if len(self._seen) >= _MOST_SEEN:
             self._seen.clear()
-        seen = self._seen[shapes] = self._seen.get(shapes, 0) + 1
+        seen = self._seen[key] = self._seen.get(key, 0) + 1
         if seen == 1 and len(self._known) >= _MOST_PLANS:
             return 0
         self._left = max(self._left - 1, 0)
@@ -135,15 +147,23 @@ class Plans:
         run: "Run",
         number: int,
         input_bytes: Sequence[int | None],
-        outputs: Sequence[Any],
+        outputs: Sequence[Elements],
         in_regions: Collection[int] = (),
     ) -> None:
         """Have later runs go as this one, which the daemon keeps. See `Plan`."""
-        if run.tensors is not None:
+        if (key := _key(run)) is None:
             return
+        placed = [run.inputs[at] for at, size in enumerate(input_bytes) if size is None]
+        placed += [outputs[at] for at in in_regions]
+        is_local = not all(isinstance(one, Stored) for one in placed)
         with suppress(InvalidParameter):
-            plan = Plan(number, input_bytes, outputs, in_regions)
+            plan = Plan(number, input_bytes, outputs, in_regions, is_local=is_local)
             if len(self._known) >= _MOST_PLANS:
                 oldest, *_ = self._known.copy()
                 self._known.pop(oldest, None)  # Another thread may do the same.
-            self._known[tuple(map(_shape_of, run.inputs))] = plan
+            self._known[key] = plan
+
+
+def _key(run: "Run") -> Key | None:
+    """What runs of the same plan have in common; None for one that can have none."""
+    return tuple(map(_shape_of, run.inputs)) if run.tensors is None else run.tensors.kinds

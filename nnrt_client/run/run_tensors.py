@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,19 @@ class NewArray:
     """Stands among the tensors that are given for outputs for one that is to come as an array."""
 
 
+class _Known(NamedTuple):
+    """What is the same for all runs whose tensors are of the same kinds, which fit the model."""
+
+    # Index, data type, shape and length of each input that is a tensor.
+    reads: list[tuple[int, np.dtype[np.generic], Shape, int]]
+    # Index of each output that is one, and the bytes that it needs at least.
+    writes: list[tuple[int, int]]
+
+
+# Kinds of which a signature knows.
+_MOST_KINDS = 64
+
+
 class RunTensors:
     """The tensors of one run: checked in the order NNRt has for RunSync, and kept from being freed until `release`.
 
@@ -36,6 +49,9 @@ class RunTensors:
         self.sources: list[SharedMemory | DeviceBuffer | None] = []
         self.targets: list[SharedMemory | DeviceBuffer | None] | None = None
         self.outputs = outputs
+        # What runs have in common that go by the same plan: the kind of each input and output. None where some have
+        # none.
+        self.kinds: tuple[Any, ...] | None = None
         self._signature = signature
         self._held: list[RunTensor[Any]] = []
 
@@ -45,17 +61,75 @@ class RunTensors:
         Raises NullPointer or InvalidParameter for what is missing or not the model's, OperationFailed for a tensor
         whose memory is smaller than its desc says.
         """
+        # A desc is its owner's to change at any time: what is checked is what is used.
+        kinds = (*map(_kind_of, inputs), *map(_target_kind_of, self.outputs or ()))
+        known = self._signature.known_kinds
+        found: _Known | None = known.get(kinds)
+        if found is None or not self._hold_known(found, inputs):
+            self.release()
+            found = self._hold_checked(inputs, kinds)
+            if len(known) >= _MOST_KINDS:
+                known.clear()
+            if None not in kinds:
+                known[kinds] = found
+        if None not in kinds:
+            self.kinds = kinds
+
+    def _hold_known(self, known: _Known, inputs: Sequence[Any]) -> bool:
+        """Hold tensors of kinds that fit; false where one of them can't be used, as `_hold_checked` will say."""
+        self.inputs, self.sources = list(inputs), [None] * len(inputs)
+        for at, dtype, shape, size_bytes in known.reads:
+            memory = self._usable(inputs[at], size_bytes)
+            if memory is None:
+                return False
+            self.sources[at] = memory
+            if isinstance(memory, SharedMemory):
+                self.inputs[at] = memory.array(dtype, shape)
+            elif memory.is_written:
+                self.inputs[at] = Stored(dtype, shape, size_bytes, memory.place)
+            else:
+                return False
+        if (outputs := self.outputs) is not None:
+            self.targets = [None] * len(outputs)
+            for at, size_bytes in known.writes:
+                self.targets[at] = self._usable(outputs[at], size_bytes)
+                if self.targets[at] is None:
+                    return False
+        return True
+
+    def _usable(self, tensor: Any, size_bytes: int) -> SharedMemory | DeviceBuffer | None:
+        """Hold a tensor, and give its memory; None where that has fewer bytes, or there is none here."""
+        self._held.append(tensor)  # Before it is held: what comes next may be interrupted.
+        try:
+            tensor._retain(self)
+        except NnrtError:
+            return None
+        memory: SharedMemory | DeviceBuffer = tensor._memory
+        if memory.room_bytes < size_bytes:
+            return None
+        if isinstance(memory, DeviceBuffer) and memory.session is not self._signature.session:
+            return None
+        return memory
+
+    def _hold_checked(self, inputs: Sequence[Any], kinds: Sequence[Any]) -> _Known:
+        """Hold tensors of these kinds if they fit. Raises as `hold`."""
         signature, outputs = self._signature, self.outputs
         _require_inputs(signature, inputs)
-        # A desc is its owner's to change at any time: what is checked is what is used.
-        reads = {at: (given, given.desc.copy()) for at, given in enumerate(inputs) if isinstance(given, RunTensor)}
+        reads = {
+            at: (given, TensorDesc._of_kind(kinds[at][1:]))
+            for at, given in enumerate(inputs)
+            if isinstance(given, RunTensor)
+        }
         for at, (_, desc) in reads.items():
             signature.require_in_range(at, shape_in_run(signature.inputs[at], desc))
         for at, given in enumerate(outputs or ()):
             if not isinstance(given, RunTensor | NewArray):
                 raise InvalidParameter(f"it is {given!r}; give a Tensor", place=signature.output_place(at))
-        given_tensors = ((at, given) for at, given in enumerate(outputs or ()) if isinstance(given, RunTensor))
-        writes = {at: (tensor, tensor._target_desc) for at, tensor in given_tensors}
+        writes = {
+            at: (given, TensorDesc._of_kind(kinds[len(inputs) + at][1:]))
+            for at, given in enumerate(outputs or ())
+            if isinstance(given, RunTensor)
+        }
         sources = {at: self._hold(*read, signature.input_place(at)) for at, read in reads.items()}
         targets = {at: self._hold(*write, signature.output_place(at)) for at, write in writes.items()}
         for at, (_, desc) in reads.items():
@@ -66,9 +140,12 @@ class RunTensors:
         self.inputs = list(inputs)
         self.sources = [sources.get(at) for at in range(len(inputs))]
         self.targets = None if outputs is None else [targets.get(at) for at in range(len(outputs))]
+        known = _Known([], [(at, _least_bytes(signature.outputs[at], desc)) for at, (_, desc) in writes.items()])
         for at, (_, desc) in reads.items():
-            spec = signature.inputs[at]
-            self.inputs[at] = _elements(sources[at], spec.with_shape(shape_in_run(spec, desc)))
+            spec = signature.inputs[at].with_shape(shape_in_run(signature.inputs[at], desc))
+            self.inputs[at] = _elements(sources[at], spec)
+            known.reads.append((at, spec.numpy_dtype, spec.shape, spec.byte_size))
+        return known
 
     def _hold(self, tensor: RunTensor[Any], desc: TensorDesc, place: str) -> SharedMemory | DeviceBuffer:
         self._held.append(tensor)  # Before it is held: what comes next may be interrupted.
@@ -101,12 +178,12 @@ class RunTensors:
     def result(self, outputs: Sequence[Elements]) -> RunResult[Any]:
         """The tensors given for the outputs, with the results in them, and the arrays of the others. Raises as
         `require_fit`."""
-        assert self.outputs is not None
+        given = self.outputs
+        assert given is not None
         self.require_fit(outputs)
         self._write(outputs)
-        pairs = zip(self.outputs, outputs, strict=True)
-        given = (array if isinstance(tensor, NewArray) else tensor for tensor, array in pairs)
-        return RunResult(given, [output.shape for output in outputs])
+        results = [each if type(one) is NewArray else one for one, each in zip(given, outputs, strict=True)]
+        return RunResult(results, [output.shape for output in outputs])
 
     def collected(self, results: Sequence[Any]) -> RunResult[Any]:
         """As `result`, of tensors that runs of parts have written already, and of arrays, which are brought to them.
@@ -127,19 +204,21 @@ class RunTensors:
 
     def _require_types(self, results: Sequence[Elements]) -> None:
         """Raise OperationFailed for results that are not of the data types of the model."""
-        for at, (spec, array) in enumerate(zip(self._signature.outputs, results, strict=True)):
-            if data_type_of(array.dtype) != spec.data_type:
+        for at, (form, array) in enumerate(zip(self._signature.output_forms, results, strict=True)):
+            if array.dtype != form.dtype and data_type_of(array.dtype) != form.spec.data_type:
                 raise OperationFailed(
-                    f"the device gave {array.dtype.name}; the model says {spec}", place=self._signature.output_place(at)
+                    f"the device gave {array.dtype.name}; the model says {form.spec}",
+                    place=self._signature.output_place(at),
                 )
 
     def _require_room(self, results: Sequence[Elements]) -> None:
         """Raise OutputTooSmall unless all results fit into the memory of the outputs."""
-        shapes = [array.shape for array in results]
         for at, (target, array) in enumerate(zip(self.targets or (), results, strict=True)):
             if target is None:
                 continue
-            _require_room(target, array.nbytes, array.shape, self._signature.output_place(at), shapes)
+            if array.nbytes > target.room_bytes:
+                shapes = [each.shape for each in results]
+                _require_room(target, array.nbytes, array.shape, self._signature.output_place(at), shapes)
             if isinstance(target, DeviceBuffer) and not isinstance(array, Stored):
                 raise OperationFailed("the device put it elsewhere", place=self._signature.output_place(at))
 
@@ -152,9 +231,9 @@ class RunTensors:
             if isinstance(target, DeviceBuffer):
                 target.is_written = True
             elif not isinstance(array, Stored):
-                place = target.array(array.dtype, array.shape)
-                if place.ctypes.data != array.ctypes.data:  # Else the device has written it there.
-                    place[...] = array
+                base: object = array.base
+                if base is not target.view:  # Else it has been written there.
+                    target.array(array.dtype, array.shape)[...] = array
             tensor._take_shape(array.shape)
 
     def release(self) -> None:
@@ -166,6 +245,27 @@ class RunTensors:
                 self._signature.session.call_back(tensor._release, self)
             else:
                 tensor._release(self)
+
+
+def _kind_of(given: Any) -> Any:
+    """What the checks of an input go by; None for what is neither an array nor a tensor."""
+    if type(given) is np.ndarray:
+        return given.shape
+    return (type(given), *given._desc._kind) if isinstance(given, RunTensor) else None
+
+
+def _target_kind_of(given: Any) -> Any:
+    """What the checks of a place for an output go by; None for what is none."""
+    if isinstance(given, RunTensor):
+        return type(given), *given._target_desc._kind
+    return NewArray if type(given) is NewArray else None
+
+
+def _least_bytes(spec: TensorSpec, desc: TensorDesc) -> int:
+    """The bytes that an output needs, as far as the model and the desc say."""
+    shape = desc.shape or ()
+    described = math.prod(shape) * desc.item_size if min(shape, default=1) > 0 else 0
+    return max(described, spec.known_bytes)
 
 
 def shape_in_run(spec: TensorSpec, desc: TensorDesc) -> Shape:

@@ -86,18 +86,20 @@ class Signature:
         self.inputs = inputs
         self.outputs = outputs
         self.input_forms = [TensorForm(spec) for spec in inputs]
-        self._output_forms = [TensorForm(spec) for spec in outputs]
+        self.output_forms = [TensorForm(spec) for spec in outputs]
         self.session = session
         self.clock = session.clock
         self.model_id = model_id
         self.plans = plans
+        # What is known of tensors of the same kinds: see RunTensors.
+        self.known_kinds: dict[Any, Any] = {}
         self._input_places = [_place("input", *item) for item in enumerate(inputs)]
         self._output_places = [_place("output", *item) for item in enumerate(outputs)]
         self._ranges: list[DimRange] | None = None
         self._has_ranges = has_ranges
         # Whether a run can be a packet: names may be long, and tensors many.
         self.fits_packet = sum(map(_described_bytes, (*inputs, *outputs))) <= _MOST_DESCRIBED_BYTES
-        self._expected_bytes = [max(form.size_bytes, 0) for form in self._output_forms]
+        self._expected_bytes = [max(form.size_bytes, 0) for form in self.output_forms]
         self._late_sizes = [_LateSizes() for _ in outputs]
         # Whether all outputs are sure to come in a packet.
         self.gives_inline = (
@@ -169,13 +171,16 @@ class Signature:
         """An input as an array. Raises InvalidParameter where it is not the model's."""
         if isinstance(given, Stored):
             return given
-        spec = self.inputs[index]
+        form = self.input_forms[index]
+        if type(given) is np.ndarray and given.dtype == form.dtype and form.of_run(given.shape) is not None:
+            return given
+        spec = form.spec
         try:
             array = np.asarray(given)
             data_type = data_type_of(array.dtype)
         except Exception as error:  # What is given may have code of its own.
             raise no_array(given, error, self.input_place(index)) from error
-        if data_type != spec.data_type or self.input_forms[index].of_run(array.shape) is None:
+        if data_type != spec.data_type or form.of_run(array.shape) is None:
             raise InvalidParameter(
                 f"it is {array.dtype.name}{format_shape(array.shape)}; the model takes {spec}",
                 place=self.input_place(index),
@@ -215,7 +220,7 @@ class Signature:
             self.require_result_count(len(outputs))
         results: list[Elements] = []
         for at, output in enumerate(outputs):
-            declared = self._output_forms[at]
+            declared = self.output_forms[at]
             given: Elements | None = arrived.get(at)
             if given is None and (form := wire.form_of_run(output, declared)) is not None:
                 given = wire.inline_array(output, form)
@@ -231,7 +236,7 @@ class Signature:
     def result_form(self, index: int, output: Any) -> TensorForm:
         """Read the form that a reply gives of an output. Raises InvalidParameter where that makes no sense, and
         OperationFailed where it is not the model's."""
-        form = wire.form_of_run(output, self._output_forms[index])
+        form = wire.form_of_run(output, self.output_forms[index])
         if form is not None:
             return form
         spec, declared = wire.io_spec(output), self.outputs[index]
@@ -251,7 +256,7 @@ class Signature:
 
     def expect(self, index: int, size_bytes: int) -> None:
         """An output has that size now, if it varies."""
-        if self._output_forms[index].size_bytes < 0:
+        if self.output_forms[index].size_bytes < 0:
             self._expected_bytes[index] = self._late_sizes[index].largest_with(size_bytes)
 
     def announced(self, outputs: Sequence[Any], index: int) -> TensorSpec:

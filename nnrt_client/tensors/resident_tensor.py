@@ -50,7 +50,7 @@ class ResidentTensor(RunTensor[DeviceBuffer]):
 
     @property
     def _target_desc(self) -> TensorDesc:
-        return self._declared.copy()
+        return self._declared
 
     @property
     def capacity_bytes(self) -> int:

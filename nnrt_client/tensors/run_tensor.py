@@ -65,8 +65,8 @@ class RunTensor(LockOwner, Closable, Generic[MemoryT]):
 
     @property
     def _target_desc(self) -> TensorDesc:
-        """A copy of what an output that is put here must be."""
-        return self._desc.copy()
+        """What an output that is put here must be."""
+        return self._desc
 
     def _take_shape(self, shape: Shape) -> None:
         """A run has written elements of this shape."""

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,22 @@ from networks import identity_model
 from relay import Relay
 from tensor_runs import compiled
 
-from nnrt_client import Compilation, Executor, NnrtError, OperationFailed, Runtime, Settings, Tensor, TensorDesc
+from nnrt_client import (
+    Compilation,
+    Executor,
+    InvalidParameter,
+    Model,
+    NnrtError,
+    OperationFailed,
+    OperationType,
+    OutputTooSmall,
+    ResidentTensor,
+    Runtime,
+    Settings,
+    Tensor,
+    TensorDesc,
+    UnavailableDevice,
+)
 from nnrt_client.enums import DataType
 from nnrt_client.run.plan import Plan
 from nnrt_hdi.v2 import prepared_model_pb2
@@ -37,6 +53,25 @@ def packed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(Plan, "packed", noted)
     return numbers
+
+
+def sum_model(elements: int) -> Model:
+    """z = x + y over so many float32."""
+    model = Model()
+    x, y = model.input((elements,), name="x"), model.input((elements,), name="y")
+    model.specify_inputs_and_outputs([x, y], [model.apply(OperationType.ADD, x, y)])
+    model.finish()
+    return model
+
+
+def first_elements() -> Model:
+    """The first elements of 16, as many as the second input says."""
+    model = Model()
+    x, count = model.input((16,), name="x"), model.input((1,), DataType.INT32, name="count")
+    y = model.apply(OperationType.SLICE, x, np.zeros(1, np.int32), count, axes=[0])
+    model.specify_inputs_and_outputs([x, count], [y])
+    model.finish()
+    return model
 
 
 def assert_identity(executor: Executor, x: Any, **how: Any) -> None:
@@ -108,15 +143,171 @@ def test_arrays_that_are_not_contiguous(shared_daemon: DaemonProcess, settings: 
         assert len(packed) == 2
 
 
+# ---- with tensors
+
+
+def tensors(closing: ExitStack, kind: Any, device: Any, count: int, elements: int = 3) -> list[Any]:
+    desc = TensorDesc(DataType.FLOAT32, (elements,))
+    return [closing.enter_context(kind(device, desc)) for _ in range(count)]
+
+
+def write(tensor: Any, array: Any) -> None:
+    if isinstance(tensor, ResidentTensor):
+        tensor.write(array)
+    else:
+        tensor.numpy()[:] = array
+
+
 @ways
-def test_runs_with_tensors_are_none(shared_daemon: DaemonProcess, settings: Settings, packed: list[int]) -> None:
+@pytest.mark.parametrize("kind", [Tensor, ResidentTensor])
+@pytest.mark.parametrize("elements", [3, 60_000])
+def test_tensors(shared_daemon: DaemonProcess, settings: Settings, packed: list[int], kind: Any, elements: int) -> None:
+    """In and out, in one of both, in place, and whichever tensors of the kind they are."""
+    with ExitStack() as closing:
+        device, executor = compiled(closing, shared_daemon.address, sum_model(elements), settings)
+        x, y, z = tensors(closing, kind, device, 3, elements)
+        total = np.zeros(elements, np.float32)
+        write(x, total)
+        one = np.ones(elements, np.float32)
+        for _ in range(6):
+            assert executor.run_sync([x, one], [y]) == [y]
+            assert executor.run_sync([y, one], [z]).shapes == ((elements,),)
+            executor.run_sync([z, one], [z])
+            (total,) = executor.run_sync([z, one])
+            executor.submit([one, z], [x]).result(DEADLINE_S)
+            np.testing.assert_array_equal(x.numpy(), total)
+        np.testing.assert_array_equal(total, np.full(elements, 24, np.float32))
+        if elements == 3 or settings.share_memory:  # Else arrays have no room in a packet.
+            assert len(packed) == 30 - len(set(packed))
+
+
+def test_tensors_of_several_kinds_in_one_run(shared_daemon: DaemonProcess, packed: list[int]) -> None:
+    with ExitStack() as closing:
+        device, executor = compiled(closing, shared_daemon.address, sum_model(60_000))
+        x, y = tensors(closing, Tensor, device, 2, 60_000)
+        (state,) = tensors(closing, ResidentTensor, device, 1, 60_000)
+        state.write(np.zeros(60_000, np.float32))
+        for number in range(1, 5):
+            x.numpy()[:] = number
+            executor.run_sync([x, state], [y])
+            executor.run_sync([y, np.zeros(60_000, np.float32)], [state])
+        np.testing.assert_array_equal(state.numpy(), np.full(60_000, 10, np.float32))
+        assert len(packed) == 6 and len(set(packed)) == 2
+
+
+def test_memory_that_no_daemon_can_have(shared_daemon: DaemonProcess, packed: list[int], tmp_path: Path) -> None:
+    """A file that may be cut short is copied, also by a plan."""
+    size_bytes = 4 * 60_000
+    with ExitStack() as closing:
+        device, executor = compiled(closing, shared_daemon.address, sum_model(60_000))
+        desc = TensorDesc(DataType.FLOAT32, (60_000,))
+        files = [closing.enter_context((tmp_path / name).open("w+b")) for name in "xy"]
+        x, y = (_tensor_of(closing, device, desc, file, size_bytes) for file in files)
+        (sealed,) = tensors(closing, Tensor, device, 1, 60_000)
+        for number in range(4):
+            x.numpy()[:], sealed.numpy()[:] = number, 2
+            for inputs in ([x, sealed], [sealed, x]):
+                executor.run_sync(inputs, [y])
+                np.testing.assert_array_equal(y.numpy(), np.full(60_000, number + 2, np.float32))
+        assert len(packed) == 7
+
+
+def _tensor_of(closing: ExitStack, device: Any, desc: TensorDesc, file: Any, size_bytes: int) -> Tensor:
+    file.truncate(size_bytes)
+    return closing.enter_context(Tensor.from_fd(device, desc, file.fileno(), size_bytes))
+
+
+@ways
+def test_room_of_outputs(shared_daemon: DaemonProcess, settings: Settings, packed: list[int]) -> None:
+    """An output with room for more than the run before it gave gets more, one with less is refused, and lost."""
+    with ExitStack() as closing:
+        device, executor = compiled(closing, shared_daemon.address, first_elements(), settings)
+        desc = TensorDesc(DataType.FLOAT32, (-1,))
+        large, small = (closing.enter_context(ResidentTensor(device, desc, size)) for size in (64, 8))
+        for count in (2, 2, 16, 1, 16, 2):
+            x, target = np.arange(count, dtype=np.float32), np.array([count], np.int32)
+            executor.run_sync([np.pad(x, (0, 16 - count)), target], [large])
+            np.testing.assert_array_equal(large.numpy(), x)
+            if count <= 2:
+                executor.run_sync([np.pad(x, (0, 16 - count)), target], [small])
+                np.testing.assert_array_equal(small.numpy(), x)
+            else:
+                with pytest.raises(OutputTooSmall, match="its memory has 8 bytes") as refusal:
+                    executor.run_sync([np.pad(x, (0, 16 - count)), target], [small])
+                assert refusal.value.shapes == ((count,),)
+                with pytest.raises(OperationFailed, match="nothing has been written"):
+                    small.numpy()
+        assert len(packed) == 11
+
+
+@ways
+def test_tensors_that_do_not_serve(shared_daemon: DaemonProcess, settings: Settings, packed: list[int]) -> None:
+    """What is wrong with a tensor is found out in each run, and says which."""
+    with ExitStack() as closing:
+        device, executor = compiled(closing, shared_daemon.address, identity_model(elements=3), settings)
+        x, y, gone, empty = tensors(closing, ResidentTensor, device, 4)
+        elsewhere = closing.enter_context(Runtime([shared_daemon.address], settings)).device()
+        (theirs,) = tensors(closing, ResidentTensor, elsewhere, 1)
+        shared, closed = tensors(closing, Tensor, device, 2)
+        for each in (x, theirs, gone):
+            each.write(np.arange(3, dtype=np.float32))
+        for given in (gone, closed):
+            given.close()
+        for _ in range(3):
+            for source, target in ((x, y), (x, shared), (shared, shared), (shared, y), (y, x)):
+                executor.run_sync([source], [target])
+                np.testing.assert_array_equal(target.numpy(), [0, 1, 2])
+            for inputs, outputs, said in (
+                ([gone], [y], "input 0 'x': the tensor is closed"),
+                ([closed], [y], "input 0 'x': the tensor is closed"),
+                ([x], [closed], "output 0.*: the tensor is closed"),
+                ([empty], [y], "input 0 'x': nothing has been written"),
+                ([theirs], [y], "input 0 'x': it is on the"),
+                ([x], [theirs], "output 0.*: it is on the"),
+            ):
+                with pytest.raises(NnrtError, match=said):
+                    executor.run_sync(inputs, outputs)
+        assert len(packed) == 11
+
+
+@ways
+def test_descs_that_change(shared_daemon: DaemonProcess, settings: Settings, packed: list[int]) -> None:
+    """Each run goes by what its tensors are then."""
     with ExitStack() as closing:
         device, executor = compiled(closing, shared_daemon.address, settings=settings)
-        x = closing.enter_context(Tensor(device, TensorDesc(DataType.FLOAT32, (3,))))
-        x.numpy()[:] = (1, 2, 3)
+        x, y = (closing.enter_context(Tensor.with_size(device, TensorDesc(DataType.FLOAT32, (-1,)), 64)) for _ in "xy")
+        for length in (3, 3, 16, 16, 17, 3, 16, 17, 3):
+            x.desc.shape = (length,)
+            y.desc.shape = (-1,)
+            if 0 < length <= 16:
+                x.numpy()[:] = np.arange(length)
+                executor.run_sync([x], [y])
+                np.testing.assert_array_equal(y.numpy(), np.arange(length))
+            else:
+                with pytest.raises(NnrtError):
+                    executor.run_sync([x], [y])
+        x.desc.shape = (3,)
+        x.desc.data_type = DataType.INT32
+        with pytest.raises(InvalidParameter, match="data type is INT32"):
+            executor.run_sync([x], [y])
+        assert len(packed) == 5
+
+
+@ways
+def test_a_tensor_that_a_failed_run_was_to_write(start_daemon: Any, settings: Settings, packed: list[int]) -> None:
+    """Is lost, also where the run went by a plan."""
+    with ExitStack() as closing:
+        daemon = start_daemon()
+        device, executor = compiled(closing, daemon.address, identity_model(elements=3), settings)
+        x, y = tensors(closing, ResidentTensor, device, 2)
+        x.write(np.ones(3, np.float32))
         for _ in range(3):
-            np.testing.assert_array_equal(executor.run_sync([x])[0], [1, 2, 3])
-        assert not packed
+            executor.run_sync([x], [y])
+        assert len(packed) == 2
+        daemon.kill()
+        with pytest.raises(UnavailableDevice):
+            executor.run_sync([x], [y])
+        assert not y._memory.is_written or not device.is_connected
 
 
 @ways

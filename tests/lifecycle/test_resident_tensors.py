@@ -256,15 +256,17 @@ def test_a_tensor_closed_under_a_run(closing: ExitStack, start_daemon: StartDaem
     device = closing.enter_context(Runtime([daemon.address])).device()
     identity = executor(closing, device)
     observer = closing.enter_context(Observer(daemon.address))
+    # More than the daemon keeps of the run.
+    desc, size_bytes = TensorDesc(FLOAT32, (3,)), 1 << 16
     before_bytes = observer.state().held_bytes
-    with ResidentTensor(device, TensorDesc(FLOAT32, (3,))) as x, ResidentTensor(device, TensorDesc(FLOAT32, (3,))) as y:
+    with ResidentTensor(device, desc, size_bytes) as x, ResidentTensor(device, desc, size_bytes) as y:
         x.write(X)
         run = identity.submit([x], [y])
         observer.wait_for(lambda state: state.running == 1)
-    observer.wait_for(lambda state: state.held_bytes >= before_bytes + 2048)
+    observer.wait_for(lambda state: state.held_bytes >= before_bytes + 2 * size_bytes)
     gate.write_bytes(b"")
     assert run.result(20) == [y]
-    observer.wait_for(lambda state: state.held_bytes < before_bytes + 2048)
+    observer.wait_for(lambda state: state.held_bytes < before_bytes + size_bytes)
 
 
 def test_death_of_the_daemon(closing: ExitStack, start_daemon: StartDaemon) -> None:
