@@ -26,7 +26,7 @@ from nnrt_client import ModelSession, ResidentTensor, Tensor, load
 SAMPLES = 576
 WIDTH = 128
 # Filters of the first convolution, a frame of samples each.
-FILTERS, FRAME, HOP = 258, 256, 24
+FILTERS, FRAME, HOP = 258, 256, 12
 # Steps after which states are compared.
 COMPARED_STEPS = 20
 

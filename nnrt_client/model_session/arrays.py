@@ -6,10 +6,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnrt_client.run.signature import no_array
+from nnrt_client.tensors.resident_tensor import ResidentTensor
 from nnrt_client.tensors.run_tensor import RunTensor
+from nnrt_client.tensors.tensor import Tensor
 from nnrt_client.tensors.tensor_desc import TensorDesc
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.tensor import NUMPY_DTYPES
+
+# Of inputs. Whether something is a RunTensor takes longer to tell than whether it is of one of its classes.
+_AS_THEY_ARE = (np.ndarray, np.generic, type(None), RunTensor)
 
 
 class NotWhole(ValueError):
@@ -21,7 +26,8 @@ def input_array(desc: TensorDesc, given: Any) -> Any:
 
     Raises InvalidParameter for numbers that the model's data type doesn't hold, and where the array can't be had.
     """
-    if type(given) is np.ndarray or given is None or isinstance(given, RunTensor | np.ndarray | np.generic):
+    kind = type(given)
+    if kind is np.ndarray or kind is Tensor or kind is ResidentTensor or isinstance(given, _AS_THEY_ARE):
         return given
     place = f"input {desc.name!r}"
     try:

@@ -1,7 +1,7 @@
 """Runs packed for the local socket, and what is read of the replies."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from typing import Any
 
 from nnrt_client.run.plan import Plan
@@ -123,40 +123,39 @@ class PlannedPacket(Packet):
         super().__init__(local_socket)  # type: ignore[arg-type]  # What isn't local asks it nothing.
         self._plan = plan
         self.told = plan.told
-        places = self._read_places(plan, run) if plan.region_inputs else []
+        # The three numbers of each.
+        self.regions: list[int] = []
+        if plan.region_inputs:
+            self._place_inputs(plan.region_inputs, run)
         if plan.region_outputs:
-            places += self._written_places(plan, run)
+            self._place_outputs(plan, run)
         if run.tensors is not None:
             run.tensors.begin()
-        # The three numbers of each.
-        self.regions = list(chain.from_iterable(places))
 
-    def _read_places(self, plan: Plan, run: Run) -> list[Place]:
-        """Where the inputs are that are in regions."""
+    def _place_inputs(self, indexes: Sequence[int], run: Run) -> None:
+        """Tell where these inputs are; they are copied where the daemon doesn't reach them."""
         inputs: Sequence[Any] = run.inputs
-        if run.tensors is None:
-            return self._copy_in([inputs[at] for at in plan.region_inputs])
-        places = [self._place(inputs[at], _sealed(run.tensors, at)) for at in plan.region_inputs]
-        if None not in places:
-            return places  # type: ignore[return-value]
-        pairs = zip(plan.region_inputs, places, strict=True)
-        copies = iter(self._copy_in([inputs[at] for at, place in pairs if place is None]))
-        return [next(copies) if place is None else place for place in places]
+        sources: Sequence[Any] = [None] * len(inputs) if run.tensors is None else run.tensors.sources
+        to_copy = [inputs[at] for at in indexes if not _is_reached(sources[at])]
+        copies = iter(self._copy_in(to_copy) if to_copy else ())
+        for at in indexes:
+            source = sources[at]
+            if isinstance(source, DeviceBuffer):
+                self.regions += (source.id, 0, inputs[at].nbytes)
+            elif _is_reached(source):
+                self.regions += (self._local_socket.buffer_of(source), source.offset, inputs[at].nbytes)
+            else:
+                self.regions += next(copies)
 
-    def _place(self, given: Elements, sealed: SharedMemory | None) -> Place | None:
-        """Where an input is; None for one that the daemon doesn't reach there."""
-        if isinstance(given, Stored):
-            return given.place.buffer_id, given.place.offset, given.nbytes
-        return None if sealed is None else (self._local_socket.buffer_of(sealed), sealed.offset, given.nbytes)
-
-    def _written_places(self, plan: Plan, run: Run) -> list[Place]:
-        """Where the outputs go that go to regions."""
+    def _place_outputs(self, plan: Plan, run: Run) -> None:
+        """Tell where the outputs go that don't come in the reply: to memory of the pool where the daemon doesn't reach
+        that of their tensors."""
         given = None if run.tensors is None else run.tensors.targets
-        targets: list[SharedMemory | DeviceBuffer | Room | None] = [None] * len(run.signature.outputs)
+        targets: list[Any] = [None] * len(run.signature.outputs)
         to_stage: list[tuple[int, int]] = []
         for at, size_bytes, _ in plan.region_outputs:
             target = None if given is None else given[at]
-            if isinstance(target, DeviceBuffer) or (target is not None and target.is_sealed):
+            if _is_reached(target):
                 targets[at] = target
             else:
                 to_stage.append((at, size_bytes))
@@ -165,13 +164,13 @@ class PlannedPacket(Packet):
             for (at, _), room in zip(to_stage, rooms, strict=True):
                 targets[at] = room
         self._targets = targets
-        return [self._target_place(targets[at]) for at, _, _ in plan.region_outputs]
-
-    def _target_place(self, target: Any) -> Place:
-        if isinstance(target, DeviceBuffer):
-            return target.place.buffer_id, target.place.offset, target.room_bytes
-        memory = target.memory if isinstance(target, Room) else target
-        return self._local_socket.buffer_of(memory), target.offset, target.room_bytes
+        for at, _, _ in plan.region_outputs:
+            target = targets[at]
+            if isinstance(target, DeviceBuffer):
+                self.regions += (target.id, 0, target.room_bytes)
+            else:
+                memory = target.memory if isinstance(target, Room) else target
+                self.regions += (self._local_socket.buffer_of(memory), target.offset, target.room_bytes)
 
     def outputs(self, reply: bytes) -> list[Any]:
         """The outputs of a planned reply, and those in regions."""
@@ -302,6 +301,11 @@ class TracedRequest(Request):
         super().__init__(local_socket, run)
         for name, value in run.fields.items():
             setattr(self.message.run, name, value)
+
+
+def _is_reached(memory: SharedMemory | DeviceBuffer | None) -> bool:
+    """Tell whether the daemon can have the memory of a tensor as it is."""
+    return isinstance(memory, DeviceBuffer) or (memory is not None and memory.is_sealed)
 
 
 def _sealed(tensors: RunTensors | None, index: int) -> SharedMemory | None:

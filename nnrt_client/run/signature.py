@@ -150,8 +150,8 @@ class Signature:
 
     def in_order(self, inputs: Inputs) -> list[Any]:
         """As many inputs as the model takes, in its order. Raises InvalidParameter."""
-        if not isinstance(inputs, Mapping):
-            given = listed(inputs)
+        if type(inputs) is list or not isinstance(inputs, Mapping):
+            given = inputs if type(inputs) is list else listed(inputs)
             if len(given) != len(self.inputs):
                 raise InvalidParameter(f"{len(given)} inputs were given; the model takes {len(self.inputs)}")
             return given

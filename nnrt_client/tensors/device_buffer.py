@@ -30,12 +30,13 @@ class DeviceBuffer:
         # Whether its bytes are those of a run that succeeded, or written here.
         self.is_written = False
         reply = self._call("NnrtDevice.AllocateBuffer", device_pb2.AllocateBufferRequest(length=max(room_bytes, 1)))
-        self.place = model_pb2.BufferRegion(buffer_id=reply.buffer.region.buffer_id, data_size=room_bytes)
+        self.id: int = reply.buffer.region.buffer_id
+        self.place = model_pb2.BufferRegion(buffer_id=self.id, data_size=room_bytes)
 
     @cached_property
     def _mapped(self) -> SharedMemory | None:
         local = self.session.local_socket
-        return None if local is None else local.mapped(self.place.buffer_id, max(self.room_bytes, 1))
+        return None if local is None else local.mapped(self.id, max(self.room_bytes, 1))
 
     def write(self, data: memoryview) -> None:
         """Put bytes at its beginning."""
@@ -55,7 +56,7 @@ class DeviceBuffer:
         return self.session.off_the_main_thread(self._fetched, size_bytes)
 
     def _fetched(self, size_bytes: int) -> bytearray:
-        region = model_pb2.BufferRegion(buffer_id=self.place.buffer_id, data_size=size_bytes)
+        region = model_pb2.BufferRegion(buffer_id=self.id, data_size=size_bytes)
         session = self.session
         with closing(session.stream("NnrtDevice.ReadBuffer", region, session.settings.request_timeout_s)) as chunks:
             return joined(chunks, region, session.place)
@@ -68,11 +69,11 @@ class DeviceBuffer:
 
     def release(self) -> None:
         """Give it back, if the daemon is there."""
-        release_buffer(self.session, self.place.buffer_id)
+        release_buffer(self.session, self.id)
 
     def _chunks(self, data: memoryview) -> Iterator[Any]:
         for offset, piece in cut(data, self.session.welcome.limits.message_bytes):
-            yield device_pb2.BufferChunk(buffer_id=self.place.buffer_id, offset=offset, data=bytes(piece))
+            yield device_pb2.BufferChunk(buffer_id=self.id, offset=offset, data=bytes(piece))
 
     def _call(self, name: str, request: Any) -> Any:
         return self.session.call(name, request, self.session.settings.request_timeout_s)

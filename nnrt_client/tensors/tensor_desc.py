@@ -24,10 +24,6 @@ _HDI_DATA_TYPES = {data_type: HdiDataType[data_type.name] for data_type in DataT
 _DATA_TYPES = {hdi: api for api, hdi in _HDI_DATA_TYPES.items()}
 
 
-# Data type, shape and format.
-Kind = tuple[DataType, Shape | None, Format]
-
-
 def hdi_data_type(data_type: DataType) -> HdiDataType:
     """Give a data type its number of the device interface."""
     return _HDI_DATA_TYPES[data_type]
@@ -153,17 +149,11 @@ class TensorDesc:
         copy._data_type, copy._shape, copy._format, copy._name = self._values()
         return copy
 
-    @property
-    def _kind(self) -> Kind:
-        """What the checks of a run go by, as it is now."""
-        return self._data_type, self._shape, self._format
-
     @classmethod
-    def _of_kind(cls, kind: Kind) -> Self:
-        """Make a desc without a name."""
+    def _of_values(cls, data_type: DataType, shape: Shape | None, format: Format) -> Self:
+        """Make a desc of what another one had, without a name."""
         desc = cls.__new__(cls)
-        desc._data_type, desc._shape, desc._format = kind
-        desc._name = ""
+        desc._data_type, desc._shape, desc._format, desc._name = data_type, shape, format, ""
         return desc
 
     def _take_shape(self, shape: Shape) -> None:

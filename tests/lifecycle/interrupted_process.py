@@ -254,6 +254,8 @@ def _verdict(
         device, executor = compiled(closing, address, identity_model(elements=4), settings)
         runs = Runs(device, executor, timeout_ms)
         runs.many_at_once()
+        runs.make_target()
+        runs.with_tensors()  # The daemon keeps a plan of either kind from now on.
         with Observer(address) as observer:  # It says nothing for a while, and would be hung up.
             held_bytes = observer.state().held_bytes
         bystanders = Bystanders(executor) if what == "at_random" else None
