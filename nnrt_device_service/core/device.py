@@ -26,6 +26,7 @@ from nnrt_device_service.core.signatures import CacheKey, is_signature
 from nnrt_device_service.host.threads import Threads
 from nnrt_device_service.scheduling.compile_quota import CompileQuota
 from nnrt_device_service.scheduling.drain_gate import DrainGate
+from nnrt_device_service.scheduling.joinable import Member
 from nnrt_device_service.scheduling.run_watch import CompileWatch, RunWatch
 from nnrt_device_service.scheduling.scheduler import Scheduler
 from nnrt_device_service.sessions.constants import MissingConstants, uploaded_digests
@@ -296,7 +297,7 @@ class Device:
         group = self.batches.group_of(session, model, config, batching, compiler)
         made = self._prepared(session, model, config, progress)
         if group is not None and isinstance(made, Prepared):
-            session.model(made.model_id).group = group
+            session.model(made.model_id).group = Member(group)
         return made
 
     def _prepared(
@@ -397,7 +398,8 @@ class Device:
             made = self._added(session, prepared, Origin.RESTORED, undo, config.priority, _size_of(parts), is_signed)
             if batching is not None:
                 digest = b"".join(part.sha256 for part in parts)
-                session.model(made.model_id).group = self.batches.group(session, digest, config, batching)
+                group = self.batches.group(session, digest, config, batching)
+                session.model(made.model_id).group = Member(group)
             return made
 
     def export(self, session: Session, model_id: int, progress: Progress) -> list[tuple[int, int]]:

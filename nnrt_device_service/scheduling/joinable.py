@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 from nnrt_device_service.access.counters import Tally
 from nnrt_hdi.backend import Cancellation
@@ -10,18 +11,43 @@ from nnrt_hdi.batching import Batching
 from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.tensor import Shape
 
-# What runs with so many different shapes have in one group is joined; those with more run alone.
-_MOST_SHAPES = 64
+# Runs of one member with so many different shapes are joined; those with more run alone, unless others have runs of the
+# same.
+MOST_SHAPES = 64
+# The shapes of a run's inputs, but for their rows.
+Rests = tuple[Shape, ...]
 
 
 class Group:
-    """The runs that may be computed together if their shapes agree: of one model, and of those who may share."""
+    """The models of sessions whose runs may be computed together if their shapes agree: they are compiled alike, and
+    belong to those who may share."""
 
-    __slots__ = ("__weakref__", "_buckets", "batching")
+    __slots__ = ("__weakref__", "_buckets", "_lock", "batching")
 
     def __init__(self, batching: Batching) -> None:
         self.batching = batching
-        self._buckets: dict[tuple[Shape, ...], Bucket] = {}
+        self._lock = threading.Lock()
+        # They live as long as a member, a plan or a run has them.
+        self._buckets: WeakValueDictionary[Rests, Bucket] = WeakValueDictionary()
+
+    def bucket(self, rests: Rests, *, is_new: bool) -> "Bucket | None":
+        """The bucket of runs with these shapes; a new one, if it may be, where there is none."""
+        with self._lock:
+            found = self._buckets.get(rests)
+            if found is None and is_new:
+                found = self._buckets[rests] = Bucket(self.batching)
+            return found
+
+
+class Member:
+    """A session's model in a group."""
+
+    __slots__ = ("_buckets", "_group", "batching")
+
+    def __init__(self, group: Group) -> None:
+        self.batching = group.batching
+        self._group = group
+        self._buckets: dict[Rests, Bucket] = {}
 
     def bucket(self, shapes: Sequence[Shape]) -> "Bucket | None":
         """The bucket of a run with inputs of these shapes; None where it can't be joined with any."""
@@ -35,15 +61,18 @@ class Group:
             rests.append(shape[1:])
         key = tuple(rests)
         found = self._buckets.get(key)
-        if found is None and len(self._buckets) < _MOST_SHAPES:
-            found = self._buckets.setdefault(key, Bucket(self.batching))
+        if found is None:
+            has_room = len(self._buckets) < MOST_SHAPES
+            found = self._group.bucket(key, is_new=has_room)
+            if found is not None and has_room:
+                self._buckets[key] = found
         return found
 
 
 class Bucket:
     """The runs of a group whose rows have the same shapes."""
 
-    __slots__ = ("batching", "gathering", "joint", "waiting")
+    __slots__ = ("__weakref__", "batching", "gathering", "joint", "waiting")
 
     def __init__(self, batching: Batching) -> None:
         self.batching = batching

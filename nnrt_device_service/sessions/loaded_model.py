@@ -7,7 +7,7 @@ from types import TracebackType
 
 from typing_extensions import Self
 
-from nnrt_device_service.scheduling.joinable import Group
+from nnrt_device_service.scheduling.joinable import Member
 from nnrt_hdi.backend import Cancellation, PreparedModel
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import UnknownHandle
@@ -69,8 +69,8 @@ class LoadedModel:
         self.inputs = tuple(map(TensorForm, prepared.inputs))
         self.outputs = tuple(map(TensorForm, prepared.outputs))
         self.rank = priority.rank
-        # Those with whose runs its own may be computed; None where there are none.
-        self.group: Group | None = None
+        # By which its runs may be computed with those of others; None where they run alone.
+        self.group: Member | None = None
         # Time that its runs take on the device; None before the first has ended.
         self.usual_ns: int | None = None
         # What the latest took.

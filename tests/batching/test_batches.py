@@ -1,6 +1,7 @@
 """Runs of several threads in batches that overlap, on a device with two slots."""
 
 import threading
+import weakref
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,7 +11,7 @@ from waiting import until
 
 from nnrt_device_service.access.counters import BatchCounter
 from nnrt_device_service.core.batches import BatchedRun, Batches
-from nnrt_device_service.scheduling.joinable import Bucket
+from nnrt_device_service.scheduling.joinable import MOST_SHAPES, Bucket, Group, Member
 from nnrt_device_service.scheduling.scheduler import Scheduler
 from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.session import Session
@@ -137,3 +138,26 @@ def test_time_is_shared_by_rows() -> None:
     world.scheduler.acquire_together(runs, slot)
     world.scheduler.release(slot, 1000)
     assert runs[0].tally.busy_ns == 1000
+
+
+def shapes(number: int) -> list[tuple[int, ...]]:
+    return [(1, number)]
+
+
+def test_shapes_of_one_session_leave_others_theirs() -> None:
+    """Whoever has runs with very many shapes is joined with those who have runs of the same."""
+    group = Group(Batching(max_size=16))
+    one, other = Member(group), Member(group)
+    known = [one.bucket(shapes(number)) for number in range(MOST_SHAPES)]
+    assert None not in known
+    assert one.bucket(shapes(MOST_SHAPES)) is None
+    theirs = other.bucket(shapes(MOST_SHAPES))
+    assert theirs is not None
+    assert one.bucket(shapes(MOST_SHAPES)) is theirs
+    assert other.bucket(shapes(0)) is known[0]
+
+
+def test_shapes_are_forgotten_with_the_sessions_that_had_them() -> None:
+    group = Group(Batching(max_size=16))
+    bucket = weakref.ref(Member(group).bucket(shapes(0)))
+    assert bucket() is None
