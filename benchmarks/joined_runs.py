@@ -11,10 +11,11 @@ import time
 from collections import deque
 from itertools import pairwise
 from multiprocessing.synchronize import Barrier
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from processor_time import processor_s
 from report import Report
 from small_run import device_daemon
 
@@ -72,6 +73,14 @@ def _ended_in_a_window(executor: Executor, x: list[Any], in_flight: int) -> int:
     return ended
 
 
+class Work(NamedTuple):
+    """What has been done in a round: runs per second, and the processor time of each, of clients and daemon."""
+
+    per_s: float
+    clients_us: float
+    daemon_us: float
+
+
 class Clients:
     """Client processes that stand ready to run at the same time."""
 
@@ -84,12 +93,16 @@ class Clients:
         for process in self._processes:
             process.start()
 
-    def per_s(self) -> float:
-        """Count what all have done in one window."""
+    def work(self, daemon: int) -> Work:
+        """What all do in one window, and the daemon of this pid with them."""
         self._barrier.wait()
+        whose = [process.pid for process in self._processes if process.pid], [daemon]
+        before = list(map(processor_s, whose))
         count: int = sum(self._counts.get() for _ in range(CLIENTS))
+        spent = (processor_s(pids) - earlier for pids, earlier in zip(whose, before, strict=True))
+        clients_us, daemon_us = (seconds / count * 1e6 for seconds in spent)
         self._barrier.wait()
-        return count / WINDOW_S
+        return Work(count / WINDOW_S, clients_us, daemon_us)
 
     def join(self) -> None:
         for process in self._processes:
@@ -128,8 +141,17 @@ def measure(backend: str = "onnxruntime") -> list[Report]:
         f"A dense network of {'-'.join(map(str, LAYERS))} on {backend}, a row in each run, from {CLIENTS} client"
         " processes on one host with so many runs in flight together: rows per second without and with"
         f" Batching(max_size={MAX_SIZE}), medians of {ROUNDS} rounds of {WINDOW_S:g} s taken in turns, and the median"
-        " of their ratios with its quartiles.",
-        ("in flight", "alone /s", "together /s", "ratio", "quartiles", "rows in a batch"),
+        " of their ratios with its quartiles; and what processor time a run takes of its client and of the daemon.",
+        (
+            "in flight",
+            "alone /s",
+            "together /s",
+            "ratio",
+            "quartiles",
+            "rows in a batch",
+            "alone µs",
+            "together µs",
+        ),
     )
     alone = Report(
         "A run that finds no company",
@@ -139,7 +161,7 @@ def measure(backend: str = "onnxruntime") -> list[Report]:
     )
     with (
         tempfile.TemporaryDirectory() as folder,
-        device_daemon(f"unix:{folder}/device", "--backend", backend) as (address, _),
+        device_daemon(f"unix:{folder}/device", "--backend", backend) as (address, pid),
     ):
         pairs = alone_ms(address)
         low, middle, high = statistics.quantiles(on / off for off, on in pairs)
@@ -147,13 +169,21 @@ def measure(backend: str = "onnxruntime") -> list[Report]:
         alone.add(*medians, f"{middle:.2f}", f"{low:.2f}..{high:.2f}")
         for in_flight in IN_FLIGHT:
             off, on = Clients(address, None, in_flight), Clients(address, Batching(MAX_SIZE), in_flight)
-            pairs = [(off.per_s(), on.per_s()) for _ in range(ROUNDS)]
+            rounds = [(off.work(pid), on.work(pid)) for _ in range(ROUNDS)]
             off.join()
             on.join()
-            low, middle, high = statistics.quantiles(many / one for one, many in pairs)
-            rates = (f"{statistics.median(side):.0f}" for side in zip(*pairs, strict=True))
-            throughput.add(str(in_flight), *rates, f"{middle:.2f}", f"{low:.2f}..{high:.2f}", _mean_rows(address))
+            low, middle, high = statistics.quantiles(many.per_s / one.per_s for one, many in rounds)
+            sides = [list(side) for side in zip(*rounds, strict=True)]
+            rates = (f"{statistics.median(work.per_s for work in side):.0f}" for side in sides)
+            ratio = f"{middle:.2f}", f"{low:.2f}..{high:.2f}"
+            throughput.add(str(in_flight), *rates, *ratio, _mean_rows(address), *map(_costs, sides))
     return [throughput, alone]
+
+
+def _costs(side: list[Work]) -> str:
+    """The medians of what a run takes of the clients and of the daemon."""
+    clients_us, daemon_us = (statistics.median(each) for each in list(zip(*side, strict=True))[1:])
+    return f"{clients_us:.0f} + {daemon_us:.0f}"
 
 
 def _mean_rows(address: str) -> str:

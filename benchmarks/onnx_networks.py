@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import onnx
 import onnxruntime
 from onnx_models import LIGHT, AnyArray, Graph, with_weights
+from processor_time import processor_s
 from report import Report
 from small_run import device_daemon
 
@@ -36,6 +37,7 @@ THROUGHPUT_ROUNDS = 4
 THROUGHPUT_S = 1.5
 
 Run = Callable[[], Any]
+T = TypeVar("T")
 Connect = Callable[[], Runtime]
 # To a daemon on this host.
 TRANSPORTS = {"shared memory": Settings(), "gRPC over TCP": Settings(share_memory=False)}
@@ -143,7 +145,7 @@ def median_s(run: Run, count: int) -> float:
     return statistics.median(times)
 
 
-def in_turns(first: Callable[[], float], second: Callable[[], float], rounds: int) -> list[tuple[float, float]]:
+def in_turns(first: Callable[[], T], second: Callable[[], T], rounds: int) -> list[tuple[T, T]]:
     """Measure the two, round by round; each goes first in every other round."""
     first(), second()
     pairs = []
@@ -188,8 +190,22 @@ def measure() -> list[Report]:
         f"Networks with {CLIENTS} clients",
         f"Runs per second of {CLIENTS} sessions, each with a thread that runs, through the onnxruntime backend in"
         f" shared memory, and of {CLIENTS} threads that share a session of ONNX Runtime in the client process: medians"
-        f" of {THROUGHPUT_ROUNDS} rounds of {THROUGHPUT_S} s taken in turns; the ratio is remote to in process.",
-        ("network", "threads", "in process /s", "remote /s", "ratio", "quartiles"),
+        f" of {THROUGHPUT_ROUNDS} rounds of {THROUGHPUT_S} s taken in turns; the ratio is remote to in process. Then"
+        " the processor time of a run, in process, and of client and daemon, and the ratio that it would allow where no"
+        " processor ever waits.",
+        (
+            "network",
+            "threads",
+            "in process /s",
+            "remote /s",
+            "ratio",
+            "quartiles",
+            "in process ms",
+            "client ms",
+            "daemon ms",
+            "ratio",
+            "quartiles",
+        ),
     )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -198,7 +214,7 @@ def measure() -> list[Report]:
             onnx.save(NETWORKS[network](), path)
         for threads in sorted({1, os.cpu_count() or 1}):
             serving = ("--backend", "onnxruntime", "--option", f"threads={threads}")
-            with device_daemon("127.0.0.1:0", *serving) as (address, _):
+            with device_daemon("127.0.0.1:0", *serving) as (address, pid):
                 for transport, settings in TRANSPORTS.items():
                     connect = partial(Runtime, [address], settings=settings)
                     for network, path in paths.items():
@@ -206,7 +222,7 @@ def measure() -> list[Report]:
                     if threads == 1:
                         _measure_added(transport, connect, folder, added)
                 for network, path in paths.items():
-                    _measure_throughput((network, str(threads)), address, path, threads, throughput)
+                    _measure_throughput((network, str(threads)), (address, pid), path, threads, throughput)
     return [latency, added, throughput]
 
 
@@ -235,10 +251,22 @@ def _measure_added(transport: str, connect: Connect, folder: Path, report: Repor
         report.add(name, transport, *medians(pairs, 1e6, 0), *spread(added, 0))
 
 
-def runs_per_second(runs: Sequence[Run]) -> float:
-    """Of all of them together, each in a thread of its own."""
+class Work(NamedTuple):
+    """What has been done in a round: runs per second, and the processor time of each."""
+
+    per_s: float
+    client_ms: float
+    daemon_ms: float
+
+    @property
+    def cost_ms(self) -> float:
+        return self.client_ms + self.daemon_ms
+
+
+def work_of(runs: Sequence[Run], daemon: int) -> Work:
+    """Of all of them together, each in a thread of its own, and the daemon of this pid."""
     ready = threading.Barrier(len(runs))
-    rates = [0.0] * len(runs)
+    rates, counts = [0.0] * len(runs), [0] * len(runs)
 
     def repeat(number: int) -> None:
         ready.wait()
@@ -246,27 +274,40 @@ def runs_per_second(runs: Sequence[Run]) -> float:
         while (passed := time.perf_counter() - started) < THROUGHPUT_S:
             runs[number]()
             count += 1
-        rates[number] = count / passed
+        rates[number], counts[number] = count / passed, count
 
     threads = [threading.Thread(target=repeat, args=(number,)) for number in range(len(runs))]
+    client_s, daemon_s = processor_s((os.getpid(),)), processor_s((daemon,))
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return sum(rates)
+    spent_s = processor_s((os.getpid(),)) - client_s, processor_s((daemon,)) - daemon_s
+    client_ms, daemon_ms = (seconds / sum(counts) * 1e3 for seconds in spent_s)
+    return Work(sum(rates), client_ms, daemon_ms)
 
 
-def _measure_throughput(case: Sequence[str], address: str, path: Path, threads: int, report: Report) -> None:
+def _measure_throughput(case: Sequence[str], daemon: tuple[str, int], path: Path, threads: int, report: Report) -> None:
     feeds = example(path)
     session = in_process_session(path, threads)
+    address, pid = daemon
     with ExitStack() as stack:
         there: list[Run] = []
         for _ in range(CLIENTS):
             device = stack.enter_context(Runtime([address])).device()
             there.append(partial(stack.enter_context(executor_on(device, path)).run_sync, list(feeds.values())))
         here = [partial(session.run, None, feeds)] * CLIENTS
-        pairs = in_turns(partial(runs_per_second, here), partial(runs_per_second, there), THROUGHPUT_ROUNDS)
-    report.add(*case, *medians(pairs, 1, 1), *spread((remote / local for local, remote in pairs), 2))
+        pairs = in_turns(partial(work_of, here, pid), partial(work_of, there, pid), THROUGHPUT_ROUNDS)
+    local, remote = zip(*pairs, strict=True)
+    report.add(
+        *case,
+        *medians([(one.per_s, other.per_s) for one, other in pairs], 1, 1),
+        *spread((other.per_s / one.per_s for one, other in pairs), 2),
+        f"{statistics.median(work.client_ms for work in local):.2f}",
+        f"{statistics.median(work.client_ms for work in remote):.2f}",
+        f"{statistics.median(work.daemon_ms for work in remote):.2f}",
+        *spread((one.client_ms / other.cost_ms for one, other in pairs), 2),
+    )
 
 
 if __name__ == "__main__":

@@ -59,7 +59,8 @@ def start_fleet(folder: Path, closing: ExitStack) -> tuple[list[DaemonProcess], 
     """Daemons, one whose device may become ill, and the settings of people who may use them."""
     access = Access(folder)
     people = {name: access.add(name, "compile") for name in ("ada", "bob", "eve")}
-    flags = (*LISTEN, "--metrics-identities", "--access", str(access.path), "--queued-runs", "6", "--name")
+    work = ("--queued-runs", "6", "--batch", "64")
+    flags = (*LISTEN, "--metrics-identities", "--access", str(access.path), *work, "--name")
     store = ("--store-dir", str(folder / "store"))
     named = {"npu0": ("--canary", "1", *store), "npu1": ("--canary", "1", *store)}
     daemons = [DaemonProcess(*more, *flags, name) for name, more in named.items()]
