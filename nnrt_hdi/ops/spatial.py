@@ -9,13 +9,16 @@ from typing import Annotated
 
 from nnrt_hdi.enums import CoordinateTransformMode, DataType, Format, NearestMode, NodeType, ResizeMethod
 from nnrt_hdi.ops.convolution import ImageShape
-from nnrt_hdi.ops.operands import ANY, FLOATS, same_data_type
+from nnrt_hdi.ops.operands import ANY, FLOATS, declared_data_type, same_data_type
 from nnrt_hdi.ops.operator import Accepts, Floats, IntLists, Ints, Operand, operator, refuse
 from nnrt_hdi.tensor import MAX_DIM, UNKNOWN_DIM, TensorSpec
 
 AnyImage = Annotated[Operand, Accepts(ANY, min_rank=4, max_rank=4, quantized=True)]
 
 Pair = tuple[int, int]
+
+# Of a box in DETECTION_POST_PROCESS so many numbers count.
+BOX_NUMBERS = 4
 
 
 @operator(NodeType.RESIZE, quantized=True)
@@ -127,21 +130,28 @@ def detection_post_process(
     num_classes: int = 0,
     use_regular_nms: bool = False,
     out_quantized: bool = False,
+    declared: tuple[TensorSpec, ...],
 ) -> tuple[TensorSpec, ...]:
     """The best of many overlapping boxes, as TensorFlow Lite's custom operator TFLite_Detection_PostProcess finds them.
 
-    A box [y, x, h, w] of bbox [1, boxes, 4] has its center at y / scale[0] anchor h + anchor y, and the height
-    exp(h / scale[2]) anchor h; x and w likewise. scores [1, boxes, num_classes or one more in front, for the
-    background]. From the highest score down to nms_score_threshold, a box is taken unless it overlaps one taken before
-    by more than nms_io_u_threshold (intersection / union). With use_regular_nms that is done class by class, for at
-    most detections_per_class (0: max_detections) of each, and the max_detections best are kept; without, once for the
-    best class of each box, which comes with its max_classes_per_detection (0: 1) best classes.
+    A box [y, x, h, w] of bbox [1, boxes, 4 or more], whose first four numbers count, has its center at
+    y / scale[0] anchor h + anchor y, and the height exp(h / scale[2]) anchor h; x and w likewise. scores [1, boxes,
+    num_classes or one more in front, for the background]. From the highest score down to nms_score_threshold, a box is
+    taken unless it overlaps one taken before by more than nms_io_u_threshold (intersection / union). With
+    use_regular_nms that is done class by class, for at most detections_per_class (0: max_detections) of each, and the
+    max_detections best are kept; without, once for the best class of each box, which comes with its
+    max_classes_per_detection (0: 1) best classes.
 
-    Outputs, FLOAT32, for n = max_detections max_classes_per_detection rows, those that are not needed 0: the corners
-    [1, n, (ymin, xmin, ymax, xmax)]; classes [1, n]; scores [1, n]; number of boxes taken [1]. input_size and
-    out_quantized say nothing here.
+    Outputs, for n = max_detections max_classes_per_detection rows, those that are not needed 0: the corners
+    [1, n, (ymin, xmin, ymax, xmax)]; classes [1, n]; scores [1, n]; number of boxes taken [1]. They are FLOAT32, but
+    FLOAT16 where the operands are, unless the model declares them FLOAT32. input_size and out_quantized say nothing
+    here.
     """
-    same_data_type(bbox, scores, anchors)
+    is_half = same_data_type(bbox, scores, anchors) is DataType.FLOAT16
+    allowed = (DataType.FLOAT16, DataType.FLOAT32) if is_half else (DataType.FLOAT32,)
+    data_type = declared_data_type(declared, allowed[0])
+    if data_type not in allowed:
+        refuse(f"the output is declared {data_type.name}; use {' or '.join(kind.name for kind in allowed)}")
     _require_boxes(bbox, scores, anchors)
     if num_classes < 1 or scores.shape[2] not in (UNKNOWN_DIM, num_classes, num_classes + 1):
         refuse(f"num_classes is {num_classes} but {scores} has {scores.shape[2]} columns; use that number, or one less")
@@ -155,14 +165,16 @@ def detection_post_process(
             f" max_classes_per_detection {max_classes_per_detection}; use 0 or more for each"
         )
     rows = max_detections * (max_classes_per_detection or 1)
-    return tuple(TensorSpec(DataType.FLOAT32, shape) for shape in ((1, rows, 4), (1, rows), (1, rows), (1,)))
+    return tuple(TensorSpec(data_type, shape) for shape in ((1, rows, 4), (1, rows), (1, rows), (1,)))
 
 
 def _require_boxes(bbox: Operand, scores: Operand, anchors: Operand) -> None:
     """Refuse operands of DETECTION_POST_PROCESS that are not one image with one number of boxes."""
-    for operand, axis, size in ((bbox, 0, 1), (scores, 0, 1), (bbox, 2, 4), (anchors, 1, 4)):
+    for operand, axis, size in ((bbox, 0, 1), (scores, 0, 1), (anchors, 1, 4)):
         if operand.shape[axis] not in (UNKNOWN_DIM, size):
             refuse(f"dimension {axis} of {operand} is {operand.shape[axis]}; use {size}")
+    if 0 <= bbox.shape[2] < BOX_NUMBERS:
+        refuse(f"dimension 2 of {bbox} is {bbox.shape[2]}; use {BOX_NUMBERS} or more")
     if len({bbox.shape[1], scores.shape[1], anchors.shape[0]} - {UNKNOWN_DIM}) > 1:
         refuse(f"{bbox}, {scores} and {anchors} differ in their number of boxes; make them equal")
 

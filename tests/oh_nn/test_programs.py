@@ -197,6 +197,27 @@ def test_axes_named_twice(program: Program) -> None:
     assert (total_.tolist(), gone_.tolist()) == ([[6], [18]], [6, 18])
 
 
+def test_detections_of_halves(program: Program) -> None:
+    """FLOAT16 throughout, of boxes that say more than four numbers; how many were found is a [1] of its own."""
+    shapes = {"boxes": (1, 2, 6), "scores": (1, 2, 1), "anchors": (2, 4)}
+    x = [program.tensor(shape, OH_NN_FLOAT16) for shape in shapes.values()]
+    y = [program.tensor(shape, OH_NN_FLOAT16) for shape in ((1, 2, 4), (1, 2), (1, 2), (1,))]
+    parameters = {
+        OH_NN_DETECTION_POST_PROCESS_SCALE: np.ones(4, np.float32),
+        OH_NN_DETECTION_POST_PROCESS_NMS_IOU_THRESHOLD: np.array(0.5, np.float32),
+        OH_NN_DETECTION_POST_PROCESS_MAX_DETECTIONS: np.array(2, np.int64),
+        OH_NN_DETECTION_POST_PROCESS_NUM_CLASSES: np.array(1, np.int64),
+    }
+    given = [program.constant(array, tensor_type) for tensor_type, array in parameters.items()]
+    program.add(OH_NN_OPS_DETECTION_POST_PROCESS, x, y, given)
+    program.build(x, y)
+    boxes, scores = np.zeros((1, 2, 6), np.float16), np.array([[[0.25], [0.5]]], np.float16)
+    anchors = np.array([[4, 4, 2, 2], [4, 4, 2, 4]], np.float16)  # They overlap by half, which is not too much.
+    results = program.run(boxes, scores, anchors)
+    assert {result.dtype for result in results} == {np.dtype(np.float16)}
+    assert [result.tolist() for result in results] == [[[[3, 2, 5, 6], [3, 3, 5, 5]]], [[0, 0]], [[0.5, 0.25]], [2]]
+
+
 @pytest.mark.parametrize("declared", ((2,), (1, 1), (-1,)), ids=str)
 def test_output_declared_as_what_it_is_not(program: Program, declared: Sequence[int]) -> None:
     x, y = program.tensor((2, 3)), program.tensor(declared)

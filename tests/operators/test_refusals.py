@@ -64,6 +64,22 @@ def test_declared_type_that_is_refused(
         infer(node_type, operands, {}, (replace(known, data_type=data_type),))
 
 
+@pytest.mark.parametrize(
+    ("given", "declared", "message"),
+    [
+        (DataType.FLOAT32, DataType.FLOAT16, "declared FLOAT16; use FLOAT32"),
+        (DataType.FLOAT64, DataType.FLOAT64, "declared FLOAT64; use FLOAT32"),
+        (DataType.FLOAT16, DataType.FLOAT64, "declared FLOAT64; use FLOAT16 or FLOAT32"),
+    ],
+)
+def test_declared_type_of_detections_that_is_refused(given: DataType, declared: DataType, message: str) -> None:
+    operands = [t(*shape, data_type=given) for shape in ((1, 6, 4), (1, 6, 2), (6, 4))]
+    attrs = {"scale": (1.0,) * 4, "num_classes": 2, "max_detections": 3}
+    known = infer_all(N.DETECTION_POST_PROCESS, operands, attrs)
+    with pytest.raises(InvalidParameter, match=message):
+        infer_all(N.DETECTION_POST_PROCESS, operands, attrs, tuple(replace(spec, data_type=declared) for spec in known))
+
+
 def test_which_operators_take_no_quantized_tensors() -> None:
     refusing = {
         kind for kind, op in OPERATORS.items() if not any(op.takes_quantized(operand) for operand in op.operands)

@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nnrt_hdi.backend import Cancellation, ModelConfig, load_backend
 from nnrt_hdi.enums import CoordinateTransformMode, DataType, Format, NearestMode, NodeType, ResizeMethod
 from nnrt_hdi.errors import OutOfMemory
 from nnrt_hdi.tensor import QuantParam, data_type_of
 
 from .refusals.case import t
-from .single_node import AnyArray, compute, graph_of, infer, of, prepare, run, run_all, spec
+from .single_node import AnyArray, compute, graph_of, infer, infer_all, of, prepare, run, run_all, spec, without_dims
 
 N = NodeType
 ROW = np.arange(4, dtype="f4").reshape(1, 1, 4, 1)
@@ -103,13 +104,37 @@ def detect(dtype: str, **attrs: Any) -> list[AnyArray]:
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
 @pytest.mark.parametrize("regular", [False, True])
 def test_detections(dtype: str, regular: bool) -> None:
-    """Box 1, which 2 has beaten, goes; a box without area overlaps none. The rows left are 0; all is FLOAT32."""
+    """Box 1, which 2 has beaten, goes; a box without area overlaps none. The rows left are 0; all is of one type."""
     boxes, classes, scores, count = detect(dtype, use_regular_nms=regular)
-    assert {array.dtype for array in (boxes, classes, scores, count)} == {np.dtype(np.float32)}
+    assert {array.dtype for array in (boxes, classes, scores, count)} == {np.dtype("f2" if dtype == "f2" else "f4")}
     np.testing.assert_array_equal(boxes, [[[4, 3, 4, 5], [0, 0.5, 2, 2.5], [7, 7, 9, 9], [0, 0, 0, 0]]])
     np.testing.assert_allclose(scores, [[0.9, 0.75, 0.25, 0]], rtol=1e-3)
     np.testing.assert_array_equal(classes, [[0, 0, 0, 0]])
     np.testing.assert_array_equal(count, [3])
+
+
+@pytest.mark.parametrize("backend", ["reference", "onnxruntime"])
+@pytest.mark.parametrize("coordinates", [4, 7])
+@pytest.mark.parametrize("declared", [DataType.FLOAT16, DataType.FLOAT32])
+def test_detections_of_halves(backend: str, coordinates: int, declared: DataType) -> None:
+    """As the model declares them, whatever else a box says, also where only the run knows how much that is."""
+    boxes = np.full((1, 2, coordinates), 9, np.float16)
+    boxes[..., :4] = 0
+    scores, anchors = of([[0.25, 0.75], [0.5, 0]], dtype="f2"), of([4, 4, 2, 2], [8, 8, 4, 4], dtype="f2")
+    arrays = [boxes, scores, anchors]
+    attrs = {"scale": (1.0,) * 4, "num_classes": 2, "nms_io_u_threshold": 0.5, "max_detections": 3}
+    fixed = [(spec(array.shape, DataType.FLOAT16), None) for array in arrays]
+    known = infer_all(N.DETECTION_POST_PROCESS, fixed, attrs)
+    assert {output.data_type for output in known} == {DataType.FLOAT16}
+    outputs = [replace(output, data_type=declared) for output in known]
+    for operands in (fixed, [without_dims(operand) for operand in fixed]):
+        graph = graph_of(N.DETECTION_POST_PROCESS, operands, attrs, *outputs)
+        model = load_backend(backend).prepare(graph, ModelConfig(), lambda _: None)
+        found = model.run(arrays, Cancellation())
+        assert {array.dtype for array in found} == {outputs[0].numpy_dtype}
+        corners, classes, best, count = (array.tolist() for array in found)
+        assert corners == [[[3, 3, 5, 5], [6, 6, 10, 10], [0, 0, 0, 0]]]
+        assert (classes, best, count) == ([[1, 0, 0]], [[0.75, 0.5, 0]], [2])
 
 
 @pytest.mark.parametrize(

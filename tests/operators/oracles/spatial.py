@@ -81,6 +81,7 @@ def space_to_depth(model: Onnx, _: list[AnyArray], attrs: Attrs, layout: Format)
 
 @oracle(NodeType.DETECTION_POST_PROCESS)
 def detection_post_process(_: Onnx, arrays: list[AnyArray], attrs: Attrs, __: Format) -> list[AnyArray]:
+    """LiteRT computes in FLOAT32, which holds the elements of FLOAT16."""
     y, x, h, w = attrs["scale"]
     options = {
         "y_scale": y,
@@ -95,7 +96,8 @@ def detection_post_process(_: Onnx, arrays: list[AnyArray], attrs: Attrs, __: Fo
         "num_classes": attrs["num_classes"],
         "use_regular_nms": attrs.get("use_regular_nms", False),
     }
-    *rows, count = litert.run(BuiltinOperator.CUSTOM, arrays, 4, ("TFLite_Detection_PostProcess", options))
+    given = [array.astype(np.float32) for array in arrays]
+    *rows, count = litert.run(BuiltinOperator.CUSTOM, given, 4, ("TFLite_Detection_PostProcess", options))
     # It leaves rows that are not needed as they were.
     columns = options["max_classes_per_detection"]
     box, column = np.divmod(np.arange(rows[1].size), columns)
@@ -104,4 +106,4 @@ def detection_post_process(_: Onnx, arrays: list[AnyArray], attrs: Attrs, __: Fo
         needed = np.arange(rows[1].size) < count
     for output in rows:
         output[0, ~needed] = 0
-    return [*rows, count]
+    return [output.astype(arrays[0].dtype) for output in (*rows, count)]

@@ -60,6 +60,18 @@ CASES: list[Case] = [
         DETECT,
         r"dimension 0 of bbox FLOAT32\[2, 6, 4\] is 2; use 1",
     ),
+    (
+        NodeType.DETECTION_POST_PROCESS,
+        [t(1, 6, 3), *BOXES[1:]],
+        DETECT,
+        r"dimension 2 of bbox FLOAT32\[1, 6, 3\] is 3; use 4 or more",
+    ),
+    (
+        NodeType.DETECTION_POST_PROCESS,
+        [t(1, 6, 4, data_type=DataType.FLOAT16), *BOXES[1:]],
+        DETECT,
+        "bbox is FLOAT16 but scores is FLOAT32; give both the same data type",
+    ),
     (NodeType.DETECTION_POST_PROCESS, [*BOXES[:2], t(5, 4)], DETECT, "differ in their number of boxes"),
     (
         NodeType.DETECTION_POST_PROCESS,

@@ -55,11 +55,12 @@ def blocks() -> Iterator[Row]:
 
 
 def detections() -> Iterator[Row]:
-    def row(boxes: int, classes: int, attrs: Attrs, background: int = 1) -> Row:
-        offsets, scores = Fixed((1, boxes, 4), low=-3, high=3), Fixed((1, boxes, classes + background), low=0, high=1)
+    def row(boxes: int, classes: int, attrs: Attrs, background: int = 1, coordinates: int = 4) -> Row:
+        offsets = Fixed((1, boxes, coordinates), low=-3, high=3)
+        scores = Fixed((1, boxes, classes + background), low=0, high=1)
         common = {"scale": (10.0, 10.0, 5.0, 5.0), "num_classes": classes, "nms_io_u_threshold": 0.25}
         anchors = Fixed((boxes, 4), low=0.25, high=0.75)
-        return Row(NodeType.DETECTION_POST_PROCESS, [offsets, scores, anchors], {**common, **attrs}, (SINGLE,))
+        return Row(NodeType.DETECTION_POST_PROCESS, [offsets, scores, anchors], {**common, **attrs}, (HALF, SINGLE))
 
     some = {"nms_score_threshold": 0.25, "max_detections": 9}
     yield row(40, 5, some)
@@ -69,6 +70,8 @@ def detections() -> Iterator[Row]:
     yield row(40, 3, {**some, "use_regular_nms": True, "detections_per_class": 2}, background=0)
     yield row(9, 3, {**some, "use_regular_nms": True, "detections_per_class": 100, "max_detections": 50})
     yield row(9, 3, {**some, "nms_score_threshold": 2.0})
+    yield row(40, 5, some, coordinates=5)
+    yield row(40, 5, {**some, "use_regular_nms": True}, coordinates=21)
 
 
 def rows() -> Iterator[Row]:

@@ -14,7 +14,7 @@ from nnrt_backend_onnxruntime.lowering.shape import FAR, cut_out
 from nnrt_hdi.enums import CoordinateTransformMode, Format, NearestMode, NodeType, ResizeMethod
 from nnrt_hdi.errors import Unsupported
 from nnrt_hdi.ops.convolution import ImageShape
-from nnrt_hdi.ops.spatial import block_pair, borders
+from nnrt_hdi.ops.spatial import BOX_NUMBERS, block_pair, borders
 from nnrt_hdi.tensor import UNKNOWN_DIM
 
 FLOAT64 = np.dtype(np.float64)
@@ -200,6 +200,8 @@ def space_to_depth(op: Onnx, call: Call, x: Value) -> Value:
 @lowering(NodeType.DETECTION_POST_PROCESS)
 def detection_post_process(op: Onnx, call: Call, bbox: Value, scores: Value, anchors: Value) -> tuple[Value, ...]:
     """Boxes decoded, those that overlap better ones dropped, the rest written row by row."""
+    if call.inputs[0].shape[2] != BOX_NUMBERS:
+        bbox = cut_out(op, bbox, [2], [0], [BOX_NUMBERS])
     corners = boxes.decoded(op, bbox, anchors, call.attrs.scale)
     of_class = cut_out(op, scores, [2], [-call.attrs.num_classes], [FAR]).transposed([0, 2, 1])
     find = boxes.best_per_class if call.attrs.use_regular_nms else boxes.best_of_any_class

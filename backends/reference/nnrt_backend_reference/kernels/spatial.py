@@ -11,7 +11,7 @@ import numpy as np
 from nnrt_backend_reference.kernels import boxes
 from nnrt_backend_reference.kernels.kernel import AnyArray, Call, cast_all, kernel, require_memory, wider
 from nnrt_hdi.enums import CoordinateTransformMode, Format, NearestMode, NodeType, ResizeMethod
-from nnrt_hdi.ops.spatial import block_pair, borders
+from nnrt_hdi.ops.spatial import BOX_NUMBERS, block_pair, borders
 from nnrt_hdi.tensor import Shape
 
 # What RESIZE computes weights in, and how many of the old pixels a new one reads along an axis.
@@ -152,7 +152,7 @@ def space_to_depth(call: Call, x: AnyArray) -> AnyArray:
 def detection_post_process(call: Call, bbox: AnyArray, scores: AnyArray, anchors: AnyArray) -> tuple[AnyArray, ...]:
     """Boxes decoded, those that overlap better ones dropped, the rest written row by row."""
     attrs, columns = call.attrs, call.attrs.max_classes_per_detection or 1
-    bbox, scores, anchors = cast_all(wider(bbox.dtype), bbox[0], scores[0], anchors)
+    bbox, scores, anchors = cast_all(wider(bbox.dtype), bbox[0, :, :BOX_NUMBERS], scores[0], anchors)
     corners = boxes.decoded(bbox, anchors, attrs.scale)
     of_class = scores[:, scores.shape[1] - attrs.num_classes :].T
     find = boxes.best_per_class if attrs.use_regular_nms else boxes.best_of_any_class
