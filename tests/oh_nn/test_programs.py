@@ -202,7 +202,7 @@ def test_detections_of_halves(program: Program) -> None:
     shapes = {"boxes": (1, 2, 6), "scores": (1, 2, 1), "anchors": (2, 4)}
     x = [program.tensor(shape, OH_NN_FLOAT16) for shape in shapes.values()]
     y = [program.tensor(shape, OH_NN_FLOAT16) for shape in ((1, 2, 4), (1, 2), (1, 2), (1,))]
-    parameters = {
+    parameters: dict[int, AnyArray] = {
         OH_NN_DETECTION_POST_PROCESS_SCALE: np.ones(4, np.float32),
         OH_NN_DETECTION_POST_PROCESS_NMS_IOU_THRESHOLD: np.array(0.5, np.float32),
         OH_NN_DETECTION_POST_PROCESS_MAX_DETECTIONS: np.array(2, np.int64),
