@@ -102,15 +102,11 @@ class RunTensors:
         """Hold a tensor, and give its memory; None where that has fewer bytes, or there is none here."""
         self._held.append(tensor)  # Before it is held: what comes next may be interrupted.
         try:
-            tensor._retain(self)
+            memory: SharedMemory | DeviceBuffer = tensor._retain(self)
         except NnrtError:
             return None
-        memory: SharedMemory | DeviceBuffer = tensor._memory
-        if memory.room_bytes < size_bytes:
-            return None
-        if isinstance(memory, DeviceBuffer) and memory.session is not self._signature.session:
-            return None
-        return memory
+        is_elsewhere = isinstance(memory, DeviceBuffer) and memory.session is not self._signature.session
+        return None if is_elsewhere or memory.room_bytes < size_bytes else memory
 
     def _hold_checked(self, inputs: Sequence[Any], kinds: Sequence[Any]) -> _Known:
         """Hold tensors of these kinds if they fit. Raises as `hold`."""
@@ -151,10 +147,9 @@ class RunTensors:
     def _hold(self, tensor: RunTensor[Any], desc: TensorDesc, place: str) -> SharedMemory | DeviceBuffer:
         self._held.append(tensor)  # Before it is held: what comes next may be interrupted.
         try:
-            tensor._retain(self)
+            memory: SharedMemory | DeviceBuffer = tensor._retain(self)
         except NnrtError as error:
             raise error.at(place) from error
-        memory: SharedMemory | DeviceBuffer = tensor._memory
         if isinstance(memory, DeviceBuffer):
             self._signature.require_here(memory, place)
         shape = desc.shape or ()
@@ -173,17 +168,39 @@ class RunTensors:
 
     def require_fit(self, results: Sequence[Elements]) -> None:
         """Raise OutputTooSmall or OperationFailed for results that can't be written into the memory of the outputs."""
-        self._require_types(results)
-        self._require_room(results)
+        targets = self.targets or [None] * len(results)
+        for at, (form, target, array) in enumerate(zip(self._signature.output_forms, targets, results, strict=True)):
+            if array.dtype != form.dtype and data_type_of(array.dtype) != form.spec.data_type:
+                raise OperationFailed(
+                    f"the device gave {array.dtype.name}; the model says {form.spec}",
+                    place=self._signature.output_place(at),
+                )
+            if target is None:
+                continue
+            if array.nbytes > target.room_bytes:
+                shapes = [each.shape for each in results]
+                _require_room(target, array.nbytes, array.shape, self._signature.output_place(at), shapes)
+            if isinstance(target, DeviceBuffer) and not isinstance(array, Stored):
+                raise OperationFailed("the device put it elsewhere", place=self._signature.output_place(at))
 
     def result(self, outputs: Sequence[Elements]) -> RunResult[Any]:
-        """The tensors given for the outputs, with the results in them, and the arrays of the others. Raises as
-        `require_fit`."""
-        given = self.outputs
-        assert given is not None
+        """The tensors given for the outputs, with the results in them and their shapes in the descs, and the arrays of
+        the others. Raises as `require_fit`."""
+        assert self.outputs is not None and self.targets is not None
         self.require_fit(outputs)
-        self._write(outputs)
-        results = [each if type(one) is NewArray else one for one, each in zip(given, outputs, strict=True)]
+        results: list[Any] = []
+        for tensor, target, output in zip(self.outputs, self.targets, outputs, strict=True):
+            if target is None or isinstance(tensor, NewArray):
+                results.append(output)
+                continue
+            if isinstance(target, DeviceBuffer):
+                target.is_written = True
+            elif not isinstance(output, Stored):
+                base: object = output.base
+                if base is not target.view:  # Else it has been written there.
+                    target.array(output.dtype, output.shape)[...] = output
+            tensor._take_shape(output.shape)
+            results.append(tensor)
         return RunResult(results, [output.shape for output in outputs])
 
     def collected(self, results: Sequence[Any]) -> RunResult[Any]:
@@ -202,40 +219,6 @@ class RunTensors:
                 target.write(flat_bytes(np.ascontiguousarray(array)))
                 elements[at] = Stored(array.dtype, array.shape, array.nbytes, target.place)
         return self.result(elements)
-
-    def _require_types(self, results: Sequence[Elements]) -> None:
-        """Raise OperationFailed for results that are not of the data types of the model."""
-        for at, (form, array) in enumerate(zip(self._signature.output_forms, results, strict=True)):
-            if array.dtype != form.dtype and data_type_of(array.dtype) != form.spec.data_type:
-                raise OperationFailed(
-                    f"the device gave {array.dtype.name}; the model says {form.spec}",
-                    place=self._signature.output_place(at),
-                )
-
-    def _require_room(self, results: Sequence[Elements]) -> None:
-        """Raise OutputTooSmall unless all results fit into the memory of the outputs."""
-        for at, (target, array) in enumerate(zip(self.targets or (), results, strict=True)):
-            if target is None:
-                continue
-            if array.nbytes > target.room_bytes:
-                shapes = [each.shape for each in results]
-                _require_room(target, array.nbytes, array.shape, self._signature.output_place(at), shapes)
-            if isinstance(target, DeviceBuffer) and not isinstance(array, Stored):
-                raise OperationFailed("the device put it elsewhere", place=self._signature.output_place(at))
-
-    def _write(self, results: Sequence[Elements]) -> None:
-        """Put results that fit into the memory of the outputs, where they aren't there already, and their shapes into
-        the descs."""
-        for tensor, target, array in zip(self.outputs or (), self.targets or (), results, strict=True):
-            if target is None or isinstance(tensor, NewArray):
-                continue
-            if isinstance(target, DeviceBuffer):
-                target.is_written = True
-            elif not isinstance(array, Stored):
-                base: object = array.base
-                if base is not target.view:  # Else it has been written there.
-                    target.array(array.dtype, array.shape)[...] = array
-            tensor._take_shape(array.shape)
 
     def release(self) -> None:
         """Let go of the tensors: the run has ended, or never begins."""

@@ -72,12 +72,14 @@ class RunTensor(LockOwner, Closable, Generic[MemoryT]):
         """A run has written elements of this shape."""
         self._desc._take_shape(shape)
 
-    def _retain(self, user: object) -> None:
-        """Keep the memory until `_release` by the same user. Raises InvalidParameter for a closed tensor."""
+    def _retain(self, user: object) -> MemoryT:
+        """Keep the memory, which this gives, until `_release` by the same user. Raises InvalidParameter for a closed
+        tensor."""
         with self._lock:
             if not self._is_open:
                 raise InvalidParameter("the tensor is closed; make a new one")
             self._users.add(user)
+            return self._memory
 
     def _release(self, user: object) -> None:
         """Give up a use, if it is one: who was interrupted doesn't know."""
