@@ -231,15 +231,16 @@ class Executor(BaseExecutor):
         signature = self._signature
         if timeout_ms is not None:
             require_timeout(timeout_ms, "; without one run_timeout_s of the Settings holds")
+        given = None
         if outputs is not None or self._session.death is not None:
-            inputs = signature.in_order(inputs)
+            given = signature.in_order(inputs)
             if outputs is not None:
                 signature.require_output_count(outputs)
             self._session.require_alive()
         arrays = signature.arrays(inputs) if outputs is None else None
         if arrays is None:
             run.tensors = tensors = RunTensors(signature, outputs)
-            tensors.hold(signature.in_order(inputs))
+            tensors.hold(signature.in_order(inputs) if given is None else given)
             arrays = [signature.fitting(index, given) for index, given in enumerate(tensors.inputs)]
         run.inputs = arrays
         if timeout_ms is None:

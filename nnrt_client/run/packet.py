@@ -18,6 +18,8 @@ from nnrt_hdi.v2 import local_socket_pb2, model_pb2, prepared_model_pb2
 
 # buffer_id, offset, and the bytes that there are.
 Place = tuple[int, int, int]
+# Of a region that is not known yet.
+_NOWHERE: Place = (0, 0, 0)
 
 
 class Packet:
@@ -136,41 +138,45 @@ class PlannedPacket(Packet):
         """Tell where these inputs are; they are copied where the daemon doesn't reach them."""
         inputs: Sequence[Any] = run.inputs
         sources: Sequence[Any] = [None] * len(inputs) if run.tensors is None else run.tensors.sources
-        to_copy = [inputs[at] for at in indexes if not _is_reached(sources[at])]
-        copies = iter(self._copy_in(to_copy) if to_copy else ())
+        # Each with where its region is told.
+        to_copy: list[tuple[int, Array]] = []
         for at in indexes:
-            source = sources[at]
+            source, given = sources[at], inputs[at]
             if isinstance(source, DeviceBuffer):
-                self.regions += (source.id, 0, inputs[at].nbytes)
-            elif _is_reached(source):
-                self.regions += (self._local_socket.buffer_of(source), source.offset, inputs[at].nbytes)
+                self.regions += (source.id, 0, given.nbytes)
+            elif source is not None and source.is_sealed:
+                self.regions += (self._local_socket.buffer_of(source), source.offset, given.nbytes)
             else:
-                self.regions += next(copies)
+                to_copy.append((len(self.regions), given))
+                self.regions += _NOWHERE
+        if to_copy:
+            places = self._copy_in([array for _, array in to_copy])
+            for (begin, _), place in zip(to_copy, places, strict=True):
+                self.regions[begin : begin + 3] = place
 
     def _place_outputs(self, plan: Plan, run: Run) -> None:
         """Tell where the outputs go that don't come in the reply: to memory of the pool where the daemon doesn't reach
         that of their tensors."""
         given = None if run.tensors is None else run.tensors.targets
         targets: list[Any] = [None] * len(run.signature.outputs)
-        to_stage: list[tuple[int, int]] = []
+        # Index and length of each, with where its region is told.
+        to_stage: list[tuple[int, int, int]] = []
         for at, size_bytes, _ in plan.region_outputs:
-            target = None if given is None else given[at]
-            if _is_reached(target):
-                targets[at] = target
-            else:
-                to_stage.append((at, size_bytes))
-        if to_stage:
-            rooms = self._local_socket.staging.take_rooms([size_bytes for _, size_bytes in to_stage])
-            for (at, _), room in zip(to_stage, rooms, strict=True):
-                targets[at] = room
-        self._targets = targets
-        for at, _, _ in plan.region_outputs:
-            target = targets[at]
+            target = targets[at] = None if given is None else given[at]
             if isinstance(target, DeviceBuffer):
                 self.regions += (target.id, 0, target.room_bytes)
+            elif target is not None and target.is_sealed:
+                self.regions += (self._local_socket.buffer_of(target), target.offset, target.room_bytes)
             else:
-                memory = target.memory if isinstance(target, Room) else target
-                self.regions += (self._local_socket.buffer_of(memory), target.offset, target.room_bytes)
+                to_stage.append((at, size_bytes, len(self.regions)))
+                self.regions += _NOWHERE
+        if to_stage:
+            rooms = self._local_socket.staging.take_rooms([size_bytes for _, size_bytes, _ in to_stage])
+            for (at, _, begin), room in zip(to_stage, rooms, strict=True):
+                targets[at] = room
+                buffer_id = self._local_socket.buffer_of(room.memory)
+                self.regions[begin : begin + 3] = buffer_id, room.offset, room.room_bytes
+        self._targets = targets
 
     def outputs(self, reply: bytes) -> list[Any]:
         """The outputs of a planned reply, and those in regions."""
@@ -301,11 +307,6 @@ class TracedRequest(Request):
         super().__init__(local_socket, run)
         for name, value in run.fields.items():
             setattr(self.message.run, name, value)
-
-
-def _is_reached(memory: SharedMemory | DeviceBuffer | None) -> bool:
-    """Tell whether the daemon can have the memory of a tensor as it is."""
-    return isinstance(memory, DeviceBuffer) or (memory is not None and memory.is_sealed)
 
 
 def _sealed(tensors: RunTensors | None, index: int) -> SharedMemory | None:
