@@ -10,7 +10,7 @@ from daemon_process import DaemonProcess
 from networks import convolution_model
 
 from cli.command import nnrt, refused, saved, told
-from nnrt_client import Model, OperationType
+from nnrt_client import DataType, Model, OperationType, TensorDesc
 from nnrt_client.cli.difference import Tolerance, difference
 
 TOLERANCE = Tolerance(1e-3, 1e-5)
@@ -62,6 +62,19 @@ def test_names_the_first_operator(
     result = nnrt("compare", path, *devices(shared_daemon, wrong))
     assert result.exit_code == 1
     assert f"differ first in SUB_FUSION node {additions} 'culprit': 4 of 4 elements" in result.stdout
+
+
+def test_of_a_scalar_declared_one(shared_daemon: DaemonProcess, wrong: DaemonProcess, tmp_path: Path) -> None:
+    """Devices get one operator more, but the first that differs has its place in the model."""
+    model = Model()
+    x = model.input((2, 3), name="x")
+    mean = model.apply(OperationType.REDUCE_MEAN, x, [0, 1], output=TensorDesc(DataType.FLOAT32, (1,)), name="mean")
+    y = model.apply(OperationType.SUB, mean, np.ones(1, np.float32), name="culprit")
+    model.specify_inputs_and_outputs([x], [y])
+    model.finish()
+    document = told("compare", saved(model, tmp_path / "mean"), *devices(shared_daemon, wrong), exit_code=1)
+    first = document["first_operator"]
+    assert (first["index"], first["type"], first["name"]) == (1, "SUB_FUSION", "culprit")
 
 
 def test_results_longer_than_a_message(start_daemon: StartDaemon, wrong: DaemonProcess, tmp_path: Path) -> None:

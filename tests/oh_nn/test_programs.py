@@ -21,7 +21,7 @@ AXES = np.array([0, 1], np.int32)
 
 @pytest.fixture(scope="module")
 def addresses() -> Iterator[dict[str, str]]:
-    daemons = {backend: DaemonProcess("--backend", backend) for backend in ("reference", "onnxruntime")}
+    daemons = {backend: DaemonProcess("--backend", backend) for backend in ("reference", "onnxruntime", "picky")}
     yield {backend: daemon.address for backend, daemon in daemons.items()}
     for daemon in daemons.values():
         daemon.kill()
@@ -216,6 +216,21 @@ def test_detections_of_halves(program: Program) -> None:
     results = program.run(boxes, scores, anchors)
     assert {result.dtype for result in results} == {np.dtype(np.float16)}
     assert [result.tolist() for result in results] == [[[[3, 2, 5, 6], [3, 3, 5, 5]]], [[0, 0]], [[0.5, 0.25]], [2]]
+
+
+@pytest.mark.parametrize(("declared", "runs"), (((1,), False), (None, True)), ids=("as [1]", "without a shape"))
+def test_device_that_can_not_make_it_one(world: World, declared: Sequence[int] | None, runs: bool) -> None:
+    """One that runs no RESHAPE, by which a scalar is made [1]: the answer is about the operation that the model has."""
+    world.connect("picky")
+    program = Program(world)
+    x, y = program.tensor((2, 3)), program.tensor(declared)
+    program.add(OH_NN_OPS_REDUCE_MEAN, [x, program.constant(AXES)], [y])
+    ok(OH_NNModel_SpecifyInputsAndOutputs(program.model, [x], [y]))
+    ok(OH_NNModel_Finish(program.model))
+    assert value(OH_NNModel_GetAvailableOperations(program.model, 0)) == (runs,)
+    if not runs:
+        assert OH_NNCompilation_Build(world.compilation(program.model)) == OH_NN_FAILED
+        assert "REDUCE_FUSION node 0 'ReduceMean:0': the picky backend runs no RESHAPE" in str(oh_nn.last_error())
 
 
 @pytest.mark.parametrize("declared", ((2,), (1, 1), (-1,)), ids=str)

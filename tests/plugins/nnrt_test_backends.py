@@ -127,8 +127,11 @@ def _for_a_while(seconds: float, inputs: Sequence[Array], cancellation: Cancella
 
 class _PickyBackend(_Backend):
     def supported(self, graph: Graph) -> list[Support]:
-        refused = Support("the picky backend runs no SUB")
-        return [refused if node.type is NodeType.SUB_FUSION else Support() for node in graph.nodes]
+        refused = {
+            NodeType.SUB_FUSION: Support("the picky backend runs no SUB"),
+            NodeType.RESHAPE: Support("the picky backend runs no RESHAPE"),
+        }
+        return [refused.get(node.type, Support()) for node in graph.nodes]
 
 
 class _RefusingBackend(_Backend):
