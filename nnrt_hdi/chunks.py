@@ -28,8 +28,13 @@ def beyond_inline(sizes: Iterable[int], message_bytes: int) -> set[int]:
 
 def cut(data: memoryview, message_bytes: int, start: int = 0) -> Iterator[tuple[int, memoryview]]:
     """The bytes from `start` on in pieces for messages of at most that size (0: no limit), each with its offset."""
-    size = min(CHUNK_BYTES, message_bytes or CHUNK_BYTES)
-    return ((begin, data[begin : begin + size]) for begin in range(start, data.nbytes, size))
+    return ((begin, data[begin : begin + size]) for begin, size in cut_sizes(data.nbytes, message_bytes, start))
+
+
+def cut_sizes(size_bytes: int, message_bytes: int, start: int = 0) -> Iterator[tuple[int, int]]:
+    """The offsets and the sizes of the pieces into which `cut` cuts so many bytes."""
+    most = min(CHUNK_BYTES, message_bytes or CHUNK_BYTES)
+    return ((begin, min(most, size_bytes - begin)) for begin in range(start, size_bytes, most))
 
 
 def pieces(arrays: Iterable[Array], message_bytes: int) -> Iterator[memoryview]:

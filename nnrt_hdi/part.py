@@ -18,6 +18,18 @@ class Part:
     data: memoryview
     sha256: bytes
 
+    @property
+    def size_bytes(self) -> int:
+        return self.data.nbytes
+
+    def piece(self, start: int, size: int) -> memoryview:
+        """At most so many of its bytes, from `start` on."""
+        return self.data[start : start + size]
+
+    def fill(self, memory: memoryview, start: int) -> None:
+        """Copy its bytes from `start` on into memory, as many as that holds."""
+        memory[:] = self.piece(start, memory.nbytes)
+
     @classmethod
     def of(cls, data: Buffer) -> Self:
         """The part that holds these bytes, which nobody may change from now on."""

@@ -143,7 +143,7 @@ class CacheDirectory:
                 compiled = kept[1]
             else:
                 began = time.monotonic()
-                compiled = CompiledModel.unpacked(container.read(file), checks_large=False)
+                compiled = CompiledModel.in_file(file)
                 self.spent_s += time.monotonic() - began
                 self._kept = state, compiled
         except FileNotFoundError:

@@ -328,12 +328,13 @@ def _restore(site: Site, compiled: CompiledModel, ask: Ask) -> BuildResult | Nnr
     if (prepared.inputs, prepared.outputs) != (compiled.inputs, compiled.outputs):
         prepared.release()
         raise Refused(InvalidFile("the device made of it a model with other inputs or outputs than its manifest says"))
+    digest = compiled.source_digest  # And not the model, whose parts take memory, or a descriptor.
     return BuildResult(
         prepared=prepared,
         device=site.device,
         origin=Origin.RESTORED,
         config=config,
-        digest=lambda: compiled.source_digest,
+        digest=lambda: digest,
         build_s=compiled.build_s,
     )
 

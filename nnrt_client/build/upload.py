@@ -13,7 +13,7 @@ from nnrt_client.session.session import Session
 from nnrt_hdi import wire
 from nnrt_hdi.backend import ModelConfig
 from nnrt_hdi.batching import Batching
-from nnrt_hdi.chunks import CHUNK_BYTES, cut
+from nnrt_hdi.chunks import CHUNK_BYTES, cut_sizes
 from nnrt_hdi.chunks import FEATURE as CHUNKS_FEATURE
 from nnrt_hdi.errors import ConnectionFailed, OperationFailed, OutOfMemory
 from nnrt_hdi.files.graph_file import constant_parts
@@ -33,7 +33,7 @@ _UNASKED_BYTES = 8 << 20
 # Constants of so many bytes go through shared memory to a daemon on this host; fewer fit into a message or a few.
 _LEAST_SHARED_BYTES = 4 << 20
 # Of that memory. A call for each time that it is filled costs more than filling it.
-_WINDOW_BYTES = 8 << 20
+_WINDOW_BYTES = 16 << 20
 
 
 def compile_graph(build: BuildTask, graph: Graph, config: ModelConfig, batching: Batching | None = None) -> Any:
@@ -126,8 +126,8 @@ def _surely_missing(session: Session, parts: Mapping[bytes, Part]) -> list[tuple
     first if it takes the model."""
     if session.uploads or session.keeps_models:
         return []
-    large = [part for part in parts.values() if part.data.nbytes > INLINE_CONSTANT_BYTES]
-    return [(part, 0) for part in large] if sum(part.data.nbytes for part in large) <= _UNASKED_BYTES else []
+    large = [part for part in parts.values() if part.size_bytes > INLINE_CONSTANT_BYTES]
+    return [(part, 0) for part in large] if sum(part.size_bytes for part in large) <= _UNASKED_BYTES else []
 
 
 def _ask(build: BuildTask, name: str, request: Any) -> Any:
@@ -154,7 +154,7 @@ def _wanted(parts: Mapping[bytes, Part], missing: Iterable[Any], place: str) -> 
 def _upload(build: BuildTask, wanted: Sequence[tuple[Part, int]]) -> None:
     """Send parts from where the daemon says: through shared memory where it is here and they are many bytes."""
     session = build.session
-    total = sum(part.data.nbytes - received for part, received in wanted)
+    total = sum(part.size_bytes - received for part, received in wanted)
     if CHUNKS_FEATURE in session.welcome.features and session.local_socket is not None and total >= _LEAST_SHARED_BYTES:
         try:
             memory = session.local_socket.staging.take(_WINDOW_BYTES)
@@ -179,21 +179,21 @@ def _upload_here(
         build.progress("uploading", sent / total)
 
     for part, received in wanted:
-        for offset, piece in _pieces(part, 0, received):
-            if filled + piece.nbytes > _WINDOW_BYTES:
+        for offset, size in _pieces(part, 0, received):
+            if filled + size > _WINDOW_BYTES:
                 send()
                 message, filled = None, 0
-            memory.view[filled : filled + piece.nbytes] = piece
-            region = model_pb2.BufferRegion(buffer_id=buffer_id, offset=filled, data_size=piece.nbytes)
+            part.fill(memory.view[filled : filled + size], offset)
+            region = model_pb2.BufferRegion(buffer_id=buffer_id, offset=filled, data_size=size)
             chunk = device_pb2.ConstantChunk(
-                sha256=part.sha256, size_bytes=part.data.nbytes, offset=offset, region=region
+                sha256=part.sha256, size_bytes=part.size_bytes, offset=offset, region=region
             )
             if message is None:
                 message = chunk
             else:
                 message.more.append(chunk)
-            filled += piece.nbytes
-            sent += piece.nbytes
+            filled += size
+            sent += size
     send()
 
 
@@ -220,23 +220,24 @@ def _chunks(
     progress: Callable[[str, float], None],
     compressor: Compressor | None,
 ) -> Iterator[Any]:
-    total = sum(part.data.nbytes - received for part, received in wanted)
+    total = sum(part.size_bytes - received for part, received in wanted)
     sent = 0
     for part, received in wanted:
-        for offset, piece in _pieces(part, message_bytes, received):
-            chunk = device_pb2.ConstantChunk(sha256=part.sha256, size_bytes=part.data.nbytes, offset=offset)
+        for offset, size in _pieces(part, message_bytes, received):
+            piece = part.piece(offset, size)
+            chunk = device_pb2.ConstantChunk(sha256=part.sha256, size_bytes=part.size_bytes, offset=offset)
             if compressor is not None and (packed := compressor.packed(piece)) is not None:
                 chunk.data, chunk.expanded_bytes = packed, len(piece)
             else:
                 chunk.data = bytes(piece)
             yield chunk
-            sent += len(piece)
+            sent += size
             progress("uploading", sent / total if total else 1.0)
 
 
-def _pieces(part: Part, message_bytes: int, received: int) -> Iterable[tuple[int, memoryview]]:
-    """Cut the rest of a part into pieces, each with its offset. An empty part is one empty piece."""
-    return cut(part.data, message_bytes, received) if part.data.nbytes else ((0, part.data),)
+def _pieces(part: Part, message_bytes: int, received: int) -> Iterable[tuple[int, int]]:
+    """Cut the rest of a part into pieces, each with its offset and its size. An empty part is one empty piece."""
+    return cut_sizes(part.size_bytes, message_bytes, received) if part.size_bytes else ((0, 0),)
 
 
 def _together(chunks: Iterator[Any], message_bytes: int) -> Iterator[Any]:
@@ -257,6 +258,6 @@ def _together(chunks: Iterator[Any], message_bytes: int) -> Iterator[Any]:
 
 def _buffer(part: Part) -> Any:
     """Put a part into a message: inline where it is small, as constants are."""
-    if part.data.nbytes <= INLINE_CONSTANT_BYTES:
+    if part.size_bytes <= INLINE_CONSTANT_BYTES:
         return model_pb2.SharedBuffer(inline=bytes(part.data))
-    return model_pb2.SharedBuffer(constant=model_pb2.ConstantRef(sha256=part.sha256, size_bytes=part.data.nbytes))
+    return model_pb2.SharedBuffer(constant=model_pb2.ConstantRef(sha256=part.sha256, size_bytes=part.size_bytes))

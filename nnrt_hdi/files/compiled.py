@@ -12,7 +12,7 @@ from typing_extensions import Buffer
 from nnrt_hdi.backend import DeviceInfo, ModelConfig
 from nnrt_hdi.enums import DeviceType, PerformanceMode
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, NnrtError
-from nnrt_hdi.files.container import Fetch, packed, read_about, require_whole, unpacked
+from nnrt_hdi.files.container import Fetch, opened, packed, read_about, require_whole, unpacked
 from nnrt_hdi.files.graph_file import MAX_QUOTED, described_spec, read_spec
 from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import TensorSpec
@@ -104,6 +104,12 @@ class CompiledModel:
         """The model in a file, its parts as views of `data`, or fetched where they lie beside it. Raises InvalidFile
         unless every byte is as written; of large parts `require_whole` says so where they are not checked now."""
         about, parts = unpacked(KIND, data, fetch, checks_large=checks_large)
+        return cls._of(about, _counted(parts))
+
+    @classmethod
+    def in_file(cls, path: Path) -> "CompiledModel":
+        """The model in a file, in which its large parts stay: see `container.opened`. Raises OSError or InvalidFile."""
+        about, parts = opened(KIND, path)
         return cls._of(about, _counted(parts))
 
     def require_whole(self) -> None:

@@ -19,9 +19,8 @@ import os
 import re
 import reprlib
 import secrets
-import stat
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ import numpy as np
 from typing_extensions import Buffer
 
 from nnrt_hdi.errors import InvalidFile, InvalidParameter
+from nnrt_hdi.files.file_part import FilePart, OpenFile
 from nnrt_hdi.part import SHA256_BYTES, Part
 from nnrt_hdi.tensor import flat_bytes
 
@@ -39,6 +39,8 @@ FORMAT = 1
 ALIGNMENT = 64
 # Of parts of so many bytes it matters how often they are read.
 LARGE_BYTES = 1 << 20
+# What of them is read at a time.
+_PIECE_BYTES = 1 << 20
 # Room for the largest graph (see nnrt_hdi.graph), and parsed in about a second.
 MAX_MANIFEST_BYTES = 64 << 20
 # How JSON spells what is a character only in pairs.
@@ -90,8 +92,46 @@ def unpacked(
     the parts to somebody who checks them may leave the bytes of LARGE_BYTES and more to him; all others are copied.
     """
     view = flat_bytes(data)
+
+    def part_at(start: int, size: int, sha256: bytes) -> Part:
+        piece = view[start : start + size].toreadonly()
+        return Part(piece if checks_large or size >= LARGE_BYTES else memoryview(bytes(piece)), sha256)
+
     manifest, end = _manifest(view)
     about = _about(kind, manifest)
+    return about, _parts(manifest, end, view.nbytes, part_at, fetch, checks_large=checks_large)
+
+
+def opened(kind: str, path: Path, fetch: Fetch | None = None) -> tuple[dict[str, Any], tuple[Part, ...]]:
+    """The rest of a file's manifest, and its parts; those of LARGE_BYTES and more stay in the file and are not checked,
+    for whoever sends them to somebody who does.
+
+    Raises OSError, and InvalidFile for what `unpacked` refuses in all other bytes.
+    """
+    file = OpenFile(path)
+
+    def read_at(start: int, size: int) -> memoryview:
+        memory = np.empty(min(size, max(file.size_bytes - start, 0)), np.uint8).data
+        return memory[: file.fill(memory, start)].toreadonly()
+
+    def part_at(start: int, size: int, sha256: bytes) -> Part:
+        return FilePart(file, start, size, sha256) if size >= LARGE_BYTES else Part(read_at(start, size), sha256)
+
+    manifest, end = _manifest(read_at(0, _HEAD_BYTES + _manifest_bytes(read_at(0, _HEAD_BYTES))))
+    about = _about(kind, manifest)
+    return about, _parts(manifest, end, file.size_bytes, part_at, fetch, checks_large=False)
+
+
+def _parts(
+    manifest: Mapping[str, Any],
+    end: int,
+    size_bytes: int,
+    part_at: Callable[[int, int, bytes], Part],
+    fetch: Fetch | None,
+    *,
+    checks_large: bool,
+) -> tuple[Part, ...]:
+    """The parts of so many bytes, of which the manifest takes the first up to `end`."""
     parts = []
     for number, (size, sha256, is_beside) in enumerate(_listed(manifest)):
         if is_beside:
@@ -100,24 +140,26 @@ def unpacked(
             parts.append(fetch(size, sha256))
             continue
         start = end + -end % ALIGNMENT
-        if size > view.nbytes - start:
+        if size > size_bytes - start:
             raise InvalidFile(f"it ends within part {number}; it was cut off")
-        part = Part(view[start : start + size].toreadonly(), sha256)
-        if any(view[end:start]) or len(sha256) != SHA256_BYTES:
+        part = part_at(start, size, sha256)
+        if any(part_at(end, start - end, b"").data) or len(sha256) != SHA256_BYTES:
             raise damaged(number)
         if checks_large or size < LARGE_BYTES:
-            part = part if checks_large else Part(memoryview(bytes(part.data)), sha256)
             require_whole(number, part)
         parts.append(part)
         end = start + size
-    if end != view.nbytes:
-        raise InvalidFile(f"{view.nbytes - end} bytes follow its last part; the file is damaged")
-    return about, tuple(parts)
+    if end != size_bytes:
+        raise InvalidFile(f"{size_bytes - end} bytes follow its last part; the file is damaged")
+    return tuple(parts)
 
 
 def require_whole(number: int, part: Part) -> None:
     """Refuse a part that isn't what its digest says, with InvalidFile."""
-    if hashlib.sha256(part.data).digest() != part.sha256:
+    digest = hashlib.sha256()
+    for start in range(0, part.size_bytes, _PIECE_BYTES):
+        digest.update(part.piece(start, _PIECE_BYTES))
+    if digest.digest() != part.sha256:
         raise damaged(number)
 
 
@@ -194,29 +236,9 @@ def read(path: Path) -> memoryview:
 
     They are copied, not mapped: who writes into the file later must not change what has been checked.
     """
-    with _opened(path) as (descriptor, size):
-        data = np.empty(size, np.uint8)
-        filled = 0
-        while filled < data.size and (count := os.readv(descriptor, [data[filled:].data])):
-            filled += count
-    return data[:filled].data.toreadonly()
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[tuple[int, int]]:
-    """The descriptor and the size of a file."""
-    # A pipe that nobody writes to would be waited for.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            kind, number = (
-                (IsADirectoryError, errno.EISDIR) if stat.S_ISDIR(status.st_mode) else (OSError, errno.EINVAL)
-            )
-            raise kind(number, "it is no regular file", str(path))
-        yield descriptor, status.st_size
-    finally:
-        os.close(descriptor)
+    file = OpenFile(path)
+    memory = np.empty(file.size_bytes, np.uint8).data
+    return memory[: file.fill(memory, 0)].toreadonly()
 
 
 def read_about(kind: str, path: Path) -> dict[str, Any]:
@@ -236,9 +258,13 @@ def read_beside(path: Path) -> dict[bytes, int]:
 def _read_manifest(path: Path) -> Mapping[str, Any]:
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
-        size = int.from_bytes(head[len(MAGIC) : len(MAGIC) + 8], "little")
-        manifest, _ = _manifest(memoryview(head + file.read(min(size, MAX_MANIFEST_BYTES))))
+        manifest, _ = _manifest(memoryview(head + file.read(_manifest_bytes(memoryview(head)))))
     return manifest
+
+
+def _manifest_bytes(head: memoryview) -> int:
+    """How many bytes to read of the manifest of a file that begins like this."""
+    return min(int.from_bytes(head[len(MAGIC) : len(MAGIC) + 8], "little"), MAX_MANIFEST_BYTES)
 
 
 def _manifest(view: memoryview) -> tuple[dict[str, Any], int]:

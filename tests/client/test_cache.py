@@ -29,6 +29,7 @@ from nnrt_client import (
     Priority,
     Runtime,
     SaveCacheFailed,
+    Settings,
     TensorDesc,
     Unsupported,
 )
@@ -264,6 +265,22 @@ def test_damaged_large_part_that_is_looked_for(device: Device, tmp_path: Path) -
         file.write_bytes(good)
         compilation.set_cache(tmp_path, 1, reads_all=True)
         assert origin(compilation) is Origin.RESTORED
+
+
+@pytest.mark.parametrize("share_memory", [True, False])
+def test_cache_that_is_cut_short_while_it_is_sent(
+    restoring_daemon: DaemonProcess, tmp_path: Path, share_memory: bool
+) -> None:
+    """Large parts are read on their way, and what is missing then is an error of the file."""
+    with Runtime([restoring_daemon.address], settings=Settings(share_memory=share_memory)) as runtime:
+        device = runtime.device()
+        file = write_cache(tmp_path, device, model=large_model())
+
+        def cut(stage: str, fraction: float) -> None:
+            os.truncate(file, file.stat().st_size - 1)
+
+        with in_directory(device, file) as compilation, pytest.raises(InvalidFile, match="cut off"):
+            compilation.build(progress=cut)
 
 
 @pytest.mark.parametrize("kind", ["missing", "a file", "below a file"])

@@ -81,6 +81,33 @@ def test_large_parts_may_be_left_to_somebody_else(monkeypatch: pytest.MonkeyPatc
             unpacked("test", SMALL[:length], checks_large=False)
 
 
+def test_large_parts_may_stay_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All else is read and checked as in memory; and a file that is cut short later is an error, no end."""
+    monkeypatch.setattr(container, "LARGE_BYTES", 70)
+    path = tmp_path / "file"
+    large = SMALL.index(bytes(range(70)))
+    for at in range(len(SMALL)):
+        damaged = bytearray(SMALL)
+        damaged[at] ^= 1
+        path.write_bytes(damaged)
+        if at < large:
+            with pytest.raises(InvalidFile):
+                container.opened("test", path)
+    for length in range(len(SMALL)):
+        path.write_bytes(SMALL[:length])
+        with pytest.raises(InvalidFile):
+            container.opened("test", path)
+    path.write_bytes(SMALL)
+    about, parts = container.opened("test", path)
+    assert about == {"x": 1}
+    assert [(bytes(part.data), part.sha256) for part in parts] == [(bytes(part.data), part.sha256) for part in PARTS]
+    container.require_whole(2, parts[2])
+    os.truncate(path, len(SMALL) - 1)
+    with pytest.raises(InvalidFile, match="cut off"):
+        container.require_whole(2, parts[2])
+    assert bytes(parts[2].piece(60, 9)) == bytes(range(60, 69))
+
+
 def test_every_length() -> None:
     for length in range(len(SMALL)):
         with pytest.raises(InvalidFile):
