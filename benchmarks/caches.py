@@ -209,7 +209,8 @@ def network_report() -> Report:
         "102 MB of random weights, to daemons on this host, each time in a fresh session and with the ONNX file"
         " imported before: compiled, with everything uploaded; from the daemon's store, which the daemon has read"
         " before, or which a daemon that was just started finds; from the client's cache, without the model and with"
-        " it; and for comparison a session of ONNX Runtime in process, from the file. CPU is the time of all threads of"
+        " it, which the daemon has digested before, or which one that was just started digests; and for comparison a"
+        " session of ONNX Runtime in process, from the file. CPU is the time of all threads of"
         f" both processes. Medians of {NETWORK_ROUNDS} rounds taken in turns; a ratio is the median of the rounds'"
         " ratios to compiling, with their quartiles.",
         ("backend", "from", "ms", "ratio", "quartiles", "CPU ms", "ratio", "quartiles"),
@@ -240,15 +241,16 @@ def _measure_network(backend: str, path: Path, report: Report) -> None:
         def building_with_cache(device: Device) -> Compilation:
             return _with_cache(building(device), folder / "cache")
 
-        def by_a_new_daemon() -> Took:
-            with device_daemon(*storing_flags) as started:
-                return _took(started, building, Origin.STORED)
+        def by_a_new_daemon(flags: Sequence[str], way: Way, origin: Origin) -> Took:
+            with device_daemon(*flags) as started:
+                return _took(started, way, origin)
 
         ways: dict[str, Callable[[], Took]] = {
             "nothing: compiled": partial(_took, compiling, building, Origin.COMPILED),
             "the daemon's store": partial(_took, storing, building, Origin.STORED),
-            "the daemon's store, by a new daemon": by_a_new_daemon,
+            "the daemon's store, by a new daemon": partial(by_a_new_daemon, storing_flags, building, Origin.STORED),
             "the client's cache": partial(_took, restoring, from_cache, Origin.RESTORED),
+            "the client's cache, by a new daemon": partial(by_a_new_daemon, serving, from_cache, Origin.RESTORED),
             "the client's cache, with the model": partial(_took, restoring, building_with_cache, Origin.RESTORED),
         }
         if backend == "onnxruntime":

@@ -15,7 +15,16 @@ from nnrt_hdi.backend import ModelConfig
 from nnrt_hdi.batching import Batching
 from nnrt_hdi.chunks import CHUNK_BYTES, cut_sizes
 from nnrt_hdi.chunks import FEATURE as CHUNKS_FEATURE
-from nnrt_hdi.errors import ConnectionFailed, OperationFailed, OutOfMemory
+from nnrt_hdi.errors import (
+    ConnectionFailed,
+    InvalidFile,
+    InvalidParameter,
+    OperationFailed,
+    OutOfMemory,
+    Unsupported,
+)
+from nnrt_hdi.files.file_part import FEATURE as FILES_FEATURE
+from nnrt_hdi.files.file_part import FilePart
 from nnrt_hdi.files.graph_file import constant_parts
 from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, Graph
 from nnrt_hdi.limits import REQUEST_ID_BYTES
@@ -34,6 +43,8 @@ _UNASKED_BYTES = 8 << 20
 _LEAST_SHARED_BYTES = 4 << 20
 # Of that memory. A call for each time that it is filled costs more than filling it.
 _WINDOW_BYTES = 16 << 20
+# Of what the daemon reads itself, what it gets at a time.
+_READ_BYTES = 8 << 20
 
 
 def compile_graph(build: BuildTask, graph: Graph, config: ModelConfig, batching: Batching | None = None) -> Any:
@@ -111,7 +122,10 @@ def _ask_and_upload(build: BuildTask, name: str, request: Any, parts: Mapping[by
                 try:
                     if session.uploads == uploads:  # Else another build has sent something since, perhaps the same.
                         attempts += 1
-                        _upload(build, wanted)
+                        if attempts == 1:
+                            wanted = _have_read(build, wanted)
+                        if wanted:
+                            _upload(build, wanted)
                 finally:
                     session.uploads += 1  # Now, for who asked meanwhile was told of less than has arrived.
         except ConnectionFailed:  # The session lives on, with what has arrived: ask again what is missing.
@@ -149,6 +163,47 @@ def _wanted(parts: Mapping[bytes, Part], missing: Iterable[Any], place: str) -> 
         return [(parts[entry.sha256], entry.received_bytes) for entry in missing]
     except KeyError as error:
         raise OperationFailed("it asks for bytes that are no part of the model", place=place) from error
+
+
+def _have_read(build: BuildTask, wanted: list[tuple[Part, int]]) -> list[tuple[Part, int]]:
+    """Have a daemon on this host read the parts that lie in files where it can, and give those to send instead: none
+    where it is to say first what it has read."""
+    session = build.session
+    in_files = [(part, received) for part, received in wanted if isinstance(part, FilePart)]
+    total = sum(part.size_bytes - received for part, received in in_files)
+    here = session.local_socket
+    if here is None or FILES_FEATURE not in session.welcome.features or total < _LEAST_SHARED_BYTES:
+        return wanted
+    if not all(part.is_in_memory(received) for part, received in in_files):
+        return wanted
+    build.progress("uploading", 0.0)
+    try:
+        chunks = [
+            device_pb2.ConstantChunk(
+                sha256=part.sha256,
+                size_bytes=part.size_bytes,
+                offset=offset,
+                region={
+                    "buffer_id": buffer_id,
+                    "offset": part.start + offset,
+                    "data_size": min(_READ_BYTES, part.size_bytes - offset),
+                },
+            )
+            for part, received in in_files
+            for buffer_id in (here.buffer_of_file(part.file),)
+            for offset in range(received, part.size_bytes, _READ_BYTES)
+        ]
+        chunks[0].more.extend(chunks[1:])
+        build.call("NnrtDevice.UploadConstants", iter(chunks[:1]), build.remaining_s())
+    except (InvalidFile, InvalidParameter, OutOfMemory, Unsupported) as error:
+        build.check()
+        _log.info("the daemon does not read the file itself: %s", error)
+        return []
+    build.sent_bytes += total
+    rest = [(part, received) for part, received in wanted if not isinstance(part, FilePart)]
+    if not rest:
+        build.progress("uploading", 1.0)
+    return rest
 
 
 def _upload(build: BuildTask, wanted: Sequence[tuple[Part, int]]) -> None:

@@ -63,7 +63,7 @@ class ModelCache:
 
     def found(self, device: Device) -> CompiledModel | None:
         """Read the compiled model, if it is there and sound. The daemon checks the large parts when they arrive."""
-        return self._store.load(self._key(device), is_mapped=True)
+        return self._store.load(self._key(device), in_files=True)
 
     def refused(self, device: Device, compiled: CompiledModel, why: NnrtError) -> None:
         """Remove what a device doesn't take, unless it takes it from others."""

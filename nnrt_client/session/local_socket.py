@@ -9,7 +9,7 @@ import struct
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from nnrt_client.session.fork import LockOwner
 from nnrt_client.session.staging_pool import StagingPool
 from nnrt_hdi import wire
 from nnrt_hdi.errors import ConnectionFailed, NnrtError, OutOfMemory
+from nnrt_hdi.files.file_part import OpenFile
 from nnrt_hdi.limits import FIRST_CLIENT_BUFFER_ID, LOCAL_PACKET_BYTES
 from nnrt_hdi.shared_memory import SharedMemory
 from nnrt_hdi.v2 import local_socket_pb2
@@ -115,7 +116,7 @@ class LocalSocket(LockOwner):
     def __init__(self, session: "Session") -> None:
         """Raises ConnectionFailed where the daemon is not here after all."""
         self._session = session
-        self._buffers: weakref.WeakKeyDictionary[SharedMemory, int] = weakref.WeakKeyDictionary()
+        self._buffers: weakref.WeakKeyDictionary[SharedMemory | OpenFile, int] = weakref.WeakKeyDictionary()
         self._buffer_ids = count(FIRST_CLIENT_BUFFER_ID)
         self._unused: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._releaser: threading.Thread | None = None
@@ -146,9 +147,15 @@ class LocalSocket(LockOwner):
         """Give the id of the buffer that a shared memory is to the daemon, which is asked to map it the first time.
         Raises what the daemon refuses with."""
         buffer_id = self._buffers.get(memory)
-        return self._session.off_the_main_thread(self._share, memory) if buffer_id is None else buffer_id
+        if buffer_id is not None:
+            return buffer_id
+        return self._session.off_the_main_thread(self._share, memory, memory.fd, {"length": memory.size_bytes})
 
-    def _share(self, memory: SharedMemory) -> int:
+    def buffer_of_file(self, file: OpenFile) -> int:
+        """Give the id by which the daemon reads constants from a file. Raises what the daemon refuses with."""
+        return self._session.off_the_main_thread(self._share, file, file.descriptor, {"is_file": True})
+
+    def _share(self, memory: SharedMemory | OpenFile, fd: int, about: Mapping[str, int]) -> int:
         with self._turn():
             if (known := self._buffers.get(memory)) is not None:  # Another thread was first.
                 return known
@@ -159,8 +166,8 @@ class LocalSocket(LockOwner):
                 releaser = threading.Thread(target=self._release, name="nnrt-release", daemon=True)
                 releaser.start()
                 self._releaser = releaser  # One that could not be started is tried again.
-            request = local_socket_pb2.LocalRequest(share={"length": memory.size_bytes, "buffer_id": buffer_id})
-            self._asked(request, (memory.fd,))
+            request = local_socket_pb2.LocalRequest(share={**about, "buffer_id": buffer_id})
+            self._asked(request, (fd,))
             self._buffers[memory] = buffer_id
         return buffer_id
 

@@ -33,6 +33,7 @@ from nnrt_device_service.sessions.constants import MissingConstants, uploaded_di
 from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.registry import SessionRegistry
 from nnrt_device_service.sessions.session import Prepared, Session
+from nnrt_device_service.sessions.shared_files import KnownParts
 from nnrt_device_service.settings import DeviceOut, LimitReached, Settings
 from nnrt_hdi import __version__
 from nnrt_hdi.backend import (
@@ -155,6 +156,7 @@ class Device:
         self._store = self._opened_store()
         self._cache_key = CacheKey(Path(settings.cache_key), self._target.kind) if settings.cache_key else None
         self._compilations = Compilations()
+        self._known_parts = KnownParts()
         self.threads = Threads("device")
         self.audit = AuditLog(settings.audit_log)
         self.instance_id = secrets.token_bytes(16)
@@ -382,7 +384,7 @@ class Device:
             parts = self._held(session, buffers, undo, is_checked=is_checked)
             if isinstance(parts, MissingConstants):
                 if not is_checked:
-                    session.constants.check_later(parts.received_bytes, self.threads)
+                    session.constants.check_later(parts.received_bytes, self.threads, self._known_parts)
                 return parts
             digests = [buffer.sha256 for buffer in buffers if isinstance(buffer, Constant)]
             parts, is_signed = self._trusted(session, parts)
@@ -393,7 +395,8 @@ class Device:
                     if batching is not None:
                         require_open_rows(prepared)
                 finally:  # The backend may have failed for bytes that are wrong, which must not stay.
-                    session.constants.require_checked(digests)
+                    # Runs are joined by digests, which must be right then whatever is thought of a file.
+                    session.constants.require_checked(digests, by_files=not is_checked and batching is None)
                 unchecked.pop_all()
             made = self._added(session, prepared, Origin.RESTORED, undo, config.priority, _size_of(parts), is_signed)
             if batching is not None:

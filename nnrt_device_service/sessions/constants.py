@@ -3,7 +3,7 @@
 import hashlib
 import threading
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from nnrt_device_service.host.threads import Threads
 from nnrt_device_service.sessions.memory_budget import MemoryBudget
+from nnrt_device_service.sessions.shared_files import FileRegion, KnownParts
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, OutOfMemory
 from nnrt_hdi.graph import Constant, Graph
 from nnrt_hdi.part import SHA256_BYTES
@@ -35,6 +36,8 @@ class _Upload:
     # Whether the call that brought the last bytes still goes on.
     is_being_written: bool = True
     is_dropped: bool = False
+    # Where the first byte lies in a file in a known state, if all have come from there.
+    origin: Hashable = None
     _digest: Any = field(default_factory=hashlib.sha256)
     _digested: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -85,14 +88,16 @@ class ConstantPool:
         # What a thread of these digests as it arrives, the first first; there is one while there is anything.
         self._behind: deque[_Upload] = deque()
         self._threads: Threads | None = None
+        self._known = KnownParts()
         budget.on_shortage(self._drop_unused)
 
-    def write(self, sha256: bytes, size_bytes: int, offset: int, data: bytes | memoryview) -> bool:
+    def write(self, sha256: bytes, size_bytes: int, offset: int, data: bytes | memoryview | FileRegion) -> bool:
         """Take the next bytes of a constant; whether that completes it. More are expected until `pause`.
 
         A beginning with another size than the bytes already here replaces them: who sent those was wrong, or this is.
         Raises InvalidParameter for bytes that don't follow those already here, InvalidFile for a complete constant that
-        is not what its digest says (it is dropped), OutOfMemory beyond the session's memory.
+        is not what its digest says (it is dropped), OutOfMemory beyond the session's memory, and what
+        `SharedFile.read` raises.
         """
         with self._lock:
             upload = self._uploads.get(sha256)
@@ -109,31 +114,42 @@ class ConstantPool:
                     f"{len(data)} bytes at {offset} do not follow the {upload.received} of {size_bytes} received",
                     place=place,
                 )
-            upload.data[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
-            upload.received += len(data)
+            _take(upload, offset, data)
             if sha256 in self._later and size_bytes >= _LEAST_LATER_BYTES:
-                self._follow(upload)
+                if not self._is_known(sha256, upload):
+                    self._follow(upload)
             else:
                 upload.digest()
                 if upload.is_complete:
                     self._check(sha256)
             return upload.is_complete
 
-    def check_later(self, digests: Collection[bytes], threads: Threads) -> None:
+    def check_later(self, digests: Collection[bytes], threads: Threads, known: KnownParts) -> None:
         """Take these constants, and no others, without waiting until they are checked: a thread does it meanwhile, and
-        whoever holds them unchecked calls `require_checked`."""
+        whoever holds them unchecked calls `require_checked`. Those that are read from files where they are known wait
+        for that."""
         with self._lock:
-            self._later, self._threads = frozenset(digests), threads
+            self._later, self._threads, self._known = frozenset(digests), threads, known
 
-    def require_checked(self, digests: Iterable[bytes]) -> None:
-        """Refuse constants, which are held, that are not what their digests say, with InvalidFile. They are dropped."""
+    def require_checked(self, digests: Iterable[bytes], *, by_files: bool = False) -> None:
+        """Refuse constants, which are held, that are not what their digests say, with InvalidFile. They are dropped.
+
+        With `by_files` those that lay in a file in a state in which they have been checked are not checked again.
+        """
         for sha256 in digests:
             with self._lock:
                 upload = self._uploads.get(sha256)
             if upload is not None:
+                if by_files and self._is_known(sha256, upload):
+                    continue
                 upload.digest()
             with self._lock:
                 self._check(sha256)
+                if upload is not None and upload.origin is not None:
+                    self._known.add((upload.origin, upload.data.size, sha256))
+
+    def _is_known(self, sha256: bytes, upload: _Upload) -> bool:
+        return upload.origin is not None and (upload.origin, upload.data.size, sha256) in self._known
 
     def _check(self, sha256: bytes) -> None:
         upload = self._uploads.get(sha256)
@@ -257,6 +273,20 @@ class ConstantPool:
         upload = self._uploads.pop(sha256)
         upload.is_dropped = True
         self._budget.release(upload.data.size)
+
+
+def _take(upload: _Upload, offset: int, data: bytes | memoryview | FileRegion) -> None:
+    """Copy the next bytes, which begin at `offset`, and note where they lay."""
+    room, origin = upload.data[offset : offset + len(data)], None
+    if isinstance(data, FileRegion):
+        state = data.file.state()
+        data.file.read(room.data, data.start)
+        if state is not None and data.file.state() == state:
+            origin = state, data.start - offset
+    else:
+        room[:] = np.frombuffer(data, np.uint8)
+    upload.origin = origin if offset == 0 or origin == upload.origin else None
+    upload.received += len(data)
 
 
 def uploaded_digests(graph: Graph) -> list[bytes]:

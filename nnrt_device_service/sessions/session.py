@@ -23,6 +23,7 @@ from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.memory_budget import MemoryBudget
 from nnrt_device_service.sessions.plans import Plans
 from nnrt_device_service.sessions.run_registry import RunRegistry
+from nnrt_device_service.sessions.shared_files import FilePool
 from nnrt_device_service.settings import LimitReached, Settings
 from nnrt_hdi.backend import Cancellation, Origin, PreparedModel
 from nnrt_hdi.enums import Priority
@@ -94,6 +95,7 @@ class Session:
         self.budget = MemoryBudget(settings.session_bytes, held)
         self.constants = ConstantPool(self.budget)
         self.buffers = BufferPool(self.budget, settings.session_buffers)
+        self.files = FilePool(self.budget)
         self.chunked_inputs = ChunkedInputs(self.budget)
         self.runs = RunRegistry(self.budget)
         self.plans = Plans(self.budget)
@@ -215,6 +217,11 @@ class Session:
             self.buffers.release_all_of(model_id)
             raise UnknownHandle("the model has been released")
         return buffer_ids
+
+    def release_buffer(self, buffer_id: int) -> None:
+        """Forget a buffer or a file, if it exists."""
+        self.buffers.release(buffer_id)
+        self.files.release(buffer_id)
 
     def remember(self, request_id: bytes, made: Prepared) -> None:
         """Which compilation made a model, for a client that asks again because it lost the answer, or gives it up."""
@@ -354,6 +361,7 @@ class Session:
             self.runs.close,
             self.plans.close,
             self.buffers.close,
+            self.files.close,
             self.constants.clear,
             self.budget.close,
         )

@@ -273,7 +273,7 @@ class LocalConnection:
     ) -> None:
         """Answer any request."""
         for buffer_id in request.released_buffers:
-            self.session.buffers.release(buffer_id)
+            self.session.release_buffer(buffer_id)
         if request.HasField("run"):
             self._answer_message(request.run, received_at_ns, hand_over)
             return
@@ -286,7 +286,7 @@ class LocalConnection:
                 case "share":
                     if fd is None:
                         raise InvalidParameter("no descriptor came with it; send one", place="ShareBuffer")
-                    reply.buffer_id = self.session.buffers.adopt(fd, request.share.length, request.share.buffer_id)
+                    reply.buffer_id = self._shared(fd, request.share)
                 case "map":
                     mapped, reply.length = self.session.buffers.descriptor(request.map.buffer_id)
                     descriptors.append(mapped)
@@ -304,11 +304,17 @@ class LocalConnection:
             send_packet(self._socket, reply, descriptors)
         except OSError:
             if not request.share.buffer_id:  # The client never learns of it, and shares it again.
-                self.session.buffers.release(reply.buffer_id)
+                self.session.release_buffer(reply.buffer_id)
             raise
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
+
+    def _shared(self, fd: int, share: local_socket_pb2.ShareBuffer) -> int:
+        if not share.is_file:
+            return self.session.buffers.adopt(fd, share.length, share.buffer_id)
+        assert self.session.local_peer is not None
+        return self.session.files.adopt(fd, share.buffer_id, self.session.local_peer.user_id)
 
     def _answer_message(self, request: prepared_model_pb2.RunRequest, received_at_ns: int, hand_over: HandOver) -> None:
         """Answer a run that a message asks for."""

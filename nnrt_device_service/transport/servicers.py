@@ -13,6 +13,7 @@ from nnrt_device_service.core.device import Device, Program
 from nnrt_device_service.host.log_context import say_about
 from nnrt_device_service.sessions.constants import MissingConstants
 from nnrt_device_service.sessions.session import Prepared, Session
+from nnrt_device_service.sessions.shared_files import FileRegion
 from nnrt_device_service.settings import Settings
 from nnrt_device_service.transport.admission import session_id_of, session_of
 from nnrt_device_service.transport.identities import Identities
@@ -29,6 +30,7 @@ from nnrt_hdi.compression import FEATURE, expanded
 from nnrt_hdi.counters import FEATURE as COUNTERS_FEATURE
 from nnrt_hdi.errors import InvalidParameter, NnrtError, UnavailableDevice
 from nnrt_hdi.files.compiled import MAX_PARTS
+from nnrt_hdi.files.file_part import FEATURE as FILES_FEATURE
 from nnrt_hdi.files.model_store import FEATURE as STORE_FEATURE
 from nnrt_hdi.graph import Constant
 from nnrt_hdi.limits import MAX_RUN_IDS, REQUEST_ID_BYTES
@@ -150,6 +152,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
                 BATCHING_FEATURE,
                 CHUNKS_FEATURE,
                 COUNTERS_FEATURE,
+                *[FILES_FEATURE] * (self._local_socket != b""),
                 *[FEATURE] * session.wants_compression,
                 *[STORE_FEATURE] * device.keeps_models,
                 PLANS_FEATURE,
@@ -246,7 +249,7 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
     ) -> device_pb2.UploadConstantsReply:
         session = session_of(self._device, context)
         completed, sha256, size_bytes = 0, b"", 0
-        data: bytes | memoryview
+        data: bytes | memoryview | FileRegion
         unfinished: set[bytes] = set()
         try:
             for chunk in (chunk for message in requests for chunk in (message, *message.more)):
@@ -254,7 +257,8 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
                 unfinished.add(sha256)
                 if chunk.HasField("region"):
                     region = chunk.region
-                    data = session.buffers.region(region.buffer_id, region.offset, region.data_size)
+                    regions = session.files if region.buffer_id in session.files else session.buffers
+                    data = regions.region(region.buffer_id, region.offset, region.data_size)
                 else:
                     data = expanded(chunk.data, chunk.expanded_bytes)
                 if session.constants.write(sha256, size_bytes, chunk.offset, data):
@@ -271,7 +275,7 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
         return device_pb2.AllocateBufferReply(buffer=model_pb2.SharedBuffer(region=region))
 
     def ReleaseBuffer(self, request: device_pb2.ReleaseBufferRequest, context: Any) -> device_pb2.ReleaseBufferReply:
-        session_of(self._device, context).buffers.release(request.buffer_id)
+        session_of(self._device, context).release_buffer(request.buffer_id)
         return device_pb2.ReleaseBufferReply()
 
     def WriteBuffer(self, requests: Iterator[device_pb2.BufferChunk], context: Any) -> device_pb2.WriteBufferReply:

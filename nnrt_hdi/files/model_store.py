@@ -49,14 +49,14 @@ class ModelStore:
         entry = self._directory.entry(key)
         return entry.size_bytes if entry else None
 
-    def load(self, key: str, *, is_mapped: bool = False) -> CompiledModel | None:
+    def load(self, key: str, *, in_files: bool = False) -> CompiledModel | None:
         """The model, of which this is a use. Its large parts are those of `WholeParts`, or not checked at all: see
-        `Entry.mapped_model`. One that is not as it was written is removed."""
+        `Entry.model_in_files`. One that is not as it was written is removed."""
         entry = self._directory.entry(key)
         if entry is None:
             return None
         try:
-            compiled = entry.mapped_model() if is_mapped else entry.model(self._whole)
+            compiled = entry.model_in_files() if in_files else entry.model(self._whole)
         except FileNotFoundError:  # Evicted just now.
             return None
         except (OSError, InvalidFile) as error:

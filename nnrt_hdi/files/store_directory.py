@@ -12,7 +12,6 @@ last model that has it.
 import hashlib
 import json
 import logging
-import mmap
 import os
 import re
 import shutil
@@ -31,7 +30,7 @@ from nnrt_hdi.errors import InvalidFile, InvalidPath
 from nnrt_hdi.files.compiled import CompiledModel, Target
 from nnrt_hdi.files.container import FORMAT, LARGE_BYTES, read, read_beside, write
 from nnrt_hdi.files.directory_lock import only_writer
-from nnrt_hdi.files.file_systems import is_of_this_host
+from nnrt_hdi.files.file_part import FilePart, OpenFile
 from nnrt_hdi.files.whole_parts import WholeParts, required
 from nnrt_hdi.part import Part
 
@@ -133,10 +132,10 @@ class Entry:
         fetch = self._part if whole is None else partial(self._whole_part, whole)
         return self._checked(CompiledModel.unpacked(read(self.path), fetch))
 
-    def mapped_model(self) -> CompiledModel:
-        """The model, its large parts in memory that is read from the disk when it is used. These are not checked: for
-        who sends them to somebody who does. Raises OSError or InvalidFile."""
-        return self._checked(CompiledModel.unpacked(read(self.path), self._mapped_part))
+    def model_in_files(self) -> CompiledModel:
+        """The model, its large parts in their files, from which they are read when they are needed. These are not
+        checked: for who sends them to somebody who does. Raises OSError or InvalidFile."""
+        return self._checked(CompiledModel.unpacked(read(self.path), self._part_in_file))
 
     def damage(self) -> str:
         """Find out what is wrong with it; empty if nothing is, or if it has been removed since."""
@@ -169,11 +168,11 @@ class Entry:
     def _whole_part(self, whole: WholeParts, size: int, sha256: bytes) -> Part:
         return self._read_part(sha256, lambda path: whole.part(path, size, sha256))
 
-    def _mapped_part(self, size: int, sha256: bytes) -> Part:
-        data = self._read_part(sha256, _mapped)
-        if data.nbytes != size:
-            raise InvalidFile(f"its part {sha256.hex()[:SHOWN_KEY]} has {data.nbytes} bytes; {size} were written")
-        return Part(data, sha256)
+    def _part_in_file(self, size: int, sha256: bytes) -> Part:
+        file = self._read_part(sha256, partial(OpenFile, flags=os.O_NOFOLLOW))
+        if file.size_bytes != size:
+            raise InvalidFile(f"its part {sha256.hex()[:SHOWN_KEY]} has {file.size_bytes} bytes; {size} were written")
+        return FilePart(file, 0, size, sha256)
 
     def _read_part(self, sha256: bytes, reading: Callable[[Path], ReadT]) -> ReadT:
         try:
@@ -292,18 +291,6 @@ def touch(path: Path) -> None:
     now = time.time_ns()
     with suppress(OSError):
         os.utime(path, ns=(now, now))
-
-
-def _mapped(path: Path) -> memoryview:
-    if not is_of_this_host(path.parent):
-        return read(path)
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-    try:
-        return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
-    except ValueError as error:  # An empty one.
-        raise InvalidFile("its part is empty") from error
-    finally:
-        os.close(descriptor)
 
 
 def _cleared(path: Path) -> bool:

@@ -43,12 +43,14 @@ class Attach(_message.Message):
     def __init__(self, session_id: _Optional[bytes] = ...) -> None: ...
 
 class ShareBuffer(_message.Message):
-    __slots__ = ("length", "buffer_id")
+    __slots__ = ("length", "buffer_id", "is_file")
     LENGTH_FIELD_NUMBER: _ClassVar[int]
     BUFFER_ID_FIELD_NUMBER: _ClassVar[int]
+    IS_FILE_FIELD_NUMBER: _ClassVar[int]
     length: int
     buffer_id: int
-    def __init__(self, length: _Optional[int] = ..., buffer_id: _Optional[int] = ...) -> None: ...
+    is_file: bool
+    def __init__(self, length: _Optional[int] = ..., buffer_id: _Optional[int] = ..., is_file: bool = ...) -> None: ...
 
 class MapBuffer(_message.Message):
     __slots__ = ("buffer_id",)

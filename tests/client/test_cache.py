@@ -2,6 +2,8 @@
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from caching import cache_file, cached, origin, other_device, outputs, write_cac
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from networks import convolution_model, identity_model, weighted_model
+from waiting import until
 
 from nnrt_client import (
     Compilation,
@@ -37,6 +40,7 @@ from nnrt_client.build.cache import FILE_NAME, NO_VERSION
 from nnrt_client.oh_nn import OH_NN_INVALID_FILE, OH_NNCompilation, OH_NNCompilation_SetCache
 from nnrt_hdi.files.compiled import CompiledModel
 from nnrt_hdi.files.container import temporary_name
+from nnrt_hdi.files.file_part import FilePart
 
 
 @pytest.fixture
@@ -231,8 +235,17 @@ def offline(device: Device, file: Path) -> Compilation:
     return Compilation.from_offline_file(file, device)
 
 
+def is_closed(file: Path, pid: int) -> bool:
+    """No descriptor of a process leads to a file."""
+    found = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # It has just been closed.
+            found.add(link.readlink())
+    return file not in found
+
+
 def large_model() -> Model:
-    return weighted_model(1 << 19)  # 2 MiB.
+    return weighted_model(1 << 20)  # 4 MiB, which a daemon on this host reads itself.
 
 
 @pytest.mark.parametrize("configured", [in_directory, beside_the_model, imported, offline])
@@ -281,6 +294,27 @@ def test_cache_that_is_cut_short_while_it_is_sent(
 
         with in_directory(device, file) as compilation, pytest.raises(InvalidFile, match="cut off"):
             compilation.build(progress=cut)
+
+
+def test_a_daemon_on_this_host_reads_the_file(
+    device: Device, tmp_path: Path, restoring_daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client reads none of its large parts; neither keeps it open for longer than it takes."""
+    file = write_cache(tmp_path, device, model=large_model())
+    monkeypatch.setattr(FilePart, "fill", None)
+    assert origin(in_directory(device, file)) is Origin.RESTORED
+    for pid in (os.getpid(), restoring_daemon.pid):
+        until(partial(is_closed, file, pid))
+
+
+def test_a_file_that_is_not_in_memory(device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The daemon doesn't wait for it, whatever a client takes it for, and the client reads it."""
+    file = write_cache(tmp_path, device, model=large_model())
+    monkeypatch.setattr(FilePart, "is_in_memory", lambda part, start: True)
+    descriptor = os.open(file, os.O_RDONLY)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(descriptor)
+    assert origin(in_directory(device, file)) is Origin.RESTORED
 
 
 @pytest.mark.parametrize("kind", ["missing", "a file", "below a file"])

@@ -15,6 +15,7 @@ from nnrt_device_service.core.device import Device
 from nnrt_device_service.host.threads import Threads
 from nnrt_device_service.sessions.constants import MissingConstants
 from nnrt_device_service.sessions.session import Prepared, Session
+from nnrt_device_service.sessions.shared_files import KnownParts
 from nnrt_device_service.settings import Settings
 from nnrt_hdi.backend import ModelConfig, Origin, PreparedModel
 from nnrt_hdi.errors import InvalidFile, OutOfMemory, Unsupported
@@ -149,7 +150,7 @@ def test_one_thread_digests_for_a_session(device: Device, monkeypatch: pytest.Mo
     small = Part.of(b"small")
     digests = [*(Part.of(part).sha256 for part in parts), small.sha256]
     with session_of(device) as session:
-        session.constants.check_later(digests, device.threads)
+        session.constants.check_later(digests, device.threads, KnownParts())
         for part in parts[:3]:
             session.constants.write(Part.of(part).sha256, PIECE, 0, part)
         assert len(works) == 1
@@ -166,7 +167,7 @@ def test_what_is_dropped_is_not_digested(device: Device, monkeypatch: pytest.Mon
     works: list[Callable[[], object]] = []
     monkeypatch.setattr(Threads, "run", lambda threads, work: works.append(work))
     with session_of(device) as session:
-        session.constants.check_later([PART.sha256], device.threads)
+        session.constants.check_later([PART.sha256], device.threads, KnownParts())
         send(session, DATA)
         upload = session.constants._uploads[PART.sha256]
         session.constants.clear()
