@@ -4,7 +4,11 @@ All are computed in the order batch, height, width, channels; an image in NCHW i
 Sizes and paddings are those of `nnrt_hdi.ops.convolution`.
 """
 
+import functools
 import itertools
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -23,8 +27,23 @@ from nnrt_hdi.tensor import Shape
 BLOCK_BYTES = 1 << 25
 # Longest window along an axis whose elements are summed in their own type, as a convolution's are.
 SHORT = 8
-# Positions of a window along an axis, or a single one, each with elements that are folded there.
-Folds = list[tuple[int | slice, slice]]
+# Size from which on windows that hardly overlap are folded one by one.
+LONG = 32
+
+
+class Windows(NamedTuple):
+    """The windows of a pooling along an axis: their size, where they begin, and the positions of those that are folded
+    together."""
+
+    size: int
+    starts: range
+    alike: range
+
+    def apart(self) -> Iterator[tuple[int, slice]]:
+        """The positions of all others, each with the elements that its window has."""
+        for position in itertools.chain(range(self.alike.start), range(self.alike.stop, len(self.starts))):
+            start = self.starts[position]
+            yield position, slice(max(start, 0), start + self.size)
 
 
 @kernel(NodeType.CONV2D_FUSION)
@@ -67,66 +86,87 @@ def avg_pool(call: Call, x: AnyArray) -> AnyArray:
     """Mean of each window over its real elements; integers round towards zero."""
     window, height = _pooling_window(call), _height_axis(call)
     is_short = x.dtype.kind == "f" and max(window.kernel) <= SHORT
-    total = _pooled(call, x, np.add, call.dtype if is_short else accumulator(x.dtype), 0)
+    total = _pooled(call, window, x, np.add, call.dtype if is_short else accumulator(x.dtype), 0)
     rows, columns = (_real_elements(window, axis, x.shape[height + axis]) for axis in range(2))
     counts = (rows[:, None] * columns).astype(total.dtype)
-    mean = quotient(total, counts if height == 2 else counts[..., None])
+    counts = counts if height == 2 else counts[..., None]
+    mean = np.divide(total, counts, out=total) if total.dtype.kind == "f" else quotient(total, counts)
     return fused(mean, call.attrs.activation_type)
 
 
 @kernel(NodeType.MAX_POOL_FUSION)
 def max_pool(call: Call, x: AnyArray) -> AnyArray:
     """Maximum of each window over its real elements."""
-    return fused(_pooled(call, x, np.maximum, call.dtype, lowest(x.dtype)), call.attrs.activation_type)
+    y = _pooled(call, _pooling_window(call), x, np.maximum, call.dtype, lowest(x.dtype))
+    return fused(y, call.attrs.activation_type)
 
 
-def _pooled(call: Call, x: AnyArray, fold: np.ufunc, dtype: AnyDType, identity: float) -> AnyArray:
+def _pooled(call: Call, window: Window, x: AnyArray, fold: np.ufunc, dtype: AnyDType, identity: float) -> AnyArray:
     """The real elements of each window folded into one: along one axis, and what that gives along the other."""
-    window, height = _pooling_window(call), _height_axis(call)
+    height = _height_axis(call)
     y = np.empty(call.outputs[0].shape, dtype)
     # First the axis that shrinks more or grows less, so that nothing has more elements than x or y.
-    axes = sorted(range(2), key=lambda axis: y.shape[height + axis] / x.shape[height + axis])
-    folds = [(height + axis, _folds(window, axis, x.shape[height + axis])) for axis in axes]
+    first, second = sorted((height, height + 1), key=lambda axis: y.shape[axis] / x.shape[axis])
+    windows = {axis: _windows_along(window, axis - height, x.shape[axis]) for axis in (first, second)}
+    half_shape = list(x.shape)
+    half_shape[first] = y.shape[first]
     for part in blocks_before(height, x.shape):
-        image = x[part]
-        for axis, pairs in folds:
-            image = _folded(image, axis, y.shape[axis], pairs, fold, dtype, identity)
-        y[part] = image
+        image = np.ascontiguousarray(x[part], dtype)
+        half = np.empty((*image.shape[:height], *half_shape[height:]), dtype)
+        _fold_windows(image, first, windows[first], fold, identity, out=half)
+        _fold_windows(half, second, windows[second], fold, identity, out=y[part])
     return y
 
 
-def _folded(
-    x: AnyArray, axis: int, size: int, pairs: Folds, fold: np.ufunc, dtype: AnyDType, identity: float
-) -> AnyArray:
-    """x with the elements of its windows along an axis folded, which gets this size."""
-    y = np.empty((*x.shape[:axis], size, *x.shape[axis + 1 :]), dtype)
-    given, results = x.swapaxes(0, axis), y.swapaxes(0, axis)
-    first, *others = pairs
-    if first[0] == slice(0, size):
-        results[...] = given[first[1]]
-    else:
-        results[...], others = identity, pairs
-    for targets, lying in others:
+def _fold_windows(x: AnyArray, axis: int, windows: Windows, fold: np.ufunc, identity: float, out: AnyArray) -> None:
+    """Fold the windows along an axis of x, which is contiguous."""
+    given, results = x.swapaxes(0, axis), out.swapaxes(0, axis)
+    for position, lying in windows.apart():
         ask()
-        if isinstance(targets, int):
-            fold.reduce(given[lying], axis=0, dtype=dtype, out=results[targets])
-        else:
-            fold(results[targets], given[lying].astype(dtype, copy=False), out=results[targets])
+        results[position] = _folded_entries(given[lying], fold, identity)
+    if windows.alike:
+        runs = _folded_runs(x.reshape(-1), windows.size, math.prod(x.shape[axis + 1 :]), fold)
+        first, stop = windows.alike.start, windows.alike.stop
+        starts = windows.starts[first:stop]
+        results[first:stop] = runs.reshape(x.shape).swapaxes(0, axis)[starts.start : starts[-1] + 1 : starts.step]
+
+
+def _folded_entries(x: AnyArray, fold: np.ufunc, identity: float) -> AnyArray:
+    """The entries of x folded: a few one after the other, for which numpy prepares less."""
+    if 0 < len(x) <= LONG:
+        return functools.reduce(fold, x)
+    y: AnyArray = fold.reduce(x, axis=0, initial=identity)
     return y
 
 
-def _folds(window: Window, axis: int, size: int) -> Folds:
-    """What folds the windows along an axis of this size: position by position, or, if they are fewer, tap by tap.
+def _folded_runs(x: AnyArray, size: int, step: int, fold: np.ufunc) -> AnyArray:
+    """For each element of a vector the fold of so many, one every `step`, that begin with it.
 
-    A tap that lies in the axis at every position comes first.
+    Two runs make one twice as long. What reaches beyond the end means nothing.
     """
-    positions, (before, _) = window.output_size(axis, size), window.padding(axis, size)
-    if positions < window.kernel[axis]:
-        starts = (position * window.stride[axis] - before for position in range(positions))
-        return [(at, slice(max(start, 0), start + window.kernel[axis])) for at, start in enumerate(starts)]
-    overlaps = _overlaps(window, axis, before, positions, size)
-    overlaps.sort(key=lambda overlap: overlap[1] != slice(0, positions))
-    return [(targets, lying) for _, targets, lying in overlaps]
+    if size == 1:
+        return x
+    y = _folded_runs(x, size // 2, step, fold)
+    y = _folded_pairs(y, y, size // 2 * step, fold)
+    return _folded_pairs(y, x, (size - 1) * step, fold) if size % 2 else y
+
+
+def _folded_pairs(a: AnyArray, b: AnyArray, distance: int, fold: np.ufunc) -> AnyArray:
+    """Each element of a folded with the element of b so far behind it, where there is one."""
+    ask()
+    y = np.empty_like(a)
+    fold(a[:-distance], b[distance:], out=y[:-distance])
+    return y
+
+
+def _windows_along(window: Window, axis: int, size: int) -> Windows:
+    """The windows along an axis of this size; those that lie in it are alike, unless they are long and few."""
+    kernel, stride, (before, _) = window.kernel[axis], window.stride[axis], window.padding(axis, size)
+    starts = range(-before, window.output_size(axis, size) * stride - before, stride)
+    alike = range(-(-before // stride), min(len(starts), (size - kernel + before) // stride + 1))
+    if not alike or (kernel > LONG and len(alike) * kernel < 4 * size):
+        alike = range(0)
+    return Windows(kernel, starts, alike)
 
 
 def _channels_last(call: Call, *arrays: AnyArray) -> list[AnyArray]:

@@ -9,13 +9,15 @@ from numpy.lib.stride_tricks import sliding_window_view
 from nnrt_backend_reference.kernels.activation import fused
 from nnrt_backend_reference.kernels.kernel import AnyArray, Call, cast_all, kernel, per_channel, require_memory
 from nnrt_backend_reference.kernels.pieces import PIECE_STEPS, blocks, blocks_before
-from nnrt_backend_reference.kernels.reduction import folded
+from nnrt_backend_reference.kernels.reduction import folded, summed
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.ops.normalization import instance_channel_axis
 from nnrt_hdi.ops.operands import named_axes
 
 # What sums of squares are computed in: those of large FLOAT32 would be infinite.
 WIDE = np.dtype(np.float64)
+# Sum of powers in FLOAT32 from which on none is too small for its digits where its share of the sum has all of its own.
+LEAST_POWERS = float(np.finfo(np.float32).eps)
 
 
 @kernel(NodeType.FUSED_BATCH_NORM)
@@ -33,15 +35,25 @@ def batch_norm(
 
 @kernel(NodeType.SOFTMAX)
 def softmax(call: Call, x: AnyArray) -> AnyArray:
-    """y = exp(x) / sum(exp(x)); the maximum is taken off first, so that nothing overflows."""
+    """y = exp(x) / sum(exp(x)); the maximum is taken off first where powers overflow, or would lose digits."""
     (x,) = cast_all(call.dtype, x)
     axis = (call.attrs.axis[0] if call.attrs.axis else -1) % x.ndim
     y = np.empty_like(x)
     for part in blocks_before(axis, x.shape):
-        power = below_maximum(x[part], axis, out=y[part])
-        np.exp(power, out=power)
-        power /= folded(np.add, power, (axis,), 0)
+        power = np.exp(x[part], out=y[part])
+        total = summed(power, (axis,), power.dtype)
+        power /= total
+        if not (total.min() >= LEAST_POWERS and total.max() < np.inf):
+            lost = ~((total >= LEAST_POWERS) & (total < np.inf)).squeeze(axis)
+            np.moveaxis(power, axis, -1)[lost] = softmax_of_rows(np.moveaxis(x[part], axis, -1)[lost])
     return y
+
+
+def softmax_of_rows(x: AnyArray) -> AnyArray:
+    """The softmax of each row, its maximum taken off first."""
+    power = np.exp(below_maximum(x, 1, out=np.empty_like(x)))
+    power /= power.sum(axis=1, keepdims=True)
+    return power
 
 
 @kernel(NodeType.LOG_SOFTMAX)
@@ -52,7 +64,7 @@ def log_softmax(call: Call, x: AnyArray) -> AnyArray:
     y = np.empty_like(x)
     for part in blocks_before(axis, x.shape):
         below = below_maximum(x[part], axis, out=y[part])
-        below -= np.log(folded(np.add, np.exp(below), (axis,), 0))
+        below -= np.log(summed(np.exp(below), (axis,), below.dtype))
     return y
 
 

@@ -16,7 +16,7 @@ PIECE_STEPS = 1 << 26
 # ...and in matrix products of real numbers.
 PIECE_PRODUCTS = 1 << 32
 # Elements of an array that stays in the cache, with a few of its size, from one step of arithmetic to the next.
-CACHED = 1 << 17
+CACHED = 1 << 18
 # Elements that numpy's ufuncs copy at a time where they cast. Where rows are shorter than this they also copy what is
 # broadcast along them: with numpy's own 8192 that doubles what rows of a thousand take.
 BUFFER = 1 << 10

@@ -12,6 +12,11 @@ from nnrt_hdi.enums import NodeType, ReduceMode
 from nnrt_hdi.ops.reduction import reduced_axes, reduction_factor
 from nnrt_hdi.tensor import Shape
 
+# Most elements whose sum in their own type is as exact however they are added.
+SHORT = 1 << 10
+# Longest rows, and fewest elements of all of them, that are folded quicker all together than each for itself.
+SHORT_ROW, MANY = 32, 1 << 12
+
 
 @kernel(NodeType.REDUCE_FUSION)
 def reduce(call: Call, x: AnyArray, axis: AnyArray) -> AnyArray:
@@ -32,7 +37,21 @@ def all_of(call: Call, x: AnyArray, axis: AnyArray) -> AnyArray:
 
 def total(x: AnyArray, axes: Shape) -> AnyArray:
     """Sum in a type that keeps it exact for longer: FLOAT64; integers wrap around in the end."""
-    return np.asarray(np.sum(x, axis=axes, dtype=accumulator(x.dtype)))
+    return summed(x, axes, accumulator(x.dtype))
+
+
+def summed(x: AnyArray, axes: Shape, dtype: AnyDType) -> AnyArray:
+    """Sum in a type over these dimensions, which stay with size 1.
+
+    Of short rows einsum makes it sooner than np.add, which for long ones loses less.
+    """
+    first = x.ndim - len(axes)
+    if x.dtype.kind == "f" and axes == tuple(range(first, x.ndim)):
+        length = math.prod(x.shape[first:])
+        if x.dtype != dtype or length <= SHORT:
+            y = np.einsum("...i->...", x.reshape(*x.shape[:first], length), dtype=dtype)
+            return np.reshape(y, x.shape[:first] + (1,) * len(axes))
+    return np.asarray(np.add.reduce(x, axis=axes, dtype=dtype, keepdims=True))
 
 
 def mean(x: AnyArray, axes: Shape) -> AnyArray:
@@ -48,14 +67,29 @@ def folded_in_blocks(fold: np.ufunc, x: AnyArray, axes: Shape, identity: float) 
 
 
 def folded(fold: np.ufunc, x: AnyArray, axes: Shape, identity: float) -> AnyArray:
-    """x folded over these dimensions, which stay with size 1; nothing gives the identity."""
+    """x folded, by what may see an element twice, over these dimensions, which stay with size 1; nothing gives the
+    identity."""
     first = x.ndim - len(axes)
     length = math.prod(x.shape[first:])
     if length and axes == tuple(range(first, x.ndim)):
-        # For short rows reduceat is quicker than reduce: it prepares nothing for each.
-        y = fold.reduceat(x.reshape(-1), np.arange(0, x.size, length))
-        return y.reshape(x.shape[:first] + (1,) * len(axes))
+        return folded_rows(fold, x.reshape(-1), length).reshape(x.shape[:first] + (1,) * len(axes))
     return np.asarray(fold.reduce(x, axis=axes, keepdims=True, initial=identity))
+
+
+def folded_rows(fold: np.ufunc, x: AnyArray, length: int) -> AnyArray:
+    """Fold each so many elements of a vector.
+
+    numpy prepares something for each row, reduceat less than reduce. Where rows are short and many it is quicker to
+    fold what begins at each element, twice as much with each step, whatever row it belongs to.
+    """
+    if not (1 < length <= SHORT_ROW and x.size >= MANY):
+        y: AnyArray = fold.reduceat(x, np.arange(0, x.size, length))
+        return y
+    run = 1
+    while 2 * run < length:
+        x = fold(x[:-run], x[run:])
+        run *= 2
+    return np.asarray(fold(x[::length], x[length - run :: length]))
 
 
 def folded_shape(x: AnyArray, axes: Shape) -> Shape:
