@@ -135,6 +135,17 @@ def test_softmax_does_not_overflow() -> None:
     np.testing.assert_array_equal(compute(N.SOFTMAX, [of(1e30, 1e30, -1e30)]), [0.5, 0.5, 0])
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_softmax_of_rows_that_need_their_maximum_and_others(axis: int) -> None:
+    """Rows that overflow, underflow, are masked, or hold no number: none changes what another gives."""
+    inf, nan = np.inf, np.nan
+    x = of([0, 0], [100, 100], [-200, -200], [88.5, 88.5], [-inf, 3], [-inf, -inf], [inf, 0], [nan, 0], [-60, -160])
+    half, none = [0.5, 0.5], [nan, nan]
+    right = np.array([half, half, half, half, [0, 1], none, none, none, [1, np.exp(-100.0)]], np.float32)
+    result = compute(N.SOFTMAX, [x if axis == 1 else np.ascontiguousarray(x.T)], {"axis": (axis,)})
+    np.testing.assert_allclose(result if axis == 1 else result.T, right, rtol=1e-6)
+
+
 # A row of one channel, [1, 1, 5, 1], under windows with gaps between them.
 ROW = np.arange(1, 6, dtype="f4").reshape(1, 1, 5, 1)
 GAPS = {"pad_mode": PadMode.SAME}
@@ -144,6 +155,13 @@ GAPS = {"pad_mode": PadMode.SAME}
 def test_same_pooling_with_gaps(node_type: NodeType) -> None:
     result = compute(node_type, [ROW], {"kernel_size": (1, 1), "strides": (1, 2), **GAPS})
     np.testing.assert_array_equal(result.reshape(-1), [1, 3, 5])
+
+
+@pytest.mark.parametrize(("node_type", "right"), [(N.MAX_POOL_FUSION, -np.inf), (N.AVGPOOL_FUSION, np.nan)])
+def test_pooling_of_an_image_without_rows(node_type: NodeType, right: float) -> None:
+    """Its windows hold padding alone."""
+    result = compute(node_type, [np.ones((1, 0, 3, 1), "f4")], {"kernel_size": (3, 1), "pad": (2, 2, 0, 0)})
+    np.testing.assert_array_equal(result, np.full((1, 2, 3, 1), right, "f4"))
 
 
 def test_same_convolution_with_gaps() -> None:

@@ -51,6 +51,12 @@ def pools() -> Iterator[Row]:
         ):
             yield Row(node_type, [Fixed((2, 8, 9, 3))], attrs, dtypes, BOTH)
         yield Row(node_type, [(0, 8, 9, 3)], {"kernel_size": (2, 2)}, (SINGLE,), BOTH)
+        for image, attrs in (
+            ((1, 13, 11, 2), {"kernel_size": (7, 5), "pad": (3, 3, 2, 2)}),
+            ((1, 45, 9, 2), {"kernel_size": (40, 6)}),
+            ((1, 40, 38, 2), {"kernel_size": (35, 37), "pad": (0, 2, 20, 3)}),
+        ):
+            yield Row(node_type, [Fixed(image)], attrs, (SINGLE,), BOTH)
 
 
 def rows() -> Iterator[Row]:

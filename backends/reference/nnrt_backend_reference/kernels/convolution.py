@@ -106,7 +106,7 @@ def _pooled(call: Call, window: Window, x: AnyArray, fold: np.ufunc, dtype: AnyD
     height = _height_axis(call)
     y = np.empty(call.outputs[0].shape, dtype)
     # First the axis that shrinks more or grows less, so that nothing has more elements than x or y.
-    first, second = sorted((height, height + 1), key=lambda axis: y.shape[axis] / x.shape[axis])
+    first, second = sorted((height, height + 1), key=lambda axis: y.shape[axis] / max(x.shape[axis], 1))
     windows = {axis: _windows_along(window, axis - height, x.shape[axis]) for axis in (first, second)}
     half_shape = list(x.shape)
     half_shape[first] = y.shape[first]

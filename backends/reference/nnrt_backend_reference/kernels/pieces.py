@@ -66,7 +66,7 @@ def part_by_part(compute: Callable[[AnyArray, AnyArray], None], x: AnyArray, dty
     """y of this type, of which `compute(x, y)` sets each element from that of x."""
     y = np.empty(x.shape, dtype)
     given, results = x.reshape(-1), y.reshape(-1)
-    for part in blocks(given.shape, CACHED):
+    for part in blocks(given.shape, CACHED // 2):  # Functions of elements have more arrays of this size than others.
         compute(given[part], results[part])
     return y
 
