@@ -24,6 +24,7 @@ from typing import Any
 
 import grpc
 import numpy as np
+from carriers import ThreadedHandlers, stream_read_by_caller, stream_read_by_thread
 from numpy.typing import NDArray
 from report import Report
 
@@ -57,14 +58,10 @@ def identity_model(elements: int = KILOBYTE) -> Model:
 
 
 def serve_echo(address: str, pipe: Connection, pair: tuple[bytes, bytes] | None = None) -> None:
-    """The least a gRPC-Python server can do with a unary call; over TLS with the pair of a key and its certificate."""
-
-    class Echo(grpc.GenericRpcHandler):  # type: ignore[misc]
-        def service(self, details: Any) -> Any:
-            return grpc.unary_unary_rpc_method_handler(lambda request, context: request)
-
+    """The least a gRPC-Python server can do with unary calls and with streams; over TLS with the pair of a key and its
+    certificate."""
     server = grpc.server(ThreadPoolExecutor(4))
-    server.add_generic_rpc_handlers((Echo(),))
+    server.add_generic_rpc_handlers((ThreadedHandlers(),))
     port = opened_port(server, address, pair)
     server.start()
     pipe.send(port)
@@ -156,6 +153,15 @@ def measure() -> list[Report]:
         " The daemon's part has the backend's. Where threads of both work at once, nothing may be left for waking.",
         ("tensor", "run over", "run µs", "client", "daemon", "kernel", "waking"),
     )
+    streams = Report(
+        "A run over gRPC beside bare streams",
+        "1 KB in and out over TCP loopback, in one process: a run, which is a message each way on a stream, and streams"
+        " of gRPC-Python whose handler returns what it gets: no run over gRPC-Python can take less. On a stream that a"
+        " thread reads the caller waits for that thread, as the main thread must, which may be interrupted. p50 of"
+        f" {ROUNDS} rounds of {RUNS_PER_ROUND} calls in turns; a ratio is the median of the rounds' ratios, with their"
+        " quartiles. The processor time is that of all threads of the client.",
+        ("what", "µs", "of a unary call", "quartiles", "client's processor µs"),
+    )
     recorder = Report(
         "The flight recorder",
         "What it adds to a run of 1 KB, on both sides: looks at the clock, what keeps them, and what the reply tells,"
@@ -186,7 +192,31 @@ def measure() -> list[Report]:
                 shares.add(tensor, carrier, *_share_cells(run, pid))
                 if tensor == "1 KB" and is_unix:
                     _measure_recorder(run, recorder)
-    return [latency, shares, recorder]
+                elif not is_unix:
+                    _measure_streams(channel, x.tobytes(), run, streams)
+    return [latency, streams, shares, recorder]
+
+
+def _measure_streams(channel: grpc.Channel, data: bytes, run: Callable[[], Any], streams: Report) -> None:
+    ways: dict[str, Callable[[], Any]] = {
+        "unary call": partial(channel.unary_unary("/echo/unary"), data),
+        "stream, read by its caller": partial(stream_read_by_caller(channel), data),
+        "stream, read by a thread": partial(stream_read_by_thread(channel), data),
+        "run": run,
+    }
+    rounds = [[_latency_and_processor_us(way) for way in ways.values()] for _ in range(ROUNDS + 1)]
+    del rounds[0]  # It warmed up.
+    unary = [latency for (latency, _), *_ in rounds]
+    for name, measured in zip(ways, zip(*rounds, strict=True), strict=True):
+        latencies, processor = zip(*measured, strict=True)
+        _, latency, ratio, quartiles = ratio_cells(list(zip(unary, latencies, strict=True)))
+        streams.add(name, latency, ratio, quartiles, f"{statistics.median(processor):.0f}")
+
+
+def _latency_and_processor_us(run: Callable[[], Any]) -> tuple[float, float]:
+    began = time.process_time()
+    latency = median_us(run)
+    return latency, (time.process_time() - began) / RUNS_PER_ROUND * 1e6
 
 
 def _share_cells(run: Callable[[], Any], pid: int) -> list[str]:
