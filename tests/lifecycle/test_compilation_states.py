@@ -352,7 +352,7 @@ def test_second_build_of_a_model_uploads_nothing(start_daemon: StartDaemon) -> N
 def test_upload_goes_on_where_it_broke_off(start_daemon: StartDaemon) -> None:
     """A build that fails in the middle of an upload leaves what has arrived; the next sends the rest."""
     daemon = start_daemon("--verbose")
-    model = weighted_model(1 << 23)  # 32 MiB.
+    model = weighted_model(1 << 24)  # 64 MiB.
     sent: list[float] = []
 
     def fail_half_way(stage: str, fraction: float) -> None:
