@@ -11,6 +11,8 @@ MAX_OPERATOR_TIMES = 10_000
 OPERATOR_NAME_BYTES = 200
 # Of one packet on the local socket.
 LOCAL_PACKET_BYTES = 64 * 1024
+# Planned runs in one packet.
+MAX_BUNDLED_RUNS = 32
 # Plans that a daemon keeps for a session.
 MAX_PLANS = 1024
 # From here on numbers of shared buffers are the client's to choose.

@@ -31,6 +31,10 @@ class AwaitedRun:
         # Whether the daemon doesn't know the run, which is of no harm: it can be sent again.
         self.never_arrived = False
 
+    def carries(self, run: Run) -> bool:
+        """See `Stream.carries`."""
+        return self.run is run
+
     def stop(self, run: Run) -> bool:
         """See `Stream.stop`."""
         self.shut_down()

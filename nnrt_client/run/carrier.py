@@ -1,6 +1,7 @@
-"""Ways for runs to travel: a carrier has streams, and each stream carries one run at a time."""
+"""Ways for runs to travel: a carrier has streams, and each stream carries one run at a time, or one bundle of them."""
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from nnrt_client.run.run import Run
@@ -12,7 +13,7 @@ class Stream(Protocol):
     `could_not_read`."""
 
     lane: "Lane"
-    # The run whose reply is to come on it; one that has ended meanwhile stays until then.
+    # The run whose reply is to come on it; one that has ended meanwhile stays until then. None for those of a bundle.
     run: Run | None
     # The last run whose reply has come on it. The next request tells the daemon so.
     answered: int
@@ -20,6 +21,16 @@ class Stream(Protocol):
     attachment: int
     # Whether it carries nothing any more.
     is_over: bool
+
+    @property
+    def runs(self) -> Sequence[Run]:
+        """The runs whose replies are to come on it."""
+
+    def carries(self, run: Run) -> bool:
+        """Whether it is one of these."""
+
+    def take_off(self) -> Sequence[Run]:
+        """Carry none of these any more."""
 
     def send(self, run: Run, packet: Any) -> None:
         """Send a run, without waiting for the daemon. Whoever reads the stream learns that it is broken."""
@@ -39,6 +50,24 @@ class Stream(Protocol):
 
     def close(self) -> None:
         """Free what the stream holds. Nobody reads it any more."""
+
+
+class OneRun:
+    """What a stream has of the one run that it carries."""
+
+    run: Run | None
+
+    @property
+    def runs(self) -> Sequence[Run]:
+        run = self.run
+        return () if run is None else (run,)
+
+    def carries(self, run: Run) -> bool:
+        return self.run is run
+
+    def take_off(self) -> Sequence[Run]:
+        runs, self.run = self.runs, None
+        return runs
 
 
 class Carrier(Protocol):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import numpy as np
 
-from nnrt_client.run.carrier import Lane
+from nnrt_client.run.carrier import Lane, OneRun
 from nnrt_client.run.chunked_reply import ChunkedReply
 from nnrt_client.run.packet import PlannedPacket
 from nnrt_client.run.plan import Plan
@@ -72,7 +72,7 @@ class GrpcCarrier:
                 reader.join(max(until - time.monotonic(), 0.0))
 
 
-class GrpcStream:
+class GrpcStream(OneRun):
     """One RunStream call, and the thread that reads it. See `Stream`."""
 
     def __init__(self, session: Session, runs: "RunQueue", lane: Lane, readers: set[threading.Thread]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
-from nnrt_client.run.carrier import Lane
+from nnrt_client.run.carrier import Lane, OneRun
 from nnrt_client.run.packet import Packet, PlannedPacket, Request, TracedRequest
 from nnrt_client.run.plan import Plan
 from nnrt_client.run.reply_reader import ReplyReader
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 # A number, for operations on flags of the enum take microseconds.
-_AT_ONCE = int(getattr(socket, "MSG_DONTWAIT", 0))
+AT_ONCE = int(getattr(socket, "MSG_DONTWAIT", 0))
 
-_BROKEN = BrokenCall("the local socket broke off")
-_ANSWERS_NONE = "a reply answers no run that is under way"
+BROKEN = BrokenCall("the local socket broke off")
+ANSWERS_NONE = "a reply answers no run that is under way"
 _PLANNED = Plan, PlannedPacket
 
 
@@ -42,7 +42,7 @@ class LocalCarrier:
         self._session = session
         self._local_socket = local_socket
         self._runs = runs
-        self._reader = ReplyReader(f"nnrt-replies {session.address}")
+        self.reader = ReplyReader(f"nnrt-replies {session.address}")
         self._request = Request if session.tracer is None else TracedRequest
 
     def pack(self, run: Run) -> tuple[Packet | Plan, bytes]:
@@ -59,19 +59,19 @@ class LocalCarrier:
     def opened(self, lane: Lane) -> "LocalStream":
         attachment, connection = self._session.attachment, LocalConnection(self._session)
         try:
-            return LocalStream(connection, attachment, self._runs, self._reader, lane)
+            return LocalStream(connection, attachment, self._runs, self.reader, lane)
         except BaseException:
             connection.close()
             raise
 
     def end(self) -> None:
-        self._reader.stop()
+        self.reader.stop()
 
     def wait_ended(self, timeout_s: float) -> None:
-        self._reader.join(timeout_s)
+        self.reader.join(timeout_s)
 
 
-class LocalStream:
+class LocalStream(OneRun):
     """One connection. See `Stream`."""
 
     def __init__(
@@ -122,7 +122,7 @@ class LocalStream:
         run = self.run
         try:
             try:
-                self._take(self._connection.receive(LOCAL_PACKET_BYTES, _AT_ONCE))
+                self._take(self._connection.receive(LOCAL_PACKET_BYTES, AT_ONCE))
             except BlockingIOError:  # Another thread was first, or it was for another connection of this descriptor.
                 pass
             except OSError:
@@ -152,9 +152,9 @@ class LocalStream:
             self._take_message(data)
             return
         if not isinstance(packet, _PLANNED) or (told := packet.told(data)) is None:
-            self._runs.lost(self, _BROKEN)
+            self._runs.lost(self, BROKEN)
         elif run is None or told[0] != run.id:
-            _log.debug(_ANSWERS_NONE)
+            _log.debug(ANSWERS_NONE)
         else:
             run.stamps.answered_ns = perf_counter_ns()
             self._packet = None
@@ -169,9 +169,9 @@ class LocalStream:
         except DecodeError:
             reply = None
         if reply is None or not reply.HasField("run"):  # Of no bytes it has none.
-            self._runs.lost(self, _BROKEN)
+            self._runs.lost(self, BROKEN)
         elif run is None or packet is None or reply.run.run_id != run.id:
-            _log.debug(_ANSWERS_NONE)
+            _log.debug(ANSWERS_NONE)
         elif reply.run.kept:
             self._runs.kept(self, run)
         else:

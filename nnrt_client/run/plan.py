@@ -44,10 +44,12 @@ class Plan:
         "_pack",
         "_reply_bytes",
         "_shapes",
+        "busy_ns",
         "is_inline",
         "is_local",
         "message_prefix",
         "number",
+        "packet_bytes",
         "region_inputs",
         "region_outputs",
     )
@@ -67,6 +69,10 @@ class Plan:
         layout = PlanLayout(input_bytes, [None if at in in_regions else one.nbytes for at, one in enumerate(outputs)])
         self.number = number
         self._pack, self._head, self._reply_bytes = layout.pack_request, layout.reply_head, layout.reply_bytes
+        # Of the longer one of request and reply.
+        self.packet_bytes = max(layout.request_bytes, layout.reply_bytes)
+        # How long the latest run waited for the device and was on it.
+        self.busy_ns = 0
         # Over gRPC, in front of the packet.
         self.message_prefix = request_prefix(layout)
         # Whether no tensor is in a region.
@@ -92,6 +98,7 @@ class Plan:
         if len(reply) != self._reply_bytes:
             return None
         mark, run_id, *times = self._head(reply)
+        self.busy_ns = times[1] + times[3]
         return (run_id, times) if mark == REPLY_MARK else None
 
     def outputs(self, reply: bytes) -> list[Any]:

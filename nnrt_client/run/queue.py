@@ -13,6 +13,7 @@ from threading import get_ident
 from time import perf_counter_ns
 
 from nnrt_client.run.await_run import AwaitedRun
+from nnrt_client.run.bundles import BundleCarrier, BundleStream, Room, plan_in_bundles
 from nnrt_client.run.carrier import Lane, Stream
 from nnrt_client.run.grpc_carrier import GrpcCarrier
 from nnrt_client.run.local_carrier import LocalCarrier
@@ -65,14 +66,17 @@ class RunQueue(LockOwner):
         most = session.welcome.limits.session_streams
         limit = max(most - _RESERVED_STREAMS - 1, 1)
         self._remote = Lane(GrpcCarrier(session, self), limit, most > limit + _RESERVED_STREAMS)
-        self._local = None
+        self._local = self._bundles = None
         if (socket := session.local_socket) is not None:
             # It has as many connections as gRPC has streams, and none is for uploads.
             limit = max(most - _RESERVED_STREAMS, 1)
-            self._local = Lane(LocalCarrier(session, socket, self), limit, most > limit)
+            carrier = LocalCarrier(session, socket, self)
+            if BundleCarrier.is_known_to(session):
+                self._bundles = Lane(BundleCarrier(session, self, carrier.reader), 1, False)
+            self._local = Lane(carrier, limit, most > limit)
         # Of runs that can be packets.
         self._packet_lane = self._local or self._remote
-        self._lanes = [lane for lane in (self._local, self._remote) if lane is not None]
+        self._lanes = [lane for lane in (self._bundles, self._local, self._remote) if lane is not None]
         self._run_ids = count(1)
         self._death: NnrtError | None = None
         # The supervisor is asked to end a run, or to look what there is to do.
@@ -145,6 +149,8 @@ class RunQueue(LockOwner):
         try:
             if stream is None:
                 self._enqueue(lane, run)
+            elif isinstance(stream, BundleStream):
+                self._send_bundle(stream, [run])
             elif self._sent(stream, run):
                 stream.read_elsewhere()
             else:
@@ -159,6 +165,10 @@ class RunQueue(LockOwner):
             self._release(stream)
 
     def _lane_of(self, run: Run) -> Lane:
+        """Where a run travels whose reply its thread doesn't read."""
+        if self._bundles is not None and (plan := plan_in_bundles(run)) is not None:
+            run.packet = plan
+            return self._bundles
         return self._packet_lane if run.signature.fits_packet else self._remote
 
     def _enqueue(self, lane: Lane, run: Run) -> None:
@@ -316,7 +326,8 @@ class RunQueue(LockOwner):
         already: runs that can't be sent would lead it deeper and deeper."""
         thread = get_ident()
         if thread == self._main or thread in self._looking:
-            self._asked.put(None)
+            if self._asked.empty():  # Else the supervisor is about to look.
+                self._asked.put(None)
             return
         self._looking.add(thread)
         try:
@@ -349,6 +360,8 @@ class RunQueue(LockOwner):
                 self._release(stream)
         elif stream is None:  # No connection can be had.
             self._enqueue(self._remote, run)
+        elif isinstance(stream, BundleStream):
+            self._send_bundle(stream, self._bundle(lane, run))
         elif run.size_bytes > _LARGE_BYTES:
             self._packing.add(run)
             if self._packer is None:
@@ -359,6 +372,54 @@ class RunQueue(LockOwner):
             stream.read_elsewhere()
         else:
             self._release(stream)
+
+    def _bundle(self, lane: Lane, run: Run) -> list[Run]:
+        """A run whose turn it is, and those behind it that there is room for."""
+        runs, room = [run], Room()
+        with self._lock:
+            while room.is_left_after(runs[-1]) and lane.waiting:
+                runs.append(lane.waiting.take())
+            lane.has_waiting = bool(lane.waiting)
+        return runs
+
+    def _send_bundle(self, stream: BundleStream, runs: Sequence[Run]) -> None:
+        """Send runs together on a stream that was claimed for them; free it where none can be sent any more."""
+        try:
+            parts = self._put_on(stream, runs)
+            if stream.is_over:
+                self._enqueue_again(stream)
+            elif parts:
+                stream.send(runs[0], parts)
+                stream.read_elsewhere()
+            else:
+                self._release(stream)
+        except BaseException as error:
+            for run in runs:
+                run.fail(told(error, _COULD_NOT_SEND.details))
+            raise
+
+    def _enqueue_again(self, stream: BundleStream) -> None:
+        """Have the runs wait that were put on a stream that is over; who has read its end may have some of them."""
+        with self._lock:
+            runs = stream.take_off()
+        self._discard(stream)
+        for run in runs:
+            self._enqueue(stream.lane, run)
+
+    def _put_on(self, stream: BundleStream, runs: Sequence[Run]) -> list[bytes]:
+        """Pack runs, and have the stream carry them, but for those that have ended."""
+        parts = []
+        for run in runs:
+            run.stamps.packing_ns = perf_counter_ns()
+            try:
+                parts.append(stream.lane.carrier.pack(run))
+            except Exception as error:  # One that has been given up meanwhile has no inputs left.
+                run.fail(run.given_up or told(error, _COULD_NOT_SEND.details))
+                continue
+            stream.put_on(run)
+            if run.deadline < self._wakes_at:
+                self._keep_deadline(run)
+        return parts
 
     def _could_not_begin(self, stream: Stream | None, run: Run | None, error: BaseException) -> None:
         """Fail a run that met something unforeseen on its way out, and give up the stream that was claimed for it."""
@@ -395,10 +456,18 @@ class RunQueue(LockOwner):
         else:
             self._release(stream, run)
 
+    def freed(self, stream: Stream) -> None:
+        """Go on with the stream: the replies of all runs of its bundle have been read."""
+        self._release(stream)
+
     def kept(self, stream: Stream, run: Run) -> None:
         """Have the reply of the stream's run fetched, which is too long for the stream."""
         self.answered(stream, run)
-        self._session.off_the_main_thread(self._await, run, None, stream.attachment)
+        self.fetch(run, stream.attachment)
+
+    def fetch(self, run: Run, since: int) -> None:
+        """Have the reply of a run fetched that is too long for its stream, which was opened at that attachment."""
+        self._session.off_the_main_thread(self._await, run, None, since)
 
     def _release(self, stream: Stream, carried: Run | None = None) -> None:
         """Free a stream for the next run; unless it has that already, in place of the one that it carried."""
@@ -436,7 +505,7 @@ class RunQueue(LockOwner):
     def withdraw(self, stream: Stream, run: Run) -> bool:
         """Have a stream carry no further run, if it still carries this one; true if it does."""
         with self._lock:
-            carries = stream.run is run
+            carries = stream.carries(run)
             stream.is_over = stream.is_over or carries
         return carries
 
@@ -448,9 +517,11 @@ class RunQueue(LockOwner):
     def _lost(self, stream: Stream, broken: BrokenCall) -> None:
         with self._lock:
             stream.is_over = True  # Before it gives its run away: who is about to send one looks afterwards.
-            run, stream.run = stream.run, None
+            runs = stream.take_off()
         self._discard(stream)
-        if run is not None and not run.ended.is_set:
+        for run in runs:
+            if run.ended.is_set:
+                continue
             if self._death is not None:
                 run.fail(self._death.copy())
             else:
@@ -495,7 +566,7 @@ class RunQueue(LockOwner):
         for stream in streams:
             with self._lock:
                 stream.is_over = True  # Before it is asked for its run: who is about to send one looks afterwards.
-                is_idle = stream.run is None
+                is_idle = not stream.runs
             if is_idle:
                 self._discard(stream)
 
@@ -577,13 +648,12 @@ class RunQueue(LockOwner):
             asked = None
         if asked is not None:
             self._end_early(asked, OperationFailed("the run was given up"), time.monotonic())
-        else:
-            self._look()
+        self._look()
 
     def _under_way(self) -> Iterator[Run]:
         """All runs that have begun, and not ended, or that are still on a stream."""
         for lane in self._lanes:
-            yield from (run for stream in list(lane.streams) if (run := stream.run) is not None)
+            yield from (run for stream in list(lane.streams) for run in stream.runs)
             with self._lock:
                 waiting = list(lane.waiting)
             yield from waiting

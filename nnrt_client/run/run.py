@@ -113,7 +113,7 @@ class Run:
     def carrying(self) -> Any:
         """The stream on which its reply is to come; None where there is none."""
         stream = self.stream
-        return stream if stream is not None and stream.run is self else None
+        return stream if stream is not None and stream.carries(self) else None
 
     @property
     def size_bytes(self) -> int:
@@ -263,11 +263,10 @@ class RunFuture(CalledBackFuture[ResultT]):
         if isinstance(error, _Cancelled):
             super().cancel()
             super().set_running_or_notify_cancel()
-        elif super().set_running_or_notify_cancel():
-            if error is not None:
-                super().set_exception(error)
-            else:
-                super().set_result(self._value())
+        elif error is not None:
+            super().set_exception(error)
+        else:
+            super().set_result(self._value())
         del error, _
         self._tell()
 

@@ -264,12 +264,12 @@ class Session:
 
     @contextmanager
     def local_connection(self, end: Callable[[], object]) -> Iterator[None]:
-        """Count a connection of the local socket, as `call` does: one for each stream, and one to share memory on. One
-        that `break_off` has ended counts no more, though a run on it may go on."""
+        """Count a connection of the local socket, as `call` does: one for each stream, one for bundles, and one to
+        share memory on. One that `break_off` has ended counts no more, though a run on it may go on."""
         place = (end,)
         with self._lock:
             self._require_open()
-            if len(self._local_connections) > self._settings.session_streams:
+            if len(self._local_connections) >= self._settings.session_streams + 2:
                 raise LimitReached(
                     f"this session has {len(self._local_connections)} connections to the local socket, its limit; use"
                     " fewer, or raise the daemon's --session-streams",

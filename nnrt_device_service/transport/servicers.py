@@ -44,6 +44,7 @@ from nnrt_hdi.v2 import (
     session_pb2,
     session_pb2_grpc,
 )
+from nnrt_hdi.wire.bundles import FEATURE as BUNDLES_FEATURE
 from nnrt_hdi.wire.plans import FEATURE as PLANS_FEATURE
 from nnrt_hdi.wire.run_codec import Incoming
 
@@ -156,6 +157,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
                 *[FEATURE] * session.wants_compression,
                 *[STORE_FEATURE] * device.keeps_models,
                 PLANS_FEATURE,
+                BUNDLES_FEATURE,
                 *[TRACES_FEATURE] * settings.traces,
             ],
             hdi_major=HDI_VERSION[0],

@@ -1,0 +1,239 @@
+"""Runs that wait for a stream anyway, several in a packet of the local socket (nnrt_hdi/wire/bundles.py)."""
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from struct import Struct
+from time import perf_counter_ns
+from typing import TYPE_CHECKING
+
+from google.protobuf.message import DecodeError
+
+from nnrt_client.run.carrier import Lane
+from nnrt_client.run.local_carrier import ANSWERS_NONE, AT_ONCE, BROKEN
+from nnrt_client.run.plan import Plan
+from nnrt_client.run.reply_reader import ReplyReader
+from nnrt_client.run.run import Run, told
+from nnrt_client.session.local_socket import LocalConnection
+from nnrt_client.session.session import Session
+from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.limits import LOCAL_PACKET_BYTES, MAX_BUNDLED_RUNS
+from nnrt_hdi.v2 import local_socket_pb2
+from nnrt_hdi.wire import times_told
+from nnrt_hdi.wire.bundles import FEATURE, HEAD_BYTES, LENGTH_BYTES, REPLIES_MARK, REQUESTS_MARK, bundled, parts_of
+
+if TYPE_CHECKING:
+    from nnrt_client.run.queue import RunQueue
+
+_log = logging.getLogger(__name__)
+
+# A bundle is over after that for which the daemon lets one client keep the others waiting.
+_BUNDLE_NS = 200_000
+# Runs that are longer have more to gain by going at once, each on its own stream.
+_MOST_NS = _BUNDLE_NS // 2
+_MOST_BYTES = 8 * 1024
+_ROOM_BYTES = LOCAL_PACKET_BYTES - HEAD_BYTES - LENGTH_BYTES * MAX_BUNDLED_RUNS - _MOST_BYTES
+
+_BUNDLE = bytes((0, REPLIES_MARK >> 8))
+_run_id = Struct("<8xQ").unpack_from
+
+# Ends a run with the reply that has come.
+Finish = Callable[[], None]
+
+
+def plan_in_bundles(run: Run) -> Plan | None:
+    """The plan of a run that is short enough to go with others; None for another one."""
+    plan = run.signature.plans.of(run) if run.tensors is None else None
+    if plan is None or not plan.is_inline or plan.busy_ns > _MOST_NS or plan.packet_bytes > _MOST_BYTES:
+        return None
+    return plan
+
+
+class Room:
+    """What a bundle has room for yet."""
+
+    def __init__(self) -> None:
+        self._runs, self._bytes, self._ns = MAX_BUNDLED_RUNS, _ROOM_BYTES, _BUNDLE_NS
+
+    def is_left_after(self, run: Run) -> bool:
+        """Take a run in; whether there is room for another one."""
+        plan = run.packet
+        self._runs -= 1
+        if isinstance(plan, Plan):  # Else it has ended.
+            self._bytes -= plan.packet_bytes
+            self._ns -= plan.busy_ns
+        return self._runs > 0 and self._bytes > 0 and self._ns > 0
+
+
+class BundleCarrier:
+    """Opens connections of the local socket for bundles. See `Carrier`."""
+
+    is_read_by_callers = False
+
+    def __init__(self, session: Session, runs: "RunQueue", reader: ReplyReader) -> None:
+        """The reader is another carrier's."""
+        self._session = session
+        self._runs = runs
+        self._reader = reader
+
+    @staticmethod
+    def is_known_to(session: Session) -> bool:
+        """Whether the daemon takes bundles."""
+        return FEATURE in session.welcome.features
+
+    def pack(self, run: Run) -> bytes:
+        """A run's part of a bundle. Raises what is wrong with one that has ended."""
+        plan: Plan = run.packet
+        return plan.packed(run)
+
+    def opened(self, lane: Lane) -> "BundleStream":
+        attachment, connection = self._session.attachment, LocalConnection(self._session)
+        return BundleStream(connection, attachment, self._runs, self._reader, lane)
+
+    def end(self) -> None:
+        """The reader ends with its carrier."""
+
+    def wait_ended(self, timeout_s: float) -> None:
+        """The reader is waited for by its carrier."""
+
+
+class BundleStream:
+    """One connection, on which one bundle at a time is under way. See `Stream`."""
+
+    def __init__(
+        self, connection: LocalConnection, attachment: int, runs: "RunQueue", reader: ReplyReader, lane: Lane
+    ) -> None:
+        self.lane = lane
+        # Of one run; those of bundles are in `runs`.
+        self.run: Run | None = None
+        self.answered = 0
+        self.attachment = attachment
+        self.is_over = False
+        self._connection = connection
+        self._queue = runs
+        self._reader = reader
+        # Those whose replies are to come, with what reads them, by their ids.
+        self._under_way: dict[int, tuple[Run, Plan]] = {}
+        # Ids of the latest bundle, whose replies the daemon keeps until the next one.
+        self._latest: Sequence[int] = ()
+
+    @property
+    def runs(self) -> list[Run]:
+        return [run for run, _ in list(self._under_way.values())]
+
+    def carries(self, run: Run) -> bool:
+        return run.id in self._under_way
+
+    def put_on(self, run: Run) -> None:
+        """Carry a run, too, that is about to be sent."""
+        run.stream = self
+        self._under_way[run.id] = run, run.packet
+
+    def take_off(self) -> list[Run]:
+        under_way, self._under_way = self._under_way, {}
+        return [run for run, _ in under_way.values()]
+
+    def fileno(self) -> int:
+        return self._connection.fileno()
+
+    def send(self, run: Run, packet: Sequence[bytes]) -> None:
+        """Send the runs that have been put on, of which this is one, in as many parts."""
+        self._latest = tuple(self._under_way)
+        data = packet[0] if len(packet) == 1 else bundled(REQUESTS_MARK, packet)
+        now = perf_counter_ns()
+        for run in self.runs:
+            run.stamps.sent_ns = now
+        try:  # noqa: SIM105
+            self._connection.send(data)
+        except OSError:  # Who reads learns of it.
+            pass
+
+    def read_here(self, run: Run) -> None:
+        raise NotImplementedError("bundles are read by the thread that reads all replies")
+
+    def read_elsewhere(self) -> None:
+        if not self._reader.arm(self):
+            self.read_ready()
+
+    def read_ready(self) -> None:
+        """Read replies, if some have come, and hand them out."""
+        latest = self._latest
+        try:
+            try:
+                self._take(self._connection.receive(LOCAL_PACKET_BYTES, AT_ONCE))
+            except BlockingIOError:
+                pass
+            except OSError:
+                self._take(b"")
+            if self._under_way and self._latest is latest:  # Else who has sent the next bundle has done so.
+                self.read_elsewhere()
+        except BaseException as error:  # No memory, perhaps. Others are read all the same.
+            _log.exception("replies could not be read")
+            for run in self.runs[:1]:  # The replies of the others are fetched.
+                self._queue.could_not_read(self, run, error)
+
+    def stop(self, run: Run) -> bool:
+        self.read_elsewhere()
+        return True
+
+    def shut_down(self) -> None:
+        self._connection.end()
+
+    def close(self) -> None:
+        self._reader.disarm(self)
+        self._connection.close()
+        for run_id in self._latest:
+            self._queue.forget(run_id)
+
+    def _take(self, data: bytes) -> None:
+        """Hand out replies, or the end of the connection, to the queue."""
+        ended: list[tuple[Run, Finish]] = []
+        try:
+            try:
+                for part in parts_of(REPLIES_MARK, data) if data[:2] == _BUNDLE else (data,):
+                    if (one := self._ended(part)) is not None:
+                        ended.append(one)
+            except (InvalidParameter, DecodeError):
+                self._queue.lost(self, BROKEN)
+            else:
+                if ended and not self._under_way:
+                    self._queue.freed(self)
+            for _, finish in ended:
+                finish()
+        except BaseException as error:  # The stream doesn't carry them any more: nobody else would end them.
+            for run, _ in ended:
+                run.fail(told(error, "the reply could not be read"))
+            raise
+
+    def _ended(self, part: bytes) -> tuple[Run, Finish] | None:
+        """Take off the run that a reply answers, and say how it ends; None where it answers none, or is fetched. Raises
+        DecodeError or InvalidParameter for what is no reply."""
+        if part[:1] != b"\0":
+            return self._ended_by_message(part)
+        if len(part) < 16:
+            raise InvalidParameter("a reply has no head")
+        (run_id,) = _run_id(part)
+        run, plan = self._under_way.get(run_id, (None, None))
+        if run is None or plan is None:
+            _log.debug(ANSWERS_NONE)
+            return None
+        told = plan.told(part)
+        if told is None:
+            raise InvalidParameter("a reply is another plan's")
+        if self._under_way.pop(run_id, None) is None:  # It has been given up meanwhile, with the stream.
+            return None
+        run.stamps.answered_ns = perf_counter_ns()
+        return run, partial(run.finish, partial(plan.outputs, part), told[1])
+
+    def _ended_by_message(self, part: bytes) -> tuple[Run, Finish] | None:
+        reply = local_socket_pb2.LocalReply.FromString(part)
+        if not reply.HasField("run"):  # Of no bytes it has none.
+            raise InvalidParameter("the connection has ended, or was refused")
+        run, plan = self._under_way.pop(reply.run.run_id, (None, None))
+        if run is None or plan is None:
+            _log.debug(ANSWERS_NONE)
+            return None
+        if reply.run.kept:
+            return run, partial(self._queue.fetch, run, self.attachment)
+        run.stamps.answered_ns = perf_counter_ns()
+        return run, partial(run.finish, partial(plan.unpacked, run, reply.run), times_told(reply.run), reply.run)

@@ -1,0 +1,273 @@
+"""Runs that go together in one packet: each has its own end, whatever becomes of the others."""
+
+import os
+import threading
+from concurrent.futures import CancelledError, Future
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import StartDaemon
+from daemon_process import DaemonProcess
+from networks import identity_model
+from observer import Observer
+from recorder import Recorder
+from tensor_runs import compiled
+from waiting import until
+
+from nnrt_client import Compilation, Executor, OperationFailed, Runtime, TimedOut, UnavailableDevice
+from nnrt_client.run import bundles
+from nnrt_client.run.bundles import BundleCarrier, BundleStream
+
+DEADLINE_S = 30.0
+LONG_MS = 600_000
+MANY = 10
+
+
+def one_of(number: int) -> list[Any]:
+    return [np.full(4, number, np.float32)]
+
+
+class Gate:
+    """What runs of the backend `gated` wait for, unless it stands open."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path, self._pipe, self._numbers = folder / "gate", folder / "pipe", count()
+        os.mkfifo(self._pipe)
+        self._open_file = folder / "open"
+        self._open_file.touch()
+        self.open()
+
+    def _put(self, what: Path) -> None:
+        link = what.with_name(f"link{next(self._numbers)}")
+        link.hardlink_to(what)
+        link.replace(self.path)
+
+    def open(self) -> None:
+        """Let later runs through."""
+        self._put(self._open_file)
+
+    def shut(self) -> None:
+        self._put(self._pipe)
+
+    def let_through(self) -> None:
+        """Let those through that wait."""
+        self._pipe.write_bytes(b"")
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Gate:
+    return Gate(tmp_path)
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many runs there were in each bundle, which they go in however long they took before."""
+    monkeypatch.setattr(bundles, "_MOST_NS", 1 << 62)
+    monkeypatch.setattr(bundles, "_BUNDLE_NS", 1 << 62)
+    send, sizes = BundleStream.send, list[int]()
+
+    def sent(self: BundleStream, run: Any, packet: Any) -> None:
+        sizes.append(len(packet))
+        send(self, run, packet)
+
+    monkeypatch.setattr(BundleStream, "send", sent)
+    return sizes
+
+
+@pytest.fixture
+def daemon(start_daemon: StartDaemon, gate: Gate) -> DaemonProcess:
+    return start_daemon("--backend", "gated", "--option", f"gate={gate.path}")
+
+
+@pytest.fixture
+def executor(closing: ExitStack, daemon: DaemonProcess, sent: list[int]) -> Executor:
+    _, executor = compiled(closing, daemon.address)
+    executor.run_sync(one_of(0))
+    return executor
+
+
+class UnderWay:
+    """A bundle of many runs, of which the daemon makes the first."""
+
+    def __init__(self, executor: Executor, gate: Gate, sent: list[int], daemon: DaemonProcess, **given: int) -> None:
+        """`given` are the timeouts of some."""
+        timeouts = {int(name.removeprefix("ms_")): timeout_ms for name, timeout_ms in given.items()}
+        gate.shut()
+        first = executor.submit(one_of(1000))
+        until(lambda: "run started with 1000" in daemon.log())
+        self.runs: list[Future[Any]] = [
+            executor.submit(one_of(number), timeout_ms=timeouts.get(number)) for number in range(MANY)
+        ]
+        gate.let_through()
+        assert first.result(DEADLINE_S)[0].tolist() == [1000.0] * 4
+        until(lambda: daemon.log().count("run started with 0") == 2)  # One was before.
+        assert sent == [1, MANY]
+
+    def require_results(self, *but: int) -> None:
+        for number, run in enumerate(self.runs):
+            if number not in but:
+                assert run.result(DEADLINE_S)[0].tolist() == [float(number)] * 4
+
+
+def finish(gate: Gate) -> None:
+    gate.open()
+    gate.let_through()
+
+
+def test_runs_that_wait_go_together(executor: Executor, gate: Gate, sent: list[int], daemon: DaemonProcess) -> None:
+    under_way = UnderWay(executor, gate, sent, daemon)
+    finish(gate)
+    under_way.require_results()
+    times = [run.result().times for run in under_way.runs]
+    assert all(each.computed_ns for each in times)
+    for number in range(3):  # The session goes on.
+        assert executor.run_sync(one_of(number))[0].tolist() == [float(number)] * 4
+
+
+def test_a_run_that_is_cancelled(executor: Executor, gate: Gate, sent: list[int], daemon: DaemonProcess) -> None:
+    """Ends at once, before those that are ahead of it."""
+    under_way = UnderWay(executor, gate, sent, daemon)
+    for number in (0, 5):
+        assert under_way.runs[number].cancel()
+        with pytest.raises(CancelledError):
+            under_way.runs[number].result(DEADLINE_S)
+    finish(gate)
+    under_way.require_results(0, 5)
+
+
+def test_a_run_whose_time_is_over(executor: Executor, gate: Gate, sent: list[int], daemon: DaemonProcess) -> None:
+    under_way = UnderWay(executor, gate, sent, daemon, ms_3=1500, ms_4=LONG_MS)
+    with pytest.raises(TimedOut):
+        under_way.runs[3].result(DEADLINE_S)
+    assert not under_way.runs[4].done()
+    finish(gate)
+    under_way.require_results(3)
+    assert "run started with 3" not in daemon.log()
+
+
+def test_a_daemon_that_dies(executor: Executor, gate: Gate, sent: list[int], daemon: DaemonProcess) -> None:
+    """Ends each of its runs once."""
+    recorder = Recorder()
+    recorder.watch(executor)
+    under_way = UnderWay(executor, gate, sent, daemon)
+    for number in range(MANY):
+        executor.run_async(one_of(number), timeout_ms=LONG_MS, user_data=number)
+    daemon.kill()
+    for run in under_way.runs:
+        with pytest.raises(UnavailableDevice):
+            run.result(DEADLINE_S)
+    recorder.wait(MANY)
+    assert recorder.died == dict.fromkeys(range(MANY), 1)
+
+
+def test_an_executor_that_is_closed(executor: Executor, gate: Gate, sent: list[int], daemon: DaemonProcess) -> None:
+    under_way = UnderWay(executor, gate, sent, daemon)
+    executor.close()
+    for run in under_way.runs:
+        with pytest.raises(OperationFailed, match="closed"):
+            run.result(DEADLINE_S)
+    finish(gate)
+
+
+def test_a_connection_that_breaks(executor: Executor, gate: Gate, sent: list[int], daemon: DaemonProcess) -> None:
+    """Each run's reply is fetched, whether it was made before or is made after."""
+    under_way = UnderWay(executor, gate, sent, daemon)
+    lane = executor._queue._bundles
+    assert lane is not None
+    (stream,) = lane.streams
+    assert under_way.runs[1].cancel()
+    stream.shut_down()
+    until(lambda: not stream.runs)
+    finish(gate)
+    under_way.require_results(1)
+    for number in range(1, MANY):
+        assert daemon.log().count(f"run started with {number}\n") <= 1
+    assert executor.submit(one_of(7)).result(DEADLINE_S)[0].tolist() == [7.0] * 4
+
+
+def test_a_reply_that_makes_no_sense(
+    executor: Executor, gate: Gate, sent: list[int], daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Breaks the connection, as far as runs have not been answered."""
+    under_way = UnderWay(executor, gate, sent, daemon)
+    take, forgers = BundleStream._take, [lambda data: data[:-8]]
+
+    def forged(self: BundleStream, data: bytes) -> None:
+        take(self, forgers.pop()(data) if forgers else data)
+
+    monkeypatch.setattr(BundleStream, "_take", forged)
+    finish(gate)
+    under_way.require_results()
+
+
+def test_threads_and_the_main_thread(executor: Executor, sent: list[int]) -> None:
+    """Every run has its own outputs, however they went."""
+    wrong: list[Any] = []
+
+    def make(first: int) -> None:
+        for start in range(first, first + 200, 20):
+            numbers = range(start, start + 20)
+            runs = [executor.submit(one_of(number)) for number in numbers]
+            wrong.extend(number for number in numbers[:3] if executor.run_sync(one_of(number))[0][0] != number)
+            wrong.extend(n for n, run in zip(numbers, runs, strict=True) if run.result(DEADLINE_S)[0][0] != n)
+
+    threads = [threading.Thread(target=make, args=(first,)) for first in (1000, 2000, 3000)]
+    for thread in threads:
+        thread.start()
+    make(0)
+    for thread in threads:
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+    assert not wrong
+    assert sum(sent) == 4 * 200 and max(sent) > 1
+
+
+def test_long_runs_go_each_by_itself(closing: ExitStack, start_daemon: StartDaemon, tmp_path: Path) -> None:
+    """As many at a time as the device makes: none waits in the client for what could be made beside it."""
+    pipe = Gate(tmp_path)
+    daemon = start_daemon("--backend", "gated", "--option", f"gate={pipe.path}", "--concurrent-runs", "4")
+    _, executor = compiled(closing, daemon.address)
+    observer = closing.enter_context(Observer(daemon.address))
+    executor.run_sync(one_of(0))
+    pipe.shut()
+    slow = executor.submit(one_of(1))
+    until(lambda: "run started with 1" in daemon.log())
+    pipe.let_through()
+    slow.result(DEADLINE_S)
+    runs = [executor.submit(one_of(number)) for number in range(4)]
+    observer.wait_for(lambda state: state.running == 4)
+    finish(pipe)
+    assert [run.result(DEADLINE_S)[0][0] for run in runs] == [0, 1, 2, 3]
+
+
+def test_a_daemon_that_takes_no_bundles(
+    daemon: DaemonProcess, sent: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BundleCarrier, "is_known_to", lambda session: False)
+    with ExitStack() as closing:
+        _, executor = compiled(closing, daemon.address)
+        executor.run_sync(one_of(0))
+        runs = [executor.submit(one_of(number)) for number in range(MANY)]
+        assert [run.result(DEADLINE_S)[0][0] for run in runs] == list(range(MANY))
+    assert not sent
+
+
+def test_a_model_whose_runs_are_joined(start_daemon: StartDaemon, sent: list[int]) -> None:
+    daemon = start_daemon("--batch", "8")
+    with (
+        Runtime([daemon.address]) as runtime,
+        Compilation(identity_model(), runtime.device()) as compilation,
+    ):
+        compilation.build()
+        with Executor(compilation) as executor:
+            executor.run_sync([np.zeros(1, np.float32)])
+            for _ in range(20):
+                inputs = [np.full(1, number, np.float32) for number in range(40)]
+                runs = [executor.submit([given]) for given in inputs]
+                for given, run in zip(inputs, runs, strict=True):
+                    np.testing.assert_array_equal(run.result(DEADLINE_S)[0], given)
+    assert max(sent) > 1
