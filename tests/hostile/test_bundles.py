@@ -2,16 +2,19 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from struct import pack
 from typing import Any
 
 import numpy as np
 import pytest
 from daemon_process import DaemonProcess
+from gate import Gate
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from local_side import Side, side_of
 from model_draft import Draft
+from observer import Observer
 from raw_client import INPUT, SUM, VALUES, RawClient, attacked_daemon, io_tensor
 from waiting import until
 
@@ -286,3 +289,32 @@ def test_runs_that_are_computed_together() -> None:
         assert outcomes == {run_id: sum_of(run_id) for run_id in range(2, 22) if run_id != 7}
         load = client.ask("NnrtDevice.GetCounters", device_pb2.GetCountersRequest()).load
         assert load.batches.runs >= 16, load
+
+
+def test_runs_behind_one_that_had_to_wait(tmp_path: Path) -> None:
+    """Wait for the device themselves, where its order is kept, and each is answered when it ends."""
+    gate = Gate(tmp_path)
+    gated = ("--backend", "gated", "--option", f"gate={gate.path}", "--concurrent-runs", "1")
+    with (
+        attacked_daemon(*gated, sum_of_two=INPUT) as daemon,
+        Observer(daemon.address) as observer,
+        RawClient(daemon.address) as client,
+        side_of(client) as side,
+        side_of(client) as other,
+    ):
+        plan(client, side)
+        gate.shut()
+        other.send(request_of(2))
+        observer.wait_for(lambda state: (state.running, state.queued) == (1, 0))
+        side.send(bundled(REQUESTS_MARK, [request_of(run_id, factor=run_id) for run_id in range(3, 6)]))
+        observer.wait_for(lambda state: (state.running, state.queued) == (1, 1))
+        gate.let_through()
+        assert 2 in replies(other, 1)
+        gate.let_through()
+        assert 3 in replies(side, 1)
+        observer.wait_for(lambda state: (state.running, state.queued) == (1, 1))
+        gate.open()
+        gate.let_through()
+        outcomes = replies(side, 2)
+        assert outcomes == {run_id: (ELEMENTS * run_id).tolist() for run_id in (4, 5)}
+        assert ask(side, [request_of(6), request_of(7)]).keys() == {6, 7}

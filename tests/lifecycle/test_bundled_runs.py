@@ -1,10 +1,8 @@
 """Runs that go together in one packet: each has its own end, whatever becomes of the others."""
 
-import os
 import threading
 from concurrent.futures import CancelledError, Future
 from contextlib import ExitStack
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import numpy as np
 import pytest
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
+from gate import Gate
 from networks import identity_model
 from observer import Observer
 from recorder import Recorder
@@ -29,33 +28,6 @@ MANY = 10
 
 def one_of(number: int) -> list[Any]:
     return [np.full(4, number, np.float32)]
-
-
-class Gate:
-    """What runs of the backend `gated` wait for, unless it stands open."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path, self._pipe, self._numbers = folder / "gate", folder / "pipe", count()
-        os.mkfifo(self._pipe)
-        self._open_file = folder / "open"
-        self._open_file.touch()
-        self.open()
-
-    def _put(self, what: Path) -> None:
-        link = what.with_name(f"link{next(self._numbers)}")
-        link.hardlink_to(what)
-        link.replace(self.path)
-
-    def open(self) -> None:
-        """Let later runs through."""
-        self._put(self._open_file)
-
-    def shut(self) -> None:
-        self._put(self._pipe)
-
-    def let_through(self) -> None:
-        """Let those through that wait."""
-        self._pipe.write_bytes(b"")
 
 
 @pytest.fixture

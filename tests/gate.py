@@ -1,0 +1,32 @@
+"""What holds runs of the backend `gated` up."""
+
+import os
+from itertools import count
+from pathlib import Path
+
+
+class Gate:
+    """What runs of the backend `gated` wait for, unless it stands open."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path, self._pipe, self._numbers = folder / "gate", folder / "pipe", count()
+        os.mkfifo(self._pipe)
+        self._open_file = folder / "open"
+        self._open_file.touch()
+        self.open()
+
+    def _put(self, what: Path) -> None:
+        link = what.with_name(f"link{next(self._numbers)}")
+        link.hardlink_to(what)
+        link.replace(self.path)
+
+    def open(self) -> None:
+        """Let later runs through."""
+        self._put(self._open_file)
+
+    def shut(self) -> None:
+        self._put(self._pipe)
+
+    def let_through(self) -> None:
+        """Let those through that wait."""
+        self._pipe.write_bytes(b"")
