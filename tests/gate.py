@@ -1,8 +1,12 @@
 """What holds runs of the backend `gated` up."""
 
 import os
+from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
+
+from waiting import until
 
 
 class Gate:
@@ -28,5 +32,16 @@ class Gate:
         self._put(self._pipe)
 
     def let_through(self) -> None:
-        """Let those through that wait."""
+        """Let the next ones through that wait, or one that is about to."""
         self._pipe.write_bytes(b"")
+
+    def release(self, are_through: Callable[[], object]) -> None:
+        """Let all through, now and later, and wait until that is so."""
+        self.open()
+
+        def are_released() -> object:
+            with suppress(OSError):  # Nobody waits there.
+                os.close(os.open(self._pipe, os.O_WRONLY | os.O_NONBLOCK))
+            return are_through()
+
+        until(are_released)

@@ -1,6 +1,8 @@
 """Runs that wait for a stream anyway, several in a packet of the local socket (nnrt_hdi/wire/bundles.py)."""
 
 import logging
+import math
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from struct import Struct
@@ -32,6 +34,8 @@ _BUNDLE_NS = 200_000
 # Runs that are longer have more to gain by going at once, each on its own stream.
 _MOST_NS = _BUNDLE_NS // 2
 _MOST_BYTES = 8 * 1024
+# A bundle that takes longer holds up no run that waits for the next one.
+LATE_S = 0.005
 _ROOM_BYTES = LOCAL_PACKET_BYTES - HEAD_BYTES - LENGTH_BYTES * MAX_BUNDLED_RUNS - _MOST_BYTES
 
 _BUNDLE = bytes((0, REPLIES_MARK >> 8))
@@ -75,6 +79,8 @@ class BundleCarrier:
         self._session = session
         self._runs = runs
         self._reader = reader
+        # The only one at a time.
+        self.stream: BundleStream | None = None
 
     @staticmethod
     def is_known_to(session: Session) -> bool:
@@ -88,7 +94,23 @@ class BundleCarrier:
 
     def opened(self, lane: Lane) -> "BundleStream":
         attachment, connection = self._session.attachment, LocalConnection(self._session)
-        return BundleStream(connection, attachment, self._runs, self._reader, lane)
+        self.stream = BundleStream(connection, attachment, self._runs, self._reader, lane)
+        return self.stream
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the bundle under way takes so long that nothing is to wait for the next one."""
+        return self.stream is not None and self.stream.is_late
+
+    def look(self, now: float) -> float:
+        """Find out whether the bundle under way has become late; when it will be, in time.monotonic."""
+        stream = self.stream
+        if stream is None or not stream.runs:
+            return math.inf
+        late_at = stream.sent_at + LATE_S
+        if late_at <= now:
+            stream.late = stream.latest
+        return late_at
 
     def end(self) -> None:
         """The reader ends with its carrier."""
@@ -114,8 +136,16 @@ class BundleStream:
         self._reader = reader
         # Those whose replies are to come, with what reads them, by their ids.
         self._under_way: dict[int, tuple[Run, Plan]] = {}
-        # Ids of the latest bundle, whose replies the daemon keeps until the next one.
-        self._latest: Sequence[int] = ()
+        # Ids of the latest bundle, whose replies the daemon keeps until the next one, and when it was sent.
+        self.latest: Sequence[int] = ()
+        self.sent_at = 0.0
+        # It, if it takes long.
+        self.late: Sequence[int] | None = None
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the bundle that is under way has been found to take long."""
+        return self.late is self.latest and bool(self._under_way)
 
     @property
     def runs(self) -> list[Run]:
@@ -138,7 +168,8 @@ class BundleStream:
 
     def send(self, run: Run, packet: Sequence[bytes]) -> None:
         """Send the runs that have been put on, of which this is one, in as many parts."""
-        self._latest = tuple(self._under_way)
+        self.sent_at = time.monotonic()
+        self.latest = tuple(self._under_way)
         data = packet[0] if len(packet) == 1 else bundled(REQUESTS_MARK, packet)
         now = perf_counter_ns()
         for run in self.runs:
@@ -157,7 +188,7 @@ class BundleStream:
 
     def read_ready(self) -> None:
         """Read replies, if some have come, and hand them out."""
-        latest = self._latest
+        latest = self.latest
         try:
             try:
                 self._take(self._connection.receive(LOCAL_PACKET_BYTES, AT_ONCE))
@@ -165,7 +196,7 @@ class BundleStream:
                 pass
             except OSError:
                 self._take(b"")
-            if self._under_way and self._latest is latest:  # Else who has sent the next bundle has done so.
+            if self._under_way and self.latest is latest:  # Else who has sent the next bundle has done so.
                 self.read_elsewhere()
         except BaseException as error:  # No memory, perhaps. Others are read all the same.
             _log.exception("replies could not be read")
@@ -182,7 +213,7 @@ class BundleStream:
     def close(self) -> None:
         self._reader.disarm(self)
         self._connection.close()
-        for run_id in self._latest:
+        for run_id in self.latest:
             self._queue.forget(run_id)
 
     def _take(self, data: bytes) -> None:

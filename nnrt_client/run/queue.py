@@ -13,7 +13,7 @@ from threading import get_ident
 from time import perf_counter_ns
 
 from nnrt_client.run.await_run import AwaitedRun
-from nnrt_client.run.bundles import BundleCarrier, BundleStream, Room, plan_in_bundles
+from nnrt_client.run.bundles import LATE_S, BundleCarrier, BundleStream, Room, plan_in_bundles
 from nnrt_client.run.carrier import Lane, Stream
 from nnrt_client.run.grpc_carrier import GrpcCarrier
 from nnrt_client.run.local_carrier import LocalCarrier
@@ -66,13 +66,14 @@ class RunQueue(LockOwner):
         most = session.welcome.limits.session_streams
         limit = max(most - _RESERVED_STREAMS - 1, 1)
         self._remote = Lane(GrpcCarrier(session, self), limit, most > limit + _RESERVED_STREAMS)
-        self._local = self._bundles = None
+        self._local = self._bundles = self._bundle_carrier = None
         if (socket := session.local_socket) is not None:
             # It has as many connections as gRPC has streams, and none is for uploads.
             limit = max(most - _RESERVED_STREAMS, 1)
             carrier = LocalCarrier(session, socket, self)
             if BundleCarrier.is_known_to(session):
-                self._bundles = Lane(BundleCarrier(session, self, carrier.reader), 1, False)
+                self._bundle_carrier = BundleCarrier(session, self, carrier.reader)
+                self._bundles = Lane(self._bundle_carrier, 1, False)
             self._local = Lane(carrier, limit, most > limit)
         # Of runs that can be packets.
         self._packet_lane = self._local or self._remote
@@ -166,7 +167,9 @@ class RunQueue(LockOwner):
 
     def _lane_of(self, run: Run) -> Lane:
         """Where a run travels whose reply its thread doesn't read."""
-        if self._bundles is not None and (plan := plan_in_bundles(run)) is not None:
+        carrier = self._bundle_carrier
+        if carrier is not None and not carrier.is_late and (plan := plan_in_bundles(run)) is not None:
+            assert self._bundles is not None
             run.packet = plan
             return self._bundles
         return self._packet_lane if run.signature.fits_packet else self._remote
@@ -178,6 +181,8 @@ class RunQueue(LockOwner):
         if get_ident() != self._main:
             self._take_arrived()
         self._keep_deadline(run)
+        if lane is self._bundles:
+            self._wake_at(time.monotonic() + LATE_S)
         if self._death is not None:  # `_end` may have looked before.
             raise never_sent(self._death)
         if lane.idle or self._has_room(lane):  # Else the run goes when a stream has its reply.
@@ -194,8 +199,12 @@ class RunQueue(LockOwner):
 
     def _keep_deadline(self, run: Run) -> None:
         """Have the supervisor look at a run in time."""
-        if run.deadline < self._wakes_at:
-            self._wakes_at = run.deadline
+        self._wake_at(run.deadline)
+
+    def _wake_at(self, until: float) -> None:
+        """Have the supervisor look at that time."""
+        if until < self._wakes_at:
+            self._wakes_at = until
             self._asked.put(None)
 
     def _claimed(self, lane: Lane) -> Stream | None:
@@ -619,6 +628,7 @@ class RunQueue(LockOwner):
         self._wakes_at = horizon = now + self._session.settings.run_timeout_s
         is_waited = self._arrived or any(lane.has_waiting for lane in self._lanes)
         nearest = now + _LOOK_AGAIN_S if is_waited else horizon
+        nearest = min(nearest, self._unbundle(now))
         for run, until in list(self._doubted.items()):
             if until > now and not run.ended.is_set:
                 nearest = min(nearest, until)
@@ -649,6 +659,25 @@ class RunQueue(LockOwner):
         if asked is not None:
             self._end_early(asked, OperationFailed("the run was given up"), time.monotonic())
         self._look()
+
+    def _unbundle(self, now: float) -> float:
+        """Have runs that wait behind a bundle that takes long go each by itself; when it will have taken long."""
+        carrier, lane = self._bundle_carrier, self._bundles
+        if carrier is None or lane is None or self._local is None:
+            return math.inf
+        self._take_arrived()
+        late_at = carrier.look(now) if lane.has_waiting else math.inf
+        if not (carrier.is_late and lane.has_waiting):
+            return late_at
+        with self._lock:
+            runs = lane.waiting.take_all()
+            lane.has_waiting = False
+        for run in runs:
+            try:
+                self._enqueue(self._local, run)
+            except NnrtError as death:
+                run.fail(death)
+        return math.inf
 
     def _under_way(self) -> Iterator[Run]:
         """All runs that have begun, and not ended, or that are still on a stream."""

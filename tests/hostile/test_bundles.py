@@ -313,8 +313,7 @@ def test_runs_behind_one_that_had_to_wait(tmp_path: Path) -> None:
         gate.let_through()
         assert 3 in replies(side, 1)
         observer.wait_for(lambda state: (state.running, state.queued) == (1, 1))
-        gate.open()
-        gate.let_through()
+        gate.release(lambda: observer.state().running == 0)
         outcomes = replies(side, 2)
         assert outcomes == {run_id: (ELEMENTS * run_id).tolist() for run_id in (4, 5)}
         assert ask(side, [request_of(6), request_of(7)]).keys() == {6, 7}

@@ -38,6 +38,7 @@ def gate(tmp_path: Path) -> Gate:
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many runs there were in each bundle, which they go in however long they took before."""
+    monkeypatch.setattr(bundles, "LATE_S", 1e6)
     monkeypatch.setattr(bundles, "_MOST_NS", 1 << 62)
     monkeypatch.setattr(bundles, "_BUNDLE_NS", 1 << 62)
     send, sizes = BundleStream.send, list[int]()
@@ -85,14 +86,9 @@ class UnderWay:
                 assert run.result(DEADLINE_S)[0].tolist() == [float(number)] * 4
 
 
-def finish(gate: Gate) -> None:
-    gate.open()
-    gate.let_through()
-
-
 def test_runs_that_wait_go_together(executor: Executor, gate: Gate, sent: list[int], daemon: DaemonProcess) -> None:
     under_way = UnderWay(executor, gate, sent, daemon)
-    finish(gate)
+    gate.release(lambda: all(run.done() for run in under_way.runs))
     under_way.require_results()
     times = [run.result().times for run in under_way.runs]
     assert all(each.computed_ns for each in times)
@@ -107,7 +103,7 @@ def test_a_run_that_is_cancelled(executor: Executor, gate: Gate, sent: list[int]
         assert under_way.runs[number].cancel()
         with pytest.raises(CancelledError):
             under_way.runs[number].result(DEADLINE_S)
-    finish(gate)
+    gate.release(lambda: all(run.done() for run in under_way.runs))
     under_way.require_results(0, 5)
 
 
@@ -116,7 +112,7 @@ def test_a_run_whose_time_is_over(executor: Executor, gate: Gate, sent: list[int
     with pytest.raises(TimedOut):
         under_way.runs[3].result(DEADLINE_S)
     assert not under_way.runs[4].done()
-    finish(gate)
+    gate.release(lambda: all(run.done() for run in under_way.runs))
     under_way.require_results(3)
     assert "run started with 3" not in daemon.log()
 
@@ -142,7 +138,6 @@ def test_an_executor_that_is_closed(executor: Executor, gate: Gate, sent: list[i
     for run in under_way.runs:
         with pytest.raises(OperationFailed, match="closed"):
             run.result(DEADLINE_S)
-    finish(gate)
 
 
 def test_a_connection_that_breaks(executor: Executor, gate: Gate, sent: list[int], daemon: DaemonProcess) -> None:
@@ -154,7 +149,7 @@ def test_a_connection_that_breaks(executor: Executor, gate: Gate, sent: list[int
     assert under_way.runs[1].cancel()
     stream.shut_down()
     until(lambda: not stream.runs)
-    finish(gate)
+    gate.release(lambda: all(run.done() for run in under_way.runs))
     under_way.require_results(1)
     for number in range(1, MANY):
         assert daemon.log().count(f"run started with {number}\n") <= 1
@@ -172,7 +167,7 @@ def test_a_reply_that_makes_no_sense(
         take(self, forgers.pop()(data) if forgers else data)
 
     monkeypatch.setattr(BundleStream, "_take", forged)
-    finish(gate)
+    gate.release(lambda: all(run.done() for run in under_way.runs))
     under_way.require_results()
 
 
@@ -206,13 +201,14 @@ def test_long_runs_go_each_by_itself(closing: ExitStack, start_daemon: StartDaem
     observer = closing.enter_context(Observer(daemon.address))
     executor.run_sync(one_of(0))
     pipe.shut()
-    slow = executor.submit(one_of(1))
-    until(lambda: "run started with 1" in daemon.log())
-    pipe.let_through()
-    slow.result(DEADLINE_S)
+    unforeseen = [executor.submit(one_of(number)) for number in range(4)]
+    observer.wait_for(lambda state: state.running == 4)
+    pipe.release(lambda: all(run.done() for run in unforeseen))
+    assert [run.result(DEADLINE_S)[0][0] for run in unforeseen] == [0, 1, 2, 3]
+    pipe.shut()
     runs = [executor.submit(one_of(number)) for number in range(4)]
     observer.wait_for(lambda state: state.running == 4)
-    finish(pipe)
+    pipe.release(lambda: all(run.done() for run in runs))
     assert [run.result(DEADLINE_S)[0][0] for run in runs] == [0, 1, 2, 3]
 
 
