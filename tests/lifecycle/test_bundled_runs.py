@@ -201,7 +201,9 @@ def test_long_runs_go_each_by_itself(closing: ExitStack, start_daemon: StartDaem
     observer = closing.enter_context(Observer(daemon.address))
     executor.run_sync(one_of(0))
     pipe.shut()
-    unforeseen = [executor.submit(one_of(number)) for number in range(4)]
+    unforeseen = [executor.submit(one_of(0))]
+    observer.wait_for(lambda state: state.running == 1)
+    unforeseen += [executor.submit(one_of(number)) for number in range(1, 4)]
     observer.wait_for(lambda state: state.running == 4)
     pipe.release(lambda: all(run.done() for run in unforeseen))
     assert [run.result(DEADLINE_S)[0][0] for run in unforeseen] == [0, 1, 2, 3]
