@@ -1,6 +1,7 @@
 """Several planned runs in one packet of the local socket, from clients that send what they like."""
 
 import itertools
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from struct import pack
@@ -308,6 +309,8 @@ def test_runs_behind_one_that_had_to_wait(tmp_path: Path) -> None:
         observer.wait_for(lambda state: (state.running, state.queued) == (1, 0))
         side.send(bundled(REQUESTS_MARK, [request_of(run_id, factor=run_id) for run_id in range(3, 6)]))
         observer.wait_for(lambda state: (state.running, state.queued) == (1, 1))
+        long_enough = time.monotonic() + 0.005  # To be what the daemon takes for long.
+        until(lambda: time.monotonic() > long_enough)
         gate.let_through()
         assert 2 in replies(other, 1)
         gate.let_through()
