@@ -6,36 +6,22 @@ import secrets
 import socket
 import struct
 import threading
-import time
-from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
-from time import perf_counter_ns
-from typing import TypeVar, cast
 
 from google.protobuf.message import DecodeError
 
 from nnrt_device_service.access.identity import Role
-from nnrt_device_service.core.batches import BatchedRun, batches_of
 from nnrt_device_service.core.device import Device
 from nnrt_device_service.host.threads import start_thread
-from nnrt_device_service.scheduling.joinable import Bucket
-from nnrt_device_service.sessions.loaded_model import LoadedModel
-from nnrt_device_service.sessions.run_registry import Run
 from nnrt_device_service.sessions.session import Peer, Session
-from nnrt_device_service.transport.failures import error_to_tell
-from nnrt_device_service.transport.plans import PlannedReply, PlannedRequest
-from nnrt_device_service.transport.reactor import HandOver, Joint, Reactor, Served
-from nnrt_device_service.transport.run_requests import RunRequests, keep_reply, run_error_to_tell
-from nnrt_device_service.transport.run_result import Reply, RunResult, error_reply
-from nnrt_hdi import wire
-from nnrt_hdi.backend import Cancellation
+from nnrt_device_service.transport.local_connection import PLACE, LocalConnection, refuse, undecodable
+from nnrt_device_service.transport.reactor import Reactor
+from nnrt_device_service.transport.run_requests import RunRequests
 from nnrt_hdi.errors import InvalidParameter, OperationForbidden, OutOfMemory
-from nnrt_hdi.limits import LOCAL_PACKET_BYTES
 from nnrt_hdi.shared_memory import has_few_left
-from nnrt_hdi.v2 import local_socket_pb2, prepared_model_pb2
-from nnrt_hdi.wire.bundles import HEAD_BYTES, LENGTH_BYTES, REPLIES_MARK, REQUESTS_MARK, bundled, parts_of
-from nnrt_hdi.wire.packets import AT_ONCE, receive_packet, send_packet
+from nnrt_hdi.v2 import local_socket_pb2
+from nnrt_hdi.wire.packets import receive_packet, send_packet
 
 _log = logging.getLogger(__name__)
 
@@ -44,19 +30,8 @@ _CREDENTIALS = struct.Struct("iII")
 _ATTACH_S = 2.0
 # Connections that have not yet said so.
 _UNATTACHED = 64
-# Outputs that a packet has room for, besides what describes them.
-_INLINE_BYTES = LOCAL_PACKET_BYTES - 16 * 1024
-# With what a bundle begins, and no other packet.
-_BUNDLE = bytes((0, REQUESTS_MARK >> 8))
-# Where a run of a bundle had to wait for the device so long, those behind it wait there as well, not for each other.
-_LONG_NS = 1_000_000
-# What stands for a method in errors and lines of the log.
-_PLACE = "the local socket"
 # Between attempts to accept when the process has no descriptor left.
 _PAUSE_S = 0.1
-
-
-RequestT = TypeVar("RequestT", prepared_model_pb2.RunRequest, PlannedRequest)
 
 
 class LocalSocket:
@@ -128,7 +103,7 @@ class LocalSocket:
             except OSError:
                 pass  # The client is gone.
             except Exception as error:
-                _refuse(connection, error)
+                refuse(connection, error)
 
     def _attached(self, connection: socket.socket) -> Session | None:
         """The session that a new connection says it belongs to; None if it says nothing."""
@@ -142,447 +117,24 @@ class LocalSocket:
         try:
             request = local_socket_pb2.LocalRequest.FromString(data)
         except DecodeError as error:
-            raise _undecodable(error) from error
+            raise undecodable(error) from error
         if request.WhichOneof("request") != "attach":
             raise InvalidParameter("the first request on the local socket must be Attach")
         session = self._device.sessions.of(request.attach.session_id)
         try:
-            session.identity.require(Role.RUN, "the local socket")
+            session.identity.require(Role.RUN, PLACE)
             session.attach(_peer_of(connection))
         except OperationForbidden as error:
             session.usage.count_error(error)
-            self._device.audit.write(
-                "refused", session.identity, session=session.label, method="the local socket", cause=str(error)
-            )
+            self._device.audit.write("refused", session.identity, session=session.label, method=PLACE, cause=str(error))
             raise
         return session
-
-
-class _BegunRun:
-    """A planned run that is known, and has no reply yet: one of a bundle, or one that is computed with those of other
-    connections."""
-
-    __slots__ = ("batched", "cancellation", "error", "is_inside", "received_at_ns", "request", "room_bytes", "run")
-
-    def __init__(self, request: PlannedRequest, received_at_ns: int, room_bytes: int) -> None:
-        """An ordinary reply may have outputs of so many bytes."""
-        timeout_ms = request.timeout_ms
-        self.request = request
-        self.received_at_ns = received_at_ns
-        self.room_bytes = room_bytes
-        self.cancellation = Cancellation(time.monotonic() + timeout_ms / 1000 if timeout_ms else None)
-        self.run: Run | None = None
-        # Whether the drain gate counts it.
-        self.is_inside = False
-        # It, where it may be computed with others.
-        self.batched: BatchedRun | None = None
-        # Why it could not begin.
-        self.error: Exception | None = None
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether it could not begin, or has been computed with others, or is to run alone."""
-        return self.batched is None or self.batched.is_settled
-
-
-class LocalBatch:
-    """Answers the runs of one bucket together that have come on several connections. See `Joint`."""
-
-    def __init__(self, device: Device, bucket: Bucket) -> None:
-        self._device = device
-        self._bucket = bucket
-
-    def answer(self, connections: Sequence[Served], hand_over: HandOver) -> Collection[Served]:
-        waiting: dict[BatchedRun, LocalConnection] = {}
-        ours = cast("Sequence[LocalConnection]", connections)
-        for connection in ours:
-            waiting.update(dict.fromkeys(connection.begin_joined(), connection))
-        ended = dict.fromkeys([connection for connection in ours if not connection.end_joined()])
-        for batch in batches_of(list(waiting), self._bucket.batching.max_size):
-            hand_over(self._usual_ns(batch))
-            self._device.run_together(batch)
-            # Those first that have been computed: the others are now, one after another.
-            for connection in dict.fromkeys(waiting[run] for run in sorted(batch, key=BatchedRun.is_to_run_alone)):
-                if not connection.end_joined():
-                    ended[connection] = None
-        return ended
-
-    def _usual_ns(self, runs: Sequence[BatchedRun]) -> int | None:
-        """What each run usually takes of the time in which all are computed; None where they may have to wait."""
-        usual_ns = runs[0].model.usual_ns
-        may_wait = runs[0].bucket.batching.max_delay_us or not self._device.scheduler.has_free_slot
-        return None if may_wait or usual_ns is None else usual_ns // len(runs)
-
-
-class LocalConnection:
-    """One connection of a session's client, and the runs on it, one after another but for those of a bundle."""
-
-    def __init__(
-        self,
-        device: Device,
-        requests: RunRequests,
-        reactor: Reactor,
-        session: Session,
-        connection: socket.socket,
-        resources: ExitStack,
-    ) -> None:
-        """`resources`, which has the socket, is closed with it."""
-        # That the kernel names: on this host no other word is needed.
-        self.user: Hashable = session.local_peer.user_id if session.local_peer else None
-        self.session = session
-        self._device = device
-        self._requests = requests
-        self._reactor = reactor
-        self._socket = connection
-        self._resources = resources
-        # The latest run: known until the next request, which says that its reply has come.
-        self._latest: Run | None = None
-        # Those of the latest bundle likewise.
-        self._bundled: dict[Run, None] = {}
-        # What is to be answered together with what other connections have received.
-        self._joined: list[_BegunRun] = []
-
-    def fileno(self) -> int:
-        return self._socket.fileno()
-
-    def serve(self, hand_over: HandOver) -> bool | Joint:
-        """Answer one request. See `Served`."""
-        fd = None
-        try:
-            data, fd = receive_packet(self._socket, AT_ONCE)
-            received_at_ns = perf_counter_ns()
-            if not data:
-                return False
-            if data[0] == 0:  # With which no message of protobuf begins.
-                if data[:2] == _BUNDLE:
-                    return self._serve_bundle(data, received_at_ns, hand_over)
-                planned = PlannedRequest(self.session, data)
-                bucket = planned.plan.bucket if planned.plan is not None else None
-                if bucket is not None and (bucket.batching.max_delay_us or not self._reactor.has_found_one):
-                    return self._to_join([_BegunRun(planned, received_at_ns, _INLINE_BYTES)], bucket)
-                model = planned.plan.model if planned.plan is not None else None
-                self._answer_run(planned, model, self._requests.planned.run, received_at_ns, hand_over)
-                return True
-            request = local_socket_pb2.LocalRequest.FromString(data)
-            if request.WhichOneof("request") == "run" and not request.released_buffers:
-                self._answer_message(request.run, received_at_ns, hand_over)
-            else:
-                self._answer(request, received_at_ns, fd, hand_over)
-        except BlockingIOError:
-            return True  # It was ready for somebody else.
-        except OSError:
-            return False  # The client is gone.
-        except DecodeError as error:
-            _refuse(self._socket, _undecodable(error), self.session)
-            return False
-        except Exception as error:
-            _refuse(self._socket, error, self.session)
-            return False
-        finally:
-            if fd is not None:
-                os.close(fd)
-        return True
-
-    def close(self) -> None:
-        with self._resources:
-            for begun in self._joined:
-                if begun.is_inside:  # Something went so wrong that nobody ended it.
-                    self._device.gate.leave()
-            for run in (*self._bundled, *filter(None, (self._latest,))):
-                keep_reply(self.session, run)
-
-    def _answer(
-        self, request: local_socket_pb2.LocalRequest, received_at_ns: int, fd: int | None, hand_over: HandOver
-    ) -> None:
-        """Answer any request."""
-        for buffer_id in request.released_buffers:
-            self.session.release_buffer(buffer_id)
-        if request.HasField("run"):
-            self._answer_message(request.run, received_at_ns, hand_over)
-            return
-        self._forget_latest()
-        reply, descriptors = local_socket_pb2.LocalReply(), list[int]()
-        try:
-            match request.WhichOneof("request"):
-                case "share":
-                    if fd is None:
-                        raise InvalidParameter("no descriptor came with it; send one", place="ShareBuffer")
-                    reply.buffer_id = self._shared(fd, request.share)
-                case "map":
-                    mapped, reply.length = self.session.buffers.descriptor(request.map.buffer_id)
-                    descriptors.append(mapped)
-                case "attach":
-                    raise OperationForbidden("the connection is attached already")
-                case _:
-                    if not request.released_buffers:
-                        raise InvalidParameter("the packet has no request that is known; send one")
-                    reply.done = True
-        except Exception as error:
-            told = error_to_tell(error, _PLACE, self.session)
-            self.session.usage.count_error(told)
-            reply = local_socket_pb2.LocalReply(error=wire.error_detail(told))
-        try:
-            send_packet(self._socket, reply, descriptors)
-        except OSError:
-            if not request.share.buffer_id:  # The client never learns of it, and shares it again.
-                self.session.release_buffer(reply.buffer_id)
-            raise
-        finally:
-            for descriptor in descriptors:
-                os.close(descriptor)
-
-    def _shared(self, fd: int, share: local_socket_pb2.ShareBuffer) -> int:
-        if not share.is_file:
-            return self.session.buffers.adopt(fd, share.length, share.buffer_id)
-        assert self.session.local_peer is not None
-        return self.session.files.adopt(fd, share.buffer_id, self.session.local_peer.user_id)
-
-    def _answer_message(self, request: prepared_model_pb2.RunRequest, received_at_ns: int, hand_over: HandOver) -> None:
-        """Answer a run that a message asks for."""
-        model = self.session.models.get(request.model_id)
-        self._answer_run(request, model, self._requests.run, received_at_ns, hand_over)
-
-    def _answer_run(
-        self,
-        request: RequestT,
-        model: LoadedModel | None,
-        make: Callable[[Session, RequestT, Cancellation, int], RunResult | PlannedReply],
-        received_at_ns: int,
-        hand_over: HandOver,
-    ) -> None:
-        session, gate, run_id, timeout_ms = self.session, self._device.gate, request.run_id, request.timeout_ms
-        hand_over(model.usual_ns if model is not None and self._device.scheduler.has_free_slot else None)
-        cancellation = Cancellation(time.monotonic() + timeout_ms / 1000 if timeout_ms else None)
-        former, self._latest, is_inside = self._latest, None, False
-        if self._bundled:
-            self._forget_latest()
-        reply: Reply
-        try:
-            try:
-                run = self._latest = session.runs.begin(run_id, cancellation, former)
-                gate.enter()
-                is_inside = True
-                reply = result = make(session, request, cancellation, received_at_ns)
-                if isinstance(result, PlannedReply):
-                    packet = result.packet
-                else:
-                    local_reply = self._message(run, result, request.takes_chunks)
-                    reply, packet = local_reply.run, local_reply.SerializeToString()
-                    result.count(session.usage)
-            except Exception as error:
-                reply, packet = self._failed(request, cancellation, error)
-            if self._latest is not None:  # `finish` without a call, for every small run comes here.
-                self._latest.reply = reply
-                if session.runs.awaiters:
-                    session.runs.wake()
-            self._socket.send(packet)
-        finally:
-            if is_inside:
-                gate.leave()
-
-    def _failed(
-        self, request: RequestT, cancellation: Cancellation, error: Exception
-    ) -> tuple[prepared_model_pb2.RunReply, bytes]:
-        """The reply of a run that gave nothing, and its packet."""
-        reply = error_reply(request.run_id, run_error_to_tell(error, _PLACE, self.session, request, cancellation))
-        return reply, local_socket_pb2.LocalReply(run=reply).SerializeToString()
-
-    def _forget_latest(self) -> None:
-        """The client has the replies of the runs before."""
-        known, self._bundled = self._bundled, {}
-        if self._latest is not None:
-            known[self._latest] = None
-            self._latest = None
-        for run in known:
-            self.session.runs.forget(run)
-
-    def _serve_bundle(self, packet: bytes, received_at_ns: int, hand_over: HandOver) -> bool | Joint:
-        """Answer the runs of a bundle, or have them joined. Raises InvalidParameter for what is no bundle of them."""
-        requests = [PlannedRequest(self.session, part) for part in parts_of(REQUESTS_MARK, packet)]
-        plans = [request.plan for request in requests if request.plan is not None]
-        reply_bytes = sum(LENGTH_BYTES + plan.layout.reply_bytes for plan in plans)
-        if HEAD_BYTES + reply_bytes > LOCAL_PACKET_BYTES:
-            raise InvalidParameter(
-                f"the replies of a bundle have {reply_bytes} bytes; send runs whose replies have {LOCAL_PACKET_BYTES}"
-            )
-        runs = [_BegunRun(request, received_at_ns, _INLINE_BYTES // len(requests)) for request in requests]
-        bucket = plans[0].bucket if len(plans) == len(requests) else None
-        if bucket is not None and all(plan.bucket is bucket for plan in plans):
-            return self._to_join(runs, bucket)
-        usual_ns = [plan.model.usual_ns for plan in plans]
-        are_quick = self._device.scheduler.has_free_slot and None not in usual_ns
-        hand_over(sum(filter(None, usual_ns)) if are_quick else None)
-        self._forget_latest()
-        try:
-            for begun in runs:
-                self._begin(begun)
-            self._answer_bundle(runs, hand_over)
-        finally:
-            for begun in runs:
-                if begun.is_inside:
-                    self._device.gate.leave()
-        return True
-
-    def _answer_bundle(self, runs: Sequence[_BegunRun], hand_over: HandOver) -> None:
-        """Make runs one after another and send their replies together, but for those behind one that had to wait long:
-        they wait each by itself."""
-        scheduler, replies = self._device.scheduler, list[bytes]()
-        for at, begun in enumerate(runs, 1):
-            had_free_slot, asked_ns = scheduler.has_free_slot, perf_counter_ns()
-            replies.append(self._ended(begun))
-            if not had_free_slot and at < len(runs) and perf_counter_ns() - asked_ns >= _LONG_NS:
-                hand_over(None)
-                self._send_replies(replies)
-                self._answer_apart(runs[at:])
-                return
-        self._send_replies(replies)
-
-    def _answer_apart(self, runs: Sequence[_BegunRun]) -> None:
-        """Have each run wait for the device, and be answered, in a thread of its own, and wait for all."""
-        left = threading.Semaphore(0)
-
-        def answer(begun: _BegunRun) -> None:
-            try:
-                self._send_replies([self._ended(begun)])
-            except OSError:  # The client is gone, as the next look at the connection will find.
-                pass
-            except BaseException:
-                _log.exception("the reply of a run could not be sent")
-            finally:
-                left.release()
-
-        for begun in runs:
-            try:
-                self._device.threads.run(partial(answer, begun))
-            except OutOfMemory:
-                answer(begun)
-        for _ in runs:
-            left.acquire()
-
-    def _begin(self, begun: _BegunRun) -> None:
-        """Have a run be known, and stopped with its session."""
-        try:
-            run = begun.run = self.session.runs.begin(begun.request.run_id, begun.cancellation)
-            self._bundled[run] = None
-            self._device.gate.enter()
-            begun.is_inside = True
-        except Exception as error:
-            begun.error = error
-
-    def _ended(self, begun: _BegunRun) -> bytes:
-        """Make a run that has begun, unless it has been computed with others: the packet that has its reply."""
-        request, planned = begun.request, self._requests.planned
-        reply: Reply
-        try:
-            if begun.error is not None:
-                raise begun.error
-            if begun.batched is not None:
-                reply = result = planned.joined(request, begun.batched, begun.received_at_ns)
-            else:
-                reply = result = planned.run(self.session, request, begun.cancellation, begun.received_at_ns)
-            if isinstance(result, PlannedReply):
-                packet = result.packet
-            else:
-                assert begun.run is not None
-                local_reply = self._message(begun.run, result, request.takes_chunks, begun.room_bytes)
-                reply, packet = local_reply.run, local_reply.SerializeToString()
-                result.count(self.session.usage)
-        except Exception as error:
-            reply, packet = self._failed(request, begun.cancellation, error)
-        if begun.run in self._bundled:  # Else it is kept, with what its reply doesn't say.
-            self.session.runs.finish(begun.run, reply)
-        return packet
-
-    def _send_replies(self, replies: Sequence[bytes], flags: int = 0) -> None:
-        """Send the replies of a bundle, in as few packets as have room for them. Raises OSError."""
-        first = 0
-        while first < len(replies):
-            last, size = first + 1, HEAD_BYTES + LENGTH_BYTES + len(replies[first])
-            while last < len(replies) and (size := size + LENGTH_BYTES + len(replies[last])) <= LOCAL_PACKET_BYTES:
-                last += 1
-            together = replies[first:last]
-            self._socket.send(together[0] if len(together) == 1 else bundled(REPLIES_MARK, together), flags)
-            first = last
-
-    def _to_join(self, runs: Sequence[_BegunRun], bucket: Bucket) -> Joint:
-        """Leave runs until all connections that are ready have been asked."""
-        self._joined = list(runs)
-        if bucket.joint is None:
-            bucket.joint = LocalBatch(self._device, bucket)
-        joint: LocalBatch = bucket.joint
-        return joint
-
-    def begin_joined(self) -> list[BatchedRun]:
-        """Take up what has been left: those of the runs that could begin. `end_joined` will tell of the others."""
-        self._forget_latest()
-        for begun in self._joined:
-            self._begin(begun)
-            if begun.error is None:
-                try:
-                    begun.batched = self._requests.planned.joinable(self.session, begun.request, begun.cancellation)
-                except Exception as error:
-                    begun.error = error
-        return [begun.batched for begun in self._joined if begun.batched is not None]
-
-    def end_joined(self) -> bool:
-        """Answer those of the runs that have an outcome; whether the connection goes on."""
-        ended = [begun for begun in self._joined if begun.is_settled]
-        self._joined = [begun for begun in self._joined if begun not in ended]
-        try:
-            self._send_replies([self._ended(begun) for begun in ended], AT_ONCE)
-        except OSError:
-            return False  # The client is gone, or reads no replies: others, who wait for theirs, don't wait for it.
-        finally:
-            for begun in ended:
-                if begun.is_inside:
-                    self._device.gate.leave()
-        return True
-
-    def _message(
-        self, run: Run, result: RunResult, in_chunks: bool, room_bytes: int = _INLINE_BYTES
-    ) -> local_socket_pb2.LocalReply:
-        """The reply that has the result, or says that it is kept. Raises OutOfMemory."""
-        if result.inline_bytes <= room_bytes:
-            local_reply = local_socket_pb2.LocalReply()
-            result.fill(local_reply.run)
-            if local_reply.ByteSize() <= LOCAL_PACKET_BYTES:
-                return local_reply
-        return self._kept(run, result, in_chunks)
-
-    def _kept(self, run: Run, result: RunResult, in_chunks: bool) -> local_socket_pb2.LocalReply:
-        """Keep a reply that is too long for AwaitRun to fetch, and say so. Raises OutOfMemory."""
-        result.fit(in_chunks=in_chunks)
-        result.own_outputs()
-        self.session.runs.finish(run, result)
-        self.session.runs.keep(run, result.inline_bytes)
-        if run is self._latest:
-            self._latest = None
-        else:
-            del self._bundled[run]
-        if run.held_bytes is None:
-            raise OutOfMemory(
-                f"the outputs have {result.inline_bytes} bytes, which the session has no room to keep; have them"
-                " written to a buffer"
-            )
-        return local_socket_pb2.LocalReply(run=prepared_model_pb2.RunReply(run_id=run.id, kept=True))
 
 
 def _peer_of(connection: socket.socket) -> Peer:
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, user_id, _ = _CREDENTIALS.unpack(credentials)
     return Peer(pid, user_id)
-
-
-def _undecodable(error: DecodeError) -> InvalidParameter:
-    return InvalidParameter(f"the packet can't be decoded: {error}")
-
-
-def _refuse(connection: socket.socket, error: Exception, session: Session | None = None) -> None:
-    """Say why a connection ends, if anybody listens: nobody ends the wait for one who doesn't."""
-    told = error_to_tell(error, _PLACE, session)
-    with suppress(OSError):
-        connection.setblocking(False)
-        send_packet(connection, local_socket_pb2.LocalReply(error=wire.error_detail(told)))
 
 
 def _end(connection: socket.socket) -> None:
