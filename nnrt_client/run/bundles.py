@@ -38,6 +38,7 @@ _MOST_BYTES = 8 * 1024
 LATE_S = 0.005
 _ROOM_BYTES = LOCAL_PACKET_BYTES - HEAD_BYTES - LENGTH_BYTES * MAX_BUNDLED_RUNS - _MOST_BYTES
 
+_COULD_NOT_READ = "the reply could not be read"
 _BUNDLE = bytes((0, REPLIES_MARK >> 8))
 _run_id = Struct("<8xQ").unpack_from
 
@@ -94,7 +95,11 @@ class BundleCarrier:
 
     def opened(self, lane: Lane) -> "BundleStream":
         attachment, connection = self._session.attachment, LocalConnection(self._session)
-        self.stream = BundleStream(connection, attachment, self._runs, self._reader, lane)
+        try:
+            self.stream = BundleStream(connection, attachment, self._runs, self._reader, lane)
+        except BaseException:
+            connection.close()
+            raise
         return self.stream
 
     @property
@@ -200,8 +205,13 @@ class BundleStream:
                 self.read_elsewhere()
         except BaseException as error:  # No memory, perhaps. Others are read all the same.
             _log.exception("replies could not be read")
-            for run in self.runs[:1]:  # The replies of the others are fetched.
-                self._queue.could_not_read(self, run, error)
+            if self.latest is not latest:
+                pass  # The next bundle has been sent, and who sent it sees to its replies.
+            elif runs := self.runs:
+                self._queue.could_not_read(self, runs[0], error)  # The replies of the others are fetched.
+            else:  # It may not have been freed.
+                self.shut_down()
+                self._queue.lost(self, BROKEN)
 
     def stop(self, run: Run) -> bool:
         self.read_elsewhere()
@@ -229,12 +239,15 @@ class BundleStream:
             else:
                 if ended and not self._under_way:
                     self._queue.freed(self)
-            for _, finish in ended:
-                finish()
         except BaseException as error:  # The stream doesn't carry them any more: nobody else would end them.
             for run, _ in ended:
-                run.fail(told(error, "the reply could not be read"))
+                run.fail(told(error, _COULD_NOT_READ))
             raise
+        for run, finish in ended:
+            try:
+                finish()
+            except BaseException as error:
+                run.fail(told(error, _COULD_NOT_READ))
 
     def _ended(self, part: bytes) -> tuple[Run, Finish] | None:
         """Take off the run that a reply answers, and say how it ends; None where it answers none, or is fetched. Raises

@@ -1,5 +1,6 @@
 """Runs that the daemon knows but for their bytes and places: what is the same in all of them, worked out once."""
 
+import sys
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from itertools import repeat
@@ -71,8 +72,8 @@ class Plan:
         self._pack, self._head, self._reply_bytes = layout.pack_request, layout.reply_head, layout.reply_bytes
         # Of the longer one of request and reply.
         self.packet_bytes = max(layout.request_bytes, layout.reply_bytes)
-        # How long the latest run waited for the device and was on it.
-        self.busy_ns = 0
+        # How long the latest run waited for the device and was on it; for ever, before the first.
+        self.busy_ns = sys.maxsize
         # Over gRPC, in front of the packet.
         self.message_prefix = request_prefix(layout)
         # Whether no tensor is in a region.

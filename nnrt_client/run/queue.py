@@ -151,7 +151,7 @@ class RunQueue(LockOwner):
             if stream is None:
                 self._enqueue(lane, run)
             elif isinstance(stream, BundleStream):
-                self._send_bundle(stream, [run])
+                self._send_bundle(stream, run)
             elif self._sent(stream, run):
                 stream.read_elsewhere()
             else:
@@ -351,9 +351,10 @@ class RunQueue(LockOwner):
             stream = self._taken(lane)
             if stream is None and (lane is self._remote or lane.streams or lane.opening):
                 return
-            with self._lock:
-                run = lane.waiting.take() if lane.waiting else None
+            run = None
             try:
+                with self._lock:
+                    run = lane.waiting.take() if lane.waiting else None
                 self._begin_waiting(lane, stream, run)
             except BaseException as error:
                 self._could_not_begin(stream, run, error)
@@ -370,7 +371,7 @@ class RunQueue(LockOwner):
         elif stream is None:  # No connection can be had.
             self._enqueue(self._remote, run)
         elif isinstance(stream, BundleStream):
-            self._send_bundle(stream, self._bundle(lane, run))
+            self._send_bundle(stream, run)
         elif run.size_bytes > _LARGE_BYTES:
             self._packing.add(run)
             if self._packer is None:
@@ -382,30 +383,33 @@ class RunQueue(LockOwner):
         else:
             self._release(stream)
 
-    def _bundle(self, lane: Lane, run: Run) -> list[Run]:
-        """A run whose turn it is, and those behind it that there is room for."""
-        runs, room = [run], Room()
-        with self._lock:
-            while room.is_left_after(runs[-1]) and lane.waiting:
-                runs.append(lane.waiting.take())
-            lane.has_waiting = bool(lane.waiting)
-        return runs
-
-    def _send_bundle(self, stream: BundleStream, runs: Sequence[Run]) -> None:
-        """Send runs together on a stream that was claimed for them; free it where none can be sent any more."""
+    def _send_bundle(self, stream: BundleStream, run: Run) -> None:
+        """Send a run, and those that wait behind it, on a stream that was claimed for it; free it where none can be sent
+        any more."""
+        runs = [run]
         try:
+            if stream.lane.has_waiting:
+                self._take_along(stream.lane, runs)
             parts = self._put_on(stream, runs)
             if stream.is_over:
                 self._enqueue_again(stream)
             elif parts:
-                stream.send(runs[0], parts)
+                stream.send(run, parts)
                 stream.read_elsewhere()
             else:
                 self._release(stream)
-        except BaseException as error:
-            for run in runs:
-                run.fail(told(error, _COULD_NOT_SEND.details))
+        except BaseException as error:  # They wait no more: nobody else would end them.
+            for one in runs:
+                one.fail(told(error, _COULD_NOT_SEND.details))
             raise
+
+    def _take_along(self, lane: Lane, runs: list[Run]) -> None:
+        """Add runs that wait to the one that a bundle has, as there is room for them."""
+        room = Room()
+        with self._lock:
+            while room.is_left_after(runs[-1]) and lane.waiting:
+                runs.append(lane.waiting.take())
+            lane.has_waiting = bool(lane.waiting)
 
     def _enqueue_again(self, stream: BundleStream) -> None:
         """Have the runs wait that were put on a stream that is over; who has read its end may have some of them."""
@@ -675,8 +679,8 @@ class RunQueue(LockOwner):
         for run in runs:
             try:
                 self._enqueue(self._local, run)
-            except NnrtError as death:
-                run.fail(death)
+            except BaseException as error:
+                run.fail(told(error, _COULD_NOT_SEND.details))
         return math.inf
 
     def _under_way(self) -> Iterator[Run]:

@@ -60,6 +60,7 @@ def daemon(start_daemon: StartDaemon, gate: Gate) -> DaemonProcess:
 def executor(closing: ExitStack, daemon: DaemonProcess, sent: list[int]) -> Executor:
     _, executor = compiled(closing, daemon.address)
     executor.run_sync(one_of(0))
+    executor.run_sync(one_of(-1))  # By its plan, which tells how long a run takes.
     return executor
 
 
