@@ -141,8 +141,10 @@ class BundleStream:
         self._reader = reader
         # Those whose replies are to come, with what reads them, by their ids.
         self._under_way: dict[int, tuple[Run, Plan]] = {}
-        # Ids of the latest bundle, whose replies the daemon keeps until the next one, and when it was sent.
+        # Ids of the latest bundle, whose replies the daemon keeps until the next one, and when it was sent; and those
+        # of the one before, which it still has if the next one has not arrived.
         self.latest: Sequence[int] = ()
+        self._former: Sequence[int] = ()
         self.sent_at = 0.0
         # It, if it takes long.
         self.late: Sequence[int] | None = None
@@ -166,6 +168,8 @@ class BundleStream:
 
     def take_off(self) -> list[Run]:
         under_way, self._under_way = self._under_way, {}
+        fetched = {run_id for run_id, (run, _) in under_way.items() if not run.ended.is_set}
+        self.latest = [run_id for run_id in self.latest if run_id not in fetched]  # Who fetches them forgets them.
         return [run for run, _ in under_way.values()]
 
     def fileno(self) -> int:
@@ -174,7 +178,7 @@ class BundleStream:
     def send(self, run: Run, packet: Sequence[bytes]) -> None:
         """Send the runs that have been put on, of which this is one, in as many parts."""
         self.sent_at = time.monotonic()
-        self.latest = tuple(self._under_way)
+        self._former, self.latest = self.latest, tuple(self._under_way)
         data = packet[0] if len(packet) == 1 else bundled(REQUESTS_MARK, packet)
         now = perf_counter_ns()
         for run in self.runs:
@@ -223,7 +227,7 @@ class BundleStream:
     def close(self) -> None:
         self._reader.disarm(self)
         self._connection.close()
-        for run_id in self.latest:
+        for run_id in (*self._former, *self.latest):
             self._queue.forget(run_id)
 
     def _take(self, data: bytes) -> None:
