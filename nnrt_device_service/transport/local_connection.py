@@ -320,8 +320,10 @@ class LocalConnection:
             replies.append(self._ended(begun))
             if not had_free_slot and at < len(runs) and perf_counter_ns() - asked_ns >= _LONG_NS:
                 hand_over(None)
-                self._send_replies(replies)
-                self._answer_apart(runs[at:])
+                try:
+                    self._send_replies(replies)
+                finally:  # Where the client is gone it fetches them.
+                    self._answer_apart(runs[at:])
                 return
         self._send_replies(replies)
 

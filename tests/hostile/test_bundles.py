@@ -320,3 +320,28 @@ def test_runs_behind_one_that_had_to_wait(tmp_path: Path) -> None:
         outcomes = replies(side, 2)
         assert outcomes == {run_id: (ELEMENTS * run_id).tolist() for run_id in (4, 5)}
         assert ask(side, [request_of(6), request_of(7)]).keys() == {6, 7}
+
+
+def test_runs_behind_one_that_had_to_wait_when_the_connection_has_ended(tmp_path: Path) -> None:
+    """They are made all the same, and their replies kept."""
+    gate = Gate(tmp_path)
+    gated = ("--backend", "gated", "--option", f"gate={gate.path}", "--concurrent-runs", "1")
+    with (
+        attacked_daemon(*gated, sum_of_two=INPUT) as daemon,
+        Observer(daemon.address) as observer,
+        RawClient(daemon.address) as client,
+        side_of(client) as other,
+    ):
+        with side_of(client) as side:
+            plan(client, side)
+            gate.shut()
+            other.send(request_of(2))
+            observer.wait_for(lambda state: (state.running, state.queued) == (1, 0))
+            side.send(bundled(REQUESTS_MARK, [request_of(run_id, factor=run_id) for run_id in range(3, 6)]))
+            observer.wait_for(lambda state: (state.running, state.queued) == (1, 1))
+        long_enough = time.monotonic() + 0.005  # To be what the daemon takes for long.
+        until(lambda: time.monotonic() > long_enough)
+        gate.release(lambda: observer.state().running == 0)
+        for run_id in range(3, 6):
+            reply = client.ask("PreparedModel.AwaitRun", prepared_model_pb2.AwaitRunRequest(run_id=run_id))
+            assert wire.io_array(reply.outputs[0]).tolist() == (ELEMENTS * run_id).tolist()
