@@ -68,6 +68,17 @@ class SharedFile:
                 f"the client's file can't be read without waiting for it: {error}; send the bytes"
             ) from error
 
+    def settle(self, start: int) -> None:
+        """Have all later changes be told by `state`: pages that are dirty may change through mappings without a word.
+
+        Raises as `read`: a file system that one would have to wait for is not asked, for this waits for a disk.
+        """
+        self.read(memoryview(bytearray(1)), start)
+        try:
+            os.fdatasync(self._fd)
+        except OSError as error:
+            raise Unsupported(f"the client's file can't be written back: {error.strerror}; send the bytes") from error
+
     def state(self) -> Hashable:
         """Another value after each change of the file, and for each other file and user; None where that is not sure:
         where others than its user may write to it, or it has just been changed."""

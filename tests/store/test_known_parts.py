@@ -1,5 +1,6 @@
 """Parts in a client's files: digested once for a user, and again whenever a file may have changed."""
 
+import mmap
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -87,6 +88,16 @@ def test_a_file_that_has_changed(restoring: Restoring, path: Path) -> None:
     assert restoring(file)
     path.with_name("copy").write_bytes(path.read_bytes())
     assert restoring(opened(path.with_name("copy")))
+
+
+def test_a_file_that_changes_through_a_mapping(restoring: Restoring, path: Path) -> None:
+    """Also where the page was dirty before, so that the file system would take no note of the time."""
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+        mapped[10] = mapped[10]
+        assert restoring(opened(path))
+        mapped[10] ^= 1
+        with pytest.raises(InvalidFile, match="another SHA-256"):
+            restoring(opened(path))
 
 
 def test_another_place_of_the_same_file(restoring: Restoring, path: Path) -> None:
