@@ -145,6 +145,8 @@ class BundleStream:
         # of the one before, which it still has if the next one has not arrived.
         self.latest: Sequence[int] = ()
         self._former: Sequence[int] = ()
+        # Of these, those whose replies are fetched; who fetches them forgets them.
+        self._fetched: set[int] = set()
         self.sent_at = 0.0
         # It, if it takes long.
         self.late: Sequence[int] | None = None
@@ -168,8 +170,7 @@ class BundleStream:
 
     def take_off(self) -> list[Run]:
         under_way, self._under_way = self._under_way, {}
-        fetched = {run_id for run_id, (run, _) in under_way.items() if not run.ended.is_set}
-        self.latest = [run_id for run_id in self.latest if run_id not in fetched]  # Who fetches them forgets them.
+        self._fetched.update(run_id for run_id, (run, _) in under_way.items() if not run.ended.is_set)
         return [run for run, _ in under_way.values()]
 
     def fileno(self) -> int:
@@ -179,6 +180,7 @@ class BundleStream:
         """Send the runs that have been put on, of which this is one, in as many parts."""
         self.sent_at = time.monotonic()
         self._former, self.latest = self.latest, tuple(self._under_way)
+        self._fetched.intersection_update(self._former)
         data = packet[0] if len(packet) == 1 else bundled(REQUESTS_MARK, packet)
         now = perf_counter_ns()
         for run in self.runs:
@@ -227,7 +229,7 @@ class BundleStream:
     def close(self) -> None:
         self._reader.disarm(self)
         self._connection.close()
-        for run_id in (*self._former, *self.latest):
+        for run_id in {*self._former, *self.latest} - self._fetched:
             self._queue.forget(run_id)
 
     def _take(self, data: bytes) -> None:
@@ -268,20 +270,25 @@ class BundleStream:
         told = plan.told(part)
         if told is None:
             raise InvalidParameter("a reply is another plan's")
-        if self._under_way.pop(run_id, None) is None:  # It has been given up meanwhile, with the stream.
-            return None
+        finish = partial(run.finish, partial(plan.outputs, part), told[1])
         run.stamps.answered_ns = perf_counter_ns()
-        return run, partial(run.finish, partial(plan.outputs, part), told[1])
+        ended = run, finish
+        # Last of all, for what comes before may raise. It may have been given up meanwhile, with the stream.
+        return ended if self._under_way.pop(run_id, None) is not None else None
 
     def _ended_by_message(self, part: bytes) -> tuple[Run, Finish] | None:
         reply = local_socket_pb2.LocalReply.FromString(part)
         if not reply.HasField("run"):  # Of no bytes it has none.
             raise InvalidParameter("the connection has ended, or was refused")
-        run, plan = self._under_way.pop(reply.run.run_id, (None, None))
+        run, plan = self._under_way.get(reply.run.run_id, (None, None))
         if run is None or plan is None:
             _log.debug(ANSWERS_NONE)
             return None
         if reply.run.kept:
-            return run, partial(self._queue.fetch, run, self.attachment)
-        run.stamps.answered_ns = perf_counter_ns()
-        return run, partial(run.finish, partial(plan.unpacked, run, reply.run), times_told(reply.run), reply.run)
+            self._fetched.add(run.id)
+            finish: Finish = partial(self._queue.fetch, run, self.attachment)
+        else:
+            run.stamps.answered_ns = perf_counter_ns()
+            finish = partial(run.finish, partial(plan.unpacked, run, reply.run), times_told(reply.run), reply.run)
+        ended = run, finish
+        return ended if self._under_way.pop(run.id, None) is not None else None

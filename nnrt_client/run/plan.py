@@ -163,9 +163,9 @@ class Plans:
             return
         placed = [run.inputs[at] for at, size in enumerate(input_bytes) if size is None]
         placed += [outputs[at] for at in in_regions]
-        is_local = not all(isinstance(one, Stored) for one in placed)
+        in_memory = [one for one in placed if not isinstance(one, Stored)]
         with suppress(InvalidParameter):
-            plan = Plan(number, input_bytes, outputs, in_regions, is_local=is_local)
+            plan = Plan(number, input_bytes, outputs, in_regions, is_local=bool(in_memory))
             if len(self._known) >= _MOST_PLANS:
                 oldest, *_ = self._known.copy()
                 self._known.pop(oldest, None)  # Another thread may do the same.

@@ -384,8 +384,8 @@ class RunQueue(LockOwner):
             self._release(stream)
 
     def _send_bundle(self, stream: BundleStream, run: Run) -> None:
-        """Send a run, and those that wait behind it, on a stream that was claimed for it; free it where none can be sent
-        any more."""
+        """Send a run, and those that wait behind it, on a stream that was claimed for it; free it where none is left to
+        be sent."""
         runs = [run]
         try:
             if stream.lane.has_waiting:
@@ -401,7 +401,7 @@ class RunQueue(LockOwner):
         except BaseException as error:  # They wait no more: nobody else would end them.
             for one in runs:
                 one.fail(told(error, _COULD_NOT_SEND.details))
-            raise
+            self._could_not_begin(stream, None, error)
 
     def _take_along(self, lane: Lane, runs: list[Run]) -> None:
         """Add runs that wait to the one that a bundle has, as there is room for them."""

@@ -83,6 +83,8 @@ class ConstantPool:
         self._budget = budget
         self._lock = threading.RLock()  # Taking memory for one constant may mean dropping another.
         self._uploads: dict[bytes, _Upload] = {}
+        # Those that were dropped while models held them.
+        self._left: list[tuple[bytes, _Upload]] = []
         # Those that are checked when they are used.
         self._later: Collection[bytes] = ()
         # What a thread of these digests as it arrives, the first first; there is one while there is anything.
@@ -243,8 +245,13 @@ class ConstantPool:
         """A model that held these constants is gone."""
         with self._lock:
             for sha256 in digests:
-                if upload := self._uploads.get(sha256):
+                left = next((one for one in self._left if one[0] == sha256), None)
+                upload = left[1] if left is not None else self._uploads.get(sha256)
+                if upload is not None:
                     upload.users -= 1
+                if left is not None and not left[1].users:
+                    self._left.remove(left)
+                    self._budget.release(left[1].data.size)
 
     def clear(self) -> None:
         """Forget everything; models that still run keep what they use alive."""
@@ -272,7 +279,10 @@ class ConstantPool:
     def _drop(self, sha256: bytes) -> None:
         upload = self._uploads.pop(sha256)
         upload.is_dropped = True
-        self._budget.release(upload.data.size)
+        if upload.users:  # It counts until the last model has let go of it.
+            self._left.append((sha256, upload))
+        else:
+            self._budget.release(upload.data.size)
 
 
 def _take(upload: _Upload, offset: int, data: bytes | memoryview | FileRegion) -> None:

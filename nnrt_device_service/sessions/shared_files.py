@@ -35,9 +35,13 @@ class SharedFile:
     def __init__(self, fd: int, user_id: int) -> None:
         """Of the user whose process has sent the descriptor, which stays the caller's. Raises InvalidParameter for
         what is no file that can be read, OutOfMemory."""
-        status = os.fstat(fd)
         flags = fcntl.fcntl(fd, fcntl.F_GETFL)
-        if not stat.S_ISREG(status.st_mode) or flags & os.O_ACCMODE == os.O_WRONLY or flags & (os.O_PATH | os.O_DIRECT):
+        if (
+            flags & os.O_ACCMODE == os.O_WRONLY
+            or flags & (os.O_PATH | os.O_DIRECT)
+            or not _answers_at_once(fd)  # Before its status is asked for, which a file system of the client's may hold.
+            or not stat.S_ISREG(os.fstat(fd).st_mode)
+        ):
             raise InvalidParameter("the descriptor is not of a regular file that is open for reading", place=_PLACE)
         try:
             self._fd = os.dup(fd)
@@ -87,6 +91,17 @@ class SharedFile:
         if not is_own or status.st_ctime_ns > time.time_ns() - _SETTLED_NS:
             return None
         return status.st_uid, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _answers_at_once(fd: int) -> bool:
+    """Whether the host says at once what it has of a file in memory; of FUSE's or a network's it can't."""
+    try:
+        os.preadv(fd, [bytearray(1)], 0, os.RWF_NOWAIT)
+    except BlockingIOError:
+        pass
+    except OSError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ import os
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import ExitStack, suppress
-from functools import partial
 from time import perf_counter_ns
 from typing import TypeVar, cast
 
@@ -40,6 +40,8 @@ _INLINE_BYTES = LOCAL_PACKET_BYTES - 16 * 1024
 _BUNDLE = bytes((0, REQUESTS_MARK >> 8))
 # Where a run of a bundle had to wait for the device so long, those behind it wait there as well, not for each other.
 _LONG_NS = 1_000_000
+# So many of them at a time, for each takes a thread.
+_APART = 8
 # What stands for a method in errors and lines of the log.
 PLACE = "the local socket"
 
@@ -168,7 +170,8 @@ class LocalConnection:
             return False
         finally:
             if fd is not None:
-                os.close(fd)
+                with suppress(OSError):  # Of its file system, which may be gone. It is closed all the same.
+                    os.close(fd)
         return True
 
     def close(self) -> None:
@@ -328,26 +331,31 @@ class LocalConnection:
         self._send_replies(replies)
 
     def _answer_apart(self, runs: Sequence[_BegunRun]) -> None:
-        """Have each run wait for the device, and be answered, in a thread of its own, and wait for all."""
-        left = threading.Semaphore(0)
+        """Have some runs at a time wait for the device, and be answered, in threads of their own, and wait for all."""
+        left, ended = deque(runs), threading.Semaphore(0)
 
-        def answer(begun: _BegunRun) -> None:
-            try:
-                self._send_replies([self._ended(begun)])
-            except OSError:  # The client is gone, as the next look at the connection will find.
-                pass
-            except BaseException:
-                _log.exception("the reply of a run could not be sent")
-            finally:
-                left.release()
+        def answer() -> None:
+            while left:
+                try:
+                    begun = left.popleft()
+                except IndexError:  # Another thread was first.
+                    return
+                try:
+                    self._send_replies([self._ended(begun)])
+                except OSError:  # The client is gone, as the next look at the connection will find.
+                    pass
+                except BaseException:
+                    _log.exception("the reply of a run could not be sent")
+                finally:
+                    ended.release()
 
-        for begun in runs:
+        for _ in runs[:_APART]:
             try:
-                self._device.threads.run(partial(answer, begun))
+                self._device.threads.run(answer)
             except OutOfMemory:
-                answer(begun)
+                answer()
         for _ in runs:
-            left.acquire()
+            ended.acquire()
 
     def _begin(self, begun: _BegunRun) -> None:
         """Have a run be known, and stopped with its session."""

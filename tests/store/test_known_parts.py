@@ -13,7 +13,7 @@ from nnrt_device_service.sessions import shared_files
 from nnrt_device_service.sessions.constants import ConstantPool
 from nnrt_device_service.sessions.memory_budget import MemoryBudget
 from nnrt_device_service.sessions.shared_files import FileRegion, KnownParts, SharedFile
-from nnrt_hdi.errors import InvalidFile, Unsupported
+from nnrt_hdi.errors import InvalidFile, InvalidParameter
 from nnrt_hdi.part import Part
 
 DATA = np.random.default_rng(4).bytes(3 << 20)
@@ -152,8 +152,8 @@ def test_a_file_that_ends_too_early(path: Path) -> None:
 
 def test_what_would_have_to_be_waited_for() -> None:
     """A file system that can only wait, as those of clients' own."""
-    with pytest.raises(Unsupported, match="without waiting"):
-        opened(Path("/proc/self/status")).read(memoryview(bytearray(5)), 0)
+    with pytest.raises(InvalidParameter, match="regular file"):
+        opened(Path("/proc/self/status"))
 
 
 def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
