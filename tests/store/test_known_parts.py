@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import until
 
 from nnrt_device_service.host.threads import Threads
 from nnrt_device_service.sessions import shared_files
@@ -90,11 +91,18 @@ def test_a_file_that_has_changed(restoring: Restoring, path: Path) -> None:
     assert restoring(opened(path.with_name("copy")))
 
 
+def time_of_new_file(path: Path) -> int:
+    """The time of the file system, which may move in steps."""
+    path.write_bytes(b"")
+    return path.stat().st_ctime_ns
+
+
 def test_a_file_that_changes_through_a_mapping(restoring: Restoring, path: Path) -> None:
     """Also where the page was dirty before, so that the file system would take no note of the time."""
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
         mapped[10] = mapped[10]
         assert restoring(opened(path))
+        until(lambda: time_of_new_file(path.with_name("new")) > path.stat().st_ctime_ns)
         mapped[10] ^= 1
         with pytest.raises(InvalidFile, match="another SHA-256"):
             restoring(opened(path))
