@@ -268,7 +268,7 @@ def _measure_network(backend: str, path: Path, report: Report) -> None:
 
 
 def _took(daemon: tuple[str, int], way: Way, origin: Origin) -> Took:
-    """What a way takes in a fresh session. The model must come from there."""
+    """Measure what a way takes in a fresh session. The model must come from there."""
     address, pid = daemon
     with Runtime([address]) as runtime:
         device = runtime.device()

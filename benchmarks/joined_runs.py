@@ -8,12 +8,12 @@ import statistics
 import sys
 import tempfile
 import time
-from collections import deque
 from itertools import pairwise
 from multiprocessing.synchronize import Barrier
 from typing import Any, NamedTuple
 
 import numpy as np
+from in_flight import runs_at_a_time
 from numpy.typing import NDArray
 from processor_time import processor_s
 from report import Report
@@ -57,24 +57,12 @@ def client(address: str, batching: Batching | None, in_flight: int, barrier: Bar
                 executor.run_sync(x)
             for _ in range(ROUNDS):
                 barrier.wait()
-                counts.put(_ended_in_a_window(executor, x, in_flight))
+                counts.put(runs_at_a_time(executor, x, in_flight, WINDOW_S))
                 barrier.wait()
 
 
-def _ended_in_a_window(executor: Executor, x: list[Any], in_flight: int) -> int:
-    ended, end = 0, time.monotonic() + WINDOW_S
-    under_way = deque(executor.submit(x) for _ in range(in_flight))
-    while time.monotonic() < end:
-        under_way.popleft().result()
-        ended += 1
-        under_way.append(executor.submit(x))
-    for run in under_way:
-        run.result()
-    return ended
-
-
 class Work(NamedTuple):
-    """What has been done in a round: runs per second, and the processor time of each, of clients and daemon."""
+    """Work of a round: runs per second, and the processor time of each, of clients and daemon."""
 
     per_s: float
     clients_us: float
@@ -94,7 +82,7 @@ class Clients:
             process.start()
 
     def work(self, daemon: int) -> Work:
-        """What all do in one window, and the daemon of this pid with them."""
+        """Have all work for one window, and tell what they and the daemon of this pid did."""
         self._barrier.wait()
         whose = [process.pid for process in self._processes if process.pid], [daemon]
         before = list(map(processor_s, whose))

@@ -7,13 +7,13 @@ import multiprocessing as mp
 import statistics
 import tempfile
 import time
-from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from multiprocessing.synchronize import Barrier
 from typing import Any
 
 import numpy as np
+from in_flight import runs_at_a_time
 from report import Report
 from small_run import KILOBYTE, device_daemon, identity_model
 
@@ -40,7 +40,9 @@ def client(address: str, number: int, in_flight: int, barrier: Barrier, running:
             while running.value:
                 if number < running.value:
                     counts.put(
-                        _runs_in_a_row(executor, x) if in_flight == 1 else _runs_at_a_time(executor, x, in_flight)
+                        _runs_in_a_row(executor, x)
+                        if in_flight == 1
+                        else runs_at_a_time(executor, x, in_flight, WINDOW_S)
                     )
                 barrier.wait(PATIENCE_S)
                 barrier.wait(PATIENCE_S)
@@ -51,18 +53,6 @@ def _runs_in_a_row(executor: Executor, x: list[Any]) -> int:
     while time.monotonic() < end:
         executor.run_sync(x)
         ended += 1
-    return ended
-
-
-def _runs_at_a_time(executor: Executor, x: list[Any], in_flight: int) -> int:
-    ended, end = 0, time.monotonic() + WINDOW_S
-    under_way = deque(executor.submit(x) for _ in range(in_flight))
-    while time.monotonic() < end:
-        under_way.popleft().result()
-        ended += 1
-        under_way.append(executor.submit(x))
-    for run in under_way:
-        run.result()
     return ended
 
 

@@ -252,7 +252,7 @@ def _measure_added(transport: str, connect: Connect, folder: Path, report: Repor
 
 
 class Work(NamedTuple):
-    """What has been done in a round: runs per second, and the processor time of each."""
+    """Work of a round: runs per second, and the processor time of each."""
 
     per_s: float
     client_ms: float

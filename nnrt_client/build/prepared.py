@@ -55,7 +55,7 @@ class PreparedHandle(LockOwner):
         return self
 
     def part(self, make: Callable[[Session], PartT]) -> PartT:
-        """What an upper layer keeps with the model, made when it is first asked for: one for all executors."""
+        """Give what an upper layer keeps with the model, made when it is first asked for: one for all executors."""
         with self._lock:
             if make not in self._parts:
                 self._parts[make] = make(self.session)

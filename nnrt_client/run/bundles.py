@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from google.protobuf.message import DecodeError
 
 from nnrt_client.run.carrier import Lane
-from nnrt_client.run.local_carrier import ANSWERS_NONE, AT_ONCE, BROKEN
+from nnrt_client.run.local_carrier import ANSWERS_NONE, AT_ONCE, BROKEN, ConnectionStream
 from nnrt_client.run.plan import Plan
 from nnrt_client.run.reply_reader import ReplyReader
 from nnrt_client.run.run import Run, told
@@ -55,7 +55,7 @@ def plan_in_bundles(run: Run) -> Plan | None:
 
 
 class Room:
-    """What a bundle has room for yet."""
+    """Says whether a bundle has room for one more run."""
 
     def __init__(self) -> None:
         self._runs, self._bytes, self._ns = MAX_BUNDLED_RUNS, _ROOM_BYTES, _BUNDLE_NS
@@ -85,7 +85,7 @@ class BundleCarrier:
 
     @staticmethod
     def is_known_to(session: Session) -> bool:
-        """Whether the daemon takes bundles."""
+        """Tell if the daemon takes bundles."""
         return FEATURE in session.welcome.features
 
     def pack(self, run: Run) -> bytes:
@@ -104,7 +104,7 @@ class BundleCarrier:
 
     @property
     def is_late(self) -> bool:
-        """Whether the bundle under way takes so long that nothing is to wait for the next one."""
+        """True where the bundle under way takes so long that nothing is to wait for the next one."""
         return self.stream is not None and self.stream.is_late
 
     def look(self, now: float) -> float:
@@ -124,21 +124,13 @@ class BundleCarrier:
         """The reader is waited for by its carrier."""
 
 
-class BundleStream:
+class BundleStream(ConnectionStream):
     """One connection, on which one bundle at a time is under way. See `Stream`."""
 
     def __init__(
         self, connection: LocalConnection, attachment: int, runs: "RunQueue", reader: ReplyReader, lane: Lane
     ) -> None:
-        self.lane = lane
-        # Of one run; those of bundles are in `runs`.
-        self.run: Run | None = None
-        self.answered = 0
-        self.attachment = attachment
-        self.is_over = False
-        self._connection = connection
-        self._queue = runs
-        self._reader = reader
+        super().__init__(connection, attachment, runs, reader, lane)
         # Those whose replies are to come, with what reads them, by their ids.
         self._under_way: dict[int, tuple[Run, Plan]] = {}
         # Ids of the latest bundle, whose replies the daemon keeps until the next one, and when it was sent; and those
@@ -153,7 +145,7 @@ class BundleStream:
 
     @property
     def is_late(self) -> bool:
-        """Whether the bundle that is under way has been found to take long."""
+        """True where the bundle that is under way has been found to take long."""
         return self.late is self.latest and bool(self._under_way)
 
     @property
@@ -173,9 +165,6 @@ class BundleStream:
         self._fetched.update(run_id for run_id, (run, _) in under_way.items() if not run.ended.is_set)
         return [run for run, _ in under_way.values()]
 
-    def fileno(self) -> int:
-        return self._connection.fileno()
-
     def send(self, run: Run, packet: Sequence[bytes]) -> None:
         """Send the runs that have been put on, of which this is one, in as many parts."""
         self.sent_at = time.monotonic()
@@ -193,12 +182,7 @@ class BundleStream:
     def read_here(self, run: Run) -> None:
         raise NotImplementedError("bundles are read by the thread that reads all replies")
 
-    def read_elsewhere(self) -> None:
-        if not self._reader.arm(self):
-            self.read_ready()
-
     def read_ready(self) -> None:
-        """Read replies, if some have come, and hand them out."""
         latest = self.latest
         try:
             try:
@@ -214,23 +198,19 @@ class BundleStream:
             if self.latest is not latest:
                 pass  # The next bundle has been sent, and who sent it sees to its replies.
             elif runs := self.runs:
-                self._queue.could_not_read(self, runs[0], error)  # The replies of the others are fetched.
+                self._runs.could_not_read(self, runs[0], error)  # The replies of the others are fetched.
             else:  # It may not have been freed.
                 self.shut_down()
-                self._queue.lost(self, BROKEN)
+                self._runs.lost(self, BROKEN)
 
     def stop(self, run: Run) -> bool:
         self.read_elsewhere()
         return True
 
-    def shut_down(self) -> None:
-        self._connection.end()
-
     def close(self) -> None:
-        self._reader.disarm(self)
-        self._connection.close()
+        super().close()
         for run_id in {*self._former, *self.latest} - self._fetched:
-            self._queue.forget(run_id)
+            self._runs.forget(run_id)
 
     def _take(self, data: bytes) -> None:
         """Hand out replies, or the end of the connection, to the queue."""
@@ -241,10 +221,10 @@ class BundleStream:
                     if (one := self._ended(part)) is not None:
                         ended.append(one)
             except (InvalidParameter, DecodeError):
-                self._queue.lost(self, BROKEN)
+                self._runs.lost(self, BROKEN)
             else:
                 if ended and not self._under_way:
-                    self._queue.freed(self)
+                    self._runs.freed(self)
         except BaseException as error:  # The stream doesn't carry them any more: nobody else would end them.
             for run, _ in ended:
                 run.fail(told(error, _COULD_NOT_READ))
@@ -286,7 +266,7 @@ class BundleStream:
             return None
         if reply.run.kept:
             self._fetched.add(run.id)
-            finish: Finish = partial(self._queue.fetch, run, self.attachment)
+            finish: Finish = partial(self._runs.fetch, run, self.attachment)
         else:
             run.stamps.answered_ns = perf_counter_ns()
             finish = partial(run.finish, partial(plan.unpacked, run, reply.run), times_told(reply.run), reply.run)

@@ -27,7 +27,7 @@ class Stream(Protocol):
         """The runs whose replies are to come on it."""
 
     def carries(self, run: Run) -> bool:
-        """Whether it is one of these."""
+        """Tell if a run is one of these."""
 
     def take_off(self) -> Sequence[Run]:
         """Carry none of these any more."""
@@ -53,7 +53,7 @@ class Stream(Protocol):
 
 
 class OneRun:
-    """What a stream has of the one run that it carries."""
+    """A stream that carries one run at a time, as far as that goes."""
 
     run: Run | None
 

@@ -2,6 +2,7 @@
 
 import logging
 import socket
+from abc import ABC, abstractmethod
 from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
@@ -71,8 +72,8 @@ class LocalCarrier:
         self.reader.join(timeout_s)
 
 
-class LocalStream(OneRun):
-    """One connection. See `Stream`."""
+class ConnectionStream(ABC):
+    """What streams have that are connections of the local socket, whoever reads them. See `Stream`."""
 
     def __init__(
         self, connection: LocalConnection, attachment: int, runs: "RunQueue", reader: ReplyReader, lane: Lane
@@ -85,11 +86,31 @@ class LocalStream(OneRun):
         self._connection = connection
         self._runs = runs
         self._reader = reader
-        # What reads the reply.
-        self._packet: Packet | Plan | None = None
+
+    @abstractmethod
+    def read_ready(self) -> None:
+        """Read replies, if some have come, and hand them out."""
 
     def fileno(self) -> int:
         return self._connection.fileno()
+
+    def read_elsewhere(self) -> None:
+        if not self._reader.arm(self):
+            self.read_ready()
+
+    def shut_down(self) -> None:
+        self._connection.end()
+
+    def close(self) -> None:
+        self._reader.disarm(self)
+        self._connection.close()
+
+
+class LocalStream(ConnectionStream, OneRun):
+    """One connection, on which one run at a time is under way. See `Stream`."""
+
+    # What reads the reply.
+    _packet: Packet | Plan | None = None
 
     def send(self, run: Run, packed: tuple[Packet | Plan, bytes]) -> None:
         run.packet, data = packed
@@ -113,12 +134,7 @@ class LocalStream(OneRun):
                 data = b""
             self._take(data)
 
-    def read_elsewhere(self) -> None:
-        if not self._reader.arm(self):
-            self.read_ready()
-
     def read_ready(self) -> None:
-        """Read a reply, if one has come, and hand it out."""
         run = self.run
         try:
             try:
@@ -137,12 +153,8 @@ class LocalStream(OneRun):
         self.read_elsewhere()
         return run.tensors is None or run.tensors.targets is None
 
-    def shut_down(self) -> None:
-        self._connection.end()
-
     def close(self) -> None:
-        self._reader.disarm(self)
-        self._connection.close()
+        super().close()
         self._packet = None
 
     def _take(self, data: bytes) -> None:

@@ -71,7 +71,7 @@ class _BegunRun:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it could not begin, or has been computed with others, or is to run alone."""
+        """True where it could not begin, or has been computed with others, or is to run alone."""
         return self.batched is None or self.batched.is_settled
 
 
@@ -98,7 +98,7 @@ class LocalBatch:
         return ended
 
     def _usual_ns(self, runs: Sequence[BatchedRun]) -> int | None:
-        """What each run usually takes of the time in which all are computed; None where they may have to wait."""
+        """Give each run's share of the time that all usually take; None where they may have to wait."""
         usual_ns = runs[0].model.usual_ns
         may_wait = runs[0].bucket.batching.max_delay_us or not self._device.scheduler.has_free_slot
         return None if may_wait or usual_ns is None else usual_ns // len(runs)
@@ -257,9 +257,7 @@ class LocalConnection:
                 if isinstance(result, PlannedReply):
                     packet = result.packet
                 else:
-                    local_reply = self._message(run, result, request.takes_chunks)
-                    reply, packet = local_reply.run, local_reply.SerializeToString()
-                    result.count(session.usage)
+                    reply, packet = self._message(run, result, request.takes_chunks, _INLINE_BYTES)
             except Exception as error:
                 reply, packet = self._failed(request, cancellation, error)
             if self._latest is not None:  # `finish` without a call, for every small run comes here.
@@ -382,9 +380,7 @@ class LocalConnection:
                 packet = result.packet
             else:
                 assert begun.run is not None
-                local_reply = self._message(begun.run, result, request.takes_chunks, begun.room_bytes)
-                reply, packet = local_reply.run, local_reply.SerializeToString()
-                result.count(self.session.usage)
+                reply, packet = self._message(begun.run, result, request.takes_chunks, begun.room_bytes)
         except Exception as error:
             reply, packet = self._failed(request, begun.cancellation, error)
         if begun.run in self._bundled:  # Else it is kept, with what its reply doesn't say.
@@ -437,9 +433,16 @@ class LocalConnection:
         return True
 
     def _message(
-        self, run: Run, result: RunResult, in_chunks: bool, room_bytes: int = _INLINE_BYTES
-    ) -> local_socket_pb2.LocalReply:
-        """The reply that has the result, or says that it is kept. Raises OutOfMemory."""
+        self, run: Run, result: RunResult, in_chunks: bool, room_bytes: int
+    ) -> tuple[prepared_model_pb2.RunReply, bytes]:
+        """Count a result: the reply that has it, or says that it is kept, and its packet. Raises OutOfMemory."""
+        reply = self._fitting(run, result, in_chunks, room_bytes)
+        packet = reply.SerializeToString()
+        result.count(self.session.usage)
+        return reply.run, packet
+
+    def _fitting(self, run: Run, result: RunResult, in_chunks: bool, room_bytes: int) -> local_socket_pb2.LocalReply:
+        """The reply that has the result, if there is room for it, or says that it is kept. Raises OutOfMemory."""
         if result.inline_bytes <= room_bytes:
             local_reply = local_socket_pb2.LocalReply()
             result.fill(local_reply.run)

@@ -88,7 +88,7 @@ class Value:
         return replace(self.op.Cast(self, to=element_type(dtype)), shape=self.shape)
 
     def known(self, rank: int, shape: Shape) -> "Value":
-        """The same, of which so much is known. Every node has its results come this way."""
+        """Give the same, of which so much is known. Every node has its results come this way."""
         return Value(self.op, self.dtype, rank, self.name, self.data, self.layout, shape, self.elements, self.parts)
 
     def transposed(self, permutation: Sequence[int]) -> "Value":
