@@ -8,23 +8,26 @@ PROTO := .venv-proto
 MATRIX := .venv-matrix
 TORCH := .venv-torch
 ENGINES := .venv-engines
+OPENVINO := .venv-openvino
 PEERS := .venv-peers
 # The oldest runtime the stubs must work with decides the generator: protobuf 6.31, grpcio 1.74.
 GRPC_TOOLS := grpcio-tools==1.74.0
 NOX := nox>=2025.5.1
+# What libneural_network_runtime is compiled of.
+C_LIBRARY := $(addprefix nnrt_client/c/,library.c functions.inc) $(wildcard nnrt_client/c/include/*/*.h)
 # Of the schemas that deploy/kubernetes is checked against.
 SCHEMAS := kubernetes-validate>=1.36
 
 PROTOS := $(wildcard protos/nnrt_hdi/v2/*.proto)
 SERVICES := $(shell grep -l '^service ' $(PROTOS))
-SOURCES := nnrt_hdi nnrt_client nnrt_device_service backends tests benchmarks examples docs noxfile.py
+SOURCES := nnrt_hdi nnrt_client nnrt_device_service backends tests benchmarks examples docs noxfile.py setup.py
 
 # Tests start many processes: none compiles again what another one has.
 export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help demo fleet-demo quick quick-tests test check format lint types imports proto proto-check docs docs-check pictures tests matrix engines fuzz bench bench-fleet peers networks clean
+.PHONY: help demo demo-c fleet-demo quick quick-tests test check format lint types imports proto proto-check answers docs docs-check c-files pictures tests matrix engines openvino fuzz mutants bench bench-fleet peers networks clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +37,9 @@ demo: $(VENV)/installed ## Run the digits demo: two daemons, remote inference, t
 
 fleet-demo: $(VENV)/installed ## Run the fleet demo: four daemons in use, killed, drained and restarted
 	@PYTHONPATH=examples/digits $(VENV)/bin/python examples/fleet/fleet_demo.py
+
+demo-c: $(VENV)/installed ## Run programs in C on a device, with the library for C
+	@$(VENV)/bin/python examples/c/demo.py
 
 quick: $(CHECK)/installed ## Run the checks and the tests that catch most, in under a minute
 	@$(MAKE) --no-print-directory -j 4 --output-sync=target lint types imports quick-tests
@@ -68,6 +74,9 @@ matrix: $(MATRIX)/installed ## Run the tests on each Python there is, with the o
 engines: $(ENGINES)/installed ## Run the tests of Kubernetes and Ray, with the large packages that they take
 	$(ENGINES)/bin/pytest -q tests/on_kubernetes tests/on_ray
 
+openvino: $(OPENVINO)/installed ## Run the tests of examples/backend_openvino, and have the conformance kit try it
+	$(OPENVINO)/bin/pytest -q examples/backend_openvino
+
 proto: $(PROTO)/installed ## Generate nnrt_hdi/v2 from protos/
 	$(PROTO)/bin/python -m grpc_tools.protoc -I protos --python_out=. --pyi_out=. $(PROTOS)
 	$(PROTO)/bin/python -m grpc_tools.protoc -I protos --grpc_python_out=. $(SERVICES)
@@ -79,6 +88,9 @@ proto-check: $(PROTO)/installed ## Check that nnrt_hdi/v2 is what protos/ genera
 	@diff -r -x __init__.py -x __pycache__ build/proto/nnrt_hdi/v2 nnrt_hdi/v2 \
 	  || { echo 'nnrt_hdi/v2 differs from what protos/ generate; run `make proto`'; exit 1; }
 
+answers: $(CHECK)/installed ## Compute the answers of the conformance kit's cases, by other people's code
+	@PYTHONPATH=tests $(CHECK)/bin/python -W ignore -m operators.answers
+
 docs: $(CHECK)/installed ## Write docs/operators.md, docs/api.md and docs/onnx.md from the declarations
 	PYTHONPATH=tests $(CHECK)/bin/python docs/operators_page.py
 	$(CHECK)/bin/python docs/api_page.py
@@ -88,12 +100,19 @@ docs-check: $(CHECK)/installed ## Check that the pages that are written from dec
 	@PYTHONPATH=tests $(CHECK)/bin/python docs/operators_page.py --check
 	@$(CHECK)/bin/python docs/api_page.py --check
 	@$(CHECK)/bin/python docs/onnx_page.py --check
+	@$(CHECK)/bin/python -m nnrt_client.c.generated --check
+
+c-files: $(CHECK)/installed ## Write what of the library for C follows from tables in Python
+	$(CHECK)/bin/python -m nnrt_client.c.generated
 
 pictures: $(CHECK)/installed ## Draw the pictures of nnrt top anew, from daemons under load
 	PYTHONPATH=tests $(CHECK)/bin/python docs/top_picture.py
 
 fuzz: $(CHECK)/installed ## Attack a daemon for FUZZ_S seconds (3600), and print what an honest client had of it
 	PYTHONPATH=tests:tests/hostile:. $(CHECK)/bin/python tests/hostile/attacks.py --seconds $(FUZZ_S)
+
+mutants: $(CHECK)/installed ## Prove that the conformance kit bites, by defects seeded into a backend; write docs/conformance.md
+	PYTHONPATH=tests $(CHECK)/bin/python -m mutants.prove --write
 
 bench: $(CHECK)/installed ## Measure, print ratios, write docs/performance.md
 	PYTHONPATH=tests:tests/onnx_import $(CHECK)/bin/python benchmarks/run.py
@@ -111,14 +130,14 @@ build/networks/exported: $(TORCH)/installed benchmarks/export_networks.py $(wild
 	@touch $@
 
 clean: ## Remove everything that make has made
-	rm -rf $(VENV) $(CHECK) $(PROTO) $(MATRIX) $(TORCH) $(ENGINES) $(PEERS) .nox build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(CHECK) $(PROTO) $(MATRIX) $(TORCH) $(ENGINES) $(OPENVINO) $(PEERS) .nox build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis nnrt_client/c/lib/*.so
 
-$(VENV)/installed: pyproject.toml
+$(VENV)/installed: pyproject.toml setup.py $(C_LIBRARY)
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install -q -e .
 	@touch $@
 
-$(CHECK)/installed: pyproject.toml
+$(CHECK)/installed: pyproject.toml setup.py $(C_LIBRARY)
 	$(PYTHON) -m venv $(CHECK)
 	$(CHECK)/bin/pip install -q -e '.[test,check]'
 	@touch $@
@@ -141,6 +160,11 @@ $(PEERS)/installed: pyproject.toml
 $(ENGINES)/installed: pyproject.toml Makefile
 	$(PYTHON) -m venv $(ENGINES)
 	$(ENGINES)/bin/pip install -q -e '.[test,k8s,ray]' '$(SCHEMAS)'
+	@touch $@
+
+$(OPENVINO)/installed: pyproject.toml examples/backend_openvino/pyproject.toml
+	$(PYTHON) -m venv $(OPENVINO)
+	$(OPENVINO)/bin/pip install -q -e '.[openvino]' -e 'examples/backend_openvino[test]'
 	@touch $@
 
 $(MATRIX)/installed: Makefile

@@ -7,6 +7,7 @@ from pathlib import Path
 # Before numpy is imported: the reference kernels are compared with one thread of ONNX Runtime.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
+import c_calls
 import caches
 import carriers
 import counting
@@ -50,6 +51,7 @@ def main() -> None:
         *loading.measure(),
         *transfers.measure(),
         *tls.measure(),
+        *c_calls.measure(),
     ]
     for report in reports:
         report.show()

@@ -7,10 +7,12 @@ Three daemons are used by three people for a minute and a half, and scraped by a
 way one of the devices computes wrong numbers for a while: its canary takes it out.
 """
 
+import json
 import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -28,6 +30,7 @@ from networks import convolution_model
 from source_files import ROOT
 
 from nnrt_client import Compilation, Executor, NnrtError, Runtime, Settings
+from nnrt_hdi.backend import Telemetry
 
 PICTURE = ROOT / "docs" / "dashboard.svg"
 SECONDS, STEP_S, INTERVAL = 90.0, 2.0, "10s"
@@ -39,6 +42,8 @@ UNITS = {
     "bytes": EngFormatter("B"),
     "Bps": EngFormatter("B/s"),
     "ops": EngFormatter("/s"),
+    "celsius": EngFormatter("°C"),
+    "watt": EngFormatter("W"),
     "percentunit": FuncFormatter(lambda share, _: f"{share * 100:.2g} %"),
 }
 
@@ -62,13 +67,22 @@ def start_fleet(folder: Path, closing: ExitStack) -> tuple[list[DaemonProcess], 
     work = ("--queued-runs", "6", "--batch", "64")
     flags = (*LISTEN, "--metrics-identities", "--access", str(access.path), *work, "--name")
     store = ("--store-dir", str(folder / "store"))
-    named = {"npu0": ("--canary", "1", *store), "npu1": ("--canary", "1", *store)}
+    named = {name: ("--canary", "1", *store, *measuring(folder / name)) for name in ("npu0", "npu1")}
     daemons = [DaemonProcess(*more, *flags, name) for name, more in named.items()]
     faulty = FaultyDaemon(DaemonProcess, folder, *flags, "npu2", options={"ms": 8})
     daemons.append(faulty.process)
     for daemon in daemons:
         closing.callback(daemon.kill)
     return daemons, faulty, people
+
+
+def measuring(folder: Path) -> tuple[str, ...]:
+    """Flags of a daemon whose device tells figures of its own, which are made up."""
+    folder.mkdir()
+    figures, (warm, power, used) = folder / "figures", np.random.default_rng(ord(folder.name[-1])).uniform(1, 2, 3)
+    told = Telemetry(40 * warm, 9 * power, int(used * 2**31), 2**33, 1.2e9, power / 2)
+    figures.write_text(json.dumps(asdict(told)))
+    return ("--backend", "measuring", "--option", f"figures={figures}")
 
 
 def use(daemons: Sequence[DaemonProcess], faulty: FaultyDaemon, people: dict[str, Settings]) -> None:

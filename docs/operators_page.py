@@ -6,13 +6,15 @@ answers of the installed backends.
 
 import sys
 from collections.abc import Iterator
+from enum import IntEnum
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, get_args, get_origin
 
-from operators.samples import SAMPLES
 from operators.single_node import graph_of, pairs
 
+from nnrt_client.conformance.cases.samples import SAMPLES
 from nnrt_client.model.operations import FAMILIES, Operation
 from nnrt_client.model.operations.operation import MANY
 from nnrt_client.model.operations.parameter import Parameter
@@ -23,6 +25,7 @@ from nnrt_hdi.ops import OPERATORS, Operator
 from nnrt_hdi.ops.operands import ANY, FLOATS, INTEGERS, NUMBERS, SIGNED_INTEGERS
 from nnrt_hdi.ops.operator import OperandRule
 from nnrt_hdi.ops.rows_apart import rows_stay_apart_if
+from nnrt_hdi.ops.signature import DeclaredAttribute
 from nnrt_hdi.tensor import QuantParam, TensorSpec
 
 PAGE = Path(__file__).resolve().parent / "operators.md"
@@ -62,10 +65,25 @@ def page() -> str:
         "row of its result follows from the same row of its operands alone, so that runs may be joined. Operands",
         "that are constant, or follow from constants, are the same for all rows.",
         "",
+        "## Operations",
+        "",
     ]
     for family, declared in sorted(FAMILIES.items()):
         if declared:
             lines += [f"- [{family}](#{family}): " + ", ".join(_link(operation) for operation in declared)]
+    lines += [
+        "",
+        "## Node types",
+        "",
+        "What a device gets, and a backend computes. `Node.inputs` has the operands in the order of their table, and",
+        "ends early where the last ones are left out. `Node.attrs` has only the attributes that the model gives:",
+        "`OPERATORS[node.type].bind(node.attrs)` (of `nnrt_hdi.ops`) gives all of them, in the types of their table",
+        "and with the defaults of those that are left out. *Enums* have their numbers [below](#enums). An attribute",
+        "that may be *none* is then decided by the operands. A fused activation (`activation_type`, but of",
+        "ACTIVATION) is NO_ACTIVATION, RELU or RELU6.",
+        "",
+        ", ".join(map(_node_link, sorted(OPERATORS, key=lambda node_type: node_type.name))),
+    ]
     for family, declared in sorted(FAMILIES.items()):
         if declared:
             lines += ["", f"## {family}"]
@@ -75,12 +93,18 @@ def page() -> str:
     if others:
         lines += ["", "## Node types without an operation", "", "Devices run them; no operation becomes one."]
         for node_type in others:
-            lines += ["", f"### {node_type.name}", "", *_node(OPERATORS[node_type])]
+            lines += ["", f"### {node_type.name}", "", "1 output.", "", *_node(OPERATORS[node_type])]
+    lines += ["", "## Enums", "", "Of attributes, in `nnrt_hdi.enums`.", "", "| enum | members |", "|---|---|"]
+    lines += [f"| {enum.__name__} | {', '.join(map(_member, enum))} |" for enum in _enums()]
     return "\n".join(lines) + "\n"
 
 
 def _link(operation: Operation) -> str:
     return f"[{operation.type.name}](#{operation.type.name.lower()})"
+
+
+def _node_link(node_type: NodeType) -> str:
+    return f"[{node_type.name}](#node-{node_type.name.lower()})"
 
 
 def _section(node_type: NodeType, operations: list[Operation]) -> Iterator[str]:
@@ -102,7 +126,7 @@ def _section(node_type: NodeType, operations: list[Operation]) -> Iterator[str]:
         for parameter in operation.parameters
     ]
     if rows:
-        yield from ("", "| parameter | type | default | tensor |", "|---|---|---|---|", *rows)
+        yield from ("", "| parameter | attribute | type | default | tensor |", "|---|---|---|---|---|", *rows)
 
 
 def _outputs(operation: Operation) -> str:
@@ -112,6 +136,8 @@ def _outputs(operation: Operation) -> str:
 
 
 def _node(operator: Operator) -> Iterator[str]:
+    yield f'<a id="node-{operator.node_type.name.lower()}"></a>'
+    yield ""
     # A docstring is prose with its formula first; line breaks in it mean nothing.
     yield " ".join(operator.doc.split())
     yield ""
@@ -120,9 +146,50 @@ def _node(operator: Operator) -> Iterator[str]:
     for rule in operator.operands:
         yield f"| {_operand_name(rule)} | {_data_types(operator, rule)} | {rule.accepts.ranks.removeprefix('rank ')} |"
     yield ""
+    if operator.attributes:
+        yield "| attribute | type | default |"
+        yield "|---|---|---|"
+        yield from map(_attribute, operator.attributes.values())
+        yield ""
     yield f"Runs on: {', '.join(_backends(operator.node_type)) or 'no installed backend'}."
     yield ""
     yield f"Keeps rows apart {rows_stay_apart_if(operator.node_type)}."
+
+
+def _attribute(attribute: DeclaredAttribute) -> str:
+    kind, default = attribute.type, attribute.default
+    if attribute.is_required:
+        shown = "required"
+    elif _is_enum(kind):
+        shown = kind(default).name
+    else:
+        shown = "()" if default == () else _value(default)
+    return f"| `{attribute.name}` | {_type_name(kind)} | {shown} |"
+
+
+def _type_name(declared: Any) -> str:
+    if get_origin(declared) is tuple:
+        return f"tuple of {_type_name(get_args(declared)[0])}"
+    return declared.__name__ if isinstance(declared, type) else _type_name(_without_none(declared)) + " or none"
+
+
+def _without_none(declared: Any) -> Any:
+    """The type that an attribute has where it isn't left out."""
+    return next(kind for kind in get_args(declared) if kind is not NoneType)
+
+
+def _is_enum(declared: Any) -> bool:
+    return isinstance(declared, type) and issubclass(declared, IntEnum)
+
+
+def _enums() -> list[type[IntEnum]]:
+    """The enums of attributes, by name."""
+    kinds = {attribute.type for operator in OPERATORS.values() for attribute in operator.attributes.values()}
+    return sorted(filter(_is_enum, kinds), key=lambda enum: enum.__name__)
+
+
+def _member(member: IntEnum) -> str:
+    return f"{member.value} {member.name}"
 
 
 def _operand_name(rule: OperandRule) -> str:
@@ -141,12 +208,14 @@ def _parameter(parameter: Parameter, default: Any) -> str:
     kind = f"{parameter.enum.__name__} ({names})" if parameter.enum else names + count
     shown = "required" if parameter.required else _value(default)
     tensors = ", ".join(f"`{tensor_type.name}`" for tensor_type in parameter.tensor_types[:1])
-    return f"| `{parameter.keyword}` | {kind} | {shown} | {tensors} |"
+    return f"| `{parameter.keyword}` | `{parameter.attr}` | {kind} | {shown} | {tensors} |"
 
 
 def _value(value: Any) -> str:
     if value is None:
         return "none"
+    if isinstance(value, str):
+        return repr(value)
     return getattr(value, "name", None) or (str(list(value)) if isinstance(value, tuple) else str(value).lower())
 
 

@@ -60,7 +60,7 @@ from nnrt_client.tensors.run_tensor import RunTensor
 from nnrt_client.tensors.tensor import Tensor
 from nnrt_client.tensors.tensor_desc import TensorDesc
 from nnrt_hdi import __version__ as __version__
-from nnrt_hdi.backend import CanaryState, Capabilities, DeviceInfo, DeviceState, Origin, Support
+from nnrt_hdi.backend import CanaryState, Capabilities, DeviceInfo, DeviceState, Origin, Support, Telemetry
 from nnrt_hdi.batching import Batching
 from nnrt_hdi.counters import Batches, DeviceCounters, DeviceLoad, Durations, IdentityCounters
 from nnrt_hdi.enums import DeviceStatus
@@ -150,6 +150,7 @@ __all__ = [
     "SaveCacheFailed",
     "Settings",
     "Support",
+    "Telemetry",
     "Tensor",
     "TensorDesc",
     "TensorType",

@@ -203,7 +203,9 @@ class Settings:
     store_dir: str = _setting("", "Directory of the model store; empty: none. Daemons may share it.")
     store_bytes: int = _setting(8 * GIB, "Bytes that the model store may take on the disk.", 0, _MOST_BYTES)
     cache_key: str = _setting(
-        "", "File of at least 32 secret bytes that sign exported caches: with them they need no role to be restored."
+        "",
+        "File of at least 32 secret bytes that sign exported caches: with them they need no role to be restored. Some"
+        " backends restore no others; their daemons make a secret themselves if none is given.",
     )
     accept_programs: str = _setting(
         "auto",

@@ -5,7 +5,9 @@ A backend is a package that names a factory in the entry-point group `nnrt.backe
     [project.entry-points."nnrt.backends"]
     acme = "nnrt_backend_acme:create"
 
-`create(options)` returns a Backend, or raises BackendSkipped where its library or hardware is not here.
+`create(options)` returns a Backend, or raises BackendSkipped where its library or hardware is not here. A backend that
+uses what a later version of this interface added has that version's number behind the group, `nnrt.backends.2`, and is
+imported only where there is that version.
 
 Where one backend serves several kinds of devices or several of a kind, a function `devices()` says which this host has:
 
@@ -15,16 +17,25 @@ Where one backend serves several kinds of devices or several of a kind, a functi
 It returns a FoundDevice for each, and soon: it starts none of them. Without it there is what `create({})` makes.
 """
 
+import logging
 import math
+import re
 import threading
 import time
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from importlib.metadata import entry_points
+from functools import partial
+from importlib.metadata import EntryPoint, entry_points
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar, cast
 
+import numpy as np
+
+from nnrt_hdi.device_buffers import DeviceBuffer
 from nnrt_hdi.enums import DeviceStatus, DeviceType, PerformanceMode, Priority
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, TimedOut, Unsupported
 from nnrt_hdi.graph import Graph
@@ -33,9 +44,16 @@ from nnrt_hdi.part import Part
 from nnrt_hdi.sizes import Sizes
 from nnrt_hdi.tensor import Array, Shape, TensorSpec
 
+_log = logging.getLogger(__name__)
+
+NumberT = TypeVar("NumberT", int, float)
+
 ENTRY_POINT_GROUP = "nnrt.backends"
+# It grows by one with a release in which there is more here, or in `nnrt_hdi.ops`, for backends to use or to implement.
+INTERFACE_VERSION = 2
 DEVICES_GROUP = "nnrt.devices"
 DEFAULT_MAX_TENSOR_BYTES = 1 << 30
+_GROUP = re.compile(re.escape(ENTRY_POINT_GROUP) + r"(?:\.([1-9]\d{0,8}))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +84,44 @@ class DeviceInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class Telemetry:
+    """Figures that a device measures of itself; None where it doesn't.
+
+    Memory is the accelerator's own, whoever uses it. `utilization` is the part of the time that it computes, 0 to 1.
+    """
+
+    temperature_celsius: float | None = None
+    power_watts: float | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    clock_hertz: float | None = None
+    utilization: float | None = None
+
+    def plausible(self) -> "Telemetry":
+        """The figures without those that can't be: what is no number, not finite, below zero, or more than all."""
+        return Telemetry(
+            temperature_celsius=_plausible(self.temperature_celsius, float, least=-273.15),
+            power_watts=_plausible(self.power_watts, float),
+            memory_used_bytes=_plausible(self.memory_used_bytes, int),
+            memory_total_bytes=_plausible(self.memory_total_bytes, int),
+            clock_hertz=_plausible(self.clock_hertz, float),
+            utilization=_plausible(self.utilization, float, most=1.0),
+        )
+
+
+def _plausible(figure: Any, kind: type[NumberT], least: float = 0.0, most: float = 2.0**63) -> NumberT | None:
+    """A figure as a number of Python's, whatever number it is."""
+    is_number = isinstance(figure, int | float | np.integer | np.floating)
+    return kind(figure) if is_number and least <= figure <= most else None
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceState:
     """The state of a device that changes while its daemon lives, as of the last heartbeat.
 
     `running` and `queued` are runs, `held_bytes` constants and buffers, of all `sessions`. `out` says why the device
-    takes no runs until its canary is right again; empty while it isn't out.
+    takes no runs until its canary is right again; empty while it isn't out. `telemetry` is None where the device
+    measures nothing, or has not told for a while.
     """
 
     status: DeviceStatus = DeviceStatus.AVAILABLE
@@ -80,6 +131,7 @@ class DeviceState:
     held_bytes: int = 0
     sessions: int = 0
     out: str = ""
+    telemetry: Telemetry | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +160,8 @@ class ModelConfig:
 
     The last three are the daemon's own. `max_tensor_bytes`: refuse a run that would make a larger tensor before taking
     the memory. `accepts_programs`: what `restore` gets may be a program, see `Backend.load_program`. `is_own`: what
-    `restore` gets is from the daemon's own store, where nothing is but what this backend compiled or loaded, and then
-    exported; all else may be made up.
+    `restore` gets is nothing but what this backend compiled or loaded, and then exported, for it is from the daemon's
+    own store, or the backend `has_opaque_exports` and the daemon has signed it; all else may be made up.
     """
 
     enable_float16: bool = False
@@ -123,9 +175,14 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """The answer of a device about a node: it runs it, or it doesn't, for a reason in words a person can act on."""
+    """The answer of a device about a node: it runs it, or it doesn't, for a reason in words a person can act on.
+
+    `note` is for a node that it runs, but not quite as asked: "computed in 32 bits". Nodes with the same note are told
+    as one, so let it say nothing of the node itself.
+    """
 
     reason: str = ""
+    note: str = ""
 
     @property
     def supported(self) -> bool:
@@ -152,6 +209,11 @@ class DimRange:
 
 
 _CANCELLED = OperationFailed("the run was cancelled")
+_OUT_OF_TIME = TimedOut("the run took longer than it was given")
+
+
+def _nothing() -> None:
+    """Take back what has been called already."""
 
 
 class Cancellation:
@@ -171,23 +233,38 @@ class Cancellation:
 
     def cancel(self, reason: NnrtError | None = None) -> None:
         """Ask the run to stop; `reason` is what `check` raises then. Any thread, any number of times: the first one
-        counts."""
+        counts. What a listener raises is logged."""
         with self._lock:
             if not self.is_cancelled:
                 self._reason = reason or self._reason
                 self._cancelled_at = time.monotonic()
                 self.is_cancelled = True
-            listeners, self._listeners = self._listeners, []
-        for listener in listeners:
-            listener()
+        while listener := self._next_listener():
+            try:
+                listener()
+            except BaseException:  # Whoever cancels isn't to blame, and others listen, too.
+                _log.exception("a listener failed to stop a run that was cancelled")
 
-    def on_cancel(self, listener: Callable[[], None]) -> None:
-        """Call this once when the run is cancelled, from the thread that cancels; at once if it already was."""
+    def on_cancel(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call this once when the run is cancelled, from the thread that cancels; at once if it already was.
+
+        Gives what takes the listener back: after that it is not called any more, though another thread may just be
+        calling it.
+        """
         with self._lock:
             if not self.is_cancelled:
                 self._listeners.append(listener)
-                return
+                return partial(self._take_back, listener)
         listener()
+        return _nothing
+
+    def _take_back(self, listener: Callable[[], None]) -> None:
+        with self._lock, suppress(ValueError):  # It has been called, or taken back before.
+            self._listeners.remove(listener)
+
+    def _next_listener(self) -> Callable[[], None] | None:
+        with self._lock:
+            return self._listeners.pop(0) if self._listeners else None
 
     @property
     def remaining(self) -> float | None:
@@ -207,7 +284,11 @@ class Cancellation:
         if self.is_cancelled:
             raise self._reason.copy()
         if self.deadline is not None and time.monotonic() >= self.deadline:
-            raise TimedOut("the run took longer than it was given")
+            raise _OUT_OF_TIME.copy()
+
+    def expire(self) -> None:
+        """Cancel the run because its deadline has passed."""
+        self.cancel(_OUT_OF_TIME)
 
 
 class PreparedModel(ABC):
@@ -219,6 +300,11 @@ class PreparedModel(ABC):
     # Inputs that `run` may get in memory to which the client writes meanwhile, with no worse outcome than wrong numbers
     # (`nnrt_hdi.ops.in_place` tells which). Of all others the daemon makes copies.
     reads_in_place: frozenset[int] = frozenset()
+    # Whether its runs take regions of `Backend.allocate`'s buffers (`nnrt_hdi.device_buffers`). An input in
+    # `reads_in_place` and any output is then a DeviceRegion, not an array, where it lies in such a buffer; what is
+    # written to an output's region is returned as that very region. `sizes` gets the same inputs. An input may overlap
+    # an output, and counts as it was before the run. Other models get copies of what lies in such buffers.
+    takes_device_buffers = False
     # What the model keeps of runs at most, besides what it was made of. It counts as held by the session.
     kept_bytes: int = 0
 
@@ -272,11 +358,84 @@ class PreparedModel(ABC):
         """Free what the model holds on the device. Not called while a run is under way."""
 
 
+# How a run ended: its outputs, or what it failed with.
+RunEnd = Sequence[Array] | BaseException
+
+
+class FirstEnd:
+    """Passes on the first end of a run, from whichever thread. Another one is logged."""
+
+    __slots__ = ("_on_ends",)
+
+    def __init__(self, on_end: Callable[[RunEnd], object]) -> None:
+        # In a list, of which one thread can take it; and a backend that keeps this keeps nothing of the run.
+        self._on_ends = [on_end]
+
+    def __call__(self, end: RunEnd) -> None:
+        try:
+            on_end = self._on_ends.pop()
+        except IndexError:
+            failure = end if isinstance(end, BaseException) else None
+            _log.error("the backend ended a run that had ended already; the second end is ignored", exc_info=failure)
+        else:
+            on_end(end)
+
+
+class StartableModel(PreparedModel):
+    """A compiled model of a device that works on several runs without a thread for each: `start` takes the place of
+    `run`, and a run's results come later."""
+
+    @abstractmethod
+    def start(
+        self,
+        inputs: Sequence[Array],
+        cancellation: Cancellation,
+        outputs: Sequence[Array | None],
+        on_end: Callable[[RunEnd], None],
+    ) -> None:
+        """Start a run, and return without waiting for the device. Called from several threads at once.
+
+        `inputs` and `outputs` are those of `run`, and stay valid until `on_end` is called.
+
+        `on_end` takes what `run` would return or raise. It is called exactly once for each run that has been started,
+        from any thread: also before this returns, and for a run that was cancelled. The device touches no memory of the
+        run any more then. The call reads and sends the results, waits for no client, and raises nothing. A second one
+        is ignored, and logged.
+
+        A cancelled run is to end soon, in whatever way: its results go nowhere. To learn of it, listen to
+        `cancellation`, which is cancelled at its deadline too; take the listener back before `on_end` if what it would
+        stop is gone by then. A run that doesn't end when it was to counts as a stuck device.
+
+        What this raises, it raises as `run` does, and has then started nothing: `on_end` is not called.
+
+        `close` comes after `on_end` of every run, never from within it.
+        """
+
+    def run(
+        self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
+    ) -> list[Array]:
+        """Start a run, and wait for its end."""
+        ends: SimpleQueue[RunEnd] = SimpleQueue()
+        self.start(inputs, cancellation, outputs, FirstEnd(ends.put))
+        try:
+            end = ends.get(timeout=cancellation.remaining)
+        except Empty:
+            cancellation.expire()
+            end = ends.get()
+        if isinstance(end, BaseException):
+            raise end
+        # Whoever asked for it looks at what else it may be.
+        return list(end) if isinstance(end, tuple) else cast("list[Array]", end)
+
+
 class Backend(ABC):
     """One accelerator."""
 
     # As many runs at a time as make full use of it, where the operator of the daemon doesn't say.
     concurrent_runs = 1
+    # True where `restore` can't tell what its own models exported from what a client has made up: the daemon signs what
+    # they export then, in one part more of the 100, and gives `restore` nothing but what it has signed or stored.
+    has_opaque_exports = False
 
     @abstractmethod
     def describe(self) -> DeviceInfo:
@@ -309,6 +468,14 @@ class Backend(ABC):
         """
         raise Unsupported("this device takes no model files as they are")
 
+    def allocate(self, size_bytes: int) -> DeviceBuffer | None:
+        """Memory of the device for a client, all zero; None, as by default, where that is to be memory of the host.
+
+        The daemon counts it in what the client may hold. Any thread may call it. Raises OutOfMemory where there is too
+        little; anything else but an NnrtError is a fault of the device.
+        """
+        return None
+
     def start(self, run_bytes: int, *, accepts_programs: bool) -> None:
         """Get ready for clients. A daemon calls it once, before anything that takes a model; it returns soon.
 
@@ -316,6 +483,14 @@ class Backend(ABC):
         a run that would pass it ends with OutOfMemory. With `accepts_programs` clients may send what `load_program`
         takes.
         """
+
+    def telemetry(self) -> Telemetry | None:
+        """What the device measures of itself, at this moment; None where it can't tell now.
+
+        A daemon asks every few seconds, in a thread of its own, also while models are compiled and run. One that raises
+        or doesn't return harms nobody, but then nobody learns anything; by default it is never called.
+        """
+        return None
 
     def close(self) -> None:
         """Let go of the device."""
@@ -339,40 +514,90 @@ class FoundDevice:
 
 @dataclass(frozen=True, slots=True)
 class BackendState:
-    """An installed backend: available with its description, skipped with a reason, or broken with a traceback."""
+    """An installed backend: available with its description, skipped with a reason, broken with a traceback, or too new,
+    with what would be right."""
 
     name: str
     info: DeviceInfo | None = None
     skipped: str = ""
     broken: str = ""
+    too_new: str = ""
+    # The version of this interface that it needs.
+    interface: int = 1
     # Those of this host, of an available backend.
     devices: tuple[FoundDevice, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _Plugin:
+    """Names the factory of an installed backend, which has not been imported, and the interface that it needs."""
+
+    point: EntryPoint
+    interface: int
+
+    @property
+    def too_new(self) -> str:
+        """Why it can't be used with this interface, and what would be right; empty where it can."""
+        if self.interface <= INTERFACE_VERSION:
+            return ""
+        return f"needs interface {self.interface}, this is {INTERFACE_VERSION}: update nnrt"
+
+
 def backend_names() -> list[str]:
     """Names of the installed backends."""
-    return sorted({point.name for point in entry_points(group=ENTRY_POINT_GROUP)})
+    return sorted(_plugins())
 
 
 def load_backend(name: str, options: Mapping[str, str] | None = None) -> Backend:
     """The backend of that name, ready for use.
 
-    Raises InvalidParameter for a name that is not installed, BackendSkipped where it can't work here, and whatever a
-    broken one raises.
+    Raises InvalidParameter for a name that is not installed, Unsupported for one that needs a newer interface,
+    BackendSkipped where it can't work here, and whatever a broken one raises.
     """
-    points = [point for point in entry_points(group=ENTRY_POINT_GROUP) if point.name == name]
-    if not points:
-        raise InvalidParameter(f"no backend named {name!r}; installed: {', '.join(backend_names()) or 'none'}")
-    factory: Factory = points[0].load()
+    factory: Factory = _usable(name).point.load()
     return factory(options or {})
+
+
+def require_backend(name: str) -> None:
+    """Raise what `load_backend` does for one that isn't installed, or needs a newer interface. Imports nothing."""
+    _usable(name)
 
 
 def backend_states() -> list[BackendState]:
     """Every installed backend, whether it works here, and the devices that it has."""
-    return [_state(name) for name in backend_names()]
+    return [replace(_state(name, plugin), interface=plugin.interface) for name, plugin in sorted(_plugins().items())]
 
 
-def _state(name: str) -> BackendState:
+def _plugins() -> dict[str, _Plugin]:
+    """The installed backends by name; of one with factories for several interfaces the newest that is known here."""
+    plugins: dict[str, _Plugin] = {}
+    points = entry_points()
+    for group in points.groups:
+        if match := _GROUP.fullmatch(group):
+            interface = int(match[1] or 1)
+            for point in points.select(group=group):
+                known = plugins.get(point.name)
+                if known is None or _preference(interface) > _preference(known.interface):
+                    plugins[point.name] = _Plugin(point, interface)
+    return plugins
+
+
+def _usable(name: str) -> _Plugin:
+    plugins = _plugins()
+    if name not in plugins:
+        raise InvalidParameter(f"no backend named {name!r}; installed: {', '.join(sorted(plugins)) or 'none'}")
+    if plugins[name].too_new:
+        raise Unsupported(f"backend {name!r} {plugins[name].too_new}")
+    return plugins[name]
+
+
+def _preference(interface: int) -> int:
+    return interface if interface <= INTERFACE_VERSION else -interface
+
+
+def _state(name: str, plugin: _Plugin) -> BackendState:
+    if plugin.too_new:
+        return BackendState(name, too_new=plugin.too_new)
     try:
         backend = load_backend(name)
         try:

@@ -13,3 +13,9 @@ class OperatorTime(NamedTuple):
     # Since the device began to compute the run, and from then on, in nanoseconds.
     began_ns: int
     took_ns: int
+
+
+class Besides(OperatorTime):
+    """The time that the device took to be able to tell, and no operator: to open a session that records, say."""
+
+    __slots__ = ()

@@ -207,6 +207,27 @@ class TensorForm:
         return latest
 
 
+class _Lent:
+    """Array interface of memory that may be written to, kept alive by its owner."""
+
+    __slots__ = ("__array_interface__", "owner")
+
+    def __init__(self, owner: Array) -> None:
+        address, _ = owner.__array_interface__["data"]
+        self.__array_interface__ = {**owner.__array_interface__, "data": (address, False)}
+        self.owner = owner
+
+
+def writable_view(array: Array) -> Array:
+    """View an array as one that may be written to, for a library that takes no others though it only reads them.
+
+    Nothing is copied. Who calls this promises that nothing is written through the view: the memory may be mapped
+    read-only, which ends the process, or be shared with others, who would read it. An array that may be written to is
+    given back as it is.
+    """
+    return array if array.flags.writeable else np.asarray(_Lent(array))
+
+
 def format_shape(shape: Sequence[int]) -> str:
     """A shape as messages show it: [1, ?, 3]."""
     return "[" + ", ".join("?" if dim == UNKNOWN_DIM else str(dim) for dim in shape) + "]"

@@ -41,6 +41,8 @@ class BuildReport:
     # How the device got the model, and of the ways that would have come first why they weren't taken.
     way: Way = Way.OPERATORS
     passed_over: Mapping[Way, str] = field(default_factory=dict)
+    # What the device says of nodes that it runs, but not quite as asked ("computed in 32 bits"), and of how many.
+    notes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def total_s(self) -> float:
@@ -57,7 +59,13 @@ class BuildReport:
         instead = "" if self.compiled_in_s is None else f" instead of {self.compiled_in_s * 1000:.0f} ms"
         way = "" if self.way is Way.OPERATORS else f"as {self.way} "
         took = f"{self.total_s * 1000:.0f} ms{instead} ({stages})"
-        return f"{way}{self.origin.value} in {took}, {self.sent_bytes:,} bytes sent"
+        notes = "".join(f"; {noted(note, count)}" for note, count in self.notes.items())
+        return f"{way}{self.origin.value} in {took}, {self.sent_bytes:,} bytes sent{notes}"
+
+
+def noted(note: str, count: int) -> str:
+    """Say what a device notes of so many operators."""
+    return f"{count} operator{'s' if count > 1 else ''}: {note}"
 
 
 class BuildTask(LockOwner):

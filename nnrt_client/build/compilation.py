@@ -327,7 +327,7 @@ class Compilation(LockOwner, Closable):
                 except SaveCacheFailed as error:
                     build.check()
                     unsaved = error
-            report = build.report(result.origin, result.compiled_in_s)
+            report = replace(build.report(result.origin, result.compiled_in_s), notes=result.notes)
             with self._lock:
                 build.check()  # `cancel` and `close` come too late from here on.
                 self._result, self._report, self._under_way = result, report, None

@@ -1,7 +1,7 @@
 """Models that a daemon holds for a client."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any, TypeVar
 
@@ -33,6 +33,8 @@ class PreparedHandle(LockOwner):
         self.priority = priority
         self.model_id: int = info.model_id
         self.origin = wire.origin(info.origin)
+        # What the device says of the model's nodes (`Support.note`), and of how many each time.
+        self.notes: Mapping[str, int] = dict(info.notes)
         super().__init__()
         self._users = 1
         self._parts: dict[object, Any] = {}

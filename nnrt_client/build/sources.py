@@ -1,7 +1,7 @@
 """The sources of a build: a model to compile, a cache or an offline model to restore."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -76,6 +76,8 @@ class BuildResult:
     digest: Callable[[], bytes]
     # What building took, now or when the cache was written; None where nobody knows.
     build_s: float | None
+    # As in `BuildReport`.
+    notes: Mapping[str, int]
     # Where it is still to be written.
     cache: Cache | None = None
 
@@ -95,6 +97,7 @@ class BuildResult:
             version=version,
             parts=self.prepared.export(build),
             build_s=self.build_s,
+            notes=self.notes,
         )
 
     def save(self, build: BuildTask) -> None:
@@ -170,6 +173,7 @@ def from_model(site: Site, model: Model, cache: Cache | None) -> BuildResult:
         digest=lambda: model.digest,
         # What the daemon's store had was built some time ago, for somebody else.
         build_s=build.report(prepared.origin).total_s if is_compiled else None,
+        notes=prepared.notes,
         cache=cache,
     )
 
@@ -226,6 +230,7 @@ def from_program(site: Site, program: Program) -> BuildResult:
         config=site.config,
         digest=lambda: digest,
         build_s=None,
+        notes=prepared.notes,
     )
 
 
@@ -297,6 +302,7 @@ def from_offline(site: Site, offline: OfflineModel) -> BuildResult:
         config=site.config,
         digest=lambda: b"",
         build_s=None,
+        notes=prepared.notes,
     )
 
 
@@ -328,7 +334,8 @@ def _restore(site: Site, compiled: CompiledModel, ask: Ask) -> BuildResult | Nnr
     if (prepared.inputs, prepared.outputs) != (compiled.inputs, compiled.outputs):
         prepared.release()
         raise Refused(InvalidFile("the device made of it a model with other inputs or outputs than its manifest says"))
-    digest = compiled.source_digest  # And not the model, whose parts take memory, or a descriptor.
+    # And not the model, whose parts take memory, or a descriptor.
+    digest, notes = compiled.source_digest, compiled.notes
     return BuildResult(
         prepared=prepared,
         device=site.device,
@@ -336,6 +343,7 @@ def _restore(site: Site, compiled: CompiledModel, ask: Ask) -> BuildResult | Nnr
         config=config,
         digest=lambda: digest,
         build_s=compiled.build_s,
+        notes=notes,
     )
 
 

@@ -9,6 +9,7 @@ from nnrt_client.cli.bench import bench
 from nnrt_client.cli.cache import cache
 from nnrt_client.cli.compare import compare
 from nnrt_client.cli.compile import compile_model
+from nnrt_client.cli.conformance import conformance
 from nnrt_client.cli.devices import devices
 from nnrt_client.cli.doctor import doctor
 from nnrt_client.cli.explain import explain
@@ -33,5 +34,5 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
 
 
-for _command in (devices, top, doctor, inspect, explain, compile_model, run, bench, compare, cache):
+for _command in (devices, top, doctor, inspect, explain, compile_model, run, bench, compare, conformance, cache):
     main.add_command(_command)

@@ -8,13 +8,14 @@ import click
 
 from nnrt_client.cli.device_watch import show_changes
 from nnrt_client.cli.discovery import each_once, found_by, host_and_link, nothing_found
+from nnrt_client.cli.measured import measured
 from nnrt_client.cli.options import POSITIVE, identity_options, json_option, settings_with
 from nnrt_client.cli.printing import format_bytes, print_json, print_line, print_records
 from nnrt_client.resolvers.names import is_name
 from nnrt_client.session.device import Device
 from nnrt_client.session.runtime import Runtime
 from nnrt_client.settings import addresses_from_environment
-from nnrt_hdi.backend import Capabilities
+from nnrt_hdi.backend import Capabilities, Telemetry
 from nnrt_hdi.errors import OperationFailed, Unsupported
 
 # A device tells its load with each sign of life, four of which come in this time.
@@ -63,13 +64,20 @@ def devices(addresses: tuple[str, ...], as_json: bool, counters: bool, watch: bo
 
 
 def _print(rows: list[dict[str, Any]], *, with_ways: bool) -> None:
-    columns = ("name", "vendor", "type", "status", "load", "address", "backend", "capabilities")
+    columns = ["name", "vendor", "type", "status", "load", "address", "backend", "capabilities"]
     table = [[*(row[column] for column in columns[:4]), _load(row["load"])] for row in rows]
     for cells, row in zip(table, rows, strict=True):
         cells += [row["address"], row["backend"], ", ".join(row["capabilities"]) or "-"]
-        if with_ways:
+    figures = [measured(Telemetry(**row["telemetry"])) for row in rows]
+    if any(figures):
+        columns.append("measured")
+        for cells, each in zip(table, figures, strict=True):
+            cells.append(", ".join(f"{what} {text}" for what, text in each.items()) or "-")
+    if with_ways:
+        columns.append("found by")
+        for cells, row in zip(table, rows, strict=True):
             cells.append(", ".join(row["found_by"]))
-    print_records((*columns, "found by") if with_ways else columns, table)
+    print_records(columns, table)
 
 
 def _await_load(found: list[Device], longest_s: float) -> None:
@@ -94,6 +102,7 @@ def _described(device: Device, runtime: Runtime, addresses: list[str]) -> dict[s
         "status": status.name,
         "canary": None if canary is None else asdict(canary),
         "load": _load_of(device),
+        "telemetry": asdict(device.state.telemetry or Telemetry()),
         "address": device.address,
         "found_by": list(dict.fromkeys(ways)),
         "backend": f"{device.info.backend_name} {device.info.backend_version}",

@@ -1,6 +1,6 @@
 """`nnrt explain`: what of a model a device runs, and why not the rest."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,10 +81,7 @@ def explain(
     else:
         print_table(
             ("", "operator", "name", "supported"),
-            [
-                (operator["index"], operator["type"], operator["name"], operator["reason"] or "yes")
-                for operator in operators
-            ],
+            [(operator["index"], operator["type"], operator["name"], _answer(operator)) for operator in operators],
             right=("",),
         )
         print_line(f"{asked.name} runs {len(operators) - refused} of {len(operators)} operators")
@@ -130,9 +127,16 @@ def _operators(found: OpenedModel, device: Device) -> list[dict[str, Any]]:
             "name": node.name,
             "supported": not answer.reason,
             "reason": answer.reason,
+            "note": answer.note,
         }
         for index, (node, answer) in enumerate(zip(found.model._graph.nodes, answers, strict=True))
     ]
+
+
+def _answer(operator: Mapping[str, Any]) -> str:
+    if operator["note"]:
+        return f"yes, {operator['note']}"
+    return operator["reason"] or "yes"
 
 
 def _shapes_that_help(model: Path, found: OpenedModel, settled: Settled, device: Device, refused: int) -> Sequence[str]:

@@ -45,12 +45,12 @@ def print_line(text: str) -> None:
 
 def print_json(document: object) -> None:
     """The one document of --json. Numbers that JSON doesn't have become null."""
-    click.echo(json.dumps(_finite(document), indent=2, allow_nan=False))
+    click.echo(json.dumps(finite(document), indent=2, allow_nan=False))
 
 
 def print_json_line(document: object) -> None:
     """One of many documents of --json, on a line of its own."""
-    click.echo(json.dumps(_finite(document), allow_nan=False))
+    click.echo(json.dumps(finite(document), allow_nan=False))
 
 
 def print_table(
@@ -174,9 +174,10 @@ def described(tensor: TensorSpec | TensorDesc) -> dict[str, Any]:
     }
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """A document without the numbers that JSON doesn't have, with null in their places."""
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -35,6 +35,7 @@ from nnrt_client.cli.options import (
 )
 from nnrt_client.cli.printing import print_json, print_line, print_table
 from nnrt_client.cli.run_parts import described_times, print_times
+from nnrt_client.cli.run_profile import Profile
 from nnrt_client.cli.sessions import described_way, print_way, ready_session
 from nnrt_client.model_session.model_session import ModelSession
 from nnrt_client.model_session.partition.fallback import Fallback
@@ -66,6 +67,11 @@ _LONGEST_FILE_NAME = 100
     help="File for a trace of the run, to be opened with ui.perfetto.dev; where the device can tell, another run in it"
     " says what each operator took.",
 )
+@click.option(
+    "--profile",
+    is_flag=True,
+    help="Say what each operator took, and each kind of operator, in another run that tells of it, if the device can.",
+)
 @click.option("--times", is_flag=True, help="Say where the time of the run went.")
 @json_option
 def run(
@@ -81,6 +87,7 @@ def run(
     timeout: float,
     run_timeout_ms: int,
     trace: Path | None,
+    profile: bool,
     times: bool,
     as_json: bool,
 ) -> None:
@@ -95,7 +102,7 @@ def run(
         container.require_place(trace)
     gather, chrome = partial(gathered, given=given), ChromeTrace()
     with ExitStack() as stack:
-        if trace:
+        if trace or profile:
             stack.enter_context(telling(chrome))
         session, arrays = ready_session(model, devices, settings, settled, ways, fallback, options, gather, cache=cache)
         stack.enter_context(session)
@@ -110,10 +117,12 @@ def run(
             session.run(arrays, timeout_ms=run_timeout_ms)
     if trace:
         chrome.write(trace)
+    profiled = Profile(chrome.profiled) if profile and chrome.profiled else None
     told = outputs.times if times else None
     if as_json:
         document = {"device": where, "model": origin, **described_way(session), "seconds": round(seconds, 6)}
         document |= {"times": described_times(told)} if told else {}
+        document |= {"profile": profiled and profiled.described()} if profile else {}
         print_json(document | {"outputs": rows})
         return
     columns = ("name", "data_type", "shape", "min", "max", *(["file"] if output else []))
@@ -122,6 +131,10 @@ def run(
     print_way(session)
     if trace:
         print_line(f"ui.perfetto.dev shows {trace}")
+    if profiled:
+        profiled.show()
+    elif profile:
+        print_line(f"what its operators took is not known: {where} doesn't tell")
     if told:
         print_times(told)
     elif times:

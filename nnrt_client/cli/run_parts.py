@@ -40,18 +40,18 @@ def print_times(times: RunTimes) -> None:
     shares = times.shares()
     longest = max(shares.values()) or 1.0
     rows = [
-        (_spoken(part), f"{ms:.3f}", _percent(shares[part]), _bar(shares[part] / longest), MEANINGS[part])
+        (_spoken(part), f"{ms:.3f}", percent(shares[part]), bar(shares[part] / longest), MEANINGS[part])
         for part, ms in parts_ms(times).items()
     ]
     print_table(("part", "ms", "share", "", "what it is"), rows, right=("ms", "share"))
     slowest = times.slowest
-    print_line(f"slowest part: {_spoken(slowest)}, {_percent(shares[slowest])} of {times.total_ns / 1e6:.3f} ms")
+    print_line(f"slowest part: {_spoken(slowest)}, {percent(shares[slowest])} of {times.total_ns / 1e6:.3f} ms")
 
 
 def said_shares(times: RunTimes) -> str:
     """Name the parts that took most, with their shares."""
     shares = sorted(times.shares().items(), key=lambda item: -item[1])[:_NAMED]
-    return ", ".join(f"{_spoken(part)} {_percent(share)}" for part, share in shares if share >= 0.01)
+    return ", ".join(f"{_spoken(part)} {percent(share)}" for part, share in shares if share >= 0.01)
 
 
 def mean_times(times: Sequence[RunTimes]) -> RunTimes:
@@ -68,9 +68,11 @@ def _spoken(part: str) -> str:
     return part.replace("_", " ")
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """A share as people read it."""
     return f"{100 * share:.0f} %"
 
 
-def _bar(share: float) -> str:
+def bar(share: float) -> str:
+    """A share as a bar."""
     return "█" * round(_BAR * share) or "▏"

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from nnrt_client.build.build_task import noted
 from nnrt_client.build.options import Options
 from nnrt_client.build.way import Way
 from nnrt_client.cli.options import Devices, Settled, opened
@@ -89,11 +90,15 @@ def asked(session: ModelSession) -> str:
 
 
 def described_way(session: ModelSession) -> dict[str, Any]:
-    """How the device got the model, for --json."""
-    return {"way": str(session.way), "passed_over": {str(way): why for way, why in session.report.passed_over.items()}}
+    """How the device got the model, and what it notes of its operators, for --json."""
+    report = session.report
+    passed_over = {str(way): why for way, why in report.passed_over.items()}
+    return {"way": str(session.way), "passed_over": passed_over, "notes": dict(report.notes)}
 
 
 def print_way(session: ModelSession) -> None:
-    """Say in which way the model went, where it did not go in the first."""
+    """Say in which way the model went, where it did not go in the first, and what the device notes of its operators."""
     for way, why in session.report.passed_over.items():
         print_line(f"it went as {session.way}; not as {way}: {one_line(why)}")
+    for note, count in session.report.notes.items():
+        print_line(one_line(noted(note, count)))

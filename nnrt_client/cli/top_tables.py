@@ -10,6 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from nnrt_client.cli.measured import measured
 from nnrt_client.cli.printing import format_bytes
 from nnrt_client.cli.top_view import DRAINING, NO_SESSION, NOT_ASKED, DeviceView, UserView, View
 from nnrt_client.cli.work import Work
@@ -78,11 +79,25 @@ _DEVICE_COLUMNS = (
     Column("batch", 13),
     Column("address", 11, is_number=False),
 )
+# Only where a device tells of it, see `measured`.
+_MEASURED_COLUMNS = (
+    Column("in use", 11),
+    Column("temp", 11),
+    Column("power", 11),
+    Column("device memory", 12),
+    Column("clock", 13),
+)
 
 
 def device_page(view: View) -> RenderableType:
-    """A line for each device, and why those that take no work don't."""
-    table = FittingTable(_DEVICE_COLUMNS, [_device_row(device) for device in view.devices])
+    """A line for each device, what those measure that measure anything, and why those that take no work don't."""
+    figures = [measured(device.telemetry) for device in view.devices]
+    told = [column for column in _MEASURED_COLUMNS if any(column.title in each for each in figures)]
+    rows = [
+        (*_device_row(device), *(_text(each.get(column.title, _UNKNOWN)) for column in told))
+        for device, each in zip(view.devices, figures, strict=True)
+    ]
+    table = FittingTable((*_DEVICE_COLUMNS, *told), rows)
     return Group(_headline(view.devices), "", table, *_notes(view))
 
 

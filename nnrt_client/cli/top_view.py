@@ -8,6 +8,7 @@ from typing import Any
 
 from nnrt_client.cli.sampling import Answer, Sample, Sampler
 from nnrt_client.cli.work import HELD_NOW, NOTHING, Work, busy_share, sees_all, total, work_of_all, work_of_each
+from nnrt_hdi.backend import Telemetry
 from nnrt_hdi.counters import DeviceLoad, IdentityCounters
 
 # So long a daemon may take to answer before that is shown.
@@ -68,6 +69,12 @@ class DeviceView:
         return self.answer.counters.load if self.is_answering and self.answer and self.answer.counters else None
 
     @property
+    def telemetry(self) -> Telemetry:
+        """What it measures of itself; nothing where it doesn't answer, or doesn't tell."""
+        told = self.answer.state.telemetry if self.is_answering and self.answer else None
+        return told or Telemetry()
+
+    @property
     def sees_all(self) -> bool:
         """False where its daemon tells only of this client's own identity."""
         return self.answer is None or self.answer.counters is None or sees_all(self.answer.counters)
@@ -83,6 +90,7 @@ class DeviceView:
             "uptime_s": counters and counters.uptime_s,
             "busy_share": self.busy_share,
             "load": self.load and asdict(self.load),
+            "telemetry": asdict(self.telemetry),
             "sees_all": self.sees_all,
             "work": self.work and _described(self.work),
         }

@@ -7,8 +7,10 @@ from time import monotonic, perf_counter_ns
 from typing import Any, overload
 
 from numpy.typing import NDArray
+from typing_extensions import Self
 
 from nnrt_client.build.compilation import Compilation
+from nnrt_client.build.prepared import PreparedHandle
 from nnrt_client.run.base_executor import WRITE_S, BaseExecutor, Convert, Targets, require_timeout
 from nnrt_client.run.bindings import Bindings
 from nnrt_client.run.callbacks import Callbacks
@@ -45,7 +47,17 @@ class Executor(BaseExecutor):
         """Raises OperationForbidden for a compilation that isn't built, UnavailableDevice if its daemon died since."""
         if not isinstance(compilation, Compilation):
             raise InvalidParameter(f"the compilation is {compilation!r}; give a Compilation")
-        prepared = self._prepared = compilation._prepared()
+        self._take(compilation._prepared())
+
+    @classmethod
+    def _of_prepared(cls, prepared: PreparedHandle) -> Self:
+        """Run a model that no Compilation has built. The executor takes over a use of it, also where this raises."""
+        executor = cls.__new__(cls)
+        executor._take(prepared)
+        return executor
+
+    def _take(self, prepared: PreparedHandle) -> None:
+        self._prepared = prepared
         try:
             self._session = prepared.session
             self._session.require_alive()

@@ -21,7 +21,8 @@ class DeviceBuffer:
     """So many bytes in a daemon. They are gone with the session."""
 
     def __init__(self, session: Session, room_bytes: int) -> None:
-        """They are mapped here when they are first written or read, where the session has a local socket.
+        """They are mapped here when they are first written or read, where the session has a local socket and the device
+        no memory of its own.
 
         Raises OutOfMemory where the session has no room for them, UnavailableDevice where it is over.
         """
@@ -31,11 +32,12 @@ class DeviceBuffer:
         self.is_written = False
         reply = self._call("NnrtDevice.AllocateBuffer", device_pb2.AllocateBufferRequest(length=max(room_bytes, 1)))
         self.id: int = reply.buffer.region.buffer_id
+        self._is_on_device: bool = reply.is_on_device
         self.place = model_pb2.BufferRegion(buffer_id=self.id, data_size=room_bytes)
 
     @cached_property
     def _mapped(self) -> SharedMemory | None:
-        local = self.session.local_socket
+        local = None if self._is_on_device else self.session.local_socket
         return None if local is None else local.mapped(self.id, max(self.room_bytes, 1))
 
     def write(self, data: memoryview) -> None:

@@ -54,6 +54,11 @@ class ChromeTrace(Tracer):
         self._runs: list[tuple[Site, Outcome]] = []
         self._builds: list[tuple[Sequence[Stage], Mapping[str, Any]]] = []
 
+    @property
+    def profiled(self) -> list[Outcome]:
+        """The runs that have told of their operators, once the sessions in which they were made are closed."""
+        return [outcome for _, outcome in self._runs if outcome.operators]
+
     def of_session(self, site: Site) -> SessionTracer:
         self.could_profile = self.could_profile or site.profiles
         return _Session(self, site)

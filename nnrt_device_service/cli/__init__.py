@@ -1,4 +1,5 @@
-"""The command `nnrt-device`: serve a device or all of a host, list the backends, look after the model store."""
+"""The command `nnrt-device`: serve a device or all of a host, list the backends or begin one, look after the model
+store."""
 
 from importlib import import_module
 from typing import cast
@@ -13,6 +14,7 @@ _COMMANDS = {
     "cache": "cache",
     "drain": "fleet",
     "keys": "keys",
+    "new-backend": "new_backend",
     "ps": "fleet",
     "report": "report",
     "restart": "fleet",
@@ -30,7 +32,7 @@ class _Commands(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         module = import_module(f"{__name__}.{_COMMANDS[cmd_name]}")
-        return cast(click.Command, getattr(module, cmd_name))
+        return cast(click.Command, getattr(module, cmd_name.replace("-", "_")))
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

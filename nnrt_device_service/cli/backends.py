@@ -28,6 +28,8 @@ def backends(as_json: bool) -> None:
             table.add_row(state.name, "available", device, info.device_type.name, info.backend_version, here)
         elif state.skipped:
             table.add_row(state.name, "skipped", state.skipped)
+        elif state.too_new:
+            table.add_row(state.name, "too new", state.too_new)
         else:
             table.add_row(state.name, "broken", state.broken.strip().splitlines()[-1])
             click.echo(state.broken, err=True)
@@ -40,5 +42,7 @@ def _as_json(state: BackendState) -> dict[str, object]:
         "version": state.info.backend_version if state.info else None,
         "skipped": state.skipped,
         "broken": state.broken,
+        "too_new": state.too_new,
+        "interface": state.interface,
         "devices": [{**asdict(found), "device_type": found.device_type.name} for found in state.devices],
     }

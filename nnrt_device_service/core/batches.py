@@ -202,7 +202,7 @@ class Batches:
                 outputs = self._outputs(batch, slot)
         except (NnrtError, MemoryError) as error:
             _log.debug("%d runs that were computed together run alone: %s", len(batch), error)
-        except (Exception, SystemExit):
+        except BaseException:
             _log.exception("%d runs that failed together run alone", len(batch))
         began_ns = slot.began_ns or began_ns
         computed_ns = time.perf_counter_ns() - began_ns

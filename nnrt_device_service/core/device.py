@@ -7,7 +7,8 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence, Sized
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +23,11 @@ from nnrt_device_service.core.batches import UNCOUNTED_BYTES, BatchedRun, Batche
 from nnrt_device_service.core.canary import CANARY, Accompanied, Canary
 from nnrt_device_service.core.canary_model import first_taken
 from nnrt_device_service.core.compilations import Compilations, Progress
-from nnrt_device_service.core.signatures import CacheKey, is_signature
+from nnrt_device_service.core.outputs import require_outputs
+from nnrt_device_service.core.places import Places
+from nnrt_device_service.core.signatures import Signatures, has_signature, kept_secret, new_secret, read_secret
+from nnrt_device_service.core.started_runs import StartedRuns, failed_on_device
+from nnrt_device_service.core.telemetry import TelemetryWatch
 from nnrt_device_service.host.threads import Threads
 from nnrt_device_service.scheduling.compile_quota import CompileQuota
 from nnrt_device_service.scheduling.drain_gate import DrainGate
@@ -30,9 +35,11 @@ from nnrt_device_service.scheduling.joinable import Member
 from nnrt_device_service.scheduling.run_watch import CompileWatch, RunWatch
 from nnrt_device_service.scheduling.scheduler import Scheduler
 from nnrt_device_service.sessions.constants import MissingConstants, uploaded_digests
+from nnrt_device_service.sessions.device_memory import DeviceHeap, DevicePlace
+from nnrt_device_service.sessions.freeing import Freeing
 from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.registry import SessionRegistry
-from nnrt_device_service.sessions.session import Prepared, Session
+from nnrt_device_service.sessions.session import CheckedModel, Prepared, Session
 from nnrt_device_service.sessions.shared_files import KnownParts
 from nnrt_device_service.settings import DeviceOut, LimitReached, Settings
 from nnrt_hdi import __version__
@@ -70,17 +77,22 @@ from nnrt_hdi.tensor import Array, TensorSpec
 
 _log = logging.getLogger(__name__)
 
+# What the backend gets, when the daemon ends, to free what nobody uses any more.
+FREE_S = 3.0
 # How many models are stored while their clients run them already. More would be kept in memory for a slow disk.
 _WRITERS = 2
 
 # Of the host's memory, what clients may hold, and as much again what runs may make. The rest is for the daemon itself,
 # its messages, and what libraries take beside tensors.
 _MEMORY_SHARE = 3 / 8
+# Different notes about the nodes of a model that its client is told.
+_MOST_NOTES = 16
+_NO_NOTES: Mapping[str, int] = {}
 _UNSIGNED = "a cache that this daemon has not signed (--cache-key)"
 _INPUT_UNKNOWN = "the device needs every dimension of an input; fix those that are unknown"
 
 
-Buffers = Sequence[Constant | bytes | memoryview]
+Buffers = Sequence[Constant | bytes | memoryview | DevicePlace]
 
 
 class Request(Protocol):
@@ -99,21 +111,6 @@ class ModelRequest(Request, Protocol):
 
     def graph(self) -> Graph:
         """The graph, without the data of those constants that are to be uploaded."""
-
-
-class Places(Protocol):
-    """Memory that the outputs of a run go to."""
-
-    @property
-    def are_known(self) -> bool:
-        """True where all shapes are known of what goes there."""
-
-    @property
-    def arrays(self) -> Sequence[Array | None]:
-        """The memory as `PreparedModel.run` takes it; empty as long as shapes are not known."""
-
-    def learn(self, specs: Sequence[TensorSpec]) -> None:
-        """Learn what is known of the outputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,15 +151,17 @@ class Device:
         # What decides, besides the backend, which models are taken: what is in the store has passed these checks.
         self._rules = repr((__version__, settings.tensor_bytes, without_programs(described.capabilities))).encode()
         self._store = self._opened_store()
-        self._cache_key = CacheKey(Path(settings.cache_key), self._target.kind) if settings.cache_key else None
+        self._signatures = Signatures(self._secret(), self._target.kind, are_needed=backend.has_opaque_exports)
         self._compilations = Compilations()
         self._known_parts = KnownParts()
         self.threads = Threads("device")
         self.audit = AuditLog(settings.audit_log)
         self.instance_id = secrets.token_bytes(16)
         share_bytes = int(memory_limit().value * _MEMORY_SHARE)
-        self.sessions = SessionRegistry(settings, settings.held_bytes or share_bytes)
+        self.freeing = Freeing(self.threads)
+        self.sessions = SessionRegistry(settings, settings.held_bytes or share_bytes, self.freeing)
         self._run_limit_bytes = run_bytes = settings.run_bytes or share_bytes
+        self._heap = DeviceHeap(backend.allocate, self.freeing, self.info.device_name)
         backend.start(run_bytes, accepts_programs=bool(described.capabilities.program_formats))
         self._slots = settings.concurrent_runs or backend.concurrent_runs
         queued_runs = settings.queued_runs
@@ -173,6 +172,8 @@ class Device:
             identity_runs=settings.share_of(queued_runs),
             run_bytes=run_bytes,
         )
+        self.gate = DrainGate()
+        self.started_runs = StartedRuns(self.scheduler, self.gate)
         self.batches = Batches(self.scheduler, settings, self.sessions.counters.batches)
         compilers = settings.concurrent_compilations or max((os.cpu_count() or 1) // 2, 2)
         # There are no more compilations than calls.
@@ -184,7 +185,8 @@ class Device:
         self.stuck = ""
         # What tries the device, from `start_canary` on; None where nothing does.
         self.canary: Canary | None = None
-        self.gate = DrainGate()
+        # What the device measures of itself, from its `start` on.
+        self.telemetry = TelemetryWatch(backend)
         self._writers = threading.BoundedSemaphore(_WRITERS)
 
     @property
@@ -208,6 +210,7 @@ class Device:
             held_bytes=self.sessions.held_bytes,
             sessions=len(self.sessions),
             out=self.out,
+            telemetry=self.telemetry.latest,
         )
 
     @property
@@ -223,14 +226,20 @@ class Device:
         """
         if not self._settings.canary:
             return
-        model = first_taken(self._checked)
+        model = first_taken(lambda graph: self._checked(graph).graph)
         config = ModelConfig(max_tensor_bytes=self._settings.tensor_bytes)
         compiled = self._backend.prepare(model.graph, config, lambda fraction: None)
         prepared = Accompanied(compiled, lambda: self.scheduler.running > 1)
         session = self.sessions.own_session(CANARY)
         self.open_account(session, "")
         self.scheduler.privilege(session.account)
-        run = partial(self.run, session, session.model(session.add_model(prepared, lambda: None)))
+        loaded = session.model(session.add_model(prepared, lambda: None))
+
+        def run(inputs: Sequence[Array], cancellation: Cancellation) -> tuple[list[Array], int, int]:
+            outputs, known, queued_ns, computed_ns = self.run(session, loaded, inputs, cancellation)
+            require_outputs(self.info.device_name, loaded.outputs, outputs, known)
+            return outputs, queued_ns, computed_ns
+
         self.canary = Canary(model, prepared, session, run, self.threads, self._settings, self._set_out, on_change)
         self.canary.start()
 
@@ -309,21 +318,22 @@ class Device:
         if stored := self._stored(session, model, recipe, config, progress):
             return stored
         session.identity.require(Role.COMPILE, "a model that the daemon's store doesn't have")
-        known = session.take_checked(model.digest)
-        if known is None:
+        checked = session.take_checked(model.digest)
+        if checked is None:
             with self._compiler(session, config.priority, progress):
-                known = self._checked(model.graph())
+                checked = self._checked(model.graph())
+        known = checked.graph
         with ExitStack() as undo:
             held = session.constants.hold(known)
             if isinstance(held, MissingConstants):
-                session.checked = model.digest, known  # Its client sends them and asks again.
+                session.checked = model.digest, checked  # Its client sends them and asks again.
                 return held
             undo.callback(session.constants.release, uploaded_digests(known))
             inline_bytes = sum(entry.size_bytes for entry in known.constants.values() if entry.data is not None)
             session.hold_for_model(inline_bytes, undo)
             compile_it = partial(self._backend.prepare, held, config, partial(progress, "compiling"))
             size_bytes = sum(entry.size_bytes for entry in known.constants.values())
-            return self._compiled(session, model, recipe, config, progress, undo, compile_it, size_bytes)
+            return self._compiled(session, model, recipe, config, progress, undo, compile_it, size_bytes, checked.notes)
 
     def load_program(
         self,
@@ -372,15 +382,15 @@ class Device:
         A buffer is a constant, or bytes to be copied, because the client may go on writing them. With `batching` the
         client answers for it that rows are computed apart: its runs are joined only by those of others who say so of
         the same bytes. Raises OperationForbidden where the client may bring no cache that this daemon, or one with its
-        key, has not signed.
+        key, has not signed; nobody may where the backend can't look into it.
         """
         self._check_config(config)
-        if self._cache_key is None:  # Before anything is uploaded for it.
+        if not self._signatures.are_made:  # Before anything is uploaded for it.
             session.identity.require(Role.RESTORE, _UNSIGNED)
         progress("restoring", 0.0)
         with ExitStack() as undo:
             # Whoever may bring any cache may bring one with the right digests: they are checked meanwhile.
-            is_checked = self._cache_key is not None
+            is_checked = self._signatures.are_made
             parts = self._held(session, buffers, undo, is_checked=is_checked)
             if isinstance(parts, MissingConstants):
                 if not is_checked:
@@ -390,8 +400,8 @@ class Device:
             parts, is_signed = self._trusted(session, parts)
             with self._compiler(session, config.priority, progress), ExitStack() as unchecked:
                 try:
-                    prepared = self._backend.restore(parts, config)
-                    unchecked.callback(prepared.close)
+                    prepared = self._backend.restore(parts, replace(config, is_own=self._signatures.are_needed))
+                    unchecked.callback(self._discard, prepared, undo)
                     if batching is not None:
                         require_open_rows(prepared)
                 finally:  # The backend may have failed for bytes that are wrong, which must not stay.
@@ -407,7 +417,7 @@ class Device:
 
     def export(self, session: Session, model_id: int, progress: Progress) -> list[tuple[int, int]]:
         """Have the backend export a model: the buffers that hold its parts, by id and size, as `restore` takes them;
-        signed where the daemon has a key and `LoadedModel.is_signable`.
+        signed where the daemon has a key and `LoadedModel.is_signable`, or the backend can't look into them.
 
         There is room before for as many bytes as the model was made of. Raises what `PreparedModel.export` raises, and
         OutOfMemory.
@@ -415,11 +425,15 @@ class Device:
         with session.model(model_id) as model, self._compiler(session, Priority.NONE, progress):
             with session.budget.reserved(model.size_bytes):
                 parts = model.prepared.export()
-            if self._cache_key and model.is_signable:
-                parts = self._cache_key.signed(parts)
+            parts = self._signatures.signed(parts, is_program=not model.is_signable)
             exported = [part.data for part in parts]
             buffer_ids = session.adopt_exported(model_id, exported)
             return [(buffer_id, data.nbytes) for buffer_id, data in zip(buffer_ids, exported, strict=True)]
+
+    def allocate(self, session: Session, length: int) -> int:
+        """A buffer of that many zero bytes, in memory of the device where the backend offers that. Raises as
+        `BufferPool.allocate`."""
+        return session.buffers.allocate(length, to_share=session.local_peer is not None, heap=self._heap)
 
     def run(
         self,
@@ -429,9 +443,10 @@ class Device:
         cancellation: Cancellation,
         places: Places | None = None,
         prepared: PreparedModel | None = None,
-    ) -> tuple[list[Array], int, int]:
-        """Run a model of the session as soon as a slot is free: its outputs, and the nanoseconds for which the run
-        waited and computed. `places` are for its outputs; `prepared` takes the place of the model's own.
+    ) -> tuple[list[Array], Sequence[TensorSpec], int, int]:
+        """Run a model of the session as soon as a slot is free: what the backend gives for its outputs, at which nobody
+        has looked (`require_outputs`), what was known of them before, and the nanoseconds that the run waited and
+        computed. `places` are for its outputs; `prepared` takes the place of the model's own.
 
         Raises UnavailableDevice where the device fails. The way of every run: what it enters, it leaves by hand.
         """
@@ -453,7 +468,7 @@ class Device:
                 run = self.batches.joined(session, model, inputs, cancellation)
                 if run is not None:
                     computed_ns = run.computed_ns
-                    return run.outcome, run.began_ns - asked, computed_ns
+                    return run.outcome, (), run.began_ns - asked, computed_ns
             self.scheduler.acquire(session.account.flows[model.rank], cancellation)
             try:
                 cancellation.began_ns = began = time.perf_counter_ns()
@@ -477,14 +492,12 @@ class Device:
                 computed_ns = time.perf_counter_ns() - began
             except (NnrtError, MemoryError):
                 raise
-            except (Exception, SystemExit) as error:  # One that exits would leave the run without an end.
-                raise UnavailableDevice(
-                    f"the device failed to run the model ({type(error).__name__}); the daemon's log has the details"
-                ) from error
+            except BaseException as error:  # One that exits, or is cancelled, would leave the run without an end.
+                raise failed_on_device(error) from error
             finally:
                 busy_ns = computed_ns or time.perf_counter_ns() - began
                 self.scheduler.release(cancellation, busy_ns)
-            return results, began - asked, computed_ns
+            return results, sizes.outputs, began - asked, computed_ns
         finally:
             session.cancellations.discard(cancellation)
             model.release(computed_ns)
@@ -516,15 +529,28 @@ class Device:
         self.stuck = (
             self.stuck
             or self._run_watch.look(self.scheduler.on_device())
+            or self._stuck_in_what_it_was_asked()
             or self._compile_watch.look(self._compilers.on_device())
         )
         if self.stuck:
             self.gate.close(0.0)
+        self.freeing.go_on()
+
+    def _stuck_in_what_it_was_asked(self) -> str:
+        """Look after what isn't computed, but has to end as a run has."""
+        found = (self._run_watch.look([asked], f"an attempt to {doing}") for asked, doing in self.freeing.asked)
+        return next(filter(None, found), "")
 
     def close(self, timeout_s: float) -> bool:
-        """Let go of the accelerator when all work has ended; whether it did in time. If not, it is left as it is."""
+        """Let go of the accelerator when all work has ended and all is free; whether that came in time, and in FREE_S
+        more where the backend is slow to free. If not, it is left as it is."""
         ended = self.gate.close(timeout_s)
         ended = self.stop_canary() and ended
+        ended = self.telemetry.stop() and ended
+        self.freeing.go_on()
+        self.freeing.settle(FREE_S)
+        ended = ended and self.freeing.await_all(timeout_s)
+        self.started_runs.close()
         self.threads.close()
         if ended:
             self._backend.close()
@@ -548,7 +574,7 @@ class Device:
         """The buffers as parts, kept in the session until `undo`; or what of them isn't here."""
         named = [buffer for buffer in buffers if isinstance(buffer, Constant)]
         # Each may name the same gigabyte, so the copies count.
-        copied_bytes = sum(memoryview(buffer).nbytes for buffer in buffers if not isinstance(buffer, Constant))
+        copied_bytes = sum(len(buffer) for buffer in buffers if not isinstance(buffer, Constant))
         held = session.constants.hold_all(named, is_checked=is_checked)
         if isinstance(held, MissingConstants):
             return held
@@ -561,25 +587,41 @@ class Device:
 
     def _trusted(self, session: Session, parts: list[Part]) -> tuple[list[Part], bool]:
         """The parts of a cache that the client may bring, without their signature, and whether that is of our key."""
-        has_signature = bool(parts) and is_signature(parts[-1])
-        is_signed = has_signature and self._cache_key is not None and self._cache_key.has_signed(parts)
+        is_signed = self._signatures.is_of_graph(parts)
+        if self._signatures.are_needed and not is_signed:
+            self._require_own_program(parts)
         if not is_signed:
             session.identity.require(Role.RESTORE, _UNSIGNED)
-        return parts[:-1] if has_signature else parts, is_signed
+        return parts[:-1] if has_signature(parts) else parts, is_signed
 
-    def _checked(self, graph: Graph) -> Graph:
+    def _require_own_program(self, parts: Sequence[Part]) -> None:
+        if not self._signatures.is_of_program(parts):
+            raise OperationForbidden(
+                f"the backend {self.info.backend_name} can't look into compiled models, so this daemon restores those"
+                " alone that it has signed itself, which this one isn't: compile the model again; where it is to last"
+                " longer than a daemon or to be for several, start them with the same --cache-key or --store-dir"
+            )
+        if not self._settings.takes_programs:
+            raise Unsupported(
+                f"it was made of a program, and this daemon takes none (--accept-programs"
+                f" {self._settings.accept_programs})"
+            )
+
+    def _checked(self, graph: Graph) -> CheckedModel:
         """The graph as well as it can be known. Raises what `prepare` says of its nodes."""
         inferred = infer_graph(graph)
         inferred.raise_first_problem()
         known = inferred.graph
         self._require_known_inputs(known)
+        notes: Counter[str] = Counter()
         for index, support in enumerate(self._supported(inferred)):
             if support.supported:
+                notes.update([support.note] if support.note else ())
                 continue
             if too_large := self._too_large(known, index):
                 raise LimitReached(too_large, "--tensor-bytes", place=known.place(index))
             raise Unsupported(support.reason, place=known.place(index))
-        return known
+        return CheckedModel(known, dict(notes.most_common(_MOST_NOTES)))
 
     @contextmanager
     def _compiler(self, session: Session, priority: Priority, progress: Progress) -> Iterator[None]:
@@ -626,6 +668,7 @@ class Device:
         undo: ExitStack,
         compile_it: Callable[[], PreparedModel],
         size_bytes: int,
+        notes: Mapping[str, int] = _NO_NOTES,
     ) -> Prepared:
         """The model as the backend compiles it, which the store keeps; or from there, if another session was faster."""
         with ExitStack() as compiling:
@@ -636,7 +679,7 @@ class Device:
             with self._compiler(session, config.priority, progress):
                 prepared = compile_it()
             made = self._added(
-                session, prepared, Origin.COMPILED, undo, config.priority, size_bytes, _is_signable(model)
+                session, prepared, Origin.COMPILED, undo, config.priority, size_bytes, _is_signable(model), notes
             )
             self._keep(recipe, session, made, compiling.pop_all())
             return made
@@ -663,7 +706,7 @@ class Device:
                     return None
                 prepared = self._backend.restore(compiled.parts, replace(config, is_own=True))
                 if (prepared.inputs, prepared.outputs) != (compiled.inputs, compiled.outputs):
-                    prepared.close()
+                    self._discard(prepared, undo)
                     raise InvalidFile("it holds another model than its manifest says")
             except (MemoryError, OutOfMemory) as error:
                 _log.warning("the stored model %s finds no room: %s", recipe.key[:SHOWN_KEY], error)
@@ -671,7 +714,7 @@ class Device:
             except (InvalidFile, Unsupported) as error:
                 self._store.remove(recipe.key, f"the backend does not restore it: {error!r}")
                 return None
-            except Exception:  # Not the file's fault as far as anybody knows; without it the backend can compile.
+            except BaseException:  # Not the file's fault as far as anybody knows; without it the backend can compile.
                 _log.exception("the stored model %s is compiled again: it can't be restored", recipe.key[:SHOWN_KEY])
                 return None
             _log.info(
@@ -680,7 +723,16 @@ class Device:
                 session.client,
                 extra=session.names,
             )
-            return self._added(session, prepared, Origin.STORED, undo, config.priority, size_bytes, _is_signable(model))
+            return self._added(
+                session,
+                prepared,
+                Origin.STORED,
+                undo,
+                config.priority,
+                size_bytes,
+                _is_signable(model),
+                compiled.notes,
+            )
 
     def _keep(self, recipe: Recipe | None, session: Session, made: Prepared, compiling: ExitStack) -> None:
         """Store a model while its client runs it already. `compiling` is left when it is in the store."""
@@ -694,7 +746,7 @@ class Device:
                 return
             self._compilations.begin_writing(recipe.key)
             is_later = self._may_write_later(block)
-            writing = partial(self._write, recipe, prepared, block.pop_all())
+            writing = partial(self._write, recipe, prepared, made.notes, block.pop_all())
         if is_later:
             with suppress(OutOfMemory):  # No thread is left for it.
                 self.threads.run(writing)
@@ -712,7 +764,7 @@ class Device:
             return False
         return True
 
-    def _write(self, recipe: Recipe, prepared: PreparedModel, block: ExitStack) -> None:
+    def _write(self, recipe: Recipe, prepared: PreparedModel, notes: Mapping[str, int], block: ExitStack) -> None:
         """Have the store write a model, and leave the block."""
         assert self._store is not None
         with block:
@@ -725,9 +777,10 @@ class Device:
                     outputs=prepared.outputs,
                     version=0,  # That is for caches of applications.
                     parts=prepared.export(),
+                    notes=notes,
                 )
                 self._store.keep(compiled)
-            except Exception:  # The model works; that it isn't there the next time is no reason to refuse it now.
+            except BaseException:  # The model works; that it isn't there the next time is no reason to refuse it now.
                 _log.exception("model %s is not stored: the backend failed to export it", recipe.key[:SHOWN_KEY])
 
     def _opened_store(self) -> ModelStore | None:
@@ -740,6 +793,14 @@ class Device:
         _log.warning("the backend %s exports no models, so none are stored", self.info.backend_name)
         return None
 
+    def _secret(self) -> bytes | None:
+        """The secret that signs exports; None where nothing needs one."""
+        if self._settings.cache_key:
+            return read_secret(Path(self._settings.cache_key), f"--cache-key {self._settings.cache_key!r}")
+        if not self._backend.has_opaque_exports:
+            return None
+        return new_secret() if self._store is None else kept_secret(Path(self._settings.store_dir))
+
     def _added(
         self,
         session: Session,
@@ -749,17 +810,23 @@ class Device:
         priority: Priority,
         size_bytes: int,
         is_signable: bool,
+        notes: Mapping[str, int] = _NO_NOTES,
     ) -> Prepared:
         """Give a model to the session, with what to undo when the model is closed: at once where it isn't taken."""
         if prepared.kept_bytes:
             try:
                 session.hold_for_model(prepared.kept_bytes, undo)
             except BaseException:
-                prepared.close()
+                self._discard(prepared, undo)
                 raise
         model_id = session.add_model(prepared, undo.pop_all().close, priority, size_bytes, is_signable)
         session.usage.count_model(origin.name)
-        return Prepared(model_id, prepared.inputs, prepared.outputs, origin)
+        return Prepared(model_id, prepared.inputs, prepared.outputs, origin, notes)
+
+    def _discard(self, prepared: PreparedModel, undo: ExitStack) -> None:
+        """Close a model that nobody gets, and only then undo what was done for it."""
+        LoadedModel(prepared, self.freeing, undo.pop_all().close).release()
+        self.freeing.settle()
 
     def _supported(self, inferred: Inference) -> list[Support]:
         """Answers about the nodes that were given, of which each stands for one that inference added to it."""

@@ -1,41 +1,34 @@
-"""Signatures of caches: what daemons with the same key exported needs no right to be restored."""
+"""Signatures of caches: what a daemon, or another with its key, has exported, and therefore believes."""
 
 import hmac
 import logging
 import os
+import secrets
 import stat
 from collections.abc import Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
-from nnrt_hdi.errors import InvalidFile
+from nnrt_device_service.access.new_file import write_new
+from nnrt_hdi.errors import InvalidFile, InvalidPath, Unsupported
 from nnrt_hdi.files.compiled import MAX_PARTS
 from nnrt_hdi.part import Part
 
 _log = logging.getLogger(__name__)
 
 _MAGIC = b"nnrt cache signature 1\n"
+# The file in the directory of a store.
+_KEPT = ".nnrt-cache-key"
 _LEAST_KEY_BYTES, _MOST_KEY_BYTES = 32, 1 << 16
 
 
 class CacheKey:
     """Signs the parts of a cache, as one part more."""
 
-    def __init__(self, path: Path, kind: object) -> None:
-        """`kind` says which devices can load each other's caches. Raises InvalidFile."""
-        place = f"--cache-key {str(path)!r}"
-        try:
-            with path.open("rb") as file:
-                if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
-                    raise InvalidFile("others than its owner may use it; chmod 600", place=place)
-                self._key = file.read(_MOST_KEY_BYTES)
-        except OSError as error:
-            raise InvalidFile(f"it can't be read: {error.strerror}", place=place) from error
-        if len(self._key) < _LEAST_KEY_BYTES:
-            raise InvalidFile(
-                f"it has {len(self._key)} bytes; use {_LEAST_KEY_BYTES} random ones: head -c 32 /dev/urandom",
-                place=place,
-            )
+    def __init__(self, secret: bytes, kind: object) -> None:
+        """`kind` says of what it is the key: which devices can load each other's caches."""
+        self._key = secret
         self._kind = repr(kind).encode()
 
     def signed(self, parts: Sequence[Part]) -> Sequence[Part]:
@@ -52,6 +45,82 @@ class CacheKey:
     def _digest(self, parts: Sequence[Part]) -> bytes:
         signed = b"".join((_MAGIC, sha256(self._kind).digest(), *(part.sha256 for part in parts)))
         return hmac.digest(self._key, signed, sha256)
+
+
+class Signatures:
+    """Signatures that a daemon makes and believes, by what it needs them for.
+
+    Without a secret it makes none. Where they `are_needed`, it makes one for whatever it exports, of what was made of a
+    program, too: these are of another kind.
+    """
+
+    def __init__(self, secret: bytes | None, kind: object, *, are_needed: bool) -> None:
+        self.are_needed = are_needed
+        self._graphs = CacheKey(secret, kind) if secret else None
+        self._programs = CacheKey(secret, (kind, "program")) if secret and are_needed else None
+
+    @property
+    def are_made(self) -> bool:
+        """Whether there is a secret."""
+        return self._graphs is not None
+
+    def signed(self, parts: Sequence[Part], *, is_program: bool) -> Sequence[Part]:
+        """The parts of an export, with a signature if there is to be one. Raises Unsupported where it has no room."""
+        key = self._programs if is_program else self._graphs
+        if key is None:
+            return parts
+        if self.are_needed and len(parts) >= MAX_PARTS:
+            raise Unsupported(
+                f"the backend exports {len(parts)} parts, and one of {MAX_PARTS} is for the daemon's signature"
+            )
+        return key.signed(parts)
+
+    def is_of_graph(self, parts: Sequence[Part]) -> bool:
+        """Tell whether these were signed as made of NNRt's operators."""
+        return self._graphs is not None and has_signature(parts) and self._graphs.has_signed(parts)
+
+    def is_of_program(self, parts: Sequence[Part]) -> bool:
+        """Tell whether these were signed as made of a program."""
+        return self._programs is not None and has_signature(parts) and self._programs.has_signed(parts)
+
+
+def read_secret(path: Path, place: str) -> bytes:
+    """The secret in a file, which messages call `place`. Raises InvalidFile."""
+    try:
+        with path.open("rb") as file:
+            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
+                raise InvalidFile("others than its owner may use it; chmod 600", place=place)
+            secret = file.read(_MOST_KEY_BYTES)
+    except OSError as error:
+        raise InvalidFile(f"it can't be read: {error.strerror}", place=place) from error
+    if len(secret) < _LEAST_KEY_BYTES:
+        raise InvalidFile(
+            f"it has {len(secret)} bytes; use {_LEAST_KEY_BYTES} random ones: head -c 32 /dev/urandom", place=place
+        )
+    return secret
+
+
+def kept_secret(directory: Path) -> bytes:
+    """The secret of all daemons that share a store's directory, made by the first of them. Raises InvalidFile."""
+    path = directory / _KEPT
+    place = f"--store-dir {str(directory)!r}: {_KEPT}"
+    if not path.exists():
+        try:
+            with suppress(InvalidPath):  # Another daemon was faster.
+                write_new(path, new_secret(), is_private=True)
+        except OSError as error:
+            raise InvalidFile(f"it can't be written: {error.strerror}", place=place) from error
+    return read_secret(path, place)
+
+
+def new_secret() -> bytes:
+    """A secret that nobody else has."""
+    return secrets.token_bytes(_LEAST_KEY_BYTES)
+
+
+def has_signature(parts: Sequence[Part]) -> bool:
+    """Tell whether the last of these parts is a signature of the others, by whatever key."""
+    return bool(parts) and is_signature(parts[-1])
 
 
 def is_signature(part: Part) -> bool:

@@ -23,7 +23,7 @@ import click
 
 from nnrt_device_service.fleet.spec import START_TIMEOUT_S, WATCHDOG_S, DeviceSpec
 from nnrt_device_service.settings import PATHS, Settings, setting_flags
-from nnrt_hdi.backend import backend_names
+from nnrt_hdi.backend import require_backend
 from nnrt_hdi.errors import InvalidFile, InvalidPath, NnrtError
 
 if sys.version_info >= (3, 11):
@@ -137,9 +137,10 @@ class _Reading:
         except click.UsageError as error:
             self._wrong(place, error.format_message())
             return None
-        if settings.backend not in backend_names():
-            installed = ", ".join(backend_names())
-            self._wrong(f"{place} backend", f"no backend named {settings.backend!r}; installed: {installed}")
+        try:
+            require_backend(settings.backend)
+        except NnrtError as error:
+            self._wrong(f"{place} backend", error.message)
         for address in spec.listen:
             try:
                 settings.require_guarded(address)

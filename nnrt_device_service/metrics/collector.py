@@ -12,7 +12,7 @@ from nnrt_device_service.access.watched_files import WatchedFiles
 from nnrt_device_service.core.device import Device
 from nnrt_device_service.metrics.families import Families, Labels, Samples
 from nnrt_hdi import __version__
-from nnrt_hdi.backend import CanaryState, Origin
+from nnrt_hdi.backend import CanaryState, Origin, Telemetry
 from nnrt_hdi.counters import RUN_RESULTS, DeviceCounters, DeviceLoad, Durations, IdentityCounters
 from nnrt_hdi.enums import DeviceStatus
 from nnrt_hdi.errors import InvalidFile
@@ -38,6 +38,8 @@ class DeviceCollector:
         self._add_state(made, told)
         if told.load is not None:
             self._add_load(made, told.load)
+        if (telemetry := self._device.telemetry.latest) is not None:
+            _add_telemetry(made, telemetry)
         if self._device.canary is not None:
             self._add_canary(made, self._device.canary.state)
         self._add_work(made, told.identities)
@@ -165,6 +167,19 @@ class DeviceCollector:
                 labels = (*self._of(identity), name)
                 sums[labels] = sums.get(labels, 0.0) + counts.get(name, 0)
         return sums
+
+
+def _add_telemetry(made: Families, telemetry: Telemetry) -> None:
+    for name, what, figure in (
+        ("temperature_celsius", "How warm the device is.", telemetry.temperature_celsius),
+        ("power_watts", "Power that the device takes.", telemetry.power_watts),
+        ("memory_used_bytes", "Memory of the device that is in use, by whomever.", telemetry.memory_used_bytes),
+        ("memory_total_bytes", "Memory of the device.", telemetry.memory_total_bytes),
+        ("clock_hertz", "Clock of the device.", telemetry.clock_hertz),
+        ("utilization_ratio", "Part of the time that the device computes, as it says.", telemetry.utilization),
+    ):
+        if figure is not None:
+            made.gauge(name, what, figure)
 
 
 def _expiry_of(certificate: Path) -> float:

@@ -15,13 +15,13 @@ class RunWatch:
         self._max_run_s = max_run_s
         self._stuck_s = stuck_s
 
-    def look(self, running: Iterable[Cancellation]) -> str:
-        """End the runs whose time is over; why the device counts as stuck, if it does."""
+    def look(self, running: Iterable[Cancellation], what: str = "a run") -> str:
+        """End the runs whose time is over, or `what` else it is; why the device counts as stuck, if it does."""
         for cancellation in running:
             on_device_s = _since_began_s(cancellation)
             if self._stuck_s and cancellation.overdue_s > self._stuck_s:
                 return (
-                    f"a run that was to stop {cancellation.overdue_s:.1f} s ago is still on the device, for"
+                    f"{what} that was to stop {cancellation.overdue_s:.1f} s ago is still on the device, for"
                     f" {on_device_s:.1f} s by now"
                 )
             if self._max_run_s and on_device_s > self._max_run_s:

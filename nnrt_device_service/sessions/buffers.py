@@ -4,11 +4,13 @@ import os
 import threading
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
 from typing_extensions import Buffer
 
+from nnrt_device_service.sessions.device_memory import DeviceHeap, DeviceMemory, DevicePlace
 from nnrt_device_service.sessions.memory_budget import MemoryBudget
 from nnrt_device_service.settings import LimitReached
 from nnrt_hdi import shared_memory
@@ -24,9 +26,16 @@ class _Buffer(NamedTuple):
     # Of its memory, where others may have that.
     fd: int | None = None
     is_shared: bool = False
+    # What it is, where it is memory of the device; the view is empty then.
+    memory: DeviceMemory | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return self.view.nbytes if self.memory is None else self.memory.size_bytes
 
 
-_NONE = _Buffer(memoryview(b""))
+_NOTHING = memoryview(b"")
+_NONE = _Buffer(_NOTHING)
 
 # What is kept of regions, so few that it needn't be counted: for so many runs, of each so many regions.
 _MOST_KEPT = 64
@@ -53,16 +62,33 @@ class BufferPool:
         self.releases = 0
         self._is_open = True
 
-    def allocate(self, length: int, to_share: bool = False) -> int:
-        """A new buffer of that many zero bytes, of memory that `descriptor` gives to others if that is wanted.
+    def allocate(self, length: int, to_share: bool = False, heap: DeviceHeap | None = None) -> int:
+        """A new buffer of that many zero bytes, of the device's memory if the heap has some. Else it is of memory that
+        `descriptor` gives to others if that is wanted.
 
-        Raises InvalidParameter or OutOfMemory.
+        Raises InvalidParameter, OutOfMemory, or UnavailableDevice where the device fails.
         """
         _require_length(length, "AllocateBuffer")
+        memory = self._allocate_on_device(length, heap) if heap is not None else None
+        if memory is not None:
+            return self._added(_Buffer(_NOTHING, memory=memory))
         if to_share:
             with suppress(OutOfMemory):  # Of descriptors, perhaps, and other memory does without.
                 return self._allocate_shared(length)
         return self._added(_Buffer(self._budget.allocate(length).data))
+
+    def _allocate_on_device(self, length: int, heap: DeviceHeap) -> DeviceMemory | None:
+        """Memory of the device that counts until it is freed, which may be later than it is released."""
+        self._budget.reserve(length)
+        give_back = partial(self._budget.release, length)
+        try:
+            memory = heap.allocate(length, give_back)
+        except BaseException:
+            give_back()
+            raise
+        if memory is None:
+            give_back()
+        return memory
 
     def _allocate_shared(self, length: int) -> int:
         with self._reserved_shared(length):
@@ -119,7 +145,8 @@ class BufferPool:
             buffer = self._buffer(buffer_id)
             if buffer.fd is None:
                 raise InvalidParameter(
-                    "it has no descriptor; allocate it when the session is attached to the local socket",
+                    "it has no descriptor; it is memory of the device, or was allocated before the session was attached"
+                    " to the local socket",
                     place=f"buffer {buffer_id}",
                 )
             try:
@@ -153,8 +180,10 @@ class BufferPool:
             if buffer.fd is not None:
                 os.close(buffer.fd)
         del dropped
-        if buffer is not _NONE:
-            self._budget.release(buffer.view.nbytes)
+        if buffer.memory is not None:
+            buffer.memory.close()
+        elif buffer is not _NONE:
+            self._budget.release(buffer.nbytes)
 
     def keep(self, key: Hashable, value: object, region_count: int, releases: int) -> None:
         """Keep what was worked out of so many regions when `releases` was that, unless a buffer has been released
@@ -172,28 +201,35 @@ class BufferPool:
             if buffer.owner == owner:
                 self.release(buffer_id)
 
-    def region(self, buffer_id: int, offset: int, size_bytes: int) -> memoryview:
-        """A view of part of a buffer, to be read. Raises UnknownHandle or InvalidParameter."""
-        view = self._buffer(buffer_id).view
-        if offset + size_bytes > view.nbytes:
-            raise InvalidParameter(
-                f"{size_bytes} bytes at {offset} pass the end; it has {view.nbytes} bytes", place=f"buffer {buffer_id}"
-            )
-        return view[offset : offset + size_bytes]
+    def is_on_device(self, buffer_id: int) -> bool:
+        """Whether it is memory of the device. Raises UnknownHandle."""
+        return self._buffer(buffer_id).memory is not None
 
-    def writable_region(self, buffer_id: int, offset: int, size_bytes: int) -> memoryview:
-        """A view of part of a buffer, to be written. Raises UnknownHandle or InvalidParameter."""
-        view = self.region(buffer_id, offset, size_bytes)
-        if view.readonly:
+    def region(self, buffer_id: int, offset: int, size_bytes: int) -> memoryview | DevicePlace:
+        """Part of a buffer, to be read. Raises UnknownHandle or InvalidParameter."""
+        buffer = self._buffer(buffer_id)
+        if offset + size_bytes > buffer.nbytes:
+            raise InvalidParameter(
+                f"{size_bytes} bytes at {offset} pass the end; it has {buffer.nbytes} bytes",
+                place=f"buffer {buffer_id}",
+            )
+        if buffer.memory is not None:
+            return DevicePlace(buffer.memory, offset, size_bytes)
+        return buffer.view[offset : offset + size_bytes]
+
+    def writable_region(self, buffer_id: int, offset: int, size_bytes: int) -> memoryview | DevicePlace:
+        """Part of a buffer, to be written. Raises UnknownHandle or InvalidParameter."""
+        place = self.region(buffer_id, offset, size_bytes)
+        if isinstance(place, memoryview) and place.readonly:
             raise InvalidParameter(
                 "it can only be read, for it holds an exported model or is sealed against writing; use another",
                 place=f"buffer {buffer_id}",
             )
-        return view
+        return place
 
     @property
     def held_bytes(self) -> int:
-        return sum(buffer.view.nbytes for buffer in list(self._buffers.values()))
+        return sum(buffer.nbytes for buffer in list(self._buffers.values()))
 
     def close(self) -> None:
         """Forget all buffers. There can be no more of them."""

@@ -291,7 +291,7 @@ def _take(upload: _Upload, offset: int, data: bytes | memoryview | FileRegion) -
     if isinstance(data, FileRegion):
         state = data.file.state()
         if state is not None and len(data):
-            data.file.settle(data.start)
+            data.file.settle(state)
         data.file.read(room.data, data.start)
         if state is not None and data.file.state() == state:
             origin = state, data.start - offset

@@ -1,6 +1,5 @@
 """A model of a session, from its compilation to the end of its last run."""
 
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -8,12 +7,11 @@ from types import TracebackType
 from typing_extensions import Self
 
 from nnrt_device_service.scheduling.joinable import Member
+from nnrt_device_service.sessions.freeing import Freeing
 from nnrt_hdi.backend import Cancellation, PreparedModel
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import UnknownHandle
 from nnrt_hdi.tensor import Array, TensorForm
-
-_log = logging.getLogger(__name__)
 
 
 class _Released(PreparedModel):
@@ -32,12 +30,13 @@ _RELEASED = _Released()
 
 
 class LoadedModel:
-    """A prepared model of a session. Closed when it has been released and its last run has ended.
+    """A prepared model of a session. Closed, soon, when it has been released and its last run has ended.
 
     A context manager that keeps it open for a block, any number of them at a time.
     """
 
     __slots__ = (
+        "_freeing",
         "_latest_ns",
         "_lock",
         "_on_closed",
@@ -55,11 +54,13 @@ class LoadedModel:
     def __init__(
         self,
         prepared: PreparedModel,
-        on_closed: Callable[[], None],
+        freeing: Freeing,
+        on_closed: Callable[[], object],
         priority: Priority = Priority.NONE,
         size_bytes: int = 0,
         is_signable: bool = False,
     ) -> None:
+        """`freeing` closes it, and calls `on_closed` then."""
         self.prepared = prepared
         # The bytes that it was made of.
         self.size_bytes = size_bytes
@@ -75,9 +76,11 @@ class LoadedModel:
         self.usual_ns: int | None = None
         # What the latest took.
         self._latest_ns = 0
+        self._freeing = freeing
         self._on_closed = on_closed
         self._lock = threading.Lock()
         self._users = 1
+        freeing.expect()
 
     def acquire(self) -> None:
         """Keep it open until `release`. Raises UnknownHandle once it has been released for good."""
@@ -87,10 +90,7 @@ class LoadedModel:
             self._users += 1
 
     def release(self, computed_ns: int = 0) -> None:
-        """Give up one use; the session itself is the first. A run says how long it was on the device.
-
-        A backend that can't close is logged: nobody can help.
-        """
+        """Give up one use; the session itself is the first. A run says how long it was on the device."""
         with self._lock:
             if computed_ns:
                 # The longest time counts, and half of it is forgotten with every ten or so runs that are shorter. One
@@ -102,13 +102,11 @@ class LoadedModel:
             self._users -= 1
             if self._users:
                 return
-        try:
-            self.prepared.close()
-        except Exception:
-            _log.exception("the backend failed to close a model")
-        finally:
-            self.prepared = _RELEASED
-            self._on_closed()
+        self._freeing.free("close a model", self.prepared.close, self._closed)
+
+    def _closed(self) -> None:
+        self.prepared = _RELEASED
+        self._on_closed()
 
     def __enter__(self) -> Self:
         self.acquire()

@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 from nnrt_device_service.access.counters import Counters, Tally, Usage
 from nnrt_device_service.access.identity import ANYBODY, Identity, Role
 from nnrt_device_service.host.steps import take_each
+from nnrt_device_service.sessions.freeing import Freeing
 from nnrt_device_service.sessions.memory_budget import MemoryBudget
 from nnrt_device_service.sessions.session import HELD_KINDS, Session
 from nnrt_device_service.settings import LimitReached, Settings
@@ -41,8 +42,9 @@ class SessionRegistry:
     A session is attached to one stream, or detached and kept for its client until the lease is over.
     """
 
-    def __init__(self, settings: Settings, held_bytes: int) -> None:
+    def __init__(self, settings: Settings, held_bytes: int, freeing: Freeing) -> None:
         self._settings = settings
+        self._freeing = freeing
         self.counters = Counters()
         self._held = MemoryBudget(held_bytes, whose="the daemon's", setting="--held-bytes")
         self._lock = threading.Lock()
@@ -85,7 +87,7 @@ class SessionRegistry:
             if evicted is not None:
                 del self._sessions[evicted.session.id]
             usage = self.counters.open(identity)
-            session = Session(self._settings, client, self._budget_of(identity), identity, usage)
+            session = Session(self._settings, client, self._freeing, self._budget_of(identity), identity, usage)
             session.on_closed = partial(self.counters.close, usage)
             self._sessions[session.id] = _Entry(session, hang_up)
         if evicted is not None:
@@ -100,7 +102,8 @@ class SessionRegistry:
     def own_session(self, identity: Identity) -> Session:
         """A session of the daemon itself, which no stream leads to and no limit of clients counts."""
         usage = self.counters.open(identity)
-        session = Session(self._settings, f"the {identity}", self._budget_of(identity), identity, usage)
+        budget = self._budget_of(identity)
+        session = Session(self._settings, f"the {identity}", self._freeing, budget, identity, usage)
         session.on_closed = partial(self.counters.close, usage)
         return session
 

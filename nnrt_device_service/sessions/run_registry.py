@@ -6,7 +6,7 @@ from typing import Any
 
 from nnrt_device_service.sessions.memory_budget import MemoryBudget
 from nnrt_hdi.backend import Cancellation
-from nnrt_hdi.errors import ConnectionFailed, InvalidParameter, OperationFailed, OutOfMemory
+from nnrt_hdi.errors import ConnectionFailed, InvalidParameter, OperationFailed, OutOfMemory, UnknownHandle
 
 # Of the cancellations that came before their runs, the latest so many are remembered.
 _EARLY_CANCELLATIONS = 1024
@@ -88,7 +88,8 @@ class RunRegistry:
     def reply_of(self, run_id: int, is_wanted: Callable[[], bool]) -> Any:
         """Wait for a run's reply, until another call does so or `wake` finds this one no longer wanted.
 
-        Raises ConnectionFailed for an unknown run.
+        Raises ConnectionFailed for an unknown run, and UnknownHandle when the session is over: to its client a run
+        that is cut off then is a death, not a run that the device cancelled.
         """
         with self._changed:
             run = self._runs.get(run_id)
@@ -100,9 +101,13 @@ class RunRegistry:
             self._changed.notify_all()
             self.awaiters += 1
             try:
-                self._changed.wait_for(lambda: run.reply is not None or run.awaiter is not awaiter or not is_wanted())
+                self._changed.wait_for(
+                    lambda: run.reply is not None or run.awaiter is not awaiter or not self._is_open or not is_wanted()
+                )
             finally:
                 self.awaiters -= 1
+            if not self._is_open:
+                raise UnknownHandle("the session has ended: open a new one")
             if run.reply is None:
                 raise OperationFailed(f"run {run_id} is awaited elsewhere, or the call was given up")
             return run.reply
@@ -130,7 +135,7 @@ class RunRegistry:
         return stopping
 
     def close(self) -> None:
-        """Forget everything; the session is over, which also cancels what is under way."""
+        """Forget everything; the session is over, which cancels what is under way next."""
         with self._changed:
             self._is_open = False
             for run in self._runs.values():

@@ -5,7 +5,7 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +19,7 @@ from nnrt_device_service.scheduling.scheduler import Account
 from nnrt_device_service.sessions.buffers import BufferPool
 from nnrt_device_service.sessions.chunked_inputs import ChunkedInputs
 from nnrt_device_service.sessions.constants import ConstantPool
+from nnrt_device_service.sessions.freeing import Freeing
 from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.memory_budget import MemoryBudget
 from nnrt_device_service.sessions.plans import Plans
@@ -58,6 +59,16 @@ class Prepared:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     origin: Origin
+    # As in CheckedModel.
+    notes: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedModel:
+    """A graph that the device runs, and the notes of its nodes with how many have each."""
+
+    graph: Graph
+    notes: Mapping[str, int]
 
 
 class Session:
@@ -71,11 +82,13 @@ class Session:
         self,
         settings: Settings,
         client: str,
+        freeing: Freeing,
         held: MemoryBudget | None = None,
         identity: Identity = ANYBODY,
         usage: Usage | None = None,
     ) -> None:
-        """`held` bounds what all sessions hold together, `usage` counts what those of the identity do."""
+        """`freeing` closes its models, `held` bounds what all sessions hold together, `usage` counts what those of the
+        identity do."""
         self.id = secrets.token_bytes(16)
         # What it is called where its id, which is a secret, must not stand: too little of it to guess the rest.
         self.label = self.id.hex()[:_LABEL_LENGTH]
@@ -100,6 +113,7 @@ class Session:
         self.runs = RunRegistry(self.budget)
         self.plans = Plans(self.budget)
         self._settings = settings
+        self._freeing = freeing
         self._lock = threading.Lock()
         self._stream_ended = threading.Condition(self._lock)
         self.is_open = True
@@ -111,7 +125,7 @@ class Session:
         self._prepared_by: dict[bytes, Prepared] = {}
         self._given_up: dict[bytes, None] = {}
         # The model that was last found sound and lacks constants, with the digest it was asked for by.
-        self.checked: tuple[bytes, Graph] | None = None
+        self.checked: tuple[bytes, CheckedModel] | None = None
         # Of the runs and compilations under way, which end with the session: whoever adds one looks at `is_open`
         # afterwards.
         self.cancellations: set[Cancellation] = set()
@@ -153,14 +167,14 @@ class Session:
     def add_model(
         self,
         prepared: PreparedModel,
-        on_closed: Callable[[], None],
+        on_closed: Callable[[], object],
         priority: Priority = Priority.NONE,
         size_bytes: int = 0,
         is_signable: bool = False,
     ) -> int:
         """Own a prepared model, made of so many bytes; its id. Raises OutOfMemory beyond the limit, UnavailableDevice
         after the end."""
-        loaded = LoadedModel(prepared, on_closed, priority, size_bytes, is_signable)
+        loaded = LoadedModel(prepared, self._freeing, on_closed, priority, size_bytes, is_signable)
         try:
             with self._lock:
                 self._require_open()
@@ -195,7 +209,7 @@ class Session:
             raise UnknownHandle(f"this session has no model {model_id}")
         return loaded
 
-    def take_checked(self, digest: bytes) -> Graph | None:
+    def take_checked(self, digest: bytes) -> CheckedModel | None:
         """The model that was last found sound, if it is the one of this digest."""
         checked, self.checked = self.checked, None
         return checked[1] if checked and checked[0] == digest else None
@@ -340,7 +354,8 @@ class Session:
             end()
 
     def close(self, cause: str = "closed") -> None:
-        """Free everything. Runs in flight are cancelled; what they use is freed when they end. Idempotent.
+        """Free everything; what is the backend's, soon. Runs in flight are cancelled; what they use is freed when they
+        end. Idempotent.
 
         Raises nothing: what goes wrong is logged, and the rest is freed.
         """
@@ -356,9 +371,9 @@ class Session:
             self.on_closed,
             # The calls first: to its client a run cut off is a death, not a run that the device cancelled.
             *endings,
+            self.runs.close,
             *(cancellation.cancel for cancellation in list(self.cancellations)),
             *(loaded.release for loaded in models.values()),
-            self.runs.close,
             self.plans.close,
             self.buffers.close,
             self.files.close,

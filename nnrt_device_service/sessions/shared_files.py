@@ -49,6 +49,8 @@ class SharedFile:
             raise OutOfMemory(f"the file could not be kept: {error.strerror}", place=_PLACE) from error
         weakref.finalize(self, os.close, self._fd).atexit = False
         self._user_id = user_id
+        # The state in which it was written back last.
+        self._settled: Hashable = None
         if has_few_left(self._fd):
             raise OutOfMemory("the daemon has few descriptors left; raise its limit of open files", place=_PLACE)
 
@@ -72,16 +74,18 @@ class SharedFile:
                 f"the client's file can't be read without waiting for it: {error}; send the bytes"
             ) from error
 
-    def settle(self, start: int) -> None:
-        """Have all later changes be told by `state`: pages that are dirty may change through mappings without a word.
+    def settle(self, state: Hashable) -> None:
+        """Have all changes after this state be told by `state`: dirty pages may change through mappings without a word.
 
-        Raises as `read`: a file system that one would have to wait for is not asked, for this waits for a disk.
+        Raises Unsupported.
         """
-        self.read(memoryview(bytearray(1)), start)
+        if state == self._settled:
+            return
         try:
             os.fdatasync(self._fd)
         except OSError as error:
             raise Unsupported(f"the client's file can't be written back: {error.strerror}; send the bytes") from error
+        self._settled = state
 
     def state(self) -> Hashable:
         """Another value after each change of the file, and for each other file and user; None where that is not sure:

@@ -80,9 +80,9 @@ def _translating(context: Any, method: str, on_error: OnError) -> Iterator[None]
     with one_call():
         try:
             yield
-        except grpc.RpcError:
-            raise  # The client is gone: gRPC's own way out of a handler.
-        except (Exception, SystemExit) as error:  # To gRPC a call in which code of a backend exits would never end.
+        except (grpc.RpcError, GeneratorExit):
+            raise  # The client is gone: gRPC's own ways out of a handler.
+        except BaseException as error:  # To gRPC a call in which code of a backend exits would never end.
             told = error_to_tell(error, method)
             on_error(context, method, told)
             context.abort_with_status(rich_status(told))

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from time import perf_counter_ns
 from typing import TypeVar, cast
 
@@ -20,6 +21,7 @@ from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.run_registry import Run
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.transport.failures import error_to_tell
+from nnrt_device_service.transport.later_runs import LaterRun
 from nnrt_device_service.transport.plans import PlannedReply, PlannedRequest
 from nnrt_device_service.transport.reactor import HandOver, Joint, Reactor, Served
 from nnrt_device_service.transport.run_requests import RunRequests, keep_reply, run_error_to_tell
@@ -49,10 +51,20 @@ RequestT = TypeVar("RequestT", prepared_model_pb2.RunRequest, PlannedRequest)
 
 
 class _BegunRun:
-    """A planned run that is known, and has no reply yet: one of a bundle, or one that is computed with those of other
-    connections."""
+    """A planned run that is known, and has no reply yet: one of a bundle, one that is computed with those of other
+    connections, or one for which no thread waits."""
 
-    __slots__ = ("batched", "cancellation", "error", "is_inside", "received_at_ns", "request", "room_bytes", "run")
+    __slots__ = (
+        "batched",
+        "cancellation",
+        "error",
+        "is_inside",
+        "later",
+        "received_at_ns",
+        "request",
+        "room_bytes",
+        "run",
+    )
 
     def __init__(self, request: PlannedRequest, received_at_ns: int, room_bytes: int) -> None:
         """An ordinary reply may have outputs of so many bytes."""
@@ -66,6 +78,8 @@ class _BegunRun:
         self.is_inside = False
         # It, where it may be computed with others.
         self.batched: BatchedRun | None = None
+        # It, where no thread waits for it.
+        self.later: LaterRun | None = None
         # Why it could not begin.
         self.error: Exception | None = None
 
@@ -124,13 +138,17 @@ class LocalConnection:
         self._requests = requests
         self._reactor = reactor
         self._socket = connection
-        self._resources = resources
+        self._resources = [resources]
         # The latest run: known until the next request, which says that its reply has come.
         self._latest: Run | None = None
         # Those of the latest bundle likewise.
         self._bundled: dict[Run, None] = {}
         # What is to be answered together with what other connections have received.
         self._joined: list[_BegunRun] = []
+        # Runs that others end. The socket stays open until their replies have been sent, also where it is served no
+        # more: its descriptor would become another client's.
+        self._unsent: set[_BegunRun] = set()
+        self._is_over = False
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -147,10 +165,14 @@ class LocalConnection:
                 if data[:2] == _BUNDLE:
                     return self._serve_bundle(data, received_at_ns, hand_over)
                 planned = PlannedRequest(self.session, data)
-                bucket = planned.plan.bucket if planned.plan is not None else None
+                plan = planned.plan
+                if plan is not None and plan.is_startable:
+                    self._start_all([_BegunRun(planned, received_at_ns, _INLINE_BYTES)], hand_over)
+                    return True
+                bucket = plan.bucket if plan is not None else None
                 if bucket is not None and (bucket.batching.max_delay_us or not self._reactor.has_found_one):
                     return self._to_join([_BegunRun(planned, received_at_ns, _INLINE_BYTES)], bucket)
-                model = planned.plan.model if planned.plan is not None else None
+                model = plan.model if plan is not None else None
                 self._answer_run(planned, model, self._requests.planned.run, received_at_ns, hand_over)
                 return True
             request = local_socket_pb2.LocalRequest.FromString(data)
@@ -175,12 +197,25 @@ class LocalConnection:
         return True
 
     def close(self) -> None:
-        with self._resources:
+        try:
             for begun in self._joined:
                 if begun.is_inside:  # Something went so wrong that nobody ended it.
                     self._device.gate.leave()
             for run in (*self._bundled, *filter(None, (self._latest,))):
                 keep_reply(self.session, run)
+        finally:
+            self._is_over = True
+            self._close_socket()
+
+    def _close_socket(self) -> None:
+        """Close the socket if the connection is over and all is sent. Who serves and who sends may both find that."""
+        if self._unsent or not self._is_over:
+            return
+        try:
+            resources = self._resources.pop()
+        except IndexError:  # Another thread was first.
+            return
+        resources.close()
 
     def _answer(
         self, request: local_socket_pb2.LocalRequest, received_at_ns: int, fd: int | None, hand_over: HandOver
@@ -298,6 +333,9 @@ class LocalConnection:
         bucket = plans[0].bucket if len(plans) == len(requests) else None
         if bucket is not None and all(plan.bucket is bucket for plan in plans):
             return self._to_join(runs, bucket)
+        if len(plans) == len(requests) and all(plan.is_startable for plan in plans):
+            self._start_all(runs, hand_over)
+            return True
         usual_ns = [plan.model.usual_ns for plan in plans]
         are_quick = self._device.scheduler.has_free_slot and None not in usual_ns
         hand_over(sum(filter(None, usual_ns)) if are_quick else None)
@@ -324,34 +362,36 @@ class LocalConnection:
                 try:
                     self._send_replies(replies)
                 finally:  # Where the client is gone it fetches them.
-                    self._answer_apart(runs[at:])
+                    self._do_apart(self._answer_begun, runs[at:])
                 return
         self._send_replies(replies)
 
-    def _answer_apart(self, runs: Sequence[_BegunRun]) -> None:
-        """Have some runs at a time wait for the device, and be answered, in threads of their own, and wait for all."""
+    def _answer_begun(self, begun: _BegunRun) -> None:
+        """Make a run that has begun, and send its reply."""
+        with suppress(OSError):  # The client is gone, as the next look at the connection will find.
+            self._send_replies([self._ended(begun)])
+
+    def _do_apart(self, do: Callable[[_BegunRun], None], runs: Sequence[_BegunRun]) -> None:
+        """Do what waits for the device with some runs at a time, each in a thread of its own, and wait for all."""
         left, ended = deque(runs), threading.Semaphore(0)
 
-        def answer() -> None:
+        def work() -> None:
             while left:
                 try:
                     begun = left.popleft()
                 except IndexError:  # Another thread was first.
                     return
                 try:
-                    self._send_replies([self._ended(begun)])
-                except OSError:  # The client is gone, as the next look at the connection will find.
-                    pass
+                    do(begun)
                 except BaseException:
-                    _log.exception("the reply of a run could not be sent")
+                    _log.exception("a run could not be answered")
                 finally:
                     ended.release()
 
-        for _ in runs[:_APART]:
-            try:
-                self._device.threads.run(answer)
-            except OutOfMemory:
-                answer()
+        with suppress(OutOfMemory):  # No more threads are left: those that there are do it.
+            for _ in runs[1:_APART]:
+                self._device.threads.run(work)
+        work()
         for _ in runs:
             ended.acquire()
 
@@ -365,14 +405,59 @@ class LocalConnection:
         except Exception as error:
             begun.error = error
 
+    def _start_all(self, runs: Sequence[_BegunRun], hand_over: HandOver) -> None:
+        """Have runs be made for which no thread waits once they are on the device. The connection isn't served until
+        all have ended."""
+        self._forget_latest()
+        self._unsent.update(runs)
+        for begun in runs:
+            self._begin(begun)
+            self._reactor.set_aside(self)
+        for at, begun in enumerate(runs):
+            if not self._device.scheduler.has_free_slot:
+                hand_over(None)
+                self._do_apart(self._start, runs[at:])
+                return
+            self._start(begun)
+
+    def _start(self, begun: _BegunRun) -> None:
+        """Start a run that has begun, as soon as a slot is free."""
+        if begun.error is None:
+            try:
+                later = LaterRun(self.session, begun.request, begun.cancellation, begun.received_at_ns)
+            except Exception as error:
+                begun.error = error
+            else:
+                begun.later, begun.is_inside = later, False  # From now on its end is what leaves the gate.
+                later.start(self._device, partial(self._end_started, begun))
+                return
+        try:
+            self._end_started(begun)
+        finally:
+            if begun.is_inside:
+                self._device.gate.leave()
+
+    def _end_started(self, begun: _BegunRun) -> None:
+        """Answer a run, in whatever thread it has ended, and have the connection be served again."""
+        packet = self._ended(begun)
+        self._reactor.take_back(self)
+        try:
+            self._socket.send(packet, AT_ONCE)
+        except OSError:  # The client is gone, or reads no replies: the device's thread doesn't wait for it.
+            end_connection(self._socket)
+        self._unsent.discard(begun)
+        self._close_socket()
+
     def _ended(self, begun: _BegunRun) -> bytes:
-        """Make a run that has begun, unless it has been computed with others: the packet that has its reply."""
+        """Make a run that has begun, unless that has been done: the packet that has its reply."""
         request, planned = begun.request, self._requests.planned
         reply: Reply
         try:
             if begun.error is not None:
                 raise begun.error
-            if begun.batched is not None:
+            if begun.later is not None:
+                reply = result = begun.later.reply(planned)
+            elif begun.batched is not None:
                 reply = result = planned.joined(request, begun.batched, begun.received_at_ns)
             else:
                 reply = result = planned.run(self.session, request, begun.cancellation, begun.received_at_ns)
@@ -466,6 +551,12 @@ class LocalConnection:
                 " written to a buffer"
             )
         return local_socket_pb2.LocalReply(run=prepared_model_pb2.RunReply(run_id=run.id, kept=True))
+
+
+def end_connection(connection: socket.socket) -> None:
+    """End a connection, from any thread."""
+    with suppress(OSError):  # It has ended.
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def undecodable(error: DecodeError) -> InvalidParameter:

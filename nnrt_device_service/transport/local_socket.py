@@ -15,7 +15,7 @@ from nnrt_device_service.access.identity import Role
 from nnrt_device_service.core.device import Device
 from nnrt_device_service.host.threads import start_thread
 from nnrt_device_service.sessions.session import Peer, Session
-from nnrt_device_service.transport.local_connection import PLACE, LocalConnection, refuse, undecodable
+from nnrt_device_service.transport.local_connection import PLACE, LocalConnection, end_connection, refuse, undecodable
 from nnrt_device_service.transport.reactor import Reactor
 from nnrt_device_service.transport.run_requests import RunRequests
 from nnrt_hdi.errors import InvalidParameter, OperationForbidden, OutOfMemory
@@ -93,7 +93,7 @@ class LocalSocket:
                 finally:
                     self._unattached.release()
                 if session is not None:
-                    resources.enter_context(session.local_connection(partial(_end, connection)))
+                    resources.enter_context(session.local_connection(partial(end_connection, connection)))
                     send_packet(connection, local_socket_pb2.LocalReply(done=True))
                     self._reactor.add(
                         LocalConnection(
@@ -135,9 +135,3 @@ def _peer_of(connection: socket.socket) -> Peer:
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, user_id, _ = _CREDENTIALS.unpack(credentials)
     return Peer(pid, user_id)
-
-
-def _end(connection: socket.socket) -> None:
-    """End a connection, from any thread."""
-    with suppress(OSError):  # It has ended.
-        connection.shutdown(socket.SHUT_RDWR)

@@ -6,16 +6,17 @@ from time import perf_counter_ns
 
 import numpy as np
 
-from nnrt_device_service.core.batches import UNCOUNTED_BYTES, BatchedRun
+from nnrt_device_service.core.batches import BatchedRun
 from nnrt_device_service.core.device import Device
+from nnrt_device_service.core.outputs import require_outputs
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.transport.placed import placed_in
 from nnrt_device_service.transport.plans import Plan, PlannedReply, PlannedRequest
-from nnrt_device_service.transport.regions import apart, frozen_copy
+from nnrt_device_service.transport.regions import OutputRegions, frozen_copy
 from nnrt_device_service.transport.run_result import RunResult
 from nnrt_hdi.backend import Cancellation, PreparedModel
 from nnrt_hdi.errors import NnrtError
-from nnrt_hdi.tensor import Array
+from nnrt_hdi.tensor import Array, TensorSpec
 from nnrt_hdi.wire.plans import REPLY_MARK
 from nnrt_hdi.wire.runs import AnyRegion
 
@@ -50,10 +51,12 @@ class PlannedRuns:
         packet = request.packet
         inputs: list[Array] = [np.ndarray(shape, dtype, packet, offset) for shape, dtype, offset in plan.inline]
         ready = perf_counter_ns()
-        outputs, queued_ns, computed_ns = self._device.run(session, plan.model, inputs, cancellation, prepared=prepared)
+        outputs, known, queued_ns, computed_ns = self._device.run(
+            session, plan.model, inputs, cancellation, prepared=prepared
+        )
         done = perf_counter_ns()
         times = received_at_ns or began, queued_ns, ready - began, computed_ns, done
-        return self._answer(session, request, plan, outputs, (), times)
+        return self.answer(session, request, plan, outputs, known, (), times)
 
     def joinable(self, session: Session, request: PlannedRequest, cancellation: Cancellation) -> BatchedRun:
         """A run of a plan with a bucket, to be computed by `Device.run_together`. Raises InvalidParameter."""
@@ -72,7 +75,7 @@ class PlannedRuns:
         run.cancellation.check()
         done = run.began_ns + run.computed_ns
         times = received_at_ns, run.began_ns - run.asked_ns, run.asked_ns - received_at_ns, run.computed_ns, done
-        return self._answer(session, request, request.checked_plan(), outputs, (), times)
+        return self.answer(session, request, request.checked_plan(), outputs, (), (), times)
 
     def _run_in_regions(
         self,
@@ -86,48 +89,58 @@ class PlannedRuns:
         """A run of which some tensors lie in regions."""
         packet = request.packet
         placed = placed_in(session, plan, packet[plan.layout.regions])
-        inputs: list[Array] = [
-            np.ndarray(form.shape, form.dtype, packet, offset or 0) if array is None else array
-            for array, (form, offset) in zip(placed.inputs, plan.inputs, strict=True)
-        ]
+        inputs = placed.inputs_of(packet)
         targets = placed.targets
-        with session.budget.reserved(placed.copied_bytes) if placed.copied_bytes >= UNCOUNTED_BYTES else _NOTHING:
+        with placed.held(session) if placed.holds else _NOTHING:
             for index in placed.copied:
                 inputs[index] = frozen_copy(inputs[index])
             ready = perf_counter_ns()
-            outputs, queued_ns, computed_ns = self._device.run(session, plan.model, inputs, cancellation, targets)
-        done = perf_counter_ns()
-        taken: Sequence[AnyRegion | None] = ()
-        if targets is not None:
-            cancellation.check()  # Nobody waits for it any more, and the memory may serve other runs.
-            taken = targets.take(outputs)
-        if placed.left:
-            outputs = apart(outputs, taken, placed.left)
+            outputs, known, queued_ns, computed_ns = self._device.run(
+                session, plan.model, inputs, cancellation, targets
+            )
+            done = perf_counter_ns()
+            self.require(plan, outputs, known, targets)
+            outputs, taken = placed.outputs_of(outputs, targets, cancellation)
         times = received_at_ns, queued_ns, ready - began, computed_ns, done
-        return self._answer(session, request, plan, outputs, taken, times)
+        return self.answer(session, request, plan, outputs, known, taken, times)
 
-    def _answer(
+    def require(
+        self, plan: Plan, outputs: object, known: Sequence[TensorSpec], targets: OutputRegions | None = None
+    ) -> None:
+        """Raise as `require_outputs` about what a run of a plan gave, which may have got regions for its outputs."""
+        places = targets.arrays if targets is not None else ()
+        require_outputs(self._device.info.device_name, plan.model.outputs, outputs, known, places)
+
+    def answer(
         self,
         session: Session,
         request: PlannedRequest,
         plan: Plan,
         outputs: Sequence[Array],
+        known: Sequence[TensorSpec],
         regions: Sequence[AnyRegion | None],
         times: tuple[int, int, int, int, int],
     ) -> PlannedReply | RunResult:
-        """The reply with these outputs. `times` are those of `wire.fill_reply`, but for the last: when the run was
-        done."""
+        """The reply with these outputs; those of a plan with regions have been looked at. `times` are those of
+        `wire.fill_reply`, but for the last: when the run was done. Raises as `require`."""
         received_at_ns, queued_ns, copied_in_ns, computed_ns, done = times
         inline = []
-        for at, ((form, offset), array) in enumerate(zip(plan.outputs, outputs, strict=True)):
-            is_elsewhere = offset is None and regions[at] is None
-            if array.shape != form.shape or array.dtype != form.dtype or is_elsewhere:
-                times = (*times[:-1], perf_counter_ns() - done)
-                return RunResult(
-                    request.run_id, plan.model, outputs, regions, times, self._message_bytes, plan.in_bytes
-                )
-            if offset is not None:
-                inline.append(array.tobytes())
+        is_as_planned = True
+        try:
+            for at, ((form, offset), array) in enumerate(zip(plan.outputs, outputs, strict=True)):
+                is_elsewhere = offset is None and regions[at] is None
+                if array.shape != form.shape or array.dtype != form.dtype or is_elsewhere:
+                    is_as_planned = False
+                    break
+                if offset is not None:
+                    inline.append(array.tobytes())
+        except (AttributeError, TypeError, ValueError):  # They aren't arrays, or not as many.
+            is_as_planned = False
+        if not is_as_planned:
+            if not plan.has_regions:
+                self.require(plan, outputs, known)
+            times = (*times[:-1], perf_counter_ns() - done)
+            return RunResult(request.run_id, plan.model, outputs, regions, times, self._message_bytes, plan.in_bytes)
         now = perf_counter_ns()
         packet = plan.layout.pack_reply(
             REPLY_MARK,

@@ -7,6 +7,7 @@ import numpy as np
 from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.session import Session
 from nnrt_hdi import wire
+from nnrt_hdi.backend import StartableModel
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.tensor import Array, TensorForm
 from nnrt_hdi.v2 import prepared_model_pb2
@@ -28,6 +29,7 @@ class Plan:
         "in_bytes",
         "inline",
         "inputs",
+        "is_startable",
         "layout",
         "model",
         "model_id",
@@ -68,6 +70,8 @@ class Plan:
         # Of the runs that this one may be computed with. What lies in regions is read when its turn has come.
         is_joined = model.group is not None and not self.has_regions
         self.bucket = model.group.bucket([form.shape for form in inputs]) if is_joined and model.group else None
+        # Whether its runs need no thread while they are on the device.
+        self.is_startable = isinstance(model.prepared, StartableModel) and model.group is None
         self.in_bytes = sum(form.size_bytes for form in inputs)
         self.out_bytes = sum(form.size_bytes for form in outputs)
         # Of a message that has nothing but a planned reply.

@@ -151,8 +151,9 @@ class Reactor:
         self._has_joined = False
         # Whether only one connection was ready at the latest look, so that none is served after it.
         self.has_found_one = False
-        # Those that somebody serves who doesn't lead, and those of them that have been taken off the epoll.
-        self._away: set[Served] = set()
+        # Those that somebody serves who doesn't lead, or that are set aside, with how many reasons there are; and those
+        # of them that have been taken off the epoll.
+        self._away: dict[Served, int] = {}
         self._parked: set[Served] = set()
         self._leader = _Leader(defaultdict(list))
         # The descriptor that was served last, and how many times it was before without another one.
@@ -187,6 +188,30 @@ class Reactor:
         except OSError as error:  # The host waits for too much.
             _log.warning("%s: a connection can't be served: %s", self._name, error)
         self._close(connection)
+
+    def set_aside(self, connection: Served) -> None:
+        """Serve a connection no more until `take_back`. For its `serve` to call."""
+        with self._lock:
+            self._keep_away((connection,))
+
+    def take_back(self, connection: Served) -> None:
+        """Serve a connection again that was set aside. Any thread may call this."""
+        with self._lock:
+            self._let_back((connection,))
+
+    def _keep_away(self, connections: Sequence[Served]) -> None:
+        for connection in connections:
+            self._away[connection] = self._away.get(connection, 0) + 1
+
+    def _let_back(self, connections: Sequence[Served]) -> None:
+        for connection in connections:
+            self._away[connection] -= 1
+            if self._away[connection]:
+                continue
+            del self._away[connection]
+            if connection in self._parked:
+                self._parked.remove(connection)
+                self._epoll.register(connection.fileno(), select.EPOLLIN)
 
     def stop(self) -> None:
         """Take no more connections, and end with the last of them."""
@@ -349,10 +374,7 @@ class Reactor:
             leader.serving = ()
             leader.served += 1
             if leader.has_handed_over:
-                self._away.difference_update(served)
-                for connection in self._parked.intersection(served):
-                    self._parked.remove(connection)
-                    self._epoll.register(connection.fileno(), select.EPOLLIN)
+                self._let_back(served)
             for connection in ended:
                 self._epoll.unregister(connection.fileno())
                 del self._connections[connection.fileno()]
@@ -377,11 +399,11 @@ class Reactor:
         with self._lock:
             if leader.has_handed_over or not leader.serving or served not in (None, leader.served):
                 return
-            self._away.update(leader.serving)
+            self._keep_away(leader.serving)
             try:
                 self._appoint(_Leader(leader.joined))
             except OutOfMemory as error:  # No thread is left. This one goes on leading.
-                self._away.difference_update(leader.serving)
+                self._let_back(leader.serving)
                 if served is None:  # The watchdog asks again and again.
                     _log.warning("%s: %s; others wait", self._name, error)
             else:

@@ -1,9 +1,11 @@
 """A run from its request to its reply, however the two travel."""
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from time import perf_counter_ns
 
 from nnrt_device_service.core.device import Device, require_input_count
+from nnrt_device_service.core.outputs import require_outputs
 from nnrt_device_service.core.profiled import Profiled
 from nnrt_device_service.sessions.chunked_inputs import announced
 from nnrt_device_service.sessions.loaded_model import LoadedModel
@@ -12,7 +14,14 @@ from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.transport.failures import error_to_tell
 from nnrt_device_service.transport.planned_runs import PlannedRuns
 from nnrt_device_service.transport.plans import PlannedRequest, keep_plan
-from nnrt_device_service.transport.regions import OutputRegions, apart, frozen_copy, is_left
+from nnrt_device_service.transport.regions import (
+    InputRegions,
+    OutputRegions,
+    frozen_copy,
+    held,
+    may_stay,
+    sendable,
+)
 from nnrt_device_service.transport.run_result import Reply, RunResult, ToldResult, error_reply
 from nnrt_hdi import wire
 from nnrt_hdi.backend import Cancellation
@@ -21,6 +30,8 @@ from nnrt_hdi.tensor import Array, TensorForm
 from nnrt_hdi.v2 import model_pb2, prepared_model_pb2
 from nnrt_hdi.wire.run_codec import Incoming
 from nnrt_hdi.wire.runs import AnyRegion
+
+_NOTHING = nullcontext()
 
 
 def run_error_to_tell(
@@ -86,46 +97,39 @@ class RunRequests:
         sent, forms = request.inputs, model.inputs
         if len(sent) != len(forms):  # Counted before they are made: a message holds millions of empty ones.
             require_input_count(forms, len(sent))
-        targets = _targets(session, model, request.outputs) if request.outputs else None
+        stays = may_stay(model) and not request.profile
+        targets = _targets(session, model, request.outputs, stays) if request.outputs else None
         in_bytes = 0
         inputs: list[Array] = []
-        copied: list[int] = []
-        left: list[Array] = []
+        found = InputRegions(model, targets, stays)
         for index, tensor in enumerate(sent):
-            array = arrived.get(index) if arrived else None
+            array: Array | None = arrived.get(index) if arrived else None
             if array is None:
                 form = wire.form_of_run(tensor, forms[index])
                 array = wire.inline_array(tensor, form) if form is not None else None
             if array is None:
-                array = _input(session, index, tensor, form)
-                if tensor.data.HasField("region"):
-                    if is_left(model.prepared, targets, index, array, tensor.data.region):
-                        left.append(array)
-                    else:
-                        copied.append(index)
+                array = _input(session, index, tensor, form, found)
             inputs.append(array)
             in_bytes += array.nbytes
-        copied_bytes = sum([inputs[index].nbytes for index in copied]) if copied else 0
-        if copied_bytes:  # Each may name the same gigabyte, so the copies count.
-            session.budget.reserve(copied_bytes)
-        try:
-            for index in copied:
+        with held(found.memories, found.copied_bytes, session.budget) if found.holds else _NOTHING:
+            for index in found.copied:
                 inputs[index] = frozen_copy(inputs[index])
             ready = perf_counter_ns()
             profiled = Profiled(model.prepared) if request.profile else None
-            outputs, queued_ns, computed_ns = self._device.run(session, model, inputs, cancellation, targets, profiled)
-        finally:
-            if copied_bytes:
-                session.budget.release(copied_bytes)
-        done = perf_counter_ns()
-        regions: Sequence[AnyRegion | None] = ()
-        if targets is not None:
-            cancellation.check()  # Nobody waits for it any more, and the memory may serve other runs.
-            regions = targets.take(outputs)
-        if request.unwanted_outputs:
-            regions = _without(set(request.unwanted_outputs), regions or (None,) * len(outputs))
-        if left:
-            outputs = apart(outputs, regions, left)
+            outputs, known, queued_ns, computed_ns = self._device.run(
+                session, model, inputs, cancellation, targets, profiled
+            )
+            done = perf_counter_ns()
+            places = targets.arrays if targets is not None else ()
+            require_outputs(self._device.info.device_name, model.outputs, outputs, known, places)
+            regions: Sequence[AnyRegion | None] = ()
+            if targets is not None:
+                cancellation.check()  # Nobody waits for it any more, and the memory may serve other runs.
+                regions = targets.take(outputs)
+            if request.unwanted_outputs:
+                regions = _without(set(request.unwanted_outputs), regions or (None,) * len(outputs))
+            if found.left or found.memories:
+                outputs = sendable(outputs, regions, found.left)
         times = received_at_ns or began, queued_ns, ready - began, computed_ns, perf_counter_ns() - done
         make = self._result if profiled is None else ToldResult
         result = make(request.run_id, model, outputs, regions, times, self._message_bytes, in_bytes)
@@ -169,9 +173,9 @@ def arrived_inline(request: Incoming) -> dict[int, Array]:
     return request.arrays(request.message.inputs, "input")
 
 
-def _targets(session: Session, model: LoadedModel, outputs: Sequence[model_pb2.IOTensor]) -> "OutputRegions":
+def _targets(session: Session, model: LoadedModel, outputs: Sequence[model_pb2.IOTensor], stays: bool) -> OutputRegions:
     regions = [output.data.region if output.data.HasField("region") else None for output in outputs]
-    return OutputRegions(session, model.outputs, regions)
+    return OutputRegions(session, model.outputs, regions, stays)
 
 
 def _without(unwanted: Container[int], regions: Sequence[AnyRegion | None]) -> list[AnyRegion | None]:
@@ -182,23 +186,25 @@ def _without(unwanted: Container[int], regions: Sequence[AnyRegion | None]) -> l
     ]
 
 
-def _input(session: Session, index: int, tensor: model_pb2.IOTensor, form: TensorForm | None) -> Array:
+def _input(
+    session: Session, index: int, tensor: model_pb2.IOTensor, form: TensorForm | None, found: InputRegions
+) -> Array:
+    """An input that isn't inline as its model expects it."""
     try:
         if form is None:
             form = TensorForm(wire.io_spec(tensor))
-        return wire.array_from_bytes(sent_bytes(session, tensor.data), form)
+        if tensor.data.HasField("region"):
+            return found.add(session, index, form, tensor.data.region)
+        return wire.array_from_bytes(inline_bytes(tensor.data), form)
     except NnrtError as error:
         raise error.at(f"input {index}") from error
 
 
-def sent_bytes(session: Session, buffer: model_pb2.SharedBuffer) -> bytes | memoryview:
-    """The bytes of a SharedBuffer, where they are. Raises InvalidParameter or UnknownHandle."""
+def inline_bytes(buffer: model_pb2.SharedBuffer) -> bytes:
+    """The bytes of a SharedBuffer that lies in no region. Raises InvalidParameter."""
     match buffer.WhichOneof("place"):
         case "inline":
             return buffer.inline
-        case "region":
-            region = buffer.region
-            return session.buffers.region(region.buffer_id, region.offset, region.data_size)
         case "constant":
             raise InvalidParameter("data by digest is only for constants of a model; send it inline or in a buffer")
         case "chunked":

@@ -17,7 +17,7 @@ from grpc_reflection.v1alpha import reflection
 
 from nnrt_device_service.access.access_file import AccessFile
 from nnrt_device_service.announcing.announcer import Announcer
-from nnrt_device_service.core.device import Device
+from nnrt_device_service.core.device import FREE_S, Device
 from nnrt_device_service.host.allocator import give_back_freed_memory
 from nnrt_device_service.host.exit import ExitCode, exit_at_once
 from nnrt_device_service.host.log_handler import flush_log
@@ -175,6 +175,7 @@ class Daemon:
         if self._local_socket is not None:
             self._local_socket.start()
         self._device.start_canary(self._change_condition)
+        self._device.telemetry.start()
         before = set(threading.enumerate())
         self._server.start()
         self._serving = set(threading.enumerate()) - before
@@ -194,7 +195,7 @@ class Daemon:
     def drain(self) -> bool:
         """Finish what is under way within the drain time, refuse everything new, stop; whether all work has ended."""
         _log.info("draining")
-        tell_stopping(self._settings.drain_timeout_s + _STOP_S + 2 * _STOP_GRACE_S + _END_S)
+        tell_stopping(self._settings.drain_timeout_s + _STOP_S + 2 * _STOP_GRACE_S + FREE_S + _END_S)
         if self._announcer is not None:
             self._announcer.withdraw()
         self._device.stop_canary()
@@ -327,6 +328,7 @@ class Daemon:
         until = time.monotonic() + _TELL_S
         while len(self._device.sessions) and time.monotonic() < until:
             self._stopped.wait(_MIN_WATCH_INTERVAL_S)
+        self._server.stop(_STOP_GRACE_S).wait(_STOP_GRACE_S)  # What clients were told last is still to be sent.
         exit_at_once(ExitCode.STUCK, why)
 
 

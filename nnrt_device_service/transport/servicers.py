@@ -12,13 +12,15 @@ from nnrt_device_service.core.compilations import Progress
 from nnrt_device_service.core.device import Device, Program
 from nnrt_device_service.host.log_context import say_about
 from nnrt_device_service.sessions.constants import MissingConstants
+from nnrt_device_service.sessions.device_memory import DevicePlace
 from nnrt_device_service.sessions.session import Prepared, Session
 from nnrt_device_service.sessions.shared_files import FileRegion
 from nnrt_device_service.settings import Settings
 from nnrt_device_service.transport.admission import session_id_of, session_of
 from nnrt_device_service.transport.identities import Identities
+from nnrt_device_service.transport.regions import put
 from nnrt_device_service.transport.requests import COUNTED_BYTES
-from nnrt_device_service.transport.run_requests import RunRequests, arrived_inline, sent_bytes
+from nnrt_device_service.transport.run_requests import RunRequests, arrived_inline, inline_bytes
 from nnrt_device_service.transport.run_result import messages_of
 from nnrt_device_service.transport.run_stream import RunStream
 from nnrt_hdi import HDI_VERSION, PROTOCOL_MINOR, wire
@@ -94,6 +96,8 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
             raise
         finally:
             ending(session)
+            if not session.is_open:
+                self._device.freeing.settle()
 
     def _opened(self, session_id: bytes | None, context: Any) -> Session:
         """The session that a client opens, or resumes; a refusal is audited."""
@@ -200,7 +204,9 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
         return device_pb2.GetSupportedOperationReply(
             nodes=[
                 device_pb2.NodeSupport(
-                    supported=answer.supported, reason=wire.shortened(answer.reason, _MAX_REASON_BYTES)
+                    supported=answer.supported,
+                    reason=wire.shortened(answer.reason, _MAX_REASON_BYTES),
+                    note=wire.shortened(answer.note, _MAX_REASON_BYTES),
                 )
                 for answer in answers
             ]
@@ -251,33 +257,30 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
     ) -> device_pb2.UploadConstantsReply:
         session = session_of(self._device, context)
         completed, sha256, size_bytes = 0, b"", 0
-        data: bytes | memoryview | FileRegion
         unfinished: set[bytes] = set()
         try:
             for chunk in (chunk for message in requests for chunk in (message, *message.more)):
                 sha256, size_bytes = (chunk.sha256, chunk.size_bytes) if chunk.sha256 else (sha256, size_bytes)
                 unfinished.add(sha256)
-                if chunk.HasField("region"):
-                    region = chunk.region
-                    regions = session.files if region.buffer_id in session.files else session.buffers
-                    data = regions.region(region.buffer_id, region.offset, region.data_size)
-                else:
-                    data = expanded(chunk.data, chunk.expanded_bytes)
-                if session.constants.write(sha256, size_bytes, chunk.offset, data):
-                    unfinished.discard(sha256)
-                    completed += 1
+                for offset, data in _uploaded(session, chunk):
+                    if session.constants.write(sha256, size_bytes, offset, data):
+                        unfinished.discard(sha256)
+                        completed += 1
         finally:
             session.constants.pause(unfinished)
         return device_pb2.UploadConstantsReply(completed=completed)
 
     def AllocateBuffer(self, request: device_pb2.AllocateBufferRequest, context: Any) -> device_pb2.AllocateBufferReply:
         session = session_of(self._device, context)
-        buffer_id = session.buffers.allocate(request.length, to_share=session.local_peer is not None)
+        buffer_id = self._device.allocate(session, request.length)
         region = model_pb2.BufferRegion(buffer_id=buffer_id, data_size=request.length)
-        return device_pb2.AllocateBufferReply(buffer=model_pb2.SharedBuffer(region=region))
+        return device_pb2.AllocateBufferReply(
+            buffer=model_pb2.SharedBuffer(region=region), is_on_device=session.buffers.is_on_device(buffer_id)
+        )
 
     def ReleaseBuffer(self, request: device_pb2.ReleaseBufferRequest, context: Any) -> device_pb2.ReleaseBufferReply:
         session_of(self._device, context).release_buffer(request.buffer_id)
+        self._device.freeing.settle()
         return device_pb2.ReleaseBufferReply()
 
     def WriteBuffer(self, requests: Iterator[device_pb2.BufferChunk], context: Any) -> device_pb2.WriteBufferReply:
@@ -285,14 +288,16 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
         written = buffer_id = 0
         for chunk in requests:
             buffer_id = chunk.buffer_id or buffer_id
-            session.buffers.writable_region(buffer_id, chunk.offset, len(chunk.data))[:] = chunk.data
+            put(session.buffers.writable_region(buffer_id, chunk.offset, len(chunk.data)), memoryview(chunk.data))
             written += len(chunk.data)
         return device_pb2.WriteBufferReply(written_bytes=written)
 
     def ReadBuffer(self, request: model_pb2.BufferRegion, context: Any) -> Iterator[device_pb2.BufferChunk]:
         session = session_of(self._device, context)
         region = session.buffers.region(request.buffer_id, request.offset, request.data_size)
-        for start, piece in cut(region, self._settings.message_bytes):
+        most_bytes = self._settings.message_bytes
+        pieces = region.pieces(most_bytes) if isinstance(region, DevicePlace) else cut(region, most_bytes)
+        for start, piece in pieces:
             yield device_pb2.BufferChunk(offset=request.offset + start, data=bytes(piece))
 
     def _config(self, request: device_pb2.PrepareModelRequest | device_pb2.PrepareFromBuffersRequest) -> ModelConfig:
@@ -433,6 +438,7 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
             session.give_up(request.request_id)
         else:
             session.release_model(request.model_id)
+            self._device.freeing.settle()
         return prepared_model_pb2.ReleaseReply()
 
 
@@ -461,6 +467,7 @@ def _prepare_reply(outcome: Prepared | MissingConstants) -> device_pb2.PrepareMo
             inputs=[wire.tensor_message(spec) for spec in outcome.inputs],
             outputs=[wire.tensor_message(spec) for spec in outcome.outputs],
             origin=wire.origin_number(outcome.origin),
+            notes={wire.shortened(note, _MAX_REASON_BYTES): count for note, count in outcome.notes.items()},
         )
     )
 
@@ -473,8 +480,31 @@ def _parts(
     return [wire.at_place(f"buffer {index}", partial(part, buffer)) for index, buffer in enumerate(request.buffers)]
 
 
-def _part(session: Session, buffer: model_pb2.SharedBuffer) -> Constant | bytes | memoryview:
-    return wire.named_constant(buffer.constant) if buffer.HasField("constant") else sent_bytes(session, buffer)
+def _part(session: Session, buffer: model_pb2.SharedBuffer) -> Constant | bytes | memoryview | DevicePlace:
+    if buffer.HasField("constant"):
+        return wire.named_constant(buffer.constant)
+    if buffer.HasField("region"):
+        region = buffer.region
+        return session.buffers.region(region.buffer_id, region.offset, region.data_size)
+    return inline_bytes(buffer)
+
+
+def _uploaded(
+    session: Session, chunk: device_pb2.ConstantChunk
+) -> Iterator[tuple[int, bytes | memoryview | FileRegion]]:
+    """The bytes of a chunk, where they are, and where they begin in their constant. Those in memory of the device are
+    copied, some at a time."""
+    if not chunk.HasField("region"):
+        yield chunk.offset, expanded(chunk.data, chunk.expanded_bytes)
+        return
+    region = chunk.region
+    regions = session.files if region.buffer_id in session.files else session.buffers
+    data = regions.region(region.buffer_id, region.offset, region.data_size)
+    if not isinstance(data, DevicePlace):
+        yield chunk.offset, data
+        return
+    for start, piece in data.pieces():
+        yield chunk.offset + start, memoryview(piece)
 
 
 def _program_part(buffer: model_pb2.SharedBuffer) -> Constant | bytes:

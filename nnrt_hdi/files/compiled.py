@@ -2,8 +2,8 @@
 
 import math
 import reprlib
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -72,12 +72,14 @@ class CompiledModel:
     parts: Sequence[Part]
     # What building it took: from the question what is supported to the compiled model. None where nobody knows.
     build_s: float | None = None
+    # What the device said of nodes that it runs (`Support.note`), and of how many each time.
+    notes: Mapping[str, int] = field(default_factory=dict)
 
     def packed(self, beside: Collection[bytes] = ()) -> list[Buffer]:
         """A file, as pieces to be written one after the other; see `container.packed`. Raises InvalidParameter for
         what can't be read back."""
         target, config = self.target, self.config
-        about = {
+        about: dict[str, Any] = {
             "device": target.device,
             "vendor": target.vendor,
             "device_type": target.device_type.name,
@@ -93,6 +95,8 @@ class CompiledModel:
             "version": self.version,
             "build_s": self.build_s,
         }
+        if self.notes:
+            about["notes"] = dict(self.notes)
         try:
             self._of(about, _counted(self.parts))
         except InvalidFile as error:
@@ -144,6 +148,7 @@ class CompiledModel:
                 version=_version(about),
                 parts=parts,
                 build_s=_seconds(about),
+                notes=_notes(about),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, NnrtError) as error:
             raise InvalidFile(
@@ -169,6 +174,13 @@ def _version(about: dict[str, Any]) -> int:
     if version not in range(MAX_VERSION + 1):
         raise ValueError(f"version is {reprlib.repr(version)}; it is 0..{MAX_VERSION}")
     return version
+
+
+def _notes(about: dict[str, Any]) -> Mapping[str, int]:
+    notes = _of_type(dict, about, "notes") if "notes" in about else {}
+    if not all(type(count) is int and count > 0 for count in notes.values()):
+        raise ValueError(f"notes is {reprlib.repr(notes)}; it is a count for each note")
+    return dict(notes)
 
 
 def _seconds(about: dict[str, Any]) -> float | None:

@@ -18,19 +18,23 @@ from nnrt_hdi.ops import (  # noqa: F401  (each module declares its operators)
     shape,
     spatial,
 )
-from nnrt_hdi.ops.inference import Inference, infer_graph, infer_node, inferred_graph
+from nnrt_hdi.ops.inference import Inference, InferredTensors, infer_graph, infer_node, inferred_graph, known_graph
 from nnrt_hdi.ops.operator import OPERATORS, Operator
-from nnrt_hdi.ops.run_sizes import RunKinds, RunSizes, require_fits, sizes_of
+from nnrt_hdi.ops.run_sizes import RunKinds, require_fits, sizes_of
+from nnrt_hdi.ops.shape_numbers import decided_graph, late_nodes
 
 __all__ = [
     "OPERATORS",
     "Inference",
+    "InferredTensors",
     "Operator",
     "RunKinds",
-    "RunSizes",
+    "decided_graph",
     "infer_graph",
     "infer_node",
     "inferred_graph",
+    "known_graph",
+    "late_nodes",
     "require_fits",
     "sizes_of",
 ]

@@ -80,7 +80,7 @@ def power(x: Logical, y: Logical, *, scale: float = 1.0, shift: float = 0.0) -> 
 
 @operator(NodeType.ELTWISE, quantized=True)
 def eltwise(a: Number, b: Number, *, mode: EltwiseMode = EltwiseMode.PROD) -> TensorSpec:
-    """y = a and b, of one shape and data type, combined: PROD a b; SUM a + b; MAXIMUM the larger of both."""
+    """y = a and b, of one shape and data type, combined by mode: PROD a b; SUM a + b; MAXIMUM the larger of both."""
     if mode is EltwiseMode.UNKNOWN:
         refuse("mode is UNKNOWN; use PROD, SUM or MAXIMUM")
     return TensorSpec(same_data_type(a, b), common_shape(a, b), common_format(a, b))

@@ -147,7 +147,10 @@ def conv2d(
 
     weight is [out channels, kernel height, kernel width, in channels / group]; with format NCHW it is [out channels,
     in channels / group, kernel height, kernel width]. kernel_size, in_channel and out_channel repeat what its shape
-    says. Output sizes: SAME ceil(in / stride); VALID and PAD floor((in + pads - (k - 1) dilation - 1) / stride) + 1.
+    says. stride and dilation are (height, width), empty: 1. With pad_mode PAD zeros are put around x: pad_list is (top,
+    bottom, left, right), empty: none. SAME and VALID don't look at it: VALID pads nothing; SAME pads what is missing to
+    (out - 1) stride + (k - 1) dilation + 1, half of it in front, rounded down. Output sizes: SAME ceil(in / stride);
+    VALID and PAD floor((in + pads - (k - 1) dilation - 1) / stride) + 1.
     """
     image, kernel = ImageShape.of(x.spec), ImageShape.of(weight.spec)
     window = Window.of(_kernel(weight, kernel_size), stride, dilation, pad_mode, pad_list)
@@ -176,8 +179,11 @@ def conv2d_transpose(
 ) -> TensorSpec:
     """Transposed 2-D convolution (the gradient of a convolution), plus a bias per output channel, then the activation.
 
-    weight is laid out as for CONV2D_FUSION. Output sizes, with e = (k - 1) dilation + 1: SAME in stride + output
-    padding; VALID and PAD (in - 1) stride + e - pads + output padding (TensorFlow Lite, MindSpore Lite).
+    Attributes and weight are as for CONV2D_FUSION: weight begins with the channels of the output, and pads are cut off
+    from the result. SAME cuts off what (in - 1) stride + e has beyond in stride, half of it in front, rounded down.
+    output_paddings is (height, width), one number for both, or empty: 0. Output sizes, with e = (k - 1) dilation + 1:
+    SAME in stride + output padding; VALID and PAD (in - 1) stride + e - pads + output padding (TensorFlow Lite,
+    MindSpore Lite).
     """
     image, kernel = ImageShape.of(x.spec), ImageShape.of(weight.spec)
     window = Window.of(_kernel(weight, kernel_size), stride, dilation, pad_mode, pad_list)
@@ -211,9 +217,10 @@ def avg_pool(
 ) -> TensorSpec:
     """Mean of each window over its real elements (the divisor counts no padding), then the fused activation.
 
-    The layout is that of x; the attribute `format` says nothing (NNRt always sends NCHW). global pools the whole
-    height and width. Output sizes as for CONV2D_FUSION; with round_mode CEIL the PAD formula rounds up, but drops a
-    window that would start behind the input.
+    The layout is that of x; the attribute `format` says nothing (NNRt always sends NCHW). kernel_size and strides are
+    (height, width), strides empty: 1; pad and pad_mode are pad_list and pad_mode of CONV2D_FUSION. global pools the
+    whole height and width, and looks at none of them. Output sizes as for CONV2D_FUSION; with round_mode CEIL the PAD
+    formula rounds up, but drops a window that would start behind the input.
     """
     return _pooled(x, pooling_window(x.spec, kernel_size, strides, pad, pad_mode, round_mode, global_), activation_type)
 
@@ -231,7 +238,8 @@ def max_pool(
     global_: bool = False,
     activation_type: ActivationType = ActivationType.NO_ACTIVATION,
 ) -> TensorSpec:
-    """Maximum of each window, padding never wins, then the fused activation. Layout and sizes as for AVGPOOL_FUSION."""
+    """Maximum of each window, padding never wins, then the fused activation. Attributes, layout and sizes as for
+    AVGPOOL_FUSION."""
     return _pooled(x, pooling_window(x.spec, kernel_size, strides, pad, pad_mode, round_mode, global_), activation_type)
 
 

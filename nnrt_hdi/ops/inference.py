@@ -109,6 +109,13 @@ class InferredTensors(NamedTuple):
         return cls(list(graph.tensors), {}, graph.undecided or frozenset())
 
 
+def known_graph(graph: Graph, known: InferredTensors) -> Graph:
+    """A graph that has been inferred, with its tensors as a run has them."""
+    copy = graph.with_tensors(known.specs)
+    object.__setattr__(copy, "undecided", known.undecided)
+    return copy
+
+
 def infer_tensors(graph: Graph, tensors: Sequence[TensorSpec], values: Mapping[int, Array]) -> InferredTensors:
     """Infer the nodes of a graph in order, from these tensors and these elements of some of them."""
     specs = list(tensors)

@@ -140,6 +140,7 @@ def lrn(
     """y = x / (bias + alpha sum(x^2))^beta, the sum taken over the channels c - depth_radius to c + depth_radius.
 
     alpha counts for each of them, as in TensorFlow Lite (ONNX divides it by their number).
+    norm_region has no other value.
     """
     if depth_radius < 0:
         refuse(f"depth_radius is {depth_radius}; use 0 or more")

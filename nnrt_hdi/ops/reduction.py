@@ -22,7 +22,7 @@ def reduce(
 ) -> TensorSpec:
     """y = x folded over the dimensions in axis (empty: all), which go, or stay with length 1 by keep_dims.
 
-    MEAN (integers round towards zero); MAX; MIN; PROD; SUM; SUM_SQUARE sum of x^2; ASUM sum of |x|; ALL
+    By mode: MEAN (integers round towards zero); MAX; MIN; PROD; SUM; SUM_SQUARE sum of x^2; ASUM sum of |x|; ALL
     whether no element is 0, as 1 or 0; L2 sqrt(sum(x^2)). Integers wrap around. Of no elements a fold is its
     neutral element (MAX the lowest value), MEAN not a number (of integers 0). reduce_to_end folds from the
     first entry of axis to the last dimension, and multiplies the result by coeff unless it is (almost) 0.

@@ -2,12 +2,12 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import OutOfMemory
-from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, Graph
+from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, Graph, Node
 from nnrt_hdi.ops.inference import InferredTensors, infer_tensors, raise_first
 from nnrt_hdi.ops.operands import INTEGERS
 from nnrt_hdi.ops.operator import OPERATORS
@@ -73,7 +73,7 @@ class RunKinds(Generic[KindT]):
         if known is None:
             known = self._worked_out(inputs)
             with self._lock:
-                self._known[decided] = known
+                known = self._known.setdefault(decided, known)  # Of two that worked it out at once, the first one's.
                 while len(self._known) > self._most:
                     self._known.popitem(last=False)
         self._latest = decided, known
@@ -91,14 +91,6 @@ class RunKinds(Generic[KindT]):
         raise_first(inferred.problems)
         require_fits(graph, inferred.specs, self._max_tensor_bytes)
         return self._work_out(inferred)
-
-
-class RunSizes(RunKinds[Sizes]):
-    """The sizes of a model's runs."""
-
-    def __init__(self, graph: Graph, input_count: int, max_tensor_bytes: int) -> None:
-        """See `RunKinds`."""
-        super().__init__(graph, input_count, max_tensor_bytes, lambda tensors: sizes_of(graph, tensors.specs))
 
 
 def sizes_of(graph: Graph, tensors: Sequence[TensorSpec]) -> Sizes:
@@ -140,11 +132,14 @@ def _elements(array: Array) -> bytes:
 
 def _deciding(graph: Graph, input_count: int) -> tuple[int, ...]:
     """The inputs whose elements say shapes, axes or positions, and not only which elements to pick."""
-    found = set()
-    for node in graph.nodes:
-        rules = OPERATORS[node.type].operands
-        for position, tensor in enumerate(node.inputs):
-            accepts = rules[min(position, len(rules) - 1)].accepts
-            if node.type is NodeType.CONSTANT_OF_SHAPE or (accepts.data_types == INTEGERS and accepts.max_rank):
-                found.add(tensor)
+    found = {tensor for node in graph.nodes for tensor in deciding_operands(node)}
     return tuple(at for at, tensor in enumerate(graph.inputs[:input_count]) if tensor in found)
+
+
+def deciding_operands(node: Node) -> Iterator[int]:
+    """The operands of a node whose elements say shapes, axes or positions."""
+    rules = OPERATORS[node.type].operands
+    for position, tensor in enumerate(node.inputs):
+        accepts = rules[min(position, len(rules) - 1)].accepts
+        if node.type is NodeType.CONSTANT_OF_SHAPE or (accepts.data_types == INTEGERS and accepts.max_rank):
+            yield tensor

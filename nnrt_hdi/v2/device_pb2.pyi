@@ -180,12 +180,14 @@ class GetSupportedOperationReply(_message.Message):
     def __init__(self, nodes: _Optional[_Iterable[_Union[NodeSupport, _Mapping]]] = ...) -> None: ...
 
 class NodeSupport(_message.Message):
-    __slots__ = ("supported", "reason")
+    __slots__ = ("supported", "reason", "note")
     SUPPORTED_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
     supported: bool
     reason: str
-    def __init__(self, supported: bool = ..., reason: _Optional[str] = ...) -> None: ...
+    note: str
+    def __init__(self, supported: bool = ..., reason: _Optional[str] = ..., note: _Optional[str] = ...) -> None: ...
 
 class Batching(_message.Message):
     __slots__ = ("max_size", "max_delay_us")
@@ -254,7 +256,7 @@ class MissingConstant(_message.Message):
     def __init__(self, sha256: _Optional[bytes] = ..., received_bytes: _Optional[int] = ...) -> None: ...
 
 class PreparedModelInfo(_message.Message):
-    __slots__ = ("model_id", "inputs", "outputs", "origin")
+    __slots__ = ("model_id", "inputs", "outputs", "origin", "notes")
     class Origin(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         COMPILED: _ClassVar[PreparedModelInfo.Origin]
@@ -263,15 +265,24 @@ class PreparedModelInfo(_message.Message):
     COMPILED: PreparedModelInfo.Origin
     RESTORED: PreparedModelInfo.Origin
     STORED: PreparedModelInfo.Origin
+    class NotesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     MODEL_ID_FIELD_NUMBER: _ClassVar[int]
     INPUTS_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     ORIGIN_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
     model_id: int
     inputs: _containers.RepeatedCompositeFieldContainer[_model_pb2.Tensor]
     outputs: _containers.RepeatedCompositeFieldContainer[_model_pb2.Tensor]
     origin: PreparedModelInfo.Origin
-    def __init__(self, model_id: _Optional[int] = ..., inputs: _Optional[_Iterable[_Union[_model_pb2.Tensor, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[_model_pb2.Tensor, _Mapping]]] = ..., origin: _Optional[_Union[PreparedModelInfo.Origin, str]] = ...) -> None: ...
+    notes: _containers.ScalarMap[str, int]
+    def __init__(self, model_id: _Optional[int] = ..., inputs: _Optional[_Iterable[_Union[_model_pb2.Tensor, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[_model_pb2.Tensor, _Mapping]]] = ..., origin: _Optional[_Union[PreparedModelInfo.Origin, str]] = ..., notes: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class ConstantChunk(_message.Message):
     __slots__ = ("sha256", "size_bytes", "offset", "data", "expanded_bytes", "more", "region")
@@ -304,10 +315,12 @@ class AllocateBufferRequest(_message.Message):
     def __init__(self, length: _Optional[int] = ...) -> None: ...
 
 class AllocateBufferReply(_message.Message):
-    __slots__ = ("buffer",)
+    __slots__ = ("buffer", "is_on_device")
     BUFFER_FIELD_NUMBER: _ClassVar[int]
+    IS_ON_DEVICE_FIELD_NUMBER: _ClassVar[int]
     buffer: _model_pb2.SharedBuffer
-    def __init__(self, buffer: _Optional[_Union[_model_pb2.SharedBuffer, _Mapping]] = ...) -> None: ...
+    is_on_device: bool
+    def __init__(self, buffer: _Optional[_Union[_model_pb2.SharedBuffer, _Mapping]] = ..., is_on_device: bool = ...) -> None: ...
 
 class ReleaseBufferRequest(_message.Message):
     __slots__ = ("buffer_id",)

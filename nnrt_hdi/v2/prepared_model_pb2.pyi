@@ -81,16 +81,18 @@ class RunReply(_message.Message):
     def __init__(self, error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., chunk: _Optional[bytes] = ..., times: _Optional[_Union[RunTimes, _Mapping]] = ..., kept: bool = ..., expanded_bytes: _Optional[int] = ..., run_id: _Optional[int] = ..., operator_times: _Optional[_Iterable[_Union[OperatorTime, _Mapping]]] = ..., plan: _Optional[int] = ..., planned: _Optional[bytes] = ...) -> None: ...
 
 class OperatorTime(_message.Message):
-    __slots__ = ("name", "operator", "began_ns", "took_ns")
+    __slots__ = ("name", "operator", "began_ns", "took_ns", "is_besides")
     NAME_FIELD_NUMBER: _ClassVar[int]
     OPERATOR_FIELD_NUMBER: _ClassVar[int]
     BEGAN_NS_FIELD_NUMBER: _ClassVar[int]
     TOOK_NS_FIELD_NUMBER: _ClassVar[int]
+    IS_BESIDES_FIELD_NUMBER: _ClassVar[int]
     name: str
     operator: str
     began_ns: int
     took_ns: int
-    def __init__(self, name: _Optional[str] = ..., operator: _Optional[str] = ..., began_ns: _Optional[int] = ..., took_ns: _Optional[int] = ...) -> None: ...
+    is_besides: bool
+    def __init__(self, name: _Optional[str] = ..., operator: _Optional[str] = ..., began_ns: _Optional[int] = ..., took_ns: _Optional[int] = ..., is_besides: bool = ...) -> None: ...
 
 class RunTimes(_message.Message):
     __slots__ = ("queued_ns", "copied_in_ns", "computed_ns", "copied_out_ns", "served_ns", "received_at_ns")

@@ -126,7 +126,7 @@ class Goodbye(_message.Message):
     def __init__(self) -> None: ...
 
 class DeviceState(_message.Message):
-    __slots__ = ("status", "draining", "running", "queued", "held_bytes", "sessions", "out")
+    __slots__ = ("status", "draining", "running", "queued", "held_bytes", "sessions", "out", "telemetry")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
@@ -134,6 +134,7 @@ class DeviceState(_message.Message):
     HELD_BYTES_FIELD_NUMBER: _ClassVar[int]
     SESSIONS_FIELD_NUMBER: _ClassVar[int]
     OUT_FIELD_NUMBER: _ClassVar[int]
+    TELEMETRY_FIELD_NUMBER: _ClassVar[int]
     status: _enums_pb2.DeviceStatus
     draining: bool
     running: int
@@ -141,4 +142,21 @@ class DeviceState(_message.Message):
     held_bytes: int
     sessions: int
     out: str
-    def __init__(self, status: _Optional[_Union[_enums_pb2.DeviceStatus, str]] = ..., draining: bool = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., held_bytes: _Optional[int] = ..., sessions: _Optional[int] = ..., out: _Optional[str] = ...) -> None: ...
+    telemetry: Telemetry
+    def __init__(self, status: _Optional[_Union[_enums_pb2.DeviceStatus, str]] = ..., draining: bool = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., held_bytes: _Optional[int] = ..., sessions: _Optional[int] = ..., out: _Optional[str] = ..., telemetry: _Optional[_Union[Telemetry, _Mapping]] = ...) -> None: ...
+
+class Telemetry(_message.Message):
+    __slots__ = ("temperature_celsius", "power_watts", "memory_used_bytes", "memory_total_bytes", "clock_hertz", "utilization")
+    TEMPERATURE_CELSIUS_FIELD_NUMBER: _ClassVar[int]
+    POWER_WATTS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_USED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_HERTZ_FIELD_NUMBER: _ClassVar[int]
+    UTILIZATION_FIELD_NUMBER: _ClassVar[int]
+    temperature_celsius: float
+    power_watts: float
+    memory_used_bytes: int
+    memory_total_bytes: int
+    clock_hertz: float
+    utilization: float
+    def __init__(self, temperature_celsius: _Optional[float] = ..., power_watts: _Optional[float] = ..., memory_used_bytes: _Optional[int] = ..., memory_total_bytes: _Optional[int] = ..., clock_hertz: _Optional[float] = ..., utilization: _Optional[float] = ...) -> None: ...

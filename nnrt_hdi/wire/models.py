@@ -231,7 +231,9 @@ def batching_message(batching: Batching | None) -> device_pb2.Batching | None:
 
 
 def supports(message: device_pb2.GetSupportedOperationReply) -> list[Support]:
-    return [Support() if node.supported else Support(node.reason or "not supported") for node in message.nodes]
+    return [
+        Support(note=node.note) if node.supported else Support(node.reason or "not supported") for node in message.nodes
+    ]
 
 
 def dim_ranges(message: prepared_model_pb2.GetInputDimRangesReply) -> list[DimRange]:

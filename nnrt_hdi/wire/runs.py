@@ -10,7 +10,7 @@ import numpy as np
 from nnrt_hdi.enums import DataType
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.limits import MAX_OPERATOR_TIMES, OPERATOR_NAME_BYTES
-from nnrt_hdi.operator_times import OperatorTime
+from nnrt_hdi.operator_times import Besides, OperatorTime
 from nnrt_hdi.tensor import Array, Shape, TensorForm, TensorSpec
 from nnrt_hdi.v2 import model_pb2, prepared_model_pb2
 from nnrt_hdi.wire.enums import known_enum, number
@@ -146,7 +146,10 @@ def times_told(reply: Any) -> tuple[int, int, int, int, int, int]:
 
 def operator_times(reply: prepared_model_pb2.RunReply) -> list[OperatorTime]:
     """What a RunReply tells of the operators of its run."""
-    return [OperatorTime(one.name, one.operator, one.began_ns, one.took_ns) for one in reply.operator_times]
+    return [
+        (Besides if one.is_besides else OperatorTime)(one.name, one.operator, one.began_ns, one.took_ns)
+        for one in reply.operator_times
+    ]
 
 
 def add_operator_times(reply: prepared_model_pb2.RunReply, times: Sequence[OperatorTime], message_bytes: int) -> None:
@@ -155,7 +158,11 @@ def add_operator_times(reply: prepared_model_pb2.RunReply, times: Sequence[Opera
     for one in times[:most]:
         name, operator = (shortened(text, OPERATOR_NAME_BYTES) for text in (one.name, one.operator))
         reply.operator_times.add(
-            name=name, operator=operator, began_ns=max(one.began_ns, 0), took_ns=max(one.took_ns, 0)
+            name=name,
+            operator=operator,
+            began_ns=max(one.began_ns, 0),
+            took_ns=max(one.took_ns, 0),
+            is_besides=isinstance(one, Besides),
         )
 
 

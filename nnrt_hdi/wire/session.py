@@ -1,6 +1,8 @@
 """Sessions, and the device that they lead to."""
 
-from nnrt_hdi.backend import CanaryState, Capabilities, DeviceInfo, DeviceState
+from dataclasses import asdict
+
+from nnrt_hdi.backend import CanaryState, Capabilities, DeviceInfo, DeviceState, Telemetry
 from nnrt_hdi.counters import MAX_DURATION_COUNTS, Batches, DeviceCounters, DeviceLoad, Durations, IdentityCounters
 from nnrt_hdi.enums import DeviceStatus, DeviceType
 from nnrt_hdi.v2 import device_pb2, session_pb2
@@ -48,7 +50,12 @@ def device_state(message: session_pb2.DeviceState) -> DeviceState:
         held_bytes=message.held_bytes,
         sessions=message.sessions,
         out=message.out,
+        telemetry=_telemetry(message.telemetry) if message.HasField("telemetry") else None,
     )
+
+
+def _telemetry(message: session_pb2.Telemetry) -> Telemetry:
+    return Telemetry(**{field.name: value for field, value in message.ListFields()}).plausible()
 
 
 def device_state_message(state: DeviceState) -> session_pb2.DeviceState:
@@ -60,6 +67,7 @@ def device_state_message(state: DeviceState) -> session_pb2.DeviceState:
         held_bytes=state.held_bytes,
         sessions=state.sessions,
         out=shortened(state.out, _MAX_WHY_BYTES),
+        telemetry=session_pb2.Telemetry(**asdict(state.telemetry)) if state.telemetry else None,
     )
 
 

@@ -40,12 +40,17 @@ def tensor_message(spec: TensorSpec) -> model_pb2.Tensor:
 def array_from_bytes(data: bytes | memoryview, form: TensorForm) -> Array:
     """A read-only view of the bytes as the tensor they hold."""
     dtype = form.dtype if form.dtype is not None else form.spec.numpy_dtype
-    if len(data) != form.size_bytes:
-        raise InvalidParameter(f"there are {len(data)} bytes of data; {form.spec} has {form.spec.byte_size}")
+    require_size(len(data), form)
     if not data:
         data = bytes(dtype.itemsize)  # Of none numpy makes no array, not even an empty one.
     view: Array = np.ndarray(form.shape, dtype, data.toreadonly() if isinstance(data, memoryview) else data)
     return view
+
+
+def require_size(size_bytes: int, form: TensorForm) -> None:
+    """Refuse, with InvalidParameter, another number of bytes than the tensor has."""
+    if size_bytes != form.size_bytes:
+        raise InvalidParameter(f"there are {size_bytes} bytes of data; {form.spec} has {form.spec.byte_size}")
 
 
 def format_of(message: model_pb2.Tensor | model_pb2.IOTensor) -> Format:

@@ -109,6 +109,7 @@ def test_a_full_disk_leaves_no_half_of_a_line(tmp_path: Path) -> None:
     audit.close()
 
 
+@pytest.mark.slow
 def test_nobody_reads_the_standard_error(tmp_path: Path, closing: ExitStack) -> None:
     """The daemon serves all the same; when somebody reads again, both logs say how much is missing."""
     pipe = tmp_path / "pipe"

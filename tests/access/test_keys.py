@@ -152,6 +152,7 @@ def identity_of(folder: Path, token: bytes) -> Identity:
     return AccessFile(folder / "access").identity(Credentials("host", token.strip()))
 
 
+@pytest.mark.slow
 def test_many_at_once(tmp_path: Path) -> None:
     """No line of one process is lost to another."""
     names = [f"client-{number}" for number in range(6)]

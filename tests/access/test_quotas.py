@@ -12,6 +12,7 @@ import grpc
 import numpy as np
 import pytest
 from conftest import StartDaemon
+from freed_at_once import freed_at_once
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from networks import identity_model
 from waiting import DEADLINE_S, until
@@ -132,7 +133,7 @@ def test_compile_seconds_come_back() -> None:
 
 def test_what_a_session_leaves_comes_back() -> None:
     """Also to the whole, where the identity has other sessions."""
-    registry = SessionRegistry(DaemonSettings(), 100 * MIB)
+    registry = SessionRegistry(DaemonSettings(), 100 * MIB, freed_at_once())
     alice = Identity("name", "alice", Role.RUN)
     sessions = [registry.open("client", lambda: None, alice) for _ in range(2)]
     for session in sessions:
@@ -149,7 +150,7 @@ def test_what_a_session_leaves_comes_back() -> None:
 
 def test_an_identity_with_its_share_makes_nobody_else_go() -> None:
     """One of its own sessions that are not connected makes room, or none."""
-    registry = SessionRegistry(DaemonSettings(max_sessions=4), 100 * MIB)
+    registry = SessionRegistry(DaemonSettings(max_sessions=4), 100 * MIB, freed_at_once())
     alice, bob = (Identity("name", name, Role.RUN) for name in ("alice", "bob"))
 
     def open_session(identity: Identity, is_away: bool = False) -> Session:

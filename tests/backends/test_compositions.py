@@ -4,8 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from net import AnyArray, Net
 from nnrt_backend_onnxruntime.processor import integer_kernels
-from onnxruntime_graphs import AnyArray, Net, lowered, op_types, reference, require_close, run, run_lowered
+from onnxruntime_graphs import lowered, op_types, reference, require_close, run, run_lowered
 
 from nnrt_hdi.enums import DataType, Format, NodeType
 from nnrt_hdi.graph import Graph
@@ -154,7 +155,7 @@ def integer_convolution(layout: Format, fraction: float = 0, is_less: bool = Tru
 @pytest.mark.parametrize("layout", [Format.NCHW, Format.NHWC], ids=lambda layout: layout.name)
 def test_convolutions_of_integers_are_computed_as_such(layout: Format, is_less: bool) -> None:
     graph = integer_convolution(layout, is_less=is_less)
-    made = lowered(graph, integers=integer_kernels(frozenset({"sse2", "avx512_vnni"})))
+    made = lowered(graph, integer_kernels(frozenset({"sse2", "avx512_vnni"})))
     assert "ConvInteger" in op_types(made.model)
     given = image(integer_convolution(layout, is_less=False)) * 2
     feeds = (given, np.array(7, np.uint8)) if is_less else (given,)
@@ -165,7 +166,7 @@ def test_convolutions_of_integers_are_computed_as_such(layout: Format, is_less: 
 def test_other_convolutions_are_of_real_numbers() -> None:
     graph = integer_convolution(Format.NCHW, fraction=0.5)
     x86 = integer_kernels(frozenset({"sse2", "avx512_vnni"}))
-    assert "ConvInteger" not in op_types(lowered(graph, integers=x86).model)
+    assert "ConvInteger" not in op_types(lowered(graph, x86).model)
     assert "ConvInteger" not in op_types(lowered(integer_convolution(Format.NCHW)).model)
 
 

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from net import Net
 from nnrt_backend_onnxruntime import processor
 from nnrt_backend_onnxruntime.cache import KIND
 from nnrt_backend_onnxruntime.model import OnnxModel
 from onnx import helper, numpy_helper
-from onnxruntime_graphs import Net, backend, op_types, prepare, run
+from onnxruntime_graphs import backend, op_types, prepare, run
 
 from nnrt_hdi.backend import Cancellation, ModelConfig
 from nnrt_hdi.enums import ActivationType, DataType, NodeType

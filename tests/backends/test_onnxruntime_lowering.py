@@ -5,14 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from net import AnyArray, Net
 from nnrt_backend_onnxruntime import support
-from nnrt_backend_onnxruntime.lowering import LOWERINGS
 from nnrt_backend_onnxruntime.processor import integer_kernels
 from nnrt_backend_onnxruntime.session import open_session
-from nnrt_backend_onnxruntime.single_nodes import key_of
+from nnrt_onnx_lowering.lowering import LOWERINGS
+from nnrt_onnx_lowering.single_nodes import key_of
 from onnxruntime_graphs import (
-    AnyArray,
-    Net,
     backend,
     lowered,
     op_types,
@@ -184,7 +183,7 @@ def test_a_quantized_network_is_the_same_for_each_processor(data_type: DataType,
     flags, _, _ = PROCESSORS[processor]
     graph = quantized_network(data_type, DataType.UINT8)
     x = np.random.default_rng(2).integers(0, 256, (1, 8, 8, 16)).astype(graph.input_specs[0].numpy_dtype)
-    made = lowered(graph, integers=integer_kernels(frozenset(flags.split())))
+    made = lowered(graph, integer_kernels(frozenset(flags.split())))
     (actual,) = run_lowered(made, x)
     (wanted,) = reference(graph, x)
     assert np.abs(actual.astype(int) - wanted).max() <= 1
@@ -219,7 +218,7 @@ def test_quantized_elements_that_are_only_moved_come_out_as_they_went_in() -> No
 
 def test_float16_halves_the_weights_and_costs_precision() -> None:
     graph = residual_network(Format.NHWC)
-    halved = lowered(graph, float16=True, half_kernels=True)
+    halved = lowered(graph, float16=True)
     stored = [np.dtype(np.float16)] * len(halved.weights)
     assert [array.dtype for array in halved.weights.values()] == stored
     (actual,), (wanted,) = run(graph, image(graph), enable_float16=True), run(graph, image(graph))

@@ -13,12 +13,13 @@ import numpy as np
 import onnxruntime
 import pytest
 from daemon_process import DaemonProcess
+from net import Net
 from networks import convolution_model
 from nnrt_backend_onnxruntime.backend import OPTIONS
 from nnrt_backend_onnxruntime.extensions import PROVIDER_OPTIONS, SESSION_OPTIONS
 from nnrt_backend_onnxruntime.providers import ProviderDevice
 from nnrt_backend_onnxruntime.session import MODES
-from onnxruntime_graphs import Net, backend, prepare, reference, require_close, run
+from onnxruntime_graphs import backend, prepare, reference, require_close, run
 
 from nnrt_client import Compilation, Executor, Runtime, Settings
 from nnrt_hdi.backend import Cancellation, ModelConfig, load_backend
@@ -43,15 +44,22 @@ def endless() -> Graph:
 
 
 class Watched(Cancellation):
-    """Says when a run listens."""
+    """Says when a run listens, and how many listeners have been taken back."""
 
     def __init__(self, deadline: float | None = None) -> None:
         super().__init__(deadline)
         self.listens = threading.Event()
+        self.taken_back = 0
 
-    def on_cancel(self, listener: Callable[[], None]) -> None:
-        super().on_cancel(listener)
+    def on_cancel(self, listener: Callable[[], None]) -> Callable[[], None]:
+        take_back = super().on_cancel(listener)
         self.listens.set()
+
+        def count_and_take_back() -> None:
+            self.taken_back += 1
+            take_back()
+
+        return count_and_take_back
 
 
 @pytest.mark.slow
@@ -77,11 +85,14 @@ def test_a_long_run_ends_at_its_deadline() -> None:
 
 
 def test_a_run_in_time_is_left_alone() -> None:
+    """It leaves no listener with its cancellation, which may live on."""
     device = backend()
     net = Net()
     model = device.prepare(net.graph(net.op(N.ABS, net.input(2))), ModelConfig(), lambda _: None)
-    (y,) = model.run([np.array([-1, 2], np.float32)], Cancellation(time.monotonic() + JOIN_S))
+    cancellation = Watched(time.monotonic() + JOIN_S)
+    (y,) = model.run([np.array([-1, 2], np.float32)], cancellation)
     assert y.tolist() == [1, 2]
+    assert cancellation.taken_back == 1
     device.close()
     device.close()
 

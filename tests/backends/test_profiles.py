@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from net import Net
 from nnrt_backend_onnxruntime import profiling
 from nnrt_backend_onnxruntime.backend import OnnxRuntimeBackend
 from numpy.typing import NDArray
 from onnx import parser
-from onnxruntime_graphs import Net, backend
+from onnxruntime_graphs import backend
 
 from nnrt_hdi.backend import Cancellation, ModelConfig, PreparedModel, load_backend
 from nnrt_hdi.enums import NodeType

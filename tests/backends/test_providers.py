@@ -27,6 +27,7 @@ def nnrt_device(*arguments: str, **environment: str) -> "subprocess.CompletedPro
     )
 
 
+@pytest.mark.slow
 def test_flags_choose_provider_and_device() -> None:
     daemon = DaemonProcess("--backend", "onnxruntime", "--provider", "cpu", "--device-index", "0")
     try:
@@ -38,6 +39,7 @@ def test_flags_choose_provider_and_device() -> None:
         daemon.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -64,6 +66,7 @@ def test_the_environment_says_it_too() -> None:
     assert "provider 'qnn' is not in this ONNX Runtime" in ended.stderr
 
 
+@pytest.mark.slow
 def test_a_flag_and_an_option_that_disagree() -> None:
     ended = nnrt_device("serve", "--backend", "onnxruntime", "--option", "provider=cpu", "--provider", "qnn")
     assert (ended.returncode, ended.stdout) == (2, "")

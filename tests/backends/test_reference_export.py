@@ -10,16 +10,10 @@ import pytest
 from nnrt_backend_reference.exported import KIND
 from nnrt_backend_reference.kernels import KERNELS
 from numpy.typing import NDArray
-from operators.samples import SAMPLES
-from operators.single_node import graph_of, pairs, without_dims
-from operators.test_quantized_samples import (
-    PER_CHANNEL,
-    REAL_SAMPLES,
-    quantized_operands,
-    quantized_output,
-    real_outputs,
-)
+from operators.single_node import graph_of
 
+from nnrt_client.conformance import Level, cases
+from nnrt_client.conformance.cases.samples import SAMPLES
 from nnrt_hdi.backend import Cancellation, ModelConfig, PreparedModel, load_backend
 from nnrt_hdi.enums import ActivationType, DataType, NodeType
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, OutOfMemory
@@ -27,7 +21,7 @@ from nnrt_hdi.files.container import packed, unpacked
 from nnrt_hdi.graph import Constant, Graph, Node
 from nnrt_hdi.ops import OPERATORS
 from nnrt_hdi.part import Part
-from nnrt_hdi.tensor import TensorSpec
+from nnrt_hdi.tensor import QuantParam, TensorSpec
 
 AnyArray = NDArray[Any]
 Parts = Sequence[Part | bytes]
@@ -75,46 +69,22 @@ def require_restored(graph: Graph, inputs: Sequence[AnyArray], **config: Any) ->
     assert restored.export() == parts
 
 
-@pytest.mark.parametrize("enable_float16", [False, True])
+@pytest.mark.parametrize("level", [Level.OPERATORS, Level.QUANTIZED, Level.FLOAT16], ids=lambda level: level.value)
 @pytest.mark.slow
-def test_every_sample(enable_float16: bool) -> None:
-    for sample in SAMPLES:
-        arrays = sample.arrays()
-        graph = graph_of(sample.node_type, pairs(sample, arrays), sample.attrs)
-        inputs = [array for index, array in enumerate(arrays) if not sample.is_constant(index)]
-        require_restored(graph, inputs, enable_float16=enable_float16)
+def test_every_case(level: Level) -> None:
+    for case in cases(level):
+        if case.is_quick:
+            require_restored(case.graph, case.inputs[0], enable_float16=case.enable_float16)
 
 
-def test_every_quantized_operator() -> None:
-    seen = set()
-    for sample in REAL_SAMPLES:
-        given = quantized_operands(sample, DataType.INT8, PER_CHANNEL)
-        outputs = [
-            quantized_output(spec, np.array([-4, 4], np.float32), DataType.INT8, PER_CHANNEL)
-            for spec in real_outputs(sample, given)
-        ]
-        operands = [(spec, array if sample.is_constant(at) else None) for at, (spec, array, _) in enumerate(given)]
-        inputs = [array for at, (_, array, _) in enumerate(given) if not sample.is_constant(at)]
-        require_restored(graph_of(sample.node_type, operands, sample.attrs, *outputs), inputs)
-        seen.add(sample.node_type)
+def test_every_conversion() -> None:
+    """Those that convert, which no sample has, and with them every node there is."""
     converting = {kind for kind, operator in OPERATORS.items() if operator.sees_quantization}
     for kind in converting:
-        x, y = f32(4), replace(f32(4), data_type=DataType.INT8, quant=given[0][0].quant[:1])
+        x, y = f32(4), replace(f32(4), data_type=DataType.INT8, quant=(QuantParam(0.5, 3),))
         attrs = {"src_t": int(x.data_type), "dst_t": int(y.data_type)}
         require_restored(graph_of(kind, [(x, None)], attrs, y), [np.arange(4, dtype=np.float32)])
-    assert seen
     assert converting | {sample.node_type for sample in SAMPLES} == set(KERNELS)
-
-
-def test_shapes_known_only_at_run_time() -> None:
-    for sample in SAMPLES[::7]:
-        arrays = sample.arrays()
-        operands = [pair if pair[1] is not None else without_dims(pair) for pair in pairs(sample, arrays)]
-        try:
-            graph = graph_of(sample.node_type, operands, sample.attrs)
-        except InvalidParameter:
-            continue  # Some dimension of it must be known.
-        require_restored(graph, [array for index, array in enumerate(arrays) if not sample.is_constant(index)])
 
 
 # ---- the parts -------------------------------------------------------------------------------------------------------
@@ -180,6 +150,7 @@ def test_wrong_parts() -> None:
             restore(parts)
 
 
+@pytest.mark.slow
 def test_damaged_parts() -> None:
     """Every bit of the parts that are short, also between the constants, and some of the others."""
     parts = exported()

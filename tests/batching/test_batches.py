@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from blocked_call import BlockedCall
+from freed_at_once import freed_at_once
 from waiting import until
 
 from nnrt_device_service.access.counters import BatchCounter
@@ -47,11 +48,11 @@ class World:
         self.scheduler = Scheduler(2, 100, 600.0)
         self.batches = Batches(self.scheduler, Settings(), BatchCounter())
         self.bucket = Bucket(batching)
-        self._session = Session(Settings(), "a client")
+        self._session = Session(Settings(), "a client", freed_at_once())
         self._session.account = self.scheduler.account("somebody")
 
     def run(self, number: float, priority: Priority = Priority.NONE) -> BatchedRun:
-        model = LoadedModel(self.prepared, lambda: None, priority)
+        model = LoadedModel(self.prepared, freed_at_once(), lambda: None, priority)
         return BatchedRun(self._session, model, [np.full((1, 1), number, np.float32)], Cancellation(), self.bucket)
 
     def occupied(self, slots: int) -> list[Cancellation]:

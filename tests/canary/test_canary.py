@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 from conftest import StartDaemon
+from freed_at_once import freed_at_once
 from nnrt_backend_onnxruntime import create as create_onnxruntime
 from nnrt_backend_reference import create as create_reference
 
@@ -113,7 +114,7 @@ class Kept:
 
     def __init__(self, settings: Settings) -> None:
         self.told: list[str] = []
-        session = Session(settings, "the canary", MemoryBudget(1 << 20))
+        session = Session(settings, "the canary", freed_at_once(), MemoryBudget(1 << 20))
         model = MODELS["dense FLOAT32"]
         compiled = create_reference({}).prepare(inferred(model.graph), ModelConfig(), lambda fraction: None)
         self.has_company = False

@@ -223,13 +223,14 @@ def test_explain_says_why_not(start_daemon: StartDaemon, tmp_path: Path) -> None
     assert document["device"] == "picky_test_v2_1"
     assert document["supported"] is False
     assert document["operators"] == [
-        {"index": 0, "type": "ACTIVATION", "name": "first", "supported": True, "reason": ""},
+        {"index": 0, "type": "ACTIVATION", "name": "first", "supported": True, "reason": "", "note": ""},
         {
             "index": 1,
             "type": "SUB_FUSION",
             "name": "second",
             "supported": False,
             "reason": "the picky backend runs no SUB",
+            "note": "",
         },
     ]
     result = nnrt("explain", path, "--device", picky.address)

@@ -18,6 +18,7 @@ from cli.command import NOBODY, on_terminal, process, saved
 _DEADLINE_S = 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "exit_code"), [(["--version"], 0), (["devices", NOBODY], 1), (["devices", "-x"], 2)]
 )

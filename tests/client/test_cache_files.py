@@ -113,6 +113,7 @@ def refused(compilation: Compilation, directory: Path) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_any_changed_bit_is_noticed(device: Device, tmp_path: Path) -> None:
     file = write_cache(tmp_path, device, model=identity_model())
     data = bytearray(file.read_bytes())

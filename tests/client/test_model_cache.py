@@ -153,6 +153,7 @@ def test_a_directory_that_others_may_write_to(
     assert list(directory.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_processes_that_share_it(restoring_daemon: DaemonProcess, directory: Path) -> None:
     """All get right numbers, from what is theirs or another's."""
     models = [weighted_model(ELEMENTS, seed) for seed in range(3)]

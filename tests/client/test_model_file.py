@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from networks import convolution_model, identity_model
-from operators.samples import SAMPLES
 from operators.single_node import graph_of, pairs
 
 from nnrt_client import (
@@ -22,6 +21,7 @@ from nnrt_client import (
     Runtime,
     TensorDesc,
 )
+from nnrt_client.conformance.cases.samples import SAMPLES
 from nnrt_client.enums import DataType
 from nnrt_client.model.operations import OPERATIONS
 from nnrt_hdi.enums import ActivationType, NodeType

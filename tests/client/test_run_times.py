@@ -230,6 +230,7 @@ def test_the_way_there_is_told_from_the_way_back(share_memory: bool, start_daemo
         assert times.outbound_ns > 0.2e9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share_memory", [True, False], ids=["local", "grpc"])
 def test_a_daemon_with_another_clock(share_memory: bool) -> None:
     if shutil.which("unshare") is None or subprocess.run([*AHEAD, "true"], stderr=subprocess.DEVNULL).returncode:

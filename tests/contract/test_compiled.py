@@ -31,6 +31,11 @@ def test_there_and_back() -> None:
     assert CompiledModel.unpacked(FILE) == MODEL
 
 
+def test_notes_of_the_device_are_kept() -> None:
+    noted = replace(MODEL, notes={"computed in 32 bits": 3})
+    assert CompiledModel.unpacked(b"".join(noted.packed())) == noted
+
+
 def test_the_priority_is_not_that_of_the_file() -> None:
     urgent = replace(MODEL, config=replace(MODEL.config, priority=Priority.HIGH))
     assert b"".join(urgent.packed()) == FILE
@@ -119,6 +124,9 @@ def test_junk_in_the_manifest(name: str) -> None:
         {"source": "zz"},
         {"extensions": {"name": "zz"}},
         {"extensions": {"name": 5}},
+        {"notes": ["note"]},
+        {"notes": {"note": 0}},
+        {"notes": {"note": True}},
         {"inputs": [{}]},
         {"inputs": [ABOUT["inputs"][0] | {"shape": [2**31]}]},
         {"inputs": [ABOUT["inputs"][0] | {"shape": [1.0]}]},

@@ -81,6 +81,7 @@ def test_large_parts_may_be_left_to_somebody_else(monkeypatch: pytest.MonkeyPatc
             unpacked("test", SMALL[:length], checks_large=False)
 
 
+@pytest.mark.slow
 def test_large_parts_may_stay_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All else is read and checked as in memory; and a file that is cut short later is an error, no end."""
     monkeypatch.setattr(container, "LARGE_BYTES", 70)

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from operators.samples import SAMPLES, Sample
 from operators.single_node import graph_of, pairs
 
+from nnrt_client.conformance.cases.sample import Sample
+from nnrt_client.conformance.cases.samples import SAMPLES
 from nnrt_client.model.operations.record import carried_attrs
 from nnrt_hdi import wire
 from nnrt_hdi.enums import ActivationType, DataType, Format, NodeType, QuantType

@@ -1,7 +1,7 @@
 """What replies tell of operators, which a backend may have many of."""
 
 from nnrt_hdi import wire
-from nnrt_hdi.operator_times import OperatorTime
+from nnrt_hdi.operator_times import Besides, OperatorTime
 from nnrt_hdi.v2 import prepared_model_pb2
 
 
@@ -14,6 +14,11 @@ def sent(times: list[OperatorTime], message_bytes: int = 64 << 20) -> list[Opera
 def test_they_arrive_as_they_are() -> None:
     times = [OperatorTime("conv1", "CONV2D_FUSION", 0, 1000), OperatorTime("", "Softmax", 1000, 5)]
     assert sent(times) == times
+
+
+def test_what_was_done_besides_arrives_as_that() -> None:
+    times = [Besides("", "open", 0, 7), OperatorTime("", "Softmax", 7, 5)]
+    assert [(type(one), one) for one in sent(times)] == [(type(one), one) for one in times]
 
 
 def test_there_are_not_too_many() -> None:

@@ -17,6 +17,7 @@ from local_side import Side, side_of
 from model_draft import Draft
 from observer import Observer
 from raw_client import INPUT, SUM, VALUES, RawClient, attacked_daemon, io_tensor
+from started.signs import HELD
 from waiting import until
 
 from nnrt_hdi import wire
@@ -34,9 +35,10 @@ NUMBERS = itertools.count(1)
 RunRequest = prepared_model_pb2.RunRequest
 
 
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[DaemonProcess]:
-    with attacked_daemon() as daemon:
+@pytest.fixture(scope="module", params=["reference", "starting"])
+def daemon(request: pytest.FixtureRequest) -> Iterator[DaemonProcess]:
+    """One whose runs have a thread each, and one whose runs are started."""
+    with attacked_daemon("--backend", request.param) as daemon:
         yield daemon
 
 
@@ -62,29 +64,49 @@ def plan(client: RawClient, side: Side, number: int = 1, run_id: int = 1) -> int
     return model_id
 
 
+def wide_plan(client: RawClient, side: Side, number: int, run_id: int) -> tuple[PlanLayout, bytes]:
+    """Have a plan whose replies are much longer than its requests: their layout, and the input of one."""
+    draft = Draft()
+    x, wide = draft.input([16, 1]), draft.constant(np.zeros((1, 256), np.float32))
+    draft.node(NodeType.ADD_FUSION, [x, wide], [draft.output([16, 256])])
+    model_id = int(client.prepare(draft.message).prepared.model_id)
+    column = np.ones((16, 1), np.float32)
+    request = RunRequest(model_id=model_id, run_id=run_id, plan=number, inputs=[io_tensor(column)])
+    assert side.ask(local_socket_pb2.LocalRequest(run=request)).run.plan == number
+    return PlanLayout([column.nbytes], [256 * column.nbytes]), column.tobytes()
+
+
 def request_of(run_id: int, plan: int = 1, factor: int = 1, timeout_ms: int = 0) -> bytes:
     return LAYOUT.pack_request(REQUEST_MARK, plan, run_id, timeout_ms, (ELEMENTS * factor).tobytes())
+
+
+def parts(side: Side, count: int) -> list[bytes]:
+    """So many replies, in however many packets they come."""
+    found: list[bytes] = []
+    while len(found) < count:
+        packet = side.socket.recv(LOCAL_PACKET_BYTES)
+        assert packet, "the connection has ended"
+        together = parts_of(REPLIES_MARK, packet) if packet[:2] == b"\0\4" else [packet]
+        assert len(together) > 1 or packet == together[0]
+        found += together
+    return found
 
 
 def replies(side: Side, count: int) -> dict[int, Any]:
     """What came of so many runs, by their ids: the numbers of a planned reply, or a RunReply."""
     outcomes: dict[int, Any] = {}
-    while len(outcomes) < count:
-        packet = side.socket.recv(LOCAL_PACKET_BYTES)
-        assert packet, "the connection has ended"
-        parts = parts_of(REPLIES_MARK, packet) if packet[:2] == b"\0\4" else [packet]
-        assert len(parts) > 1 or packet == parts[0]
-        for part in parts:
-            if part[0] == 0:
-                mark, run_id, *times = LAYOUT.reply_head(part)
-                assert mark == REPLY_MARK and len(part) == LAYOUT.reply_bytes and times[-1]
-                outcome: Any = np.frombuffer(part, np.float32, offset=LAYOUT.output_offsets[0] or 0).tolist()
-            else:
-                reply = local_socket_pb2.LocalReply.FromString(part)
-                if reply.HasField("error"):
-                    raise wire.error_from_detail(reply.error)
-                run_id, outcome = reply.run.run_id, reply.run
-            outcomes.setdefault(run_id, outcome)
+    for part in parts(side, count):
+        if part[0] == 0:
+            mark, run_id, *times = LAYOUT.reply_head(part)
+            assert mark == REPLY_MARK and len(part) == LAYOUT.reply_bytes and times[-1]
+            outcome: Any = np.frombuffer(part, np.float32, offset=LAYOUT.output_offsets[0] or 0).tolist()
+        else:
+            reply = local_socket_pb2.LocalReply.FromString(part)
+            if reply.HasField("error"):
+                raise wire.error_from_detail(reply.error)
+            run_id, outcome = reply.run.run_id, reply.run
+        outcomes[run_id] = outcome
+    assert len(outcomes) == count
     return outcomes
 
 
@@ -135,10 +157,10 @@ def test_a_request_of_another_length_than_its_plans(side: Side) -> None:
 
 def test_a_number_that_comes_twice(side: Side) -> None:
     side.send(bundled(REQUESTS_MARK, [request_of(2), request_of(2, factor=2), request_of(0), request_of(3)]))
-    first, second, third, fourth = parts_of(REPLIES_MARK, side.socket.recv(LOCAL_PACKET_BYTES))
-    assert first[0] == fourth[0] == 0
-    for part, cause in ((second, "run_id 2 is taken"), (third, "no run_id")):
-        assert cause in local_socket_pb2.LocalReply.FromString(part).run.error.message
+    first, second, third, fourth = sorted(parts(side, 4), key=lambda part: part[0])
+    assert first[0] == second[0] == 0
+    causes = sorted(local_socket_pb2.LocalReply.FromString(part).run.error.message for part in (third, fourth))
+    assert [cause.split(";")[0] for cause in causes] == ["run_id 2 is taken", "the run has no run_id"]
     assert ask(side, [request_of(4), request_of(2)])[2] == list(SUM)
 
 
@@ -186,17 +208,10 @@ def test_packets_that_are_no_bundles(client: RawClient, side: Side, name: str) -
 
 def test_replies_that_no_packet_has_room_for(client: RawClient, side: Side) -> None:
     """What a daemon keeps of a connection's latest replies is no more than a packet."""
-    draft = Draft()
-    x, wide = draft.input([16, 1]), draft.constant(np.zeros((1, 256), np.float32))
-    draft.node(NodeType.ADD_FUSION, [x, wide], [draft.output([16, 256])])
-    model_id = int(client.prepare(draft.message).prepared.model_id)
-    column = np.ones((16, 1), np.float32)
-    request = RunRequest(model_id=model_id, run_id=2, plan=2, inputs=[io_tensor(column)])
-    assert side.ask(local_socket_pb2.LocalRequest(run=request)).run.plan == 2
-    layout = PlanLayout([column.nbytes], [256 * column.nbytes])
-    requests = [layout.pack_request(REQUEST_MARK, 2, run_id, 0, column.tobytes()) for run_id in range(3, 7)]
+    layout, column = wide_plan(client, side, number=2, run_id=2)
+    requests = [layout.pack_request(REQUEST_MARK, 2, run_id, 0, column) for run_id in range(3, 7)]
     side.send(bundled(REQUESTS_MARK, requests[:3]))
-    assert len(side.socket.recv(LOCAL_PACKET_BYTES)) > 3 * layout.reply_bytes
+    assert all(len(part) == layout.reply_bytes for part in parts(side, 3))
     side.send(bundled(REQUESTS_MARK, requests))
     with pytest.raises(NnrtError, match="replies of a bundle"):
         replies(side, 1)
@@ -322,6 +337,7 @@ def test_runs_behind_one_that_had_to_wait(tmp_path: Path) -> None:
         assert ask(side, [request_of(6), request_of(7)]).keys() == {6, 7}
 
 
+@pytest.mark.slow
 def test_runs_behind_one_that_had_to_wait_when_the_connection_has_ended(tmp_path: Path) -> None:
     """They are made all the same, and their replies kept."""
     gate = Gate(tmp_path)
@@ -345,3 +361,35 @@ def test_runs_behind_one_that_had_to_wait_when_the_connection_has_ended(tmp_path
         for run_id in range(3, 6):
             reply = client.ask("PreparedModel.AwaitRun", prepared_model_pb2.AwaitRunRequest(run_id=run_id))
             assert wire.io_array(reply.outputs[0]).tolist() == (ELEMENTS * run_id).tolist()
+
+
+def test_a_client_that_reads_no_replies() -> None:
+    """The device's own thread sends them, and waits for nobody: the connection ends, and the replies are kept."""
+    with attacked_daemon("--backend", "starting") as daemon, RawClient(daemon.address) as client:
+        with side_of(client) as side:
+            layout, column = wide_plan(client, side, number=1, run_id=1)
+            with pytest.raises(BrokenPipeError):
+                for run_id in itertools.count(2):
+                    side.send(layout.pack_request(REQUEST_MARK, 1, run_id, 0, column))
+        until(lambda: kept_bytes(client) >= layout.reply_bytes)
+        with side_of(client) as side:
+            side.send(layout.pack_request(REQUEST_MARK, 1, 1 << 40, 0, column))
+            assert len(side.socket.recv(LOCAL_PACKET_BYTES)) == layout.reply_bytes
+
+
+def test_runs_that_the_device_holds_until_their_deadlines() -> None:
+    """The daemon has it stop them, and tells who doesn't look at the time himself; others have ended by then."""
+    held = np.full(ELEMENTS.shape, HELD, np.float32).tobytes()
+    with (
+        attacked_daemon("--backend", "starting") as daemon,
+        RawClient(daemon.address) as client,
+        side_of(client) as side,
+    ):
+        plan(client, side)
+        late = [LAYOUT.pack_request(REQUEST_MARK, 1, run_id, 50 * run_id, held) for run_id in (2, 3)]
+        outcomes = ask(side, [*late, request_of(4)])
+        assert outcomes.pop(4) == list(SUM)
+        assert [wire.error_from_detail(reply.error).code for reply in outcomes.values()] == [ReturnCode.TIMEOUT] * 2
+        (counted,) = client.ask("NnrtDevice.GetCounters", device_pb2.GetCountersRequest()).identities[:1]
+        assert counted.runs["timed_out"] == 2
+        assert ask(side, [request_of(5)]) == {5: list(SUM)}

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from operators.samples import SAMPLES, Sample
 from operators.single_node import Pair, graph_of, infer_all, pairs
 from random_values import random_array, random_attribute
 
+from nnrt_client.conformance.cases.sample import Sample
+from nnrt_client.conformance.cases.samples import SAMPLES
 from nnrt_hdi.backend import Backend, Cancellation, ModelConfig, load_backend
 from nnrt_hdi.enums import DataType, Format, NodeType
 from nnrt_hdi.errors import NnrtError

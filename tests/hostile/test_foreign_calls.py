@@ -20,6 +20,7 @@ from nnrt_hdi.v2 import device_pb2, prepared_model_pb2
 REQUEST_ID = bytes(range(16))
 
 
+@pytest.mark.slow
 def test_runs_without_a_deadline() -> None:
     """gRPC's own default. One waits for the other."""
     with attacked_daemon() as daemon, RawClient(daemon.address) as client:
@@ -34,6 +35,7 @@ def test_runs_without_a_deadline() -> None:
             assert wire.io_array(call.result(DEADLINE_S).outputs[0]).tolist() == list(SUM)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [1e9, 1e300])
 def test_a_deadline_in_the_far_future(seconds: float) -> None:
     with attacked_daemon() as daemon, RawClient(daemon.address) as client:
@@ -49,6 +51,7 @@ def test_a_deadline_in_the_far_future(seconds: float) -> None:
             assert prepared_model_pb2.RunReply.FromString(call.result(DEADLINE_S)).outputs
 
 
+@pytest.mark.slow
 def test_other_services_have_so_many_places() -> None:
     """Calls that are never ended give way to later ones, and nobody is kept out."""
     silent: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -75,6 +78,7 @@ def test_other_services_have_so_many_places() -> None:
             silent.put(None)
 
 
+@pytest.mark.slow
 def test_a_health_check_without_a_request() -> None:
     with attacked_daemon() as daemon, grpc.insecure_channel(daemon.address) as channel:
         with pytest.raises(grpc.RpcError, match="ended without a request") as refusal:
@@ -82,6 +86,7 @@ def test_a_health_check_without_a_request() -> None:
         assert refusal.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "call"),
     [
@@ -104,6 +109,7 @@ def test_other_services_are_asked_in_few_bytes(path: str, call: str) -> None:
 # ---- what a client has given up
 
 
+@pytest.mark.slow
 def test_a_compilation_that_was_given_up() -> None:
     """Before it has begun, and after it has ended."""
     with attacked_daemon("--session-models", "1") as daemon, RawClient(daemon.address) as client:
@@ -116,6 +122,7 @@ def test_a_compilation_that_was_given_up() -> None:
         assert client.prepare(draft).prepared.model_id  # There is room for it.
 
 
+@pytest.mark.slow
 def test_exported_buffers_go_with_their_model() -> None:
     with attacked_daemon() as daemon, RawClient(daemon.address) as client:
         model_id = client.prepare(Draft.sum_of_input_and(VALUES).message).prepared.model_id

@@ -379,6 +379,7 @@ def test_shared_memory_counts() -> None:
             side.share(fd, 6 << 20)
 
 
+@pytest.mark.slow
 def test_more_connections_than_allowed() -> None:
     with attacked_daemon("--session-streams", "2") as daemon, RawClient(daemon.address) as client:
         sides = [Side(client.welcome, client.welcome.session_id) for _ in range(4)]
@@ -455,6 +456,7 @@ def test_a_reply_too_long_for_a_packet(client: RawClient) -> None:
         assert run(side, prepared(client), 2).tolist() == list(SUM)
 
 
+@pytest.mark.slow
 def test_few_descriptors_are_left() -> None:
     """Of those, neither memory nor connections take any: others are served."""
     with attacked_daemon() as daemon, RawClient(daemon.address) as client, memfd(PAGE) as fd, ExitStack() as closing:

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from operators.single_node import graph_of
-from operators.tolerances import relative_error
 from test_every_operator import CHANGES, MAX_TENSOR_BYTES, STARTS, Case, declaration, forget_dimensions
 
+from nnrt_client.conformance.tolerance import relative_error
 from nnrt_hdi.backend import Backend, Cancellation, ModelConfig, PreparedModel, load_backend
 from nnrt_hdi.enums import DataType, NodeType, ReduceMode
 from nnrt_hdi.errors import NnrtError

@@ -3,26 +3,27 @@
 import itertools
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from itertools import count
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from daemon_process import DaemonProcess
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from local_side import Side, memfd, side_of
+from local_side import memfd, side_of
 from model_draft import Draft
-from raw_client import INPUT, SUM, VALUES, Conversation, RawClient, attacked_daemon, io_tensor
+from raw_client import INPUT, SUM, VALUES, RawClient, attacked_daemon, io_tensor
 from waiting import until
+from ways import WAYS, OnLocalSocket, OnStream, Way, way_of
 
 from nnrt_hdi import wire
 from nnrt_hdi.enums import DataType, NodeType, ReturnCode
 from nnrt_hdi.errors import NnrtError, UnavailableDevice
 from nnrt_hdi.limits import FIRST_CLIENT_BUFFER_ID, LOCAL_PACKET_BYTES, MAX_PLANS
 from nnrt_hdi.tensor import Array
-from nnrt_hdi.v2 import device_pb2, local_socket_pb2, model_pb2, prepared_model_pb2
+from nnrt_hdi.v2 import device_pb2, model_pb2, prepared_model_pb2
 from nnrt_hdi.wire.plans import REPLY_MARK, REQUEST_MARK, PlanLayout, request_head
 
 ELEMENTS = np.array(INPUT, np.float32)
@@ -34,66 +35,10 @@ RUN_IDS = itertools.count(1000)
 RunRequest, RunReply = prepared_model_pb2.RunRequest, prepared_model_pb2.RunReply
 
 
-class Way(Protocol):
-    """A connection that runs travel on."""
-
-    def ask(self, request: Any) -> Any:
-        """The reply to a RunRequest."""
-
-    def ask_planned(self, packet: bytes) -> Any:
-        """The reply to a planned request: a planned one as bytes, else a RunReply, None where the connection ended."""
-
-
-class OnLocalSocket:
-    def __init__(self, side: Side) -> None:
-        self.side = side
-
-    def ask(self, request: Any) -> Any:
-        return self.side.ask(local_socket_pb2.LocalRequest(run=request)).run
-
-    def ask_planned(self, packet: bytes) -> Any:
-        self.side.send(packet)
-        data = self.side.socket.recv(LOCAL_PACKET_BYTES)
-        if not data or data[0] == 0:
-            return data or None
-        reply = local_socket_pb2.LocalReply.FromString(data)
-        if reply.HasField("error"):
-            raise wire.error_from_detail(reply.error)
-        return reply.run
-
-
-class OnStream:
-    def __init__(self, conversation: Conversation) -> None:
-        self.conversation = conversation
-
-    def ask(self, request: Any) -> Any:
-        self.conversation.send(request)
-        return self.conversation.receive()
-
-    def ask_planned(self, packet: bytes) -> Any:
-        reply = self.ask(RunRequest(planned=packet))
-        return reply.planned or reply
-
-
-WAYS = ("local socket", "stream")
-
-
-@contextmanager
-def way_of(client: RawClient, kind: str) -> Iterator[Way]:
-    if kind == "local socket":
-        with side_of(client) as side:
-            yield OnLocalSocket(side)
-    else:
-        conversation = client.converse("PreparedModel.RunStream")
-        try:
-            yield OnStream(conversation)
-        finally:
-            conversation.cancel()
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[DaemonProcess]:
-    with attacked_daemon() as daemon:
+@pytest.fixture(scope="module", params=["reference", "starting"])
+def daemon(request: pytest.FixtureRequest) -> Iterator[DaemonProcess]:
+    """One whose runs have a thread each, and one whose runs are started."""
+    with attacked_daemon("--backend", request.param) as daemon:
         yield daemon
 
 

@@ -12,6 +12,7 @@ from model_draft import Draft
 from raw_client import INPUT, RawClient, attacked_daemon, chunks, io_tensor
 from waiting import until
 
+from nnrt_device_service.core.batches import UNCOUNTED_BYTES
 from nnrt_device_service.sessions.buffers import BufferPool
 from nnrt_device_service.sessions.constants import ConstantPool
 from nnrt_device_service.sessions.memory_budget import LEAST_BYTES, MemoryBudget
@@ -381,16 +382,16 @@ def test_outputs_over_the_inputs(client: RawClient, offset: int) -> None:
 
 
 def test_what_is_read_in_place_needs_no_memory(client: RawClient) -> None:
-    """The session's is used up."""
-    model_id = prepare(client, Draft.sum_of_input_and([1] * 256))
+    """The session's is used up. A copy needs it from the size on that is counted."""
+    floats, size_bytes = UNCOUNTED_BYTES // 4, UNCOUNTED_BYTES
+    draft = Draft()
+    draft.node(NodeType.ADD_FUSION, [draft.input([floats]), draft.constant(np.float32(1))], [draft.output([floats])])
+    model_id = prepare(client, draft)
     buffer_id = client.allocate(SESSION_BYTES - 8 * 1024)
-    x = model_pb2.IOTensor(data_type=wire.number(DataType.FLOAT32), dimensions=[256])
-    x.data.region.CopyFrom(region(buffer_id, 0, 1024))
-    y = model_pb2.IOTensor(data=model_pb2.SharedBuffer(region=region(buffer_id, 1024, 1024)))
+    x = model_pb2.IOTensor(data_type=wire.number(DataType.FLOAT32), dimensions=[floats])
+    x.data.region.CopyFrom(region(buffer_id, 0, size_bytes))
+    y = model_pb2.IOTensor(data=model_pb2.SharedBuffer(region=region(buffer_id, size_bytes, size_bytes)))
     request = prepared_model_pb2.RunRequest(model_id=model_id, inputs=[x], outputs=[y])
-    with pytest.raises(OutOfMemory):
-        for _ in range(9):
-            client.allocate(1024)
     client.ask("PreparedModel.Run", request)
     request.inputs[0].data.region.offset = 1  # No processor reads this where it is.
     with pytest.raises(OutOfMemory, match="pass this session's limit"):
@@ -595,7 +596,9 @@ def test_exported_parts_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = BufferPool(budget)
     large = bytes(50_000)
     first, empty = pool.adopt_all([large, b""], owner=1)
-    assert pool.region(first, 0, 50_000).obj is large
+    region = pool.region(first, 0, 50_000)
+    assert isinstance(region, memoryview)
+    assert region.obj is large
     assert pool.region(empty, 0, 0).nbytes == 0
     with pytest.raises(OutOfMemory):
         pool.adopt_all([b"fits", large], owner=1)

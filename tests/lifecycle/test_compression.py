@@ -40,6 +40,7 @@ def proxy(remote_daemon: DaemonProcess) -> Iterator[Proxy]:
         yield proxy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", SIZES)
 def test_runs(closing: ExitStack, proxy: Proxy, tensor: MakeTensor, count: int) -> None:
     """Arrays and Tensors, several at a time."""
@@ -74,6 +75,7 @@ def test_what_can_not_be_compressed(closing: ExitStack, proxy: Proxy) -> None:
     assert 0 <= device.compression_statistics.saved_bytes < x.nbytes / 2
 
 
+@pytest.mark.slow
 def test_constants(closing: ExitStack, proxy: Proxy) -> None:
     model = Model()
     x = model.input((1,), name="x")
@@ -107,6 +109,7 @@ def test_a_daemon_that_does_not_know_it(closing: ExitStack, proxy: Proxy, monkey
     assert proxy.sent_bytes - sent > x.nbytes and device.compression_statistics == CompressionStatistics(0, 0)
 
 
+@pytest.mark.slow
 def test_runs_on_the_same_host(closing: ExitStack, daemon: DaemonProcess) -> None:
     """Are not compressed on the local socket."""
     device, executor = compiled(closing, daemon.address, settings=DEFLATE)

@@ -17,6 +17,7 @@ import pytest
 from blocked_call import BlockedCall
 from click.testing import CliRunner
 from conftest import StartDaemon
+from freed_at_once import freed_at_once
 from networks import identity_model
 from observer import DEADLINE_S, Observer
 
@@ -238,7 +239,7 @@ def test_a_compilation_counts_until_it_has_ended() -> None:
         may_end.wait(DEADLINE_S)
         raise OperationFailed("the client gave up")
 
-    session = Session(DaemonSettings(), "client")
+    session = Session(DaemonSettings(), "client", freed_at_once())
     replies = NnrtDeviceServicer(device, DaemonSettings())._prepared(session, StubContext(), prepare)
     assert next(replies).progress.stage == "compiling"
     closing = BlockedCall(replies.close)  # type: ignore[attr-defined]  # It is a generator.
@@ -286,8 +287,8 @@ class Unclosable(PreparedModel):
 def test_a_model_that_cannot_be_closed(caplog: pytest.LogCaptureFixture) -> None:
     """It is logged; everything else is freed all the same."""
     closed: list[int] = []
-    LoadedModel(Unclosable(), lambda: closed.append(0)).release()
-    session = Session(DaemonSettings(), "client")
+    LoadedModel(Unclosable(), freed_at_once(), lambda: closed.append(0)).release()
+    session = Session(DaemonSettings(), "client", freed_at_once())
     for number in (1, 2):
         session.add_model(Unclosable(), partial(closed.append, number))
     session.buffers.allocate(KIB)

@@ -4,6 +4,7 @@ from contextlib import ExitStack
 from typing import NoReturn
 
 import pytest
+from freed_at_once import freed_at_once
 
 from nnrt_device_service.host.steps import take_each
 from nnrt_device_service.sessions.registry import SessionRegistry
@@ -20,7 +21,7 @@ def fail(*_: object) -> NoReturn:
 
 
 class Model(PreparedModel):
-    """A model that can't be closed."""
+    """A model that can't be closed: its library ends the thread that asks for it."""
 
     inputs = outputs = ()
 
@@ -28,12 +29,12 @@ class Model(PreparedModel):
         fail()
 
     def close(self) -> None:
-        fail()
+        raise SystemExit("the device is gone")
 
 
 @pytest.fixture
 def registry() -> SessionRegistry:
-    return SessionRegistry(Settings(), HELD_BYTES)
+    return SessionRegistry(Settings(), HELD_BYTES, freed_at_once())
 
 
 def with_failures(session: Session, closing: ExitStack) -> tuple[Cancellation, list[str]]:

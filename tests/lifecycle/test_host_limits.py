@@ -119,6 +119,7 @@ print(int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="only glibc has malloc_trim")
 def test_freed_memory_goes_back() -> None:
     """Of 400 MB that were taken at a time, with pieces of it still in use everywhere."""

@@ -72,6 +72,7 @@ def test_interrupts_while_streams_are_given_up(cached_daemon: DaemonProcess) -> 
     )
 
 
+@pytest.mark.slow
 @on_each_carrier
 @pytest.mark.parametrize("action", ["interrupt", "run"])
 def test_interrupts_of_a_wait(steady_daemon: DaemonProcess, share_memory: bool, action: str) -> None:

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from blocked_call import BlockedCall
+from freed_at_once import freed_at_once
 from storing_backend import StoringBackend
+from waiting import until
 
 from nnrt_device_service.core.device import Device
 from nnrt_device_service.sessions.buffers import BufferPool
@@ -72,7 +75,7 @@ class Times:
 def test_a_released_model_keeps_nothing_of_its_backend() -> None:
     """Whoever still has it: plans, and replies that nobody has fetched."""
     prepared = Prepared()
-    held, released = weakref.ref(prepared), LoadedModel(prepared, lambda: None)
+    held, released = weakref.ref(prepared), LoadedModel(prepared, freed_at_once(), lambda: None)
     del prepared
     released.release()
     assert held() is None
@@ -82,7 +85,7 @@ def test_a_released_model_keeps_nothing_of_its_backend() -> None:
 
 def test_what_runs_of_a_model_usually_take() -> None:
     """The longest time, but for one run alone; in the end no more than they do take."""
-    model = LoadedModel(Prepared(), lambda: None)
+    model = LoadedModel(Prepared(), freed_at_once(), lambda: None)
     usual_ns = []
     for computed_ns in [100_000, 9_000_000, 120_000, 4_000_000, 5_000_000, *[100_000] * 200]:
         model.acquire()
@@ -96,7 +99,7 @@ def test_what_runs_of_a_model_usually_take() -> None:
 def test_model_is_closed_after_its_last_run() -> None:
     """Released during a run it lives on until that ends."""
     prepared, on_closed = Prepared(), Times()
-    loaded = LoadedModel(prepared, on_closed)
+    loaded = LoadedModel(prepared, freed_at_once(), on_closed)
     with loaded as used:
         assert used.prepared is prepared
         with loaded:
@@ -111,7 +114,7 @@ def test_model_released_in_a_crowd_of_runs() -> None:
     """It is closed once, and never under a run."""
     for _ in range(50):
         prepared, on_closed = Prepared(), Times()
-        loaded = LoadedModel(prepared, on_closed)
+        loaded = LoadedModel(prepared, freed_at_once(), on_closed)
 
         def run(prepared: Prepared = prepared, loaded: LoadedModel = loaded) -> None:
             with suppress(UnknownHandle):
@@ -131,7 +134,7 @@ def test_model_released_in_a_crowd_of_runs() -> None:
 
 def test_session_closed_under_a_run() -> None:
     """The run is cancelled and keeps its model until it has ended."""
-    session, prepared, cancellation = Session(Settings(), "client"), Prepared(), Cancellation()
+    session, prepared, cancellation = Session(Settings(), "client", freed_at_once()), Prepared(), Cancellation()
     model_id = session.add_model(prepared, lambda: None)
     with session.model(model_id):
         session.cancellations.add(cancellation)
@@ -151,17 +154,19 @@ def test_nothing_begins_in_a_closed_session() -> None:
     session.close()
     with pytest.raises(UnavailableDevice):
         session.add_model(prepared, lambda: None)
+    assert device.freeing.settle(DEADLINE_S)
     assert prepared.closed == 1
     with pytest.raises(OperationFailed, match="cancelled"):
-        device.run(session, LoadedModel(prepared, lambda: None), [], Cancellation())
+        device.run(session, LoadedModel(prepared, freed_at_once(), lambda: None), [], Cancellation())
     assert not (device.scheduler.running or session.cancellations)
     with pytest.raises(UnavailableDevice), session.open_stream(lambda: None):
         pytest.fail("it was opened")
+    assert device.close(DEADLINE_S)
 
 
 def test_streams_end_before_runs_are_cancelled() -> None:
     """So that a client whose session is ended never hears of a run that the device cancelled."""
-    session, order, cancellation = Session(Settings(), "client"), list[str](), Cancellation()
+    session, order, cancellation = Session(Settings(), "client", freed_at_once()), list[str](), Cancellation()
     cancellation.on_cancel(lambda: order.append("run"))
     with session.open_stream(lambda: order.append("stream")):
         session.cancellations.add(cancellation)
@@ -169,10 +174,22 @@ def test_streams_end_before_runs_are_cancelled() -> None:
     assert order == ["stream", "run"]
 
 
+def test_a_run_that_is_awaited_while_its_session_ends() -> None:
+    """Its client hears that the session is over, likewise."""
+    session, cancellation = Session(Settings(), "client", freed_at_once()), Cancellation()
+    session.cancellations.add(cancellation)
+    run = session.runs.begin(1, cancellation)
+    cancellation.on_cancel(lambda: session.runs.finish(run, "cancelled"))
+    awaiting = BlockedCall(lambda: session.runs.reply_of(run.id, lambda: True))
+    until(lambda: session.runs.awaiters)
+    session.close()
+    assert isinstance(awaiting.wait().error, UnknownHandle), awaiting.result
+
+
 @pytest.mark.slow
 def test_stream_waits_for_one_that_is_ending() -> None:
     """The limit counts those that stay, not those on their way out."""
-    session = Session(Settings(session_streams=1), "client")
+    session = Session(Settings(session_streams=1), "client", freed_at_once())
     opened, may_end = threading.Event(), threading.Event()
 
     def first() -> None:
@@ -198,7 +215,7 @@ def test_stream_waits_for_one_that_is_ending() -> None:
 
 def test_closing_a_session_twice_at_once() -> None:
     """By its stream's end and by the watch, for example."""
-    sessions = SessionRegistry(Settings(), 1 << 40)
+    sessions = SessionRegistry(Settings(), 1 << 40, freed_at_once())
     for _ in range(50):
         session, prepared = sessions.open("client", lambda: None), Prepared()
         session.add_model(prepared, lambda: None)
@@ -322,6 +339,7 @@ def test_buffer_released_under_a_run() -> None:
     pool = BufferPool(budget)
     buffer_id = pool.allocate(4 * KIB)
     view = pool.region(buffer_id, KIB, 2 * KIB)
+    assert isinstance(view, memoryview)
     assert bytes(view) == bytes(2 * KIB)
     pool.release(buffer_id)
     pool.release(buffer_id)

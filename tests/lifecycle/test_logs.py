@@ -206,6 +206,7 @@ def test_errors_keep_their_request() -> None:
     assert InvalidParameter("m").request_id == ""
 
 
+@pytest.mark.slow
 def test_a_daemon_that_cannot_serve_says_so_in_its_format() -> None:
     command = [sys.executable, "-m", "nnrt_device_service", "serve", "--log-format", "json", "--listen", "nowhere"]
     refused = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)

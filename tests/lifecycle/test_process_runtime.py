@@ -76,6 +76,7 @@ def exits(program: str, address: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_interpreter_exits(shared_daemon: DaemonProcess) -> None:
     """Nothing is closed, destroyed or disconnected."""
     ran = exits("from nnrt_client.oh_nn import *; print(OH_NNTensor_Create(0, None), OH_NNDevice_GetName(0)[1])",

@@ -31,7 +31,8 @@ DEADLINE_S = 20.0
 
 class Connection:
     """Answers each request with itself: at once, or, a `slow` or `stuck` one, when it is let go; a `short` one might
-    have taken a millisecond. Its joint answers one that is `joined`, or `stuck and joined`."""
+    have taken a millisecond. Its joint answers one that is `joined`, or `stuck and joined`. One that says so is set
+    aside, and answered by `answer_later`."""
 
     def __init__(self, user: str = "user", session: object = None, joint: Joint | None = None) -> None:
         self.user = user
@@ -42,11 +43,14 @@ class Connection:
         self.let_go = threading.Event()
         self.closed = threading.Event()
         self.closed_times = 0
+        self.is_aside = threading.Event()
         self.threads: list[int] = []
         self.when_served: Callable[[], None] = lambda: None
         self.failure: BaseException = ValueError("a bad request")
         self.failure_to_close: Exception | None = None
         self._serving = threading.Lock()
+        # That it is connected to.
+        self.reactor: Reactor | None = None
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -65,6 +69,14 @@ class Connection:
                 hand_over(None)
             if request == b"short":
                 hand_over(1_000_000)
+            if request.endswith(b"aside"):
+                assert self.reactor is not None
+                self.reactor.set_aside(self)
+                if request.startswith(b"slow"):
+                    hand_over(None)
+                self.is_aside.set()
+                self._serving.release()
+                return True
             if request in (b"slow", b"stuck", b"stuck and joined"):
                 assert self.let_go.wait(DEADLINE_S)
             self._serving.release()
@@ -88,6 +100,16 @@ class Connection:
         with self._socket.dup() as connection:
             connection.send(reply)
         self._serving.release()
+
+    def answer_later(self, reply: bytes) -> None:
+        """Answer one that is set aside."""
+        assert self.is_aside.wait(DEADLINE_S)
+        self.is_aside.clear()
+        assert self.reactor is not None
+        # It is held first: whoever has it back may close it.
+        with self._socket.dup() as connection:
+            self.reactor.take_back(self)
+            connection.send(reply)
 
     def ask(self, request: bytes) -> None:
         self.client.send(request)
@@ -139,6 +161,7 @@ class Crowd:
 
     def connect(self, user: str = "user", session: object = None, joint: Joint | None = None) -> Connection:
         connection: Connection = self._closing.enter_context(Connection(user, session, joint))
+        connection.reactor = self._reactor
         self._reactor.add(connection)
         return connection
 
@@ -184,7 +207,7 @@ def test_what_is_short_wakes_nobody_for_one_who_is_alone(crowd: Crowd) -> None:
 
     alone.ask(b"short")
     until(lambda: are_served_by_one(alone), lambda: alone.threads)  # On a busy machine it may take long after all.
-    assert not are_served_by_one(alone, other)
+    until(lambda: not are_served_by_one(alone, other), lambda: other.threads)
 
 
 def test_turns_go_round(late_crowd: Crowd) -> None:
@@ -238,6 +261,37 @@ def test_a_connection_is_served_by_one_thread_at_a_time(crowd: Crowd) -> None:
     assert len(slow.threads) == 1
     slow.let_go.set()
     assert [slow.client.recv(100) for _ in range(6)] == [b"slow", b"0", b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("request_", [b"aside", b"slow aside"], ids=["by its leader", "by who leads no more"])
+def test_a_connection_that_is_set_aside(crowd: Crowd, request_: bytes) -> None:
+    """It is served no more until it is taken back, and keeps nobody from being served."""
+    aside, other = crowd.connect(), crowd.connect()
+    other.ask(b"quick")
+    for _ in range(3):
+        served = len(aside.threads)
+        aside.client.send(request_)
+        aside.client.send(b"next")
+        assert aside.is_aside.wait(DEADLINE_S)
+        for _ in range(5):
+            other.ask(b"quick")
+        assert len(aside.threads) == served + 1
+        aside.answer_later(b"later")
+        assert {aside.client.recv(100), aside.client.recv(100)} == {b"later", b"next"}
+        aside.ask(b"quick")
+
+
+def test_a_connection_that_ends_while_it_is_set_aside(crowd: Crowd) -> None:
+    gone, other = crowd.connect(), crowd.connect()
+    gone.client.send(b"aside")
+    assert gone.is_aside.wait(DEADLINE_S)
+    gone.client.close()
+    other.ask(b"quick")
+    assert not gone.closed.is_set()
+    with pytest.raises(BrokenPipeError):
+        gone.answer_later(b"later")
+    assert gone.closed.wait(DEADLINE_S)
+    other.ask(b"quick")
 
 
 def test_a_connection_that_ends_while_it_is_served(crowd: Crowd) -> None:

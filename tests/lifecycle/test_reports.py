@@ -165,6 +165,7 @@ def test_nothing_to_report_of(tmp_path: Path) -> None:
     assert "it is no daemon" in asked(str(os.getpid()), to_fail=True).stderr
 
 
+@pytest.mark.slow
 def test_a_directory_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"--report-dir: '.*' is no directory; make it first"):
         DaemonProcess("--report-dir", str(tmp_path / "none"))

@@ -1,6 +1,7 @@
 """A real Prometheus: it scrapes daemons, our rules fire, and the dashboard's queries all have something to show."""
 
 import html
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from waiting import until
 from metrics.prometheus_process import MONITORING, PrometheusProcess, as_asked, panels, program
 from metrics.scraping import LISTEN, metrics_address
 from nnrt_client import Compilation, Device, Executor, NnrtError, OutOfMemory, Runtime
+from nnrt_hdi.backend import Telemetry
 
 pytestmark = pytest.mark.slow
 
@@ -31,14 +33,17 @@ ILL_AND_FULL = {("NnrtDeviceOut", "ill"), ("NnrtQueueFull", "full")}
 
 
 class Fleet:
-    """Three daemons: `steady` does what it is asked, `full` waits for a gate, and `ill` does what its fault says. Each
-    has a canary but `full`, whose runs would be in its way."""
+    """Three daemons: `steady` does what it is asked and measures itself, `full` waits for a gate, and `ill` does what
+    its fault says. Each has a canary but `full`, whose runs would be in its way."""
 
     def __init__(self, start_daemon: StartDaemon, folder: Path) -> None:
         self.gate = folder / "gate"
         os.mkfifo(self.gate)
+        figures = folder / "figures.json"
+        figures.write_text(json.dumps(dict.fromkeys(Telemetry.__slots__, 1)))
+        measuring = ("--backend", "measuring", "--option", f"figures={figures}")
         store = ("--store-dir", str(folder / "store"), "--canary", "0.2")
-        self.steady = start_daemon(*store, *NAMED, "steady")
+        self.steady = start_daemon(*measuring, *store, *NAMED, "steady")
         gated = ("--backend", "gated", "--option", f"gate={self.gate}", "--queued-runs", str(QUEUED))
         self.full = start_daemon(*gated, *NAMED, "full")
         self.faulty = FaultyDaemon(start_daemon, folder, *NAMED, "ill")

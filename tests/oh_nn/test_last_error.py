@@ -58,6 +58,7 @@ def test_what_nobody_expects_is_failed(caplog: pytest.LogCaptureFixture) -> None
     assert record.exc_info is not None
 
 
+@pytest.mark.slow
 def test_callbacks_know_why(world: World) -> None:
     compilation = world.faulty("run")
     ok(OH_NNCompilation_Build(compilation))

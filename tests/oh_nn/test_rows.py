@@ -42,6 +42,7 @@ def test_rows_after_a_death(world: World) -> None:
         check(row_id, body(deceased))
 
 
+@pytest.mark.slow
 def test_rows_while_a_daemon_is_killed(world: World) -> None:
     for row_id, answer in killed_while_running(world):
         check(row_id, answer)

@@ -405,6 +405,7 @@ def test_a_quantized_result_is_of_8_bits() -> None:
     assert model.outputs[0].desc.data_type is DataType.INT8
 
 
+@pytest.mark.slow
 def test_without_onnx_the_client_works_and_names_the_extra() -> None:
     program = """
 import sys

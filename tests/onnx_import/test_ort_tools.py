@@ -97,6 +97,7 @@ def test_what_the_tools_save_gives_what_onnx_runtime_gives(
             np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=atol)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_tools_write_operators_of_their_own(name: str) -> None:
     """So that the tests above are no tests of ONNX's."""

@@ -99,6 +99,7 @@ def test_equal_to_onnxruntime(each_daemon: DaemonProcess, make: Callable[[], onn
             require_same(future.result(60), model, given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "operator"),
     [

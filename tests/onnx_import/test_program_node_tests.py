@@ -14,13 +14,15 @@ _KEPT = json.loads(KEPT.read_text())
 _AS_OPERATORS = json.loads(KEPT_OF_OPERATORS.read_text())
 # Of those that pass as NNRt's operators every so many are run as programs, too.
 _SAMPLED = 20
+# Of those that are left so many: `python tests/onnx_import/program_node_tests.py` runs all.
+_OTHERS = 5
 
 
 @pytest.mark.slow
 def test_node_tests_pass_as_programs() -> None:
     passing = _AS_OPERATORS[PASSED_AS_OPERATORS] + _AS_OPERATORS[FROZEN]
     left_out = set(passing) - set(passing[::_SAMPLED])
-    outcomes = program_outcomes(test for test in collected() if test.name not in left_out)
+    outcomes = program_outcomes([test for test in collected() if test.name not in left_out][::_OTHERS])
     sound = (PASSED, AS_IN_PROCESS, NOT_IN_PROCESS, NO_TENSORS)
     assert {name: said for name, said in outcomes.items() if said not in sound} == {}
     if (_KEPT["onnx"], _KEPT["onnxruntime"]) == (onnx.__version__, onnxruntime.__version__):

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from nnrt_backend_onnxruntime.backend import create
 from nnrt_backend_onnxruntime.kernels import Kernels
-from nnrt_backend_onnxruntime.program import lower
+from nnrt_onnx_lowering.lowered import lower
 from onnx_models import REFERENCE, AnyArray, Graph, run_imported, run_onnxruntime
 
 from nnrt_client import from_onnx

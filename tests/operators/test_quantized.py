@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from nnrt_client.conformance.cases.quantized import params_of, real
 from nnrt_hdi.enums import (
     ActivationType,
     CoordinateTransformMode,
@@ -22,7 +23,7 @@ from nnrt_hdi.enums import (
 )
 from nnrt_hdi.tensor import QuantParam, TensorSpec, data_type_of
 
-from .quantized_values import elements, params_of, real
+from .quantized_values import elements
 from .single_node import Pair, graph_of, infer, run
 from .tflite import Tensor, run_tflite
 

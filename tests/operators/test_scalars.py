@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nnrt_client.conformance.cases.sample import Sample
+from nnrt_client.conformance.cases.samples import SAMPLES
 from nnrt_hdi.backend import Cancellation, ModelConfig, load_backend
 from nnrt_hdi.enums import DataType, Format, NodeType, ReduceMode
 from nnrt_hdi.errors import InvalidParameter
@@ -14,7 +16,6 @@ from nnrt_hdi.ops import infer_graph, inferred_graph
 from nnrt_hdi.ops.rows_apart import require_rows_apart
 from nnrt_hdi.tensor import QuantParam, TensorSpec
 
-from .samples import SAMPLES, Sample
 from .single_node import AnyArray, graph_of, infer_all, of, pairs, spec, without_dims
 
 BACKENDS = ("reference", "onnxruntime")

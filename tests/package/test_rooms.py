@@ -55,7 +55,7 @@ def test_every_attribute_struct_has_a_node_type(message: str) -> None:
         "nnrt_hdi.ops",
         "nnrt_client.model.operations",
         "nnrt_client.onnx_import.operators",
-        "nnrt_backend_onnxruntime.lowering",
+        "nnrt_onnx_lowering.lowering",
         "nnrt_backend_reference.kernels",
     ],
 )

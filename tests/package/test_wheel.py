@@ -1,6 +1,7 @@
 """The distribution: what a wheel holds, and that it works where it is installed."""
 
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -9,7 +10,14 @@ from pathlib import Path
 import pytest
 from source_files import ROOT, source_files
 
-ROOMS = ("nnrt_hdi", "nnrt_client", "nnrt_device_service", "nnrt_backend_onnxruntime", "nnrt_backend_reference")
+ROOMS = (
+    "nnrt_hdi",
+    "nnrt_client",
+    "nnrt_device_service",
+    "nnrt_onnx_lowering",
+    "nnrt_backend_onnxruntime",
+    "nnrt_backend_reference",
+)
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +47,15 @@ def test_wheel_holds_every_room_and_nothing_else(wheel: Path) -> None:
         assert f"{room}/py.typed" in names
     assert "nnrt_hdi/v2/node_pb2.pyi" in names
     assert "nnrt_device_service/fleet/systemd/nnrt-fleet.service" in names
+    assert "nnrt_client/c/include/neural_network_runtime/neural_network_runtime.h" in names
+    assert "nnrt_client/c/lib/pkgconfig/neural_network_runtime.pc" in names
+    has_library = "nnrt_client/c/lib/libneural_network_runtime.so" in names
+    assert has_library == bool(shutil.which("cc"))
+    assert wheel.name.endswith("-py3-none-any.whl") != has_library
+    skeleton = "nnrt_device_service/cli/skeleton"
+    assert {name for name in names if name.startswith(skeleton)} == {
+        path.relative_to(ROOT).as_posix() for path in source_files() if path.is_relative_to(ROOT / skeleton)
+    }
 
 
 @pytest.mark.slow

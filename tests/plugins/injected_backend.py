@@ -1,8 +1,9 @@
 """A backend that computes as the reference does, and in which a test switches faults on and off while it runs.
 
 Option `fault` is a file. While it says "crash", runs fail; "stall": they don't end, and hear no cancellation; "wrong":
-one number of each result is; "slow": they take ten times as long as the option `ms` says, which is what they take.
-Runs with a single number wait until somebody has opened and closed the FIFO of the option `gate` for writing.
+one number of each result is; "nonsense": there is no result; "slow": they take ten times as long as the option `ms`
+says, which is what they take. Runs with a single number wait until somebody has opened and closed the FIFO of the
+option `gate` for writing.
 """
 
 import logging
@@ -61,6 +62,8 @@ class _Model(PreparedModel):
         # What the fault was when the run began is in its result, too.
         is_wrong = self._faults.now == "wrong"
         self._faults.meet(inputs[0])
+        if self._faults.now == "nonsense":
+            return [None]  # type: ignore[list-item]
         results = [np.array(result) for result in self._computed.run(inputs, Cancellation())]
         if is_wrong or self._faults.now == "wrong":
             np.add(results[0].flat[-1], 1, out=results[0].reshape(-1)[-1:], casting="unsafe")

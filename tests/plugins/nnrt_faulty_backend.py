@@ -1,4 +1,8 @@
-"""A backend that goes wrong as the extension config `fault` of a model says; else it computes identities."""
+"""A backend that goes wrong as the extension config `fault` of a model says; else it computes identities.
+
+With the fault "gives" and a key of NONSENSE that is what comes of runs whose first number is negative. With the option
+`memory` the device offers memory that is none.
+"""
 
 import ctypes
 import logging
@@ -7,6 +11,9 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import cast
+
+from nonsense import NONSENSE
 
 from nnrt_hdi.backend import (
     Backend,
@@ -18,13 +25,17 @@ from nnrt_hdi.backend import (
     PreparedModel,
     Support,
 )
+from nnrt_hdi.device_buffers import DeviceBuffer
 from nnrt_hdi.enums import DeviceType
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, OperationFailed
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.part import Part
+from nnrt_hdi.sizes import Sizes
 from nnrt_hdi.tensor import Array, TensorSpec
 
 _log = logging.getLogger(__name__)
+
+_GIVES = b"gives "
 
 
 def _end_serving() -> None:
@@ -59,6 +70,8 @@ class _Model(PreparedModel):
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
     ) -> list[Array]:
         fault = self._fault
+        if fault.startswith(_GIVES) and inputs[0].size and inputs[0].flat[0] < 0:
+            return cast("list[Array]", NONSENSE[fault.removeprefix(_GIVES).decode()].make(inputs[0]))
         if fault == b"first run":
             self._fault = b""
         if fault in (b"run", b"first run"):
@@ -83,6 +96,11 @@ class _Model(PreparedModel):
             cancellation.check()
         return [inputs[0]]
 
+    def sizes(self, inputs: Sequence[Array]) -> Sizes:
+        if self._fault.startswith(_GIVES):
+            return Sizes((self.outputs[0].with_shape(inputs[0].shape),), inputs[0].nbytes)
+        return super().sizes(inputs)
+
     def export(self) -> list[Part]:
         if self._fault == b"export":
             raise OperationFailed("the accelerator does not give the model away")
@@ -91,10 +109,15 @@ class _Model(PreparedModel):
     def input_ranges(self) -> list[DimRange]:
         if self._fault == b"ranges":
             return []
+        if self._fault.startswith(_GIVES):
+            return super().input_ranges()
         return [DimRange(tuple(map(abs, spec.shape)), tuple(map(abs, spec.shape))) for spec in self.inputs]
 
 
 class _Faulty(Backend):
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._has_memory = "memory" in options
+
     def describe(self) -> DeviceInfo:
         capabilities = Capabilities(True, True, True, True, True)
         return DeviceInfo("faulty", "test", DeviceType.ACCELERATOR, capabilities, "faulty", "0")
@@ -120,6 +143,9 @@ class _Faulty(Backend):
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
         raise InvalidFile("the accelerator does not take back what it gave")
 
+    def allocate(self, size_bytes: int) -> DeviceBuffer | None:
+        return cast(DeviceBuffer, 7) if self._has_memory else None
+
 
 def create(options: Mapping[str, str]) -> Backend:
-    return _Faulty()
+    return _Faulty(options)

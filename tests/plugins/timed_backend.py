@@ -3,13 +3,26 @@
 It stands for accelerators that compute without this machine's cores: any number of them do at a time.
 """
 
+import heapq
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import count
 
 from nnrt_backend_reference import create as create_reference
 
-from nnrt_hdi.backend import Backend, Cancellation, DeviceInfo, ModelConfig, PreparedModel, Support
+from nnrt_hdi.backend import (
+    Backend,
+    Cancellation,
+    DeviceInfo,
+    ModelConfig,
+    PreparedModel,
+    RunEnd,
+    StartableModel,
+    Support,
+)
+from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import Array
@@ -39,10 +52,70 @@ class _Model(PreparedModel):
         self._computed.close()
 
 
+class _Clock:
+    """Calls what is due, in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._numbers = count()
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        threading.Thread(target=self._call, daemon=True).start()
+
+    def call_at(self, moment: float, work: Callable[[], None]) -> None:
+        with self._changed:
+            heapq.heappush(self._due, (moment, next(self._numbers), work))
+            self._changed.notify()
+
+    def _call(self) -> None:
+        while True:
+            with self._changed:
+                while not self._due or (left_s := self._due[0][0] - time.monotonic()) > 0:
+                    self._changed.wait(left_s if self._due else None)
+                *_, work = heapq.heappop(self._due)
+            work()
+
+
+class _Started(StartableModel):
+    """A model that does the same without a thread for each run; it can't be cancelled."""
+
+    def __init__(self, computed: PreparedModel, seconds: float, clock: _Clock) -> None:
+        self.inputs, self.outputs = computed.inputs, computed.outputs
+        self._computed = computed
+        self._seconds = seconds
+        self._clock = clock
+
+    def start(
+        self,
+        inputs: Sequence[Array],
+        cancellation: Cancellation,
+        outputs: Sequence[Array | None],
+        on_end: Callable[[RunEnd], None],
+    ) -> None:
+        work = partial(self._end, inputs, cancellation, outputs, on_end)
+        self._clock.call_at(time.monotonic() + self._seconds, work)
+
+    def _end(
+        self,
+        inputs: Sequence[Array],
+        cancellation: Cancellation,
+        outputs: Sequence[Array | None],
+        on_end: Callable[[RunEnd], None],
+    ) -> None:
+        try:
+            end: RunEnd = self._computed.run(inputs, cancellation, outputs)
+        except NnrtError as error:
+            end = error
+        on_end(end)
+
+    def close(self) -> None:
+        self._computed.close()
+
+
 class _Timed(Backend):
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, clock: _Clock | None) -> None:
         self._reference = create_reference({"name": "timed"})
         self._seconds = seconds
+        self._clock = clock
 
     def describe(self) -> DeviceInfo:
         return self._reference.describe()
@@ -51,7 +124,8 @@ class _Timed(Backend):
         return self._reference.supported(graph)
 
     def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
-        return _Model(self._reference.prepare(graph, config, progress), self._seconds)
+        prepared = self._reference.prepare(graph, config, progress)
+        return _Started(prepared, self._seconds, self._clock) if self._clock else _Model(prepared, self._seconds)
 
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
         return _Model(self._reference.restore(parts, config), self._seconds)
@@ -61,5 +135,5 @@ class _Timed(Backend):
 
 
 def create(options: Mapping[str, str]) -> Backend:
-    """Option `ms`: the milliseconds that a run is on the device."""
-    return _Timed(float(options["ms"]) / 1000)
+    """Option `ms`: the milliseconds that a run is on the device; `started`: runs have no threads meanwhile."""
+    return _Timed(float(options["ms"]) / 1000, _Clock() if "started" in options else None)

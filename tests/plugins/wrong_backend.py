@@ -11,11 +11,13 @@ from nnrt_hdi.graph import Graph
 
 
 class _Wrong(Backend):
-    """Options: the node type `operator`, and the one it is computed `as`."""
+    """Options: the node type `operator`, and the one it is computed `as`; `after`, the type of the node that it must
+    read from for that."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._reference = create_reference({})
-        self._instead = {NodeType[options["operator"]]: NodeType[options["as"]]}
+        self._operator, self._instead = NodeType[options["operator"]], NodeType[options["as"]]
+        self._after = NodeType[options["after"]] if "after" in options else None
 
     def describe(self) -> DeviceInfo:
         return DeviceInfo("wrong", "test", DeviceType.OTHER, Capabilities(dynamic_input=True), "wrong", "0")
@@ -24,8 +26,14 @@ class _Wrong(Backend):
         return self._reference.supported(graph)
 
     def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
-        nodes = tuple(replace(node, type=self._instead.get(node.type, node.type)) for node in graph.nodes)
-        return self._reference.prepare(replace(graph, nodes=nodes), config, progress)
+        before = {tensor: node.type for node in graph.nodes for tensor in node.outputs}
+        nodes = [
+            replace(node, type=self._instead)
+            if node.type is self._operator and self._after in (None, *map(before.get, node.inputs))
+            else node
+            for node in graph.nodes
+        ]
+        return self._reference.prepare(replace(graph, nodes=tuple(nodes)), config, progress)
 
 
 def create(options: Mapping[str, str]) -> Backend:

@@ -184,7 +184,8 @@ def test_a_slow_device_gets_fewer_runs(fleet: Fleet, start_daemon: StartDaemon) 
         with Load(session, threads=2) as running:
             running.go_on(200)
         runs = {member.address: member.runs for member in pool.members()}
-    assert runs[slow.address] < min(runs[daemon.address] for daemon in daemons) / 2
+    of_the_others = [runs[daemon.address] for daemon in daemons]
+    assert runs[slow.address] < sum(of_the_others) / len(of_the_others) / 2  # One of them may be late once as well.
 
 
 # ---- daemons that end

@@ -638,6 +638,7 @@ def test_attributes_are_what_they_say(backend: Backend) -> None:
             loaded(backend, changed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(0, 400, 50))
 def test_chance_finds_no_way(seed: int) -> None:
     backend = load_backend("onnxruntime", {"threads": "1"})

@@ -73,6 +73,7 @@ def tried(trials: Trials, model: ModelProto, waiting: Callable[[], None] = lambd
         trial.require_success(waiting)
 
 
+@pytest.mark.slow
 @crashes
 def test_the_error_says_that_it_crashes(trials: Trials) -> None:
     for _ in range(2):
@@ -155,6 +156,7 @@ def test_others_do_not_wait(trials: Trials) -> None:
     require_idle(trials)
 
 
+@pytest.mark.slow
 def test_the_process_is_started_again() -> None:
     with closing(Trials()) as trials:
         tried(trials, CASES[0].model)

@@ -203,6 +203,7 @@ def test_an_interface_that_is_not_here() -> None:
     assert "no interface of this host has the address 192.0.2.99" in told.failures[0].message
 
 
+@pytest.mark.slow
 def test_a_daemon_says_where_it_cannot_be_announced(tmp_path: Path) -> None:
     """And doesn't start: whoever wants it announced counts on it."""
     with pytest.raises(RuntimeError, match=r"no announcing on 192.0.2.99"):

@@ -73,7 +73,7 @@ def prepared(
             session.constants.write(constant.sha256, constant.size_bytes, 0, constant.data.tobytes())
         answer = ask(device, session, graph, config, stages)
     assert isinstance(answer, Prepared)
-    (result,), _, _ = device.run(session, session.model(answer.model_id), [X], Cancellation())
+    (result,), *_ = device.run(session, session.model(answer.model_id), [X], Cancellation())
     (weights,) = graph.constants.values()
     assert weights.data is not None
     np.testing.assert_array_equal(result, np.add(X, weights.data))

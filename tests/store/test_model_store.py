@@ -63,7 +63,7 @@ def test_a_second_session_neither_uploads_nor_compiles(directory: Path) -> None:
     stages.clear()
     with session_of(device) as second:
         assert prepared(device, second, model, stages=stages).origin is STORED
-    assert stages == ["checking", "restoring"]
+    assert list(dict.fromkeys(stages)) == ["checking", "restoring"]  # It waits where the model is still written.
     assert origin(device_on(directory, backend), model) is STORED, "after a restart as well"
     assert len(backend.compiled) == 1
 
@@ -197,6 +197,7 @@ def heals(device: Device, directory: Path, caplog: pytest.LogCaptureFixture, mod
     assert origin(device, model) is STORED
 
 
+@pytest.mark.slow
 def test_any_damage_is_noticed(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
     device, rng = device_on(directory), np.random.default_rng(0)
     origin(device, graph())

@@ -125,7 +125,7 @@ def test_a_model_from_the_store_outlives_its_files(tmp_path: Path) -> None:
         assert made.origin is Origin.STORED
         for file in (*files(tmp_path / "store"), *(tmp_path / "store").glob(f"*{PART_SUFFIX}")):
             file.unlink()
-        (result,), _, _ = device.run(session, session.model(made.model_id), [np.ones(1, "f4")], Cancellation())
+        (result,), *_ = device.run(session, session.model(made.model_id), [np.ones(1, "f4")], Cancellation())
         (weights,) = model.constants.values()
         assert weights.data is not None
         np.testing.assert_array_equal(result, 1 + weights.data)

@@ -5,19 +5,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import onnxruntime
+from nnrt_onnx_lowering import lower
 
 from nnrt_backend_onnxruntime.cache import exporter, restored
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.folding import folds_little
 from nnrt_backend_onnxruntime.kernels import Kernels
 from nnrt_backend_onnxruntime.model import OnnxModel, skeleton
-from nnrt_backend_onnxruntime.processor import features, integer_kernels
-from nnrt_backend_onnxruntime.program import AS_THEY_ARE, lower
+from nnrt_backend_onnxruntime.processor import IntegerKernels, features, integer_kernels
 from nnrt_backend_onnxruntime.programs import loading as programs
 from nnrt_backend_onnxruntime.programs.trials import CAN_TRY, Trials
 from nnrt_backend_onnxruntime.providers import PROVIDERS, ProviderDevice, load_libraries, present_providers
 from nnrt_backend_onnxruntime.session import NO_FOLDING, limit_memory, open_session, session_options, smallest_session
-from nnrt_backend_onnxruntime.support import NodeSupport
+from nnrt_backend_onnxruntime.support import node_support
 from nnrt_hdi.backend import Backend, BackendSkipped, Capabilities, DeviceInfo, ModelConfig, PreparedModel, Support
 from nnrt_hdi.errors import InvalidParameter, NnrtError, Unsupported
 from nnrt_hdi.graph import Graph
@@ -38,9 +38,9 @@ class OnnxRuntimeBackend(Backend):
         if device.is_cpu:
             # One more computes while the tensors of another come and go.
             self.concurrent_runs = _processors() // device.threads + 1
-        self._kernels = Kernels(device.providers())
-        self._integers = integer_kernels(features()) if device.is_cpu else AS_THEY_ARE
-        self._support = NodeSupport(device, self._kernels, self._integers)
+        self._integers = integer_kernels(features()) if device.is_cpu else IntegerKernels()
+        self._kernels = Kernels(device.providers(), self._integers, computes_float16=not device.is_cpu)
+        self._support = node_support(device, self._kernels, self._integers)
         self._deadlines = Deadlines()
         # Libraries of other providers take longer to start in a process of their own than to open most files.
         self._trials = Trials() if device.is_cpu and CAN_TRY else None
@@ -74,8 +74,7 @@ class OnnxRuntimeBackend(Backend):
         require_fits(graph, graph.tensors, config.max_tensor_bytes)  # Before ONNX Runtime computes what is constant.
         entries = {**self._integers.entries, **({} if folds_little(graph) else NO_FOLDING)}
         options = session_options(self._device, config, entries)
-        half_kernels = not self._device.is_cpu
-        lowered = lower(graph, self._kernels, self._integers, float16=config.enable_float16, half_kernels=half_kernels)
+        lowered = lower(graph, self._kernels, float16=config.enable_float16)
         progress(0.25)
         session = open_session(
             lowered.model.SerializeToString(), lowered.weights, options, self._device, config.extensions

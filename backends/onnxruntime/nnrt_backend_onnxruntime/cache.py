@@ -23,16 +23,16 @@ import numpy as np
 import onnx
 import onnxruntime
 from google.protobuf.message import DecodeError
+from nnrt_onnx_lowering import Assertions, Lowered
+from nnrt_onnx_lowering.builder import EMBEDDED_BYTES, WEIGHTS, AnyArray
+from nnrt_onnx_lowering.engine import names
 from onnx import helper
 from typing_extensions import Buffer
 
 from nnrt_backend_onnxruntime import processor
-from nnrt_backend_onnxruntime.builder import EMBEDDED_BYTES, WEIGHTS, AnyArray
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.in_place import in_place_of
-from nnrt_backend_onnxruntime.kernels import names
 from nnrt_backend_onnxruntime.model import OnnxModel
-from nnrt_backend_onnxruntime.program import Lowered, asserted
 from nnrt_backend_onnxruntime.programs.divisions import RISKY, guard
 from nnrt_backend_onnxruntime.programs.foresight import foreseen
 from nnrt_backend_onnxruntime.programs.loading import compute, opset_of
@@ -305,7 +305,7 @@ def _place(tensor: onnx.TensorProto, weights_bytes: int) -> tuple[np.dtype[Any],
 
 def _require_interface(session: Any, graph: Graph, input_count: int) -> None:
     """Refuse a model whose inputs and outputs aren't those of its graph."""
-    looked_at = [graph.tensors[at] for index in asserted(graph) for at in graph.nodes[index].inputs]
+    looked_at = [graph.tensors[at] for at in Assertions.of(graph).tensors]
     for kind, entries, specs in (
         ("inputs", session.get_inputs(), graph.input_specs[:input_count]),
         ("outputs", session.get_outputs(), (*graph.output_specs, *looked_at)),

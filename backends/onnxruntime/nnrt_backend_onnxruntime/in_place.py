@@ -6,8 +6,8 @@ The graph beside it says so too (`nnrt_hdi.ops.in_place`), but both come from an
 from collections.abc import Sequence
 
 import onnx
+from nnrt_onnx_lowering.engine import names
 
-from nnrt_backend_onnxruntime.kernels import names
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.ops.in_place import InPlace, MemoryUse, in_place, traced
 

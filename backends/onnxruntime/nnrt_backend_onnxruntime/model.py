@@ -3,31 +3,30 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnxruntime
+from nnrt_onnx_lowering import Assertions
+from nnrt_onnx_lowering.builder import AnyArray
 from onnxruntime.capi.onnxruntime_pybind11_state import OrtDevice, OrtValue, OrtValueVector
+from typing_extensions import Self
 
-from nnrt_backend_onnxruntime.builder import AnyArray
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.kernels import QUIET
 from nnrt_backend_onnxruntime.profiling import Reopen, profiled
-from nnrt_backend_onnxruntime.program import asserted
 from nnrt_backend_onnxruntime.programs.sizes import Sizes as FileSizes
 from nnrt_backend_onnxruntime.session import release_memory
-from nnrt_hdi.backend import Cancellation, DimRange, PreparedModel
+from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfMemory
 from nnrt_hdi.graph import Graph
+from nnrt_hdi.graph_model import GraphModel
 from nnrt_hdi.operator_times import OperatorTime
-from nnrt_hdi.ops import OPERATORS, RunSizes
 from nnrt_hdi.ops.in_place import InPlace
 from nnrt_hdi.part import Part
 from nnrt_hdi.sizes import Sizes
-from nnrt_hdi.tensor import MAX_DIM, UNKNOWN_DIM, Array, TensorSpec
+from nnrt_hdi.tensor import Array, TensorSpec
 
-# Most elements that a failed ASSERT shows: messages are short.
-MOST_SHOWN = 100
 # Outputs of fewer bytes together are copied: that costs no more than to tell ONNX Runtime where they go.
 LEAST_IN_PLACE_BYTES = 1 << 15
 # The memory of this process, in which all inputs and outputs are, whatever the provider.
@@ -35,7 +34,26 @@ HERE = OrtDevice(OrtDevice.cpu(), OrtDevice.default_memory(), 0)
 Export = Callable[[], list[Part]]
 
 
-class OnnxModel(PreparedModel):
+class Plan(NamedTuple):
+    """The outputs of runs of a kind: their specs, whether all are known to be without elements, and whether it is worth
+    while to tell ONNX Runtime where each is to go."""
+
+    specs: tuple[TensorSpec, ...]
+    are_empty: bool
+    may_bind: bool
+
+    @classmethod
+    def of(cls, graph: Graph) -> Self:
+        specs = graph.output_specs
+        may_bind = not any(spec.is_dynamic or 0 in spec.shape for spec in specs)
+        return cls(
+            specs,
+            all(0 in spec.shape and not spec.is_dynamic for spec in specs),
+            may_bind and sum(spec.byte_size for spec in specs) >= LEAST_IN_PLACE_BYTES,
+        )
+
+
+class OnnxModel(GraphModel[Plan]):
     """Runs a session. Inputs are read where they are; outputs are written where they go if they are large and their
     shapes follow from those of the inputs, else they are the memory that ONNX Runtime made them in."""
 
@@ -54,9 +72,10 @@ class OnnxModel(PreparedModel):
     ) -> None:
         """Of `graph` the first inputs are those of a run; the others stand for constants. `shared` says which may be
         where the client can write. A session of a model that doesn't come from the graph has `sizes`."""
+        super().__init__(graph, max_tensor_bytes, Plan.of, input_count=input_count, decides=False)
         self.session = session
-        self._graph = graph
-        self._asserted = asserted(graph)
+        # None where there is none: each run asks.
+        self._assertions = Assertions.of(graph) or None
         self._weights = weights
         self._deadlines = deadlines
         self._export = export
@@ -64,28 +83,26 @@ class OnnxModel(PreparedModel):
         self._names = [entry.name for entry in session.get_inputs()]
         self._output_names = [entry.name for entry in session.get_outputs()]
         self._file_sizes = sizes
-        self._sizes = RunSizes(graph, input_count, max_tensor_bytes)
-        self.inputs = graph.input_specs[:input_count]
-        self.outputs = graph.output_specs
         self.reads_in_place = shared.inputs
         # None, where what ONNX Runtime gives is more than the outputs.
-        self._writes_in_place = frozenset[int]() if self._asserted else shared.outputs
+        self._writes_in_place = frozenset[int]() if self._assertions else shared.outputs
 
     def run(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
     ) -> list[Array]:
         cancellation.check()
-        specs = self.sizes(inputs).outputs
-        may_be_empty = self._sizes.varies and not self._asserted
-        if may_be_empty and all(0 in spec.shape and not spec.is_dynamic for spec in specs):
-            return [np.empty(spec.shape, spec.numpy_dtype) for spec in specs]
+        if self._file_sizes is not None:
+            self._file_sizes.require_run_fits(inputs)
+        plan = self.prepared(inputs)
+        if plan.are_empty and self.varies and not self._assertions:
+            return [np.empty(spec.shape, spec.numpy_dtype) for spec in plan.specs]
         with Stopping(cancellation, self._deadlines) as options:
-            if outputs and self._may_bind(specs, outputs):
-                return self._run_in_place(inputs, specs, outputs, options)
+            if outputs and plan.may_bind and any(outputs[at] is not None for at in self._writes_in_place):
+                return self._run_in_place(inputs, plan.specs, outputs, options)
             results: list[AnyArray] = self.session.run(
                 self._output_names, dict(zip(self._names, inputs, strict=True)), options
             )
-        return self._checked(results) if self._asserted else results
+        return self._assertions.checked(results) if self._assertions else results
 
     def profile(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
@@ -95,32 +112,15 @@ class OnnxModel(PreparedModel):
     def sizes(self, inputs: Sequence[Array]) -> Sizes:
         if self._file_sizes is not None:
             self._file_sizes.require_run_fits(inputs)
-        return self._sizes.of(inputs)
+        return self._kinds.of(inputs).sizes
 
     def export(self) -> list[Part]:
         return self._export()
-
-    def input_ranges(self) -> list[DimRange]:
-        return [
-            DimRange(
-                tuple(0 if dim == UNKNOWN_DIM else dim for dim in spec.shape),
-                tuple(MAX_DIM if dim == UNKNOWN_DIM else dim for dim in spec.shape),
-            )
-            for spec in self.inputs
-        ]
 
     def close(self) -> None:
         self.session = None
         self._weights = {}
         release_memory()
-
-    def _may_bind(self, specs: Sequence[TensorSpec], regions: Sequence[Array | None]) -> bool:
-        """ONNX Runtime can be told where each output is to go, and that is worth while."""
-        if not any(regions[at] is not None for at in self._writes_in_place):
-            return False
-        if any(spec.is_dynamic or 0 in spec.shape for spec in specs):
-            return False
-        return sum(spec.byte_size for spec in specs) >= LEAST_IN_PLACE_BYTES
 
     def _run_in_place(
         self, inputs: Sequence[Array], specs: Sequence[TensorSpec], regions: Sequence[Array | None], options: Any
@@ -135,15 +135,6 @@ class OnnxModel(PreparedModel):
             options, self._names, values_of(inputs), self._output_names, values_of(outputs), [HERE] * len(outputs)
         )
         return outputs
-
-    def _checked(self, results: list[AnyArray]) -> list[Array]:
-        """The outputs, if every assertion holds."""
-        count = len(self.outputs)
-        for number, index in enumerate(self._asserted):
-            condition, data = results[count + 2 * number : count + 2 * number + 2]
-            if not np.all(condition):
-                raise _assertion_failed(self._graph, index, condition, data)
-        return list(results[:count])
 
 
 def values_of(arrays: Sequence[Array]) -> Any:
@@ -160,7 +151,7 @@ class Stopping:
     Every small run comes here: a generator would take a microsecond more.
     """
 
-    __slots__ = ("_cancellation", "_deadlines", "_ticket")
+    __slots__ = ("_cancellation", "_deadlines", "_take_back", "_ticket")
 
     def __init__(self, cancellation: Cancellation, deadlines: Deadlines) -> None:
         self._cancellation = cancellation
@@ -171,7 +162,7 @@ class Stopping:
         options = onnxruntime.RunOptions()
         options.log_severity_level = QUIET
         stop = partial(setattr, options, "terminate", True)
-        self._cancellation.on_cancel(stop)
+        self._take_back = self._cancellation.on_cancel(stop)
         if (deadline := self._cancellation.deadline) is not None:
             self._ticket = self._deadlines.add(deadline, stop)
         return options
@@ -179,22 +170,12 @@ class Stopping:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._take_back()
         if self._ticket is not None:
             self._deadlines.remove(self._ticket)
         if isinstance(error, Exception) and not isinstance(error, NnrtError):
             self._cancellation.check()
             raise translated(error) from error
-
-
-def _assertion_failed(graph: Graph, index: int, condition: AnyArray, data: AnyArray) -> OperationFailed:
-    node = graph.nodes[index]
-    shown = data.reshape(-1)[: min(OPERATORS[node.type].bind(node.attrs)["summarize"], MOST_SHOWN)]
-    spec = graph.tensors[node.inputs[1]].with_shape(data.shape)
-    begins = f"; data {spec} begins with {', '.join(map(str, shown))}" if shown.size else ""
-    false = condition.size - np.count_nonzero(condition)
-    return OperationFailed(
-        f"{false} of {condition.size} elements of condition are false{begins}", place=graph.place(index)
-    )
 
 
 def skeleton(graph: Graph) -> Graph:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from nnrt_onnx_lowering import IntegerTypes
+
 from nnrt_hdi.enums import DataType
 
 # Instructions that multiply 8 bits and add the products in 32.
@@ -15,14 +17,9 @@ _WIDE_SUMS = frozenset({"amx_int8", "avx512_vnni", "avx_vnni", "avx_vnni_int8"})
 
 
 @dataclass(frozen=True, slots=True)
-class IntegerKernels:
-    """The integer kernels of ONNX Runtime that are fast and exact: the data types of 8 bits that they take.
+class IntegerKernels(IntegerTypes):
+    """The integer kernels of ONNX Runtime that are fast and exact. `entries` are those of a session's configuration."""
 
-    None keeps what a model has. `entries` are those of a session's configuration.
-    """
-
-    activations: DataType | None = None
-    weights: DataType | None = None
     entries: Mapping[str, str] = field(default_factory=dict)
 
 

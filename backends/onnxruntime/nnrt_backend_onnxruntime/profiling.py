@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.errors import OperationFailed, OutOfMemory
-from nnrt_hdi.operator_times import OperatorTime
+from nnrt_hdi.operator_times import Besides, OperatorTime
 from nnrt_hdi.tensor import Array
 
 # A longer profile is not read: it has some 200 bytes for each operator that ran, those in loops once per iteration.
@@ -45,8 +45,8 @@ def profiled(
 ) -> tuple[list[Array], list[OperatorTime]]:
     """Run a model in a session of its own that is profiled, and tell what each operator took since the call.
 
-    Opening the session and a first run, for the first one allocates, are told as operators, too. Raises what a run
-    does, OutOfMemory for a profile that is too long, and OperationFailed for one that can't be read.
+    Opening the session and a first run, for the first one allocates, are told besides. Raises what a run does,
+    OutOfMemory for a profile that is too long, and OperationFailed for one that can't be read.
     """
     began_ns = time.perf_counter_ns()
     with tempfile.TemporaryDirectory(prefix="nnrt-profile-") as folder:
@@ -62,9 +62,9 @@ def profiled(
         if (size_bytes := file.stat().st_size) > _MOST_BYTES:
             raise OutOfMemory(f"the profile of the run has {size_bytes} bytes; at most {_MOST_BYTES} are read")
         text = file.read_text(errors="replace")
-    times = [
-        OperatorTime("", "open a session to profile", 0, opened_ns - began_ns),
-        OperatorTime("", "run once before", opened_ns - began_ns, ran_ns - opened_ns),
+    times: list[OperatorTime] = [
+        Besides("", "open a session to profile", 0, opened_ns - began_ns),
+        Besides("", "run once before", opened_ns - began_ns, ran_ns - opened_ns),
     ]
     try:  # ONNX Runtime writes names as they are, whatever is in them.
         times += _operators(json.loads(text), ran_ns - began_ns)

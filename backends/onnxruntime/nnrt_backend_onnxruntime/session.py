@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
+from nnrt_onnx_lowering.builder import FLOAT32, AnyArray, Onnx
 from onnxruntime import ExecutionMode, GraphOptimizationLevel
 
-from nnrt_backend_onnxruntime.builder import FLOAT32, AnyArray, Onnx
 from nnrt_backend_onnxruntime.extensions import session_entries
 from nnrt_backend_onnxruntime.kernels import QUIET, Kernels
 from nnrt_backend_onnxruntime.providers import PROVIDERS, ProviderDevice

@@ -10,23 +10,22 @@ from nnrt_backend_reference.exported import exported
 from nnrt_backend_reference.kernels.kernel import AnyArray
 from nnrt_backend_reference.kernels.pieces import BUFFER, stopped_by
 from nnrt_backend_reference.steps import STEP_BYTES, OpenStep, RunSteps, Step, StepMaker
-from nnrt_hdi.backend import Cancellation, DimRange, PreparedModel
+from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfMemory
 from nnrt_hdi.graph import Graph
+from nnrt_hdi.graph_model import GraphModel
 from nnrt_hdi.operator_times import OperatorTime
-from nnrt_hdi.ops import RunKinds
 from nnrt_hdi.ops.in_place import in_place
 from nnrt_hdi.ops.run_sizes import MOST_REMEMBERED
 from nnrt_hdi.part import Part
-from nnrt_hdi.sizes import Sizes
-from nnrt_hdi.tensor import MAX_DIM, UNKNOWN_DIM, Array, format_shape
+from nnrt_hdi.tensor import Array, format_shape
 
 # The nodes whose steps a model keeps, those of all kinds of inputs together; of one kind, whatever its number of nodes.
 KEPT_NODES = 1 << 14
 
 
-class Program(PreparedModel):
+class Program(GraphModel[RunSteps]):
     """Runs a graph node by node. A run keeps all it knows to itself, so any number may be under way at once.
 
     Kernels never write into their operands, and what a run returns is the caller's alone: no output shares
@@ -44,8 +43,8 @@ class Program(PreparedModel):
         self._run_bytes = run_bytes
         self._maker = StepMaker(graph, max_tensor_bytes)
         kinds = max(1, min(KEPT_NODES // max(len(graph.nodes), 1), MOST_REMEMBERED))
-        self._kinds = RunKinds(graph, len(graph.inputs), max_tensor_bytes, self._maker.of, kinds)
-        self.kept_bytes = kinds * len(graph.nodes) * STEP_BYTES if self._kinds.varies else 0
+        super().__init__(graph, max_tensor_bytes, self._maker.of, most_kinds=kinds, decides=False)
+        self.kept_bytes = kinds * len(graph.nodes) * STEP_BYTES if self.varies else 0
         self._enable_float16 = enable_float16
         self._shapes = {node.inputs[0] for node in graph.nodes if node.type is NodeType.CONSTANT_OF_SHAPE}
         self._constants: list[AnyArray | None] = [None] * len(graph.tensors)
@@ -53,20 +52,18 @@ class Program(PreparedModel):
             if constant.data is None:
                 raise InvalidParameter("its data is not here", place=graph.tensor_place(index))
             self._constants[index] = _read_only(self._rounded(index, constant.data))
-        self.inputs = graph.input_specs
-        self.outputs = graph.output_specs
         self.reads_in_place = in_place(graph).inputs
 
     def run(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
     ) -> list[Array]:
-        kind = self._kinds.of(inputs)
+        kind = self.prepared(inputs)
         return self._run(kind, kind.steps, inputs, cancellation, outputs)
 
     def profile(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
     ) -> tuple[list[Array], list[OperatorTime]]:
-        kind, times = self._kinds.of(inputs), list[OperatorTime]()
+        kind, times = self.prepared(inputs), list[OperatorTime]()
         return self._run(kind, self._timed(kind.steps, times), inputs, cancellation, outputs), times
 
     def _timed(self, steps: Iterable[Step | OpenStep], times: list[OperatorTime]) -> Iterator[Step | OpenStep]:
@@ -120,20 +117,8 @@ class Program(PreparedModel):
                 live_bytes -= step.frees_bytes
         return self._own_outputs(values, outputs)
 
-    def sizes(self, inputs: Sequence[Array]) -> Sizes:
-        return self._kinds.of(inputs).sizes
-
     def export(self) -> Sequence[Part]:
         return exported(self._graph, enable_float16=self._enable_float16)
-
-    def input_ranges(self) -> list[DimRange]:
-        return [
-            DimRange(
-                tuple(0 if dim == UNKNOWN_DIM else dim for dim in spec.shape),
-                tuple(MAX_DIM if dim == UNKNOWN_DIM else dim for dim in spec.shape),
-            )
-            for spec in self.inputs
-        ]
 
     def _rounded(self, index: int, array: AnyArray) -> AnyArray:
         """The elements of a tensor as the model computes with them."""

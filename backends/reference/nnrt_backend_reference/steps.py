@@ -14,10 +14,9 @@ from nnrt_backend_reference.quantized import on_real_numbers
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.graph import Graph
-from nnrt_hdi.ops import OPERATORS, sizes_of
-from nnrt_hdi.ops.inference import InferredTensors, agreed
+from nnrt_hdi.ops import OPERATORS
+from nnrt_hdi.ops.inference import agreed
 from nnrt_hdi.ops.operands import MAX_SHAPE_VALUES
-from nnrt_hdi.sizes import Sizes
 from nnrt_hdi.tensor import Array, Shape, TensorSpec
 
 # About as many bytes as a step takes.
@@ -59,9 +58,8 @@ class OpenStep:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunSteps:
-    """All runs with inputs of a kind: their sizes, their tensors as far as they are known before, and their steps."""
+    """The steps of all runs of a kind, and their tensors as far as they are known before."""
 
-    sizes: Sizes
     tensors: Sequence[TensorSpec]
     steps: Sequence[Step | OpenStep]
 
@@ -77,15 +75,15 @@ class StepMaker:
         self._operands_in = [_picking(node.inputs) for node in graph.nodes]
         self._given = {*graph.inputs, *graph.constants}
 
-    def of(self, known: InferredTensors) -> RunSteps:
-        """The steps of runs whose tensors are these. Raises OutOfMemory for one that is too large."""
-        graph, specs, undecided = self._graph, known.specs, known.undecided
+    def of(self, known: Graph) -> RunSteps:
+        """The steps of runs in which the graph is known so well. Raises OutOfMemory for too large a tensor."""
+        graph, specs, undecided = self._graph, known.tensors, known.undecided or ()
         steps: list[Step | OpenStep] = []
         for index, last_uses in zip(graph.order, graph.last_uses, strict=True):
             node = graph.nodes[index]
             is_open = index in undecided or any(specs[at].is_dynamic for at in node.inputs)
             steps.append(OpenStep(index, last_uses) if is_open else self._step(index, specs, last_uses))
-        return RunSteps(sizes_of(graph, specs), specs, steps)
+        return RunSteps(specs, steps)
 
     def bound(self, step: OpenStep, values: Sequence[AnyArray | None], specs: list[TensorSpec]) -> Step:
         """The step of a run that has come to an open one: its tensors so far, and what is known of all. Results become

@@ -1,6 +1,7 @@
 """From an ONNX file to parts that are ready to run."""
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -191,5 +192,6 @@ def _summed(reports: Sequence[BuildReport], parts: Sequence[PartReport]) -> Part
         stages_s=stages,
         sent_bytes=sum(report.sent_bytes for report in reports),
         compiled_in_s=sum(earlier) if len(earlier) == len(reports) else None,
+        notes=sum((Counter(report.notes) for report in reports), Counter()),
         parts=parts,
     )

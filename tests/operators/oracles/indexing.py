@@ -38,8 +38,14 @@ def _scattered(model: Onnx, arrays: list[AnyArray], reduction: str) -> str:
 @oracle(NodeType.ONE_HOT)
 def one_hot(model: Onnx, arrays: list[AnyArray], attrs: Attrs, _: Format) -> str:
     # ONNX Runtime has few types here.
-    values = np.array([arrays[3], arrays[2].reshape(())], np.float32)
-    hot = model.op("OneHot", "x0", "x1", model.constant(values), axis=attrs.get("axis", -1))
+    values = np.array([arrays[3].reshape(()), arrays[2].reshape(())], np.float32)
+    hot = model.op(
+        "OneHot",
+        model.op("Cast", "x0", to=element_type(WIDE)),
+        "x1",
+        model.constant(values),
+        axis=attrs.get("axis", -1),
+    )
     return model.op("Cast", hot, to=element_type(arrays[2].dtype))
 
 

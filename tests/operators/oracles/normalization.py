@@ -21,7 +21,7 @@ def batch_norm(model: Onnx, arrays: list[AnyArray], attrs: Attrs, layout: Format
 
 @oracle(NodeType.SOFTMAX)
 def softmax(model: Onnx, _: list[AnyArray], attrs: Attrs, __: Format) -> str:
-    return model.op("Softmax", "x0", axis=(attrs["axis"] or (-1,))[0])
+    return model.op("Softmax", "x0", axis=(attrs.get("axis") or (-1,))[0])
 
 
 @oracle(NodeType.LOG_SOFTMAX)

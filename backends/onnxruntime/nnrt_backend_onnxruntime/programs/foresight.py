@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
+from nnrt_onnx_lowering.builder import AnyArray
+from nnrt_onnx_lowering.engine import IR_VERSION, names
 from onnx import TensorProto, TypeProto, helper, numpy_helper
 
-from nnrt_backend_onnxruntime.builder import AnyArray
-from nnrt_backend_onnxruntime.kernels import IR_VERSION, names
 from nnrt_backend_onnxruntime.programs.divisions import RISKY, Divisions
 from nnrt_backend_onnxruntime.programs.operators import ONNX_DOMAINS
 from nnrt_backend_onnxruntime.programs.shapes import Inference, Sized, sized

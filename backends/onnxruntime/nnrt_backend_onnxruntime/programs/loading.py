@@ -7,9 +7,9 @@ import logging
 from collections.abc import Callable, Sequence
 
 import onnx
+from nnrt_onnx_lowering.builder import AnyArray
 from onnxruntime import GraphOptimizationLevel
 
-from nnrt_backend_onnxruntime.builder import AnyArray
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.in_place import in_place_of_nodes
 from nnrt_backend_onnxruntime.model import translated

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from nnrt_onnx_lowering.builder import AnyArray
 from onnxruntime import GraphOptimizationLevel
 
-from nnrt_backend_onnxruntime.builder import AnyArray
 from nnrt_backend_onnxruntime.programs.trials import Crashed, Trial, Trials
 from nnrt_backend_onnxruntime.providers import ProviderDevice
 from nnrt_backend_onnxruntime.session import open_session, session_options

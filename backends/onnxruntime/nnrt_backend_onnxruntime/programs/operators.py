@@ -6,8 +6,7 @@ among themselves, whose operators trust that they were put together by it.
 """
 
 import onnx
-
-from nnrt_backend_onnxruntime.kernels import names
+from nnrt_onnx_lowering.engine import names
 
 ONNX_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml"})
 RUNTIME_DOMAIN = "com.microsoft"

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from nnrt_onnx_lowering.builder import AnyArray
 
-from nnrt_backend_onnxruntime.builder import AnyArray
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.model import Stopping
 from nnrt_backend_onnxruntime.profiling import Reopen, profiled

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import onnx
+from nnrt_onnx_lowering.builder import WEIGHTS, AnyArray
 from onnx import TensorProto, helper
 
-from nnrt_backend_onnxruntime.builder import WEIGHTS, AnyArray
 from nnrt_backend_onnxruntime.programs.skeleton import all_graphs, quoted
 from nnrt_hdi.errors import InvalidFile, OutOfMemory
 from nnrt_hdi.graph import INLINE_CONSTANT_BYTES

@@ -18,8 +18,8 @@ from contextlib import suppress
 from itertools import accumulate
 
 import onnxruntime
+from nnrt_onnx_lowering.builder import AnyArray
 
-from nnrt_backend_onnxruntime.builder import AnyArray
 from nnrt_backend_onnxruntime.programs.trial_process import (
     HEADER_BYTES,
     MOST_CPU_S,

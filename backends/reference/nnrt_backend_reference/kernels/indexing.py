@@ -33,9 +33,9 @@ def scatter_nd(call: Call, indices: AnyArray, updates: AnyArray, _: AnyArray) ->
 
 @kernel(NodeType.SPARSE_TO_DENSE)
 def sparse_to_dense(call: Call, indices: AnyArray, values: AnyArray, _: AnyArray) -> AnyArray:
-    """A matrix with values at their positions; numpy keeps the last of those at the same one."""
+    """A matrix with values at their positions; of those at the same one numpy keeps the last in memory."""
     y = np.zeros(call.outputs[0].shape, values.dtype)
-    y[positions(indices, y.shape)] = values
+    y[positions(np.ascontiguousarray(indices), y.shape)] = np.ascontiguousarray(values)
     return y
 
 

@@ -1,0 +1,242 @@
+"""Operators of ONNX on tensors whose dimensions lie in another order in memory.
+
+The one place where layouts are dealt with. A layout says which dimension is the n-th in memory; an empty one that all
+are in their places. An operator that is not named here gets its operands in their own order, transposed if need be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nnrt_hdi.tensor import Shape
+from nnrt_onnx_lowering.engine import names
+
+if TYPE_CHECKING:
+    from nnrt_onnx_lowering.builder import Value
+
+Values = list["Value | None"]
+Attrs = dict[str, Any]
+# Operands and attributes as they are for memory; layout and rank of the results.
+Arrangement = tuple[Values, Attrs, Shape, "int | None"]
+# Batch, channels, height and width.
+IMAGE_RANK = 4
+Rule = Callable[[Values, Attrs, Shape], Arrangement]
+
+
+def after(layout: Shape, permutation: Sequence[int]) -> Shape:
+    """The layout of a tensor with this one when it is read by a permutation."""
+    read = {axis: at for at, axis in enumerate(permutation)}
+    return _normal(tuple(read[axis] for axis in layout or range(len(permutation))))
+
+
+def between(layout: Shape, wanted: Shape) -> Shape:
+    """The permutation of memory that makes one layout of another."""
+    found = {axis: at for at, axis in enumerate(layout or range(len(wanted)))}
+    return tuple(found[axis] for axis in wanted or range(len(layout)))
+
+
+def axis_in_memory(layout: Shape, axis: int) -> int:
+    """The place of a dimension in memory."""
+    return layout.index(axis % len(layout)) if layout else axis
+
+
+def is_image(layout: Shape) -> bool:
+    """Batch, channels, height and width lie in memory as kernels for images expect: channels first or last."""
+    return not layout or (layout[0] == 0 and 1 in (layout[1], layout[-1]))
+
+
+def arranged(op_type: str, values: Values, attrs: Attrs) -> Arrangement:
+    """Operands and attributes of an operator for its work on memory, and what is known of the results."""
+    layout = next((value.layout for value in values if value is not None and value.layout), ())
+    if not layout:
+        return values, attrs, (), _rank(op_type, values)
+    rule = _RULES.get(op_type)
+    if rule and all(value is None or value.rank is not None for value in values):
+        return rule(values, attrs, layout)
+    return [value and value.op.plain(value) for value in values], attrs, (), _rank(op_type, values)
+
+
+def _rank(op_type: str, values: Values) -> int | None:
+    if op_type in _POINTWISE:
+        ranks = [value.rank for value in values if value is not None]
+        return None if None in ranks else max(rank for rank in ranks if rank is not None)
+    if op_type == "Gather":
+        x, indices = values
+        assert x is not None and indices is not None
+        return None if x.rank is None or indices.rank is None else x.rank - 1 + indices.rank
+    return values[0].rank if op_type in _KEEP_RANK and values and values[0] is not None else None
+
+
+def _pointwise(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
+    rank = max(value.rank or 0 for value in values if value is not None)
+    layout = _common([value for value in values if value is not None and value.rank == rank])
+    return [value and _spread(value, rank, layout) for value in values], attrs, layout, rank
+
+
+def _common(values: Sequence[Value]) -> Shape:
+    """The layout for operands of one rank: of theirs the one with the fewest transposes, not their own in doubt.
+
+    Sequences come into their own, for what reads them is not made for any other layout as images are.
+    """
+    if len(values) > 1 and values[0].rank != IMAGE_RANK:
+        return ()
+    layouts = sorted({value.layout for value in values}, reverse=True)
+    return min(layouts, key=lambda layout: sum(not value.op.lies_in(value, layout) for value in values), default=())
+
+
+def _spread(value: Value, rank: int, layout: Shape) -> Value:
+    """An operand that broadcasts, in the layout of one with all dimensions."""
+    if value.rank == rank:
+        return value.op.in_layout(value, layout)
+    value = value.op.plain(value)
+    if not value.rank or not layout or value.shape == (1,):
+        return value
+    if value.data is not None:
+        shape = (1,) * (rank - value.rank) + value.data.shape
+        return value.op.in_layout(value.op.constant(value.data.reshape(shape)), layout)
+    if value.rank == 1:
+        behind = rank - 1 - axis_in_memory(layout, rank - 1)
+        return value.op.unsqueeze(value, range(1, 1 + behind))
+    return value.op.in_layout(value.op.unsqueeze(value, range(rank - value.rank)), layout)
+
+
+def _along_axis(default: int) -> Rule:
+    """All tensors of full rank in one layout, which `axis` is counted in."""
+
+    def rule(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
+        rank = len(layout)
+        common = _common([value for value in values if value is not None and value.rank == rank])
+        ordered = [
+            value.op.in_layout(value, common) if value is not None and value.rank == rank else value for value in values
+        ]
+        at = axis_in_memory(common, attrs.get("axis", default) % rank)
+        return ordered, {**attrs, "axis": at}, common, rank
+
+    return rule
+
+
+def _scaled(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
+    """Quantization: along an axis if there are several scales."""
+    scale = values[1]
+    if scale is not None and scale.rank == 0:
+        return values, attrs, layout, len(layout)
+    return _along_axis(1)(values, attrs, layout)
+
+
+def _reduced(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
+    """The dimensions in a constant operand folded."""
+    x, axes = values
+    assert x is not None
+    if axes is None or axes.data is None:
+        return [x.op.plain(x), axes], attrs, (), x.rank if attrs.get("keepdims", 1) else None
+    folded = [axis_in_memory(layout, int(axis)) for axis in axes.data]
+    arranged_values: Values = [x, x.op.ints(sorted(folded))]
+    if attrs.get("keepdims", 1):
+        return arranged_values, attrs, layout, len(layout)
+    return arranged_values, attrs, _without(layout, folded), len(layout) - len(folded)
+
+
+def _searched(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
+    """The dimension `axis` folded."""
+    at = axis_in_memory(layout, attrs.get("axis", 0))
+    attrs = {**attrs, "axis": at}
+    if attrs.get("keepdims", 1):
+        return values, attrs, layout, len(layout)
+    return values, attrs, _without(layout, [at]), len(layout) - 1
+
+
+def _without(layout: Shape, folded: Sequence[int]) -> Shape:
+    """The layout that is left where dimensions at these places in memory are gone."""
+    kept = [axis for at, axis in enumerate(layout) if at not in folded]
+    numbers = {axis: number for number, axis in enumerate(sorted(kept))}
+    return _normal(tuple(numbers[axis] for axis in kept))
+
+
+def _padded(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
+    """[all before, all behind] in a constant operand."""
+    x, pads, *rest = values
+    assert x is not None
+    if pads is None or pads.data is None:
+        return [x.op.plain(x), pads, *rest], attrs, (), x.rank
+    permuted = pads.data.reshape(2, -1)[:, list(layout)].reshape(-1)
+    return [x, x.op.constant(permuted), *rest], attrs, layout, x.rank
+
+
+def _sliced(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
+    """Dimensions named in a constant operand."""
+    x, starts, ends, axes, *steps = values
+    assert x is not None
+    if axes is None or axes.data is None:
+        return [x.op.plain(x), starts, ends, axes, *steps], attrs, (), x.rank
+    places = x.op.ints([axis_in_memory(layout, int(axis)) for axis in axes.data])
+    return [x, starts, ends, places, *steps], attrs, layout, x.rank
+
+
+def _picked(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
+    """Entries named by a vector, along `axis`: as they lie in memory, unless each would be copied by itself."""
+    x, indices = values
+    assert x is not None
+    axis = attrs.get("axis", 0)
+    if indices is None or indices.rank != 1 or not x.layout or axis_in_memory(layout, axis) == len(layout) - 1 > axis:
+        return [value and value.op.plain(value) for value in values], attrs, (), _rank("Gather", values)
+    return [x, indices], {**attrs, "axis": axis_in_memory(layout, axis)}, layout, x.rank
+
+
+def _resized(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
+    """A size, or a scale, for each dimension."""
+    x, roi, *given = values
+    assert x is not None
+    return [x, roi, *(value and _permuted(value, layout) for value in given)], attrs, layout, len(layout)
+
+
+def _permuted(numbers: Value, layout: Shape) -> Value:
+    """A vector with a number for each dimension."""
+    if numbers.data is None:
+        return numbers.op.Gather(numbers, numbers.op.ints(layout))
+    return numbers.op.constant(numbers.data[list(layout)])
+
+
+def _tiled(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
+    """A number for each dimension in a constant operand."""
+    x, repeats = values
+    assert x is not None
+    if repeats is None or repeats.data is None:
+        return [x.op.plain(x), repeats], attrs, (), x.rank
+    return [x, x.op.constant(np.asarray(repeats.data)[list(layout)])], attrs, layout, x.rank
+
+
+def _normal(layout: Shape) -> Shape:
+    return () if layout == tuple(range(len(layout))) else layout
+
+
+_POINTWISE = names(
+    """
+    Abs Add And BitwiseAnd BitwiseXor Cast Ceil Clip Cos Div Elu Equal Erf Exp Floor Gelu Greater GreaterOrEqual
+    HardSigmoid HardSwish Identity IsNaN LeakyRelu Less LessOrEqual Log Max Min Mod Mul Neg Not Or PRelu Pow
+    Reciprocal Relu Round Selu Sigmoid Sign Sin Softplus Softsign Sqrt Sub Sum Tanh Where Xor
+    """
+)
+_REDUCTIONS = names("ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare")
+_KEEP_RANK = names(
+    """
+    AveragePool BatchNormalization Concat Conv ConvTranspose DequantizeLinear GatherElements GlobalAveragePool
+    InstanceNormalization LRN LayerNormalization LogSoftmax MaxPool Pad QuantizeLinear Resize ScatterND Slice
+    Softmax Split Tile TopK
+    """
+)
+_RULES: dict[str, Rule] = {
+    **dict.fromkeys(_POINTWISE, _pointwise),
+    **dict.fromkeys(_REDUCTIONS, _reduced),
+    **dict.fromkeys(("Concat", "GatherElements", "Split"), _along_axis(0)),
+    **dict.fromkeys(("Softmax", "LogSoftmax", "TopK"), _along_axis(-1)),
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _scaled),
+    "ArgMax": _searched,
+    "Gather": _picked,
+    "Pad": _padded,
+    "Resize": _resized,
+    "Slice": _sliced,
+    "Tile": _tiled,
+}

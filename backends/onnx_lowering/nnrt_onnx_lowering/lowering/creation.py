@@ -1,0 +1,26 @@
+"""Tensors made from a shape or a range."""
+
+from nnrt_hdi.enums import NodeType
+from nnrt_onnx_lowering.builder import INT64, Onnx, Value
+from nnrt_onnx_lowering.lowering.lowering import Call, lowering
+
+
+@lowering(NodeType.FILL, moves=True)
+def fill(op: Onnx, call: Call, value: Value, shape: Value) -> Value:
+    """The only element of value, everywhere."""
+    return op.Expand(op.reshape(value, []), op.reshape(shape.cast(INT64), [call.outputs[0].rank]))
+
+
+@lowering(NodeType.CONSTANT_OF_SHAPE, moves=True)
+def constant_of_shape(op: Onnx, call: Call, shape: Value) -> Value:
+    """One number, everywhere."""
+    number = op.scalar(call.attrs.value[0] if call.attrs.value else 0, call.dtype)
+    return op.Expand(number, op.reshape(shape.cast(INT64), [call.outputs[0].rank]))
+
+
+@lowering(NodeType.RANGE, moves=True)
+def range_(op: Onnx, call: Call, _: Value) -> Value:
+    """Numbers from start in steps of delta; ONNX Runtime counts them in FLOAT64, and so not large ones."""
+    (count,) = call.outputs[0].shape
+    numbers: Value = op.range(0, count, 1) * call.attrs.delta + call.attrs.start
+    return numbers.cast(call.dtype)

@@ -1,0 +1,67 @@
+"""The engine itself says what it takes: a node by itself either loads or it doesn't."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+from nnrt_hdi.backend import Support
+from nnrt_hdi.enums import DataType
+from nnrt_hdi.errors import NnrtError
+from nnrt_hdi.graph import Graph
+from nnrt_hdi.ops import inferred_graph
+from nnrt_onnx_lowering.engine import Engine
+from nnrt_onnx_lowering.lowered import Lowered, lower
+from nnrt_onnx_lowering.lowering import LOWERINGS
+from nnrt_onnx_lowering.single_nodes import key_of, single_nodes
+
+# Answers about nodes that are kept, the latest ones.
+MOST_ANSWERS = 4096
+
+# Has the engine load the model of these nodes, none of which reads from another; the last says whether it is but one.
+# Raises NnrtError for what it doesn't take.
+Load = Callable[[Graph, Lowered, bool], object]
+
+
+class NodeSupport:
+    """Answers about nodes, which are kept: an answer depends on nothing but the node and its tensors."""
+
+    def __init__(self, engine: Engine, load: Load) -> None:
+        self._engine = engine
+        self._load = load
+        self._known: OrderedDict[bytes, Support] = OrderedDict()
+
+    def of(self, graph: Graph) -> list[Support]:
+        """Per node, whether it loads by itself: what `Backend.supported` is to say."""
+        keys = [key_of(graph, index) for index in range(len(graph.nodes))]
+        answers = {key: known for key in keys if (known := self._known.get(key))}
+        unknown = {key: index for index, key in enumerate(keys) if key not in answers}
+        answers.update(zip(unknown, self._ask(graph, list(unknown.values())), strict=True))
+        self._known.update(answers)
+        while len(self._known) > MOST_ANSWERS:
+            self._known.popitem(last=False)
+        return [answers[key] for key in keys]
+
+    def _ask(self, graph: Graph, indices: Sequence[int]) -> list[Support]:
+        """Ask about all at once: they don't read from each other, so if they load together each does by itself. Where
+        they don't, ask about halves, until a single one says why."""
+        if not indices:
+            return []
+        is_alone = len(indices) == 1
+        try:
+            nodes = inferred_graph(single_nodes(graph, indices))
+            self._load(nodes, lower(nodes, self._engine), is_alone)
+        except NnrtError as error:
+            if is_alone:
+                return [Support(error.message)]
+            half = len(indices) // 2
+            return self._ask(graph, indices[:half]) + self._ask(graph, indices[half:])
+        return [Support(note=self._note(graph, index)) for index in indices]
+
+    def _note(self, graph: Graph, index: int) -> str:
+        """What a node that the engine takes does otherwise than asked."""
+        node = graph.nodes[index]
+        has_halves = any(graph.tensors[at].data_type is DataType.FLOAT16 for at in (*node.inputs, *node.outputs))
+        lowering = LOWERINGS.get(node.type)
+        is_moved = lowering is not None and lowering.moves
+        if not has_halves or is_moved or self._engine.computes_float16:
+            return ""
+        return "FLOAT16 is computed in FLOAT32, and rounded where it leaves the model"

@@ -1,0 +1,46 @@
+"""Indices, which OpenVINO doesn't check: those of GATHER are looked at before a run."""
+
+from typing import NamedTuple
+
+from nnrt_hdi.backend import Support
+from nnrt_hdi.enums import NodeType
+from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.graph import Graph, Node
+from nnrt_hdi.tensor import Array
+
+UNSEEN = Support("OpenVINO doesn't check indices; give those of GATHER, and its axis, as inputs or constants")
+
+
+class IndexCheck(NamedTuple):
+    """The indices of a node, and the length of the dimension that they are positions in."""
+
+    place: str
+    tensor: int
+    length: int
+
+    def require(self, indices: Array) -> None:
+        """Refuse indices of which one is outside."""
+        if indices.size and not (indices.min() >= 0 and indices.max() < self.length):
+            given = f"{indices.min()}..{indices.max()}"
+            raise InvalidParameter(f"indices has elements {given}; use 0..{self.length - 1}", place=self.place)
+
+
+def is_unseen(graph: Graph, node: Node) -> bool:
+    """Tell whether nobody sees the indices of a node before it is computed."""
+    if node.type is not NodeType.GATHER:
+        return False
+    return node.inputs[1] not in (*graph.inputs, *graph.constants) or node.inputs[2] not in graph.constants
+
+
+def index_checks(graph: Graph) -> list[IndexCheck]:
+    """What has to hold of the indices of a graph whose shapes are known. Refuses constants of which it doesn't."""
+    checks = []
+    for at, node in enumerate(graph.nodes):
+        if node.type is NodeType.GATHER:
+            axis = graph.shape_values[node.inputs[2]].item()
+            check = IndexCheck(graph.place(at), node.inputs[1], graph.tensors[node.inputs[0]].shape[axis])
+            if (constant := graph.constants.get(check.tensor)) and constant.data is not None:
+                check.require(constant.data)
+            else:
+                checks.append(check)
+    return checks

@@ -1,0 +1,6 @@
+"""The conformance kit: what a daemon has to do, tried by its address."""
+
+from nnrt_client.conformance.case import Case, Distance, Level, Mark, Run
+from nnrt_client.conformance.cases import cases
+
+__all__ = ["Case", "Distance", "Level", "Mark", "Run", "cases"]

@@ -1,0 +1,117 @@
+"""The answers that ship: outputs that other people's code computed, by `make answers`, a file for each level.
+
+A file is what numpy reads without pickle: an index in JSON, and the elements of all outputs one after the other. Each
+answer tells the digest of the inputs it belongs to, so that no case is compared with another's.
+"""
+
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnrt_hdi.errors import InvalidFile
+from nnrt_hdi.graph import Graph
+from nnrt_hdi.tensor import flat_bytes
+
+AnyArray = NDArray[Any]
+Outputs = tuple[AnyArray, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """The outputs of each run of a case, whose code computed them, and the digest of the inputs.
+
+    The outputs of a run are None where its right answer is an error.
+    """
+
+    name: str
+    oracle: str
+    inputs: str
+    runs: tuple[Outputs | None, ...]
+
+    def require_of(self, inputs: str) -> None:
+        """Raise InvalidFile unless the answer is that of these inputs, by their digest."""
+        if inputs != self.inputs:
+            raise InvalidFile(
+                f"the answer {self.name!r} is of inputs {self.inputs}, not of {inputs}; make answers again"
+            )
+
+
+def inputs_digest(graph: Graph, runs: Sequence[Sequence[AnyArray]]) -> str:
+    """Digest the types, shapes and elements of constants and inputs of all runs, whichever of both they are."""
+    digest = hashlib.sha256()
+    constants = {index: np.asarray(constant.data) for index, constant in graph.constants.items()}
+    for inputs in runs:
+        given = {**constants, **dict(zip(graph.inputs, inputs, strict=True))}
+        for _, array in sorted(given.items()):
+            digest.update(f"{array.dtype.str}{array.shape}".encode())
+            digest.update(flat_bytes(np.ascontiguousarray(array)))
+        digest.update(b";")
+    return digest.hexdigest()[:16]
+
+
+def answer_of(level: str, name: str) -> Answer:
+    """Give the answer of a name. Raises InvalidFile where none ships."""
+    answers = _shipped(level)
+    if name not in answers:
+        raise InvalidFile(f"no answer {name!r} ships for the level {level}; make answers")
+    return answers[name]
+
+
+@cache
+def _shipped(level: str) -> Mapping[str, Answer]:
+    file = resources.files(__package__) / f"{level}.npz"
+    return unpacked(file.read_bytes()) if file.is_file() else {}
+
+
+def packed(answers: Sequence[Answer]) -> bytes:
+    """Make the file of a level."""
+    index = [
+        [answer.name, answer.oracle, answer.inputs, [_described(run) for run in answer.runs]] for answer in answers
+    ]
+    pieces = [flat_bytes(np.ascontiguousarray(y)) for answer in answers for run in answer.runs for y in run or ()]
+    file = io.BytesIO()
+    np.savez_compressed(
+        file,
+        index=np.frombuffer(json.dumps(index, separators=(",", ":")).encode(), np.uint8),
+        elements=np.frombuffer(b"".join(pieces), np.uint8),
+    )
+    return file.getvalue()
+
+
+def _described(run: Outputs | None) -> list[Any] | None:
+    return None if run is None else [[y.dtype.str, list(y.shape)] for y in run]
+
+
+def unpacked(file: bytes) -> dict[str, Answer]:
+    """Read the file of a level. Raises InvalidFile where it is not whole."""
+    try:
+        with np.load(io.BytesIO(file), allow_pickle=False) as arrays:
+            index, elements = json.loads(arrays["index"].tobytes()), arrays["elements"]
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise InvalidFile(f"the answers are not those that were made: {error}") from error
+    answers, at = {}, 0
+    for name, oracle, inputs, described in index:
+        runs: list[Outputs | None] = []
+        for run in described:
+            if run is None:
+                runs.append(None)
+                continue
+            outputs = []
+            for dtype, shape in run:
+                size = np.dtype(dtype).itemsize * int(np.prod(shape, dtype=np.int64))
+                outputs.append(elements[at : at + size].view(dtype).reshape(shape))
+                at += size
+            runs.append(tuple(outputs))
+        answers[name] = Answer(name, oracle, inputs, tuple(runs))
+    if at != elements.size:
+        raise InvalidFile(f"its index tells of {at} bytes, and it has {elements.size}")
+    return answers

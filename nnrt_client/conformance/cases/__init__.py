@@ -1,0 +1,26 @@
+"""The cases that are data, by level: what a runner prepares, runs and compares (see `Case`)."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from nnrt_client.conformance.case import Case, Level
+from nnrt_client.conformance.cases.float16 import float16
+from nnrt_client.conformance.cases.graphs import graphs
+from nnrt_client.conformance.cases.operators import operators
+from nnrt_client.conformance.cases.optimizations import optimizations
+from nnrt_client.conformance.cases.quantized import quantized
+from nnrt_client.conformance.cases.quantized_by_hand import quantized_by_hand
+from nnrt_client.conformance.cases.values import values
+
+_LEVELS: dict[Level, Sequence[Callable[[], Iterator[Case]]]] = {
+    Level.OPERATORS: (operators,),
+    Level.VALUES: (values,),
+    Level.QUANTIZED: (quantized, quantized_by_hand),
+    Level.FLOAT16: (float16,),
+    Level.GRAPHS: (graphs, optimizations),
+}
+
+
+def cases(level: Level) -> Iterator[Case]:
+    """Give the cases of a level, in an order that stays; none of a level that is code of its own."""
+    for make in _LEVELS.get(level, ()):
+        yield from make()

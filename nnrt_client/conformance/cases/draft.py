@@ -1,0 +1,85 @@
+"""Graphs of several nodes under construction, and cases made of them by hand."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from numpy.typing import NDArray
+
+from nnrt_client.conformance.case import Case, Level, Mark
+from nnrt_client.conformance.cases.one_node import infer_all
+from nnrt_client.conformance.tolerance import SUMS_IN_ANOTHER_ORDER, Tolerance
+from nnrt_hdi.enums import DataType, NodeType
+from nnrt_hdi.graph import Constant, Graph, Node
+from nnrt_hdi.tensor import QuantParam, TensorSpec, data_type_of
+
+AnyArray = NDArray[Any]
+# Inputs, and the outputs that are right.
+HandMade = tuple[Sequence[AnyArray], Sequence[AnyArray]]
+
+
+@dataclass(eq=False)
+class Draft:
+    """A graph under construction. Tensors are numbers."""
+
+    tensors: list[TensorSpec] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    inputs: list[int] = field(default_factory=list)
+    constants: dict[int, AnyArray] = field(default_factory=dict)
+
+    def given(self, *shape: int) -> int:
+        """Add an input of FLOAT32."""
+        return self.given_as(TensorSpec(DataType.FLOAT32, shape))
+
+    def given_as(self, spec: TensorSpec) -> int:
+        """Add an input."""
+        self.inputs.append(self._tensor(spec))
+        return self.inputs[-1]
+
+    def constant(self, array: AnyArray, quant: tuple[QuantParam, ...] = ()) -> int:
+        """Add a constant."""
+        at = self._tensor(TensorSpec(data_type_of(array.dtype), array.shape, quant=quant))
+        self.constants[at] = array
+        return at
+
+    def node(self, node_type: NodeType, *operands: int, declared: tuple[TensorSpec, ...] = (), **attrs: Any) -> int:
+        """Add a node; its first output."""
+        pairs = [(self.tensors[at], self.constants.get(at)) for at in operands]
+        results = [self._tensor(spec) for spec in infer_all(node_type, pairs, attrs, declared)]
+        self.nodes.append(Node(node_type, operands, tuple(results), attrs))
+        return results[0]
+
+    def graph(self, *outputs: int) -> Graph:
+        """Make the graph with these outputs."""
+        constants = {at: Constant.of(array) for at, array in self.constants.items()}
+        return Graph(tuple(self.tensors), tuple(self.nodes), tuple(self.inputs), outputs, constants)
+
+    def _tensor(self, spec: TensorSpec) -> int:
+        self.tensors.append(spec)
+        return len(self.tensors) - 1
+
+
+def made_by_hand(
+    level: Level, name: str, graph: Graph, *runs: HandMade, tolerance: Tolerance = SUMS_IN_ANOTHER_ORDER
+) -> Case:
+    """Make a quick case of a graph, whose data type is that of its first input."""
+    marks = {Mark.QUICK}
+    if any(spec.is_dynamic for spec in graph.input_specs):
+        marks.add(Mark.DYNAMIC)
+    return Case(
+        f"{level.value}/{name}",
+        level,
+        name.partition("-")[0],
+        tuple(dict.fromkeys(node.type for node in graph.nodes)),
+        graph.input_specs[0].data_type,
+        partial(_made, graph, runs),
+        name,
+        tolerance,
+        marks=frozenset(marks),
+        by_hand=tuple(tuple(outputs) for _, outputs in runs),
+    )
+
+
+def _made(graph: Graph, runs: Sequence[HandMade]) -> tuple[Graph, list[Sequence[AnyArray]]]:
+    return graph, [inputs for inputs, _ in runs]

@@ -1,0 +1,50 @@
+"""The report as JUnit's XML, which systems that run tests read: a suite for each level."""
+
+from xml.etree import ElementTree
+
+from nnrt_client.conformance.kit import Result
+from nnrt_client.conformance.outcome import Verdict
+from nnrt_client.conformance.report import Report
+from nnrt_hdi.text import escape_for_terminal
+
+# How a test that didn't pass is marked.
+_ELEMENTS = {
+    Verdict.WRONG: "failure",
+    Verdict.FAILED: "failure",
+    Verdict.CRASHED: "error",
+    Verdict.REFUSED: "skipped",
+    Verdict.UNTRIED: "skipped",
+}
+
+
+def junit(report: Report) -> bytes:
+    """The file."""
+    suites = ElementTree.Element("testsuites", name=escape_for_terminal(f"nnrt conformance {report.device}"))
+    for level in report.counts():
+        results = [result for result in report.results if result.trial.level is level]
+        kinds = [_ELEMENTS.get(result.outcome.verdict) for result in results]
+        suite = ElementTree.SubElement(
+            suites,
+            "testsuite",
+            name=level.value,
+            tests=str(len(results)),
+            failures=str(kinds.count("failure")),
+            errors=str(kinds.count("error")),
+            skipped=str(kinds.count("skipped")),
+            time=f"{sum(result.seconds for result in results):.3f}",
+        )
+        for result in results:
+            _add(suite, result)
+    ElementTree.indent(suites)
+    file: bytes = ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True)
+    return file
+
+
+def _add(suite: ElementTree.Element, result: Result) -> None:
+    trial, outcome = result.trial, result.outcome
+    case = ElementTree.SubElement(
+        suite, "testcase", classname=trial.level.value, name=trial.name, time=f"{result.seconds:.4f}"
+    )
+    if element := _ELEMENTS.get(outcome.verdict):
+        # No control character is one of XML's.
+        ElementTree.SubElement(case, element, message=escape_for_terminal(outcome.reason), type=outcome.verdict.value)

@@ -1,0 +1,98 @@
+"""The first faults as files: models, inputs and right answers, with the commands that repeat them."""
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnrt_client.conformance.case import Case
+from nnrt_client.conformance.kit import Result
+from nnrt_client.conformance.levels.answers import Answers
+from nnrt_client.conformance.outcome import Verdict
+from nnrt_client.conformance.report import Report
+from nnrt_client.conformance.shrinking import shrunken
+from nnrt_client.conformance.target import Target
+from nnrt_client.model import file as model_file
+from nnrt_client.model.model import Model
+from nnrt_client.model_session.model_session import distinct_names
+from nnrt_hdi.errors import NnrtError
+from nnrt_hdi.files import container
+from nnrt_hdi.graph import Graph
+
+_UNNAMEABLE = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def keep(report: Report, directory: Path, address: str, target: Target) -> Iterator[Path]:
+    """Write the first fault of each operator, and of each check, into a directory of its own, and give that when it is
+    there; of a model with several nodes also the smallest part that still goes wrong, if one is found.
+
+    Raises OSError.
+    """
+    for result in report.first_faults().values():
+        place = directory / _UNNAMEABLE.sub("-", result.trial.name)
+        place.mkdir(parents=True, exist_ok=True)
+        lines = [*_told(result), "", f"nnrt conformance {shlex.quote(address)} --only {shlex.quote(result.trial.name)}"]
+        if isinstance(result.trial, Answers):
+            case = result.trial.case
+            for number, run in enumerate(case.runs, 1):
+                lines += _keep_run(place, str(number), case.graph, run.inputs, run.wanted, address)
+            if result.outcome.verdict is Verdict.WRONG:
+                lines += _keep_part(case, place, address, target)
+        container.write(place / "fault.txt", ["\n".join([*lines, ""]).encode()])
+        yield place
+
+
+def _keep_part(case: Case, place: Path, address: str, target: Target) -> list[str]:
+    """Write the smallest part of a case that still goes wrong; what there is to say of it."""
+    try:
+        with target.session() as connection:
+            found = next(filter(None, (shrunken(case, run, connection) for run in case.runs)), None)
+    except NnrtError:  # The daemon is gone.
+        return []
+    if found is None:
+        return []
+    nodes = ", ".join(map(found.graph.place, range(len(found.graph.nodes))))
+    kept = _keep_run(place, "part", found.graph, found.inputs, found.right, address)
+    return ["", f"one by one the device computes all nodes rightly, and these together wrongly: {nodes}", *kept]
+
+
+def _keep_run(
+    place: Path,
+    which: str,
+    graph: Graph,
+    inputs: Sequence[NDArray[Any]],
+    right: Sequence[NDArray[Any]] | None,
+    address: str,
+) -> list[str]:
+    """Write a model with its inputs and right outputs; the command that runs it, where applications can make it."""
+    model, given = place / f"model-{which}.nnrt", place / f"inputs-{which}.npz"
+    model_file.write(model, graph)
+    _write_arrays(given, distinct_names("input", [spec.name for spec in graph.input_specs]), inputs)
+    if right is not None:
+        _write_arrays(place / f"right-{which}.npz", [f"output{at}" for at in range(len(right))], right)
+    try:
+        Model.load(model)
+    except NnrtError:  # Not each node is the operation of an application.
+        return []
+    paths = (shlex.quote(str(path)) for path in (model, given, place / f"answers-{which}"))
+    return ["nnrt run {} --device {where} --input {} -o {}".format(*paths, where=shlex.quote(address))]
+
+
+def _write_arrays(path: Path, names: Sequence[str], arrays: Sequence[NDArray[Any]]) -> None:
+    data = BytesIO()
+    named: dict[str, Any] = dict(zip(names, arrays, strict=True))
+    np.savez(data, **named)
+    container.write(path, [data.getvalue()])
+
+
+def _told(result: Result) -> list[str]:
+    outcome = result.outcome
+    told = [f"{result.trial.name}: {outcome.verdict.value}", outcome.reason]
+    if isinstance(result.trial, Answers):
+        told.append(f"right is what {result.trial.case.oracle} gives; tolerance: {result.trial.case.tolerance.reason}")
+    return told

@@ -1,0 +1,103 @@
+"""A model whose runs take long enough to be stopped, on whatever device."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnrt_client.conformance.levels.check import NotOffered, require
+from nnrt_client.conformance.target import Connection, Prepared, first_reason
+from nnrt_hdi.enums import DataType, NodeType
+from nnrt_hdi.errors import NnrtError
+from nnrt_hdi.graph import Constant, Graph, Node
+from nnrt_hdi.tensor import TensorSpec
+
+# What a run is to take, and the least that it may.
+_WANTED_S, _LEAST_S = 0.4, 0.15
+_SIDES = (512, 1024, 2048)
+_FEW, _LEAST_NODES, _MOST_NODES = 4, 16, 256
+
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class LongModel:
+    """A prepared chain of equal nodes: a run has a boundary between operators at which it can stop every
+    `took_s / nodes` seconds."""
+
+    prepared: Prepared
+    given: Floats
+    wanted: Floats
+    nodes: int
+    # A run that nobody stopped.
+    took_s: float
+
+    def time_right(self, when: str) -> float:
+        """The seconds of a whole run. Raises Broken unless it gives the right answer."""
+        began = time.monotonic()
+        (output,) = self.prepared.run([self.given])
+        took_s = time.monotonic() - began
+        require(np.array_equal(output, self.wanted), f"a chain of {self.nodes} nodes has another answer {when}")
+        return took_s
+
+
+def long_model(connection: Connection) -> LongModel:
+    """A model that the device runs for half a second or so. Raises NotOffered where it takes none, or is too fast."""
+    reasons = []
+    for side in _SIDES:
+        for node_type, constant, given in _links(side):
+            try:
+                model = _scaled(connection, node_type, constant, given)
+            except NnrtError as error:  # Such as no memory for one so large.
+                reasons.append(error.message)
+                continue
+            if isinstance(model, LongModel):
+                return model
+            reasons.append(model)
+    raise NotOffered(f"no run takes long enough to be stopped ({'; '.join(dict.fromkeys(reasons))})")
+
+
+def _scaled(connection: Connection, node_type: NodeType, constant: Floats, given: Floats) -> LongModel | str:
+    """A chain of so many such nodes as take long enough; why there is none."""
+    if reason := first_reason(connection.supported(_chain(node_type, constant, given, _FEW))):
+        return reason
+    with connection.prepare(_chain(node_type, constant, given, _FEW)) as few:
+        each_s = _time_of_run(few, given) / _FEW
+    nodes = min(max(int(_WANTED_S / each_s), _LEAST_NODES), _MOST_NODES)
+    if nodes * each_s < _LEAST_S:
+        return f"{nodes} {node_type.name} of {list(given.shape)} take {nodes * each_s:.3f} s"
+    prepared = connection.prepare(_chain(node_type, constant, given, nodes))
+    took_s = _time_of_run(prepared, given)
+    if took_s < _LEAST_S:
+        prepared.close()
+        return f"{nodes} {node_type.name} of {list(given.shape)} take {took_s:.3f} s"
+    wanted = given[:, :: -1 if nodes % 2 else 1] if node_type is NodeType.MATMUL_FUSION else given + nodes * constant
+    return LongModel(prepared, given, wanted, nodes, took_s)
+
+
+def _time_of_run(prepared: Prepared, given: Floats) -> float:
+    """The seconds of the faster of two runs."""
+    times = []
+    for _ in range(2):
+        began = time.monotonic()
+        prepared.run([given])
+        times.append(time.monotonic() - began)
+    return min(times)
+
+
+def _links(side: int) -> Iterator[tuple[NodeType, Floats, Floats]]:
+    """Nodes of one operand and one constant, whose chains never leave the small integers."""
+    numbers = (np.arange(side * side) % 7 - 3).reshape(side, side).astype(np.float32)
+    # Turns the columns round, and back the next time.
+    yield NodeType.MATMUL_FUSION, np.ascontiguousarray(np.eye(side, dtype=np.float32)[::-1]), numbers
+    yield NodeType.ADD_FUSION, np.where(numbers > 0, np.float32(1), np.float32(-1)), numbers
+
+
+def _chain(node_type: NodeType, constant: Floats, given: Floats, length: int) -> Graph:
+    spec = TensorSpec(DataType.FLOAT32, given.shape)
+    nodes = [Node(node_type, (0 if at == 0 else at + 1, 1), (at + 2,)) for at in range(length)]
+    tensors = [spec] * (length + 2)
+    return Graph(tuple(tensors), tuple(nodes), (0,), (length + 1,), {1: Constant.of(constant)}, f"chain of {length}")

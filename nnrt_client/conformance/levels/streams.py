@@ -1,0 +1,75 @@
+"""Runs whose every step the kit sees: when they begin, that they are to stop, and when they have ended."""
+
+import time
+from collections.abc import Sequence
+from itertools import count
+from queue import SimpleQueue
+from typing import Any
+
+import grpc
+
+from nnrt_client.conformance.target import Connection, Prepared
+from nnrt_client.session.broken_call import BrokenCall
+from nnrt_hdi import wire
+from nnrt_hdi.closable import Closable
+from nnrt_hdi.errors import NnrtError, OperationFailed
+from nnrt_hdi.tensor import Array, TensorSpec, data_type_of
+from nnrt_hdi.v2 import prepared_model_pb2
+
+# Not among those that a client's executors draw.
+_run_ids = count(1 << 40)
+
+
+def new_run_id() -> int:
+    """A number for a run that no other one has."""
+    return next(_run_ids)
+
+
+def run_request(prepared: Prepared, inputs: Sequence[Array], **fields: Any) -> Any:
+    """A request to run, checked by nobody before the daemon."""
+    tensors = [wire.io_tensor_message(TensorSpec(data_type_of(each.dtype), each.shape), each) for each in inputs]
+    return prepared_model_pb2.RunRequest(model_id=prepared.handle.model_id, inputs=tensors, **fields)
+
+
+class Stream(Closable):
+    """A run stream over gRPC. Each request gets one reply, in order."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._session = connection.session
+        self._requests: SimpleQueue[Any] = SimpleQueue()
+        self._replies = self._session.start("PreparedModel.RunStream", iter(self._requests.get, None))
+
+    def send(self, request: Any) -> None:
+        """Have it run."""
+        self._requests.put(request)
+
+    def await_reply(self) -> None:
+        """Wait for the next reply. Raises the error that the run, or the stream, ended with."""
+        try:
+            reply = next(self._replies).message
+        except StopIteration as error:
+            raise OperationFailed("the daemon ended a run stream before its last reply") from error
+        except grpc.RpcError as error:
+            raise self._session.verdict(BrokenCall.of(error), "PreparedModel.RunStream") from error
+        if reply.HasField("error"):
+            raise wire.error_from_detail(reply.error)
+
+    def outcome(self) -> tuple[NnrtError | None, float]:
+        """Wait for the next reply: the error of the run, None where it gave outputs, and when that was known, on the
+        clock of time.monotonic."""
+        try:
+            self.await_reply()
+        except NnrtError as error:
+            return error, time.monotonic()
+        return None, time.monotonic()
+
+    def close(self) -> None:
+        self._requests.put(None)
+        self._replies.cancel()
+
+
+def cancel(connection: Connection, *run_ids: int) -> Sequence[int]:
+    """Tell the daemon to stop runs; those of them that are under way."""
+    request = prepared_model_pb2.CancelRunsRequest(run_ids=run_ids)
+    stopping: Sequence[int] = connection.call("PreparedModel.CancelRuns", request).stopping_run_ids
+    return stopping

@@ -1,0 +1,129 @@
+"""Small models on which the levels that are code try a device: those that it takes, of a few that most do.
+
+All compute small integers, in whatever data type: no answer has a rounding error.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from nnrt_client.conformance.levels.check import NotOffered
+from nnrt_client.conformance.target import Broken, Connection, Prepared, first_reason
+from nnrt_hdi.backend import ModelConfig
+from nnrt_hdi.enums import ActivationType, DataType, NodeType
+from nnrt_hdi.graph import Constant, Graph, Node
+from nnrt_hdi.tensor import UNKNOWN_DIM, Array, TensorSpec
+
+ROWS, COLUMNS = 4, 64
+# Inputs are from minus that to that.
+_MOST = 7
+_SEED = 17
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A model of one input and one output, both of the same shape: rows of 64 numbers. `answer` is what is right."""
+
+    name: str
+    graph: Graph
+    answer: Callable[[Array], Array]
+
+    def question(self, seed: int, rows: int = ROWS) -> Array:
+        """An input with so many rows."""
+        random = np.random.default_rng(seed)
+        (spec,) = self.graph.input_specs
+        return random.integers(-_MOST, _MOST, (rows, COLUMNS), endpoint=True).astype(spec.numpy_dtype)
+
+    def with_rows(self, rows: int) -> "Subject":
+        """The model with another number of rows; -1 for one that only the run says."""
+        (given,), (made,) = self.graph.inputs, self.graph.outputs
+        tensors = [
+            spec.with_shape((rows, *spec.shape[1:])) if index in (given, made) else spec
+            for index, spec in enumerate(self.graph.tensors)
+        ]
+        return replace(self, graph=self.graph.with_tensors(tensors))
+
+    @property
+    def dynamic(self) -> "Subject":
+        """The model with any number of rows."""
+        return self.with_rows(UNKNOWN_DIM)
+
+
+def _binary(node_type: NodeType, compute: Callable[[Array, Array], Array], data_type: DataType, name: str) -> Subject:
+    numbers = np.random.default_rng(_SEED).integers(-_MOST, _MOST, COLUMNS, endpoint=True)
+    x = TensorSpec(data_type, (ROWS, COLUMNS), name="x")
+    constant = numbers.astype(x.numpy_dtype)
+    tensors = (x, TensorSpec(data_type, (COLUMNS,), name="c"), replace(x, name="y"))
+    graph = Graph(tensors, (Node(node_type, (0, 1), (2,)),), (0,), (2,), {1: Constant.of(constant)}, name)
+    return Subject(name, graph, lambda given: compute(given, constant))
+
+
+def _product() -> Subject:
+    weight = np.random.default_rng(_SEED).integers(-_MOST, _MOST, (COLUMNS, COLUMNS), endpoint=True).astype("f4")
+    x = TensorSpec(DataType.FLOAT32, (ROWS, COLUMNS), name="x")
+    tensors = (x, TensorSpec(DataType.FLOAT32, weight.shape, name="w"), replace(x, name="y"))
+    node = Node(NodeType.MATMUL_FUSION, (0, 1), (2,))
+    graph = Graph(tensors, (node,), (0,), (2,), {1: Constant.of(weight)}, "product")
+    return Subject("product", graph, lambda given: given @ weight)
+
+
+def _rectified() -> Subject:
+    x = TensorSpec(DataType.FLOAT32, (ROWS, COLUMNS), name="x")
+    node = Node(NodeType.ACTIVATION, (0,), (1,), {"activation_type": ActivationType.RELU})
+    graph = Graph((x, replace(x, name="y")), (node,), (0,), (1,), name="rectified")
+    return Subject("rectified", graph, lambda given: np.maximum(given, given.dtype.type(0)))
+
+
+def candidates() -> Iterator[Subject]:
+    """The models, those first that have constants."""
+    yield _product()
+    yield _binary(NodeType.ADD_FUSION, np.add, DataType.FLOAT32, "sum")
+    yield _binary(NodeType.MUL_FUSION, np.multiply, DataType.FLOAT32, "scaled")
+    yield _binary(NodeType.ADD_FUSION, np.add, DataType.INT32, "integers")
+    yield _binary(NodeType.ADD_FUSION, np.add, DataType.FLOAT16, "halves")
+    yield _rectified()
+
+
+def outer_sum(rows: int, columns: int) -> Graph:
+    """A row and a column, the sum of which is [rows, columns]; -1 where only the run says."""
+    row, column = TensorSpec(DataType.FLOAT32, (1, columns)), TensorSpec(DataType.FLOAT32, (rows, 1))
+    result = TensorSpec(DataType.FLOAT32, (rows, columns))
+    return Graph((row, column, result), (Node(NodeType.ADD_FUSION, (0, 1), (2,)),), (0, 1), (2,), name="outer sum")
+
+
+def subjects(connection: Connection) -> list[Subject]:
+    """The models that the device takes. Raises NotOffered where it takes none."""
+    taken = []
+    reasons = []
+    for subject in candidates():
+        reason = first_reason(connection.supported(subject.graph))
+        if reason:
+            reasons.append(f"{subject.name}: {reason}")
+        else:
+            taken.append(subject)
+    if not taken:
+        raise NotOffered(f"the device takes none of the small models to try it with ({'; '.join(reasons)})")
+    return taken
+
+
+def prepared_subject(connection: Connection, config: ModelConfig | None = None) -> tuple[Subject, Prepared]:
+    """The first model that the device takes, prepared."""
+    subject = subjects(connection)[0]
+    return subject, connection.prepare(subject.graph, config)
+
+
+def require_answer(subject: Subject, given: Array, outputs: list[Array], when: str) -> None:
+    """Raise Broken where the answer is not the right one, element by element."""
+    wanted = subject.answer(given)
+    if len(outputs) != 1:
+        raise Broken(f"the model {subject.name!r} gives {len(outputs)} outputs {when}; it has 1")
+    (output,) = outputs
+    if (output.dtype, output.shape) != (wanted.dtype, wanted.shape):
+        raise Broken(
+            f"the model {subject.name!r} gives {output.dtype}{list(output.shape)} {when};"
+            f" {wanted.dtype}{list(wanted.shape)} is right"
+        )
+    if not np.array_equal(output, wanted):
+        at = tuple(int(index) for index in np.argwhere(output != wanted)[0])
+        raise Broken(f"the model {subject.name!r} gives {output[at]} at {list(at)} {when}; {wanted[at]} is right")

@@ -1,0 +1,54 @@
+"""Numbers that look random, and are the same on every machine and with every version of numpy."""
+
+import zlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
+
+class Numbers:
+    """A stream of numbers that begins with the checksum of a text: SplitMix64, as Java and JAX's tests have it.
+
+    Sebastiano Vigna's reference: https://prng.di.unimi.it/splitmix64.c.
+    """
+
+    def __init__(self, seed: str) -> None:
+        self._state = np.array([zlib.crc32(seed.encode()) << 32], np.uint64)
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        """Give the next numbers of 64 bits."""
+        state = self._state + np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN
+        self._state = self._state + np.array([count], np.uint64) * _GOLDEN
+        state = (state ^ (state >> np.uint64(30))) * _FIRST
+        state = (state ^ (state >> np.uint64(27))) * _SECOND
+        words: NDArray[np.uint64] = state ^ (state >> np.uint64(31))
+        return words
+
+    def reals(self, low: float, high: float, shape: tuple[int, ...]) -> NDArray[np.float64]:
+        """Real numbers from `low` to below `high`."""
+        units = (self.words(_count(shape)) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        return np.asarray(low + units * (high - low)).reshape(shape)
+
+    def integers(self, low: int, high: int, shape: tuple[int, ...]) -> NDArray[np.int64]:
+        """Whole numbers from `low` to below `high`, which are less than 2^63 apart."""
+        offsets = (self.words(_count(shape)) % np.uint64(high - low)).astype(np.int64)
+        return np.asarray(low + offsets).reshape(shape)
+
+    def array(self, low: float, high: float, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Elements of a type: real numbers between the bounds, or truth values of both kinds.
+
+        Whole numbers lie between three times the bounds, as far as the type has them.
+        """
+        if dtype.kind == "f":
+            return self.reals(low, high, shape).astype(dtype)
+        if dtype.kind == "b":
+            return self.integers(0, 2, shape).astype(dtype)
+        return self.integers(max(int(low * 3), int(np.iinfo(dtype).min)), int(high * 3), shape).astype(dtype)
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    return int(np.prod(shape, dtype=np.int64))

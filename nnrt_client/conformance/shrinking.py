@@ -1,0 +1,132 @@
+"""From a model that a device computes wrongly to a few of its nodes, which it computes rightly one by one only."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnrt_client.conformance.case import Case, Run
+from nnrt_client.conformance.target import Connection
+from nnrt_client.conformance.tolerance import error_of
+from nnrt_hdi.errors import NnrtError
+from nnrt_hdi.graph import Graph
+
+AnyArray = NDArray[Any]
+
+# Models that are made to find a smaller one, besides one for each node.
+_TRIES = 60
+_MOST_NODES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Shrunken:
+    """A part of a model, and what each of its tensors is when the device computes node by node, which gives the whole
+    model's right answer."""
+
+    graph: Graph
+    inputs: Sequence[AnyArray]
+    right: Sequence[AnyArray]
+
+
+def shrunken(case: Case, run: Run, connection: Connection) -> Shrunken | None:
+    """The smallest part found of a case that still goes wrong. None where the device is wrong node by node too, or
+    gives an error.
+
+    Raises UnavailableDevice and ConnectionFailed where the daemon is gone.
+    """
+    graph = case.graph
+    if run.wanted is None or not 1 < len(graph.nodes) <= _MOST_NODES:
+        return None
+    try:
+        values = _node_by_node(graph, run.inputs, connection)
+    except NnrtError:
+        connection.session.require_alive()
+        return None
+    if any(distance.reason for distance in case.distances([values[index] for index in graph.outputs], run)):
+        return None
+    nodes = list(graph.order)
+    if not _goes_wrong(case, nodes, values, connection):
+        return None
+    tries, size = _TRIES, len(nodes) // 2
+    while size and tries:
+        for start in range(0, len(nodes), size):
+            rest = nodes[:start] + nodes[start + size :]
+            tries -= 1
+            if rest and _goes_wrong(case, rest, values, connection):
+                nodes = rest
+                break
+            if not tries:
+                break
+        else:
+            size //= 2
+        size = min(size, len(nodes) - 1)
+    part, taken, given = _part(graph, nodes, values)
+    return Shrunken(part, [values[index] for index in taken], [values[index] for index in given])
+
+
+def _node_by_node(graph: Graph, inputs: Sequence[AnyArray], connection: Connection) -> Mapping[int, AnyArray]:
+    """Every tensor, where the device computes each node as a model of its own."""
+    values: dict[int, AnyArray] = dict(zip(graph.inputs, inputs, strict=True))
+    for node in graph.order:
+        part, taken, given = _part(graph, [node], values)
+        with connection.prepare(part) as prepared:
+            outputs = prepared.run([values[index] for index in taken])
+        values.update(zip(given, (np.array(output) for output in outputs), strict=True))
+    return values
+
+
+def _goes_wrong(case: Case, nodes: Sequence[int], values: Mapping[int, AnyArray], connection: Connection) -> bool:
+    """Whether the device computes these nodes together otherwise than one by one."""
+    part, taken, given = _part(case.graph, nodes, values)
+    try:
+        with connection.prepare(part) as prepared:
+            outputs = prepared.run([values[index] for index in taken])
+    except NnrtError:
+        connection.session.require_alive()
+        return False
+    for index, output in zip(given, outputs, strict=True):
+        right, spec = values[index], case.graph.tensors[index]
+        if (output.dtype, output.shape) != (right.dtype, right.shape):
+            return True
+        if error_of(output, right, spec) > case.tolerance.allows(spec):
+            return True
+    return False
+
+
+def _part(
+    graph: Graph, nodes: Sequence[int], values: Mapping[int, AnyArray]
+) -> tuple[Graph, Sequence[int], Sequence[int]]:
+    """The model of these nodes alone, and which tensors are its inputs and its outputs: those that others read."""
+    made = {tensor for node in nodes for tensor in graph.nodes[node].outputs}
+    read = dict.fromkeys(tensor for node in nodes for tensor in graph.nodes[node].inputs)
+    taken = [tensor for tensor in read if tensor not in made and tensor not in graph.constants]
+    elsewhere = {tensor for at, node in enumerate(graph.nodes) if at not in nodes for tensor in node.inputs}
+    given = [tensor for tensor in made if tensor in elsewhere or tensor in graph.outputs] or list(made)
+    kept = {tensor: new for new, tensor in enumerate(sorted(made.union(read)))}
+
+    def renumbered(tensors: Sequence[int]) -> tuple[int, ...]:
+        return tuple(kept[tensor] for tensor in tensors)
+
+    def spec_of(tensor: int) -> Any:
+        spec = graph.tensors[tensor]
+        is_taken = tensor in taken and tensor not in graph.inputs
+        return spec.with_shape(values[tensor].shape) if is_taken else spec
+
+    part = Graph(
+        tensors=tuple(map(spec_of, kept)),
+        nodes=tuple(
+            replace(
+                graph.nodes[node],
+                inputs=renumbered(graph.nodes[node].inputs),
+                outputs=renumbered(graph.nodes[node].outputs),
+            )
+            for node in nodes
+        ),
+        inputs=renumbered(taken),
+        outputs=renumbered(given),
+        constants={kept[tensor]: constant for tensor, constant in graph.constants.items() if tensor in kept},
+        name=f"{graph.name} in part".strip(),
+    )
+    return part, taken, given

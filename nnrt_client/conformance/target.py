@@ -1,0 +1,224 @@
+"""The daemon under trial: sessions with it, models there, and whether it still lives."""
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+from nnrt_client.build.build_task import BuildTask
+from nnrt_client.build.prepared import PreparedHandle
+from nnrt_client.build.upload import compile_graph, load_program, restore
+from nnrt_client.model.program import Program
+from nnrt_client.run.executor import Executor
+from nnrt_client.session.device import Device
+from nnrt_client.session.membership import Membership
+from nnrt_client.session.session import Session
+from nnrt_client.settings import Settings
+from nnrt_hdi import wire
+from nnrt_hdi.backend import ModelConfig, Support
+from nnrt_hdi.closable import Closable
+from nnrt_hdi.errors import ConnectionFailed, UnavailableDevice
+from nnrt_hdi.graph import Graph
+from nnrt_hdi.part import Part
+from nnrt_hdi.tensor import Array, TensorSpec
+from nnrt_hdi.v2 import device_pb2
+
+# Between attempts to reach a daemon that ended.
+_PAUSE_S = 0.1
+_CALLBACK_THREADS = 2
+
+
+class Broken(Exception):
+    """The daemon did not keep the contract; the message says what was asked, what came, and what would be right."""
+
+
+class Gone(Exception):
+    """The daemon has ended, or answers nothing any more, and did not come back in time."""
+
+
+class Prepared(Closable):
+    """A model that the daemon holds."""
+
+    def __init__(self, connection: "Connection", info: Any, config: ModelConfig) -> None:
+        self.connection = connection
+        self.handle = PreparedHandle(connection.session, info, config.priority)
+        self._executor: Executor | None = None
+        self._is_open = True
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Inputs as the device says them, -1 where a dimension varies."""
+        return self.handle.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """Outputs as the device says them, -1 where a dimension varies."""
+        return self.handle.outputs
+
+    @property
+    def executor(self) -> Executor:
+        """What runs the model, as an application does."""
+        if self._executor is None:
+            self._executor = Executor._of_prepared(self.handle.retain())
+        return self._executor
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """Run once. Raises as `Executor.run_sync`."""
+        return list(self.executor.run_sync(list(inputs)))
+
+    def export(self) -> list[Part]:
+        """Fetch the compiled model. Raises what the device refuses with."""
+        return self.handle.export(self.connection.begun_build())
+
+    def close(self) -> None:
+        was_open, self._is_open = self._is_open, False
+        if self._executor is not None:
+            self._executor.close()
+        if was_open:
+            self.handle.release()
+
+
+class Connection(Closable):
+    """A session with the daemon, which ends with it."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.device = Device(session)
+
+    @property
+    def instance(self) -> bytes:
+        """The id that the daemon has drawn at its start."""
+        return self.session.welcome.instance_id
+
+    def supported(self, graph: Graph) -> list[Support]:
+        """Ask, per node, whether the device runs it. Raises Broken for a refusal without a reason, or for more or fewer
+        answers than nodes."""
+        request = device_pb2.GetSupportedOperationRequest(model=wire.model_message(graph))
+        reply = self.call("NnrtDevice.GetSupportedOperation", request)
+        if len(reply.nodes) != len(graph.nodes):
+            raise Broken(f"there are {len(reply.nodes)} answers about {len(graph.nodes)} nodes; give one for each")
+        for index, answer in enumerate(reply.nodes):
+            if not answer.supported and not answer.reason.strip():
+                raise Broken(f"{graph.place(index)} is refused without a reason; say what the device lacks")
+        return wire.supports(reply)
+
+    def prepare(self, graph: Graph, config: ModelConfig | None = None) -> Prepared:
+        """Have a graph compiled: nodes as they are, of which not each is the operation of an application."""
+        config = config or ModelConfig()
+        return Prepared(self, compile_graph(self.begun_build(), graph, config), config)
+
+    def restore(self, parts: Sequence[Part], config: ModelConfig | None = None) -> Prepared:
+        """Have exported parts loaded."""
+        config = config or ModelConfig()
+        return Prepared(self, restore(self.begun_build(), parts, config), config)
+
+    def load_program(self, format: str, parts: Sequence[Part]) -> Prepared:
+        """Have a file in a format of the device's loaded."""
+        config = ModelConfig()
+        return Prepared(self, load_program(self.begun_build(), Program(format, tuple(parts)), config), config)
+
+    def call(self, name: str, request: Any, timeout_s: float | None = None) -> Any:
+        """Make one RPC."""
+        return self.session.call(name, request, timeout_s or self.session.settings.request_timeout_s)
+
+    def begun_build(self) -> BuildTask:
+        """A build with the daemon, which ends after `build_timeout_s`."""
+        build = BuildTask()
+        build.connect(self.session)
+        return build
+
+    def close(self) -> None:
+        self.session.close()
+
+
+class Target(Closable):
+    """A daemon at an address, or behind a name that is resolved."""
+
+    def __init__(self, address: str, settings: Settings, return_s: float) -> None:
+        """Where the daemon ends, it gets `return_s` seconds to be started again.
+
+        Raises ConnectionFailed where no daemon answers, or what it refuses the session with.
+        """
+        self.settings = settings
+        self._return_s = return_s
+        self._members = Membership((address,), settings)
+        self._callbacks = ThreadPoolExecutor(_CALLBACK_THREADS, thread_name_prefix="nnrt-callback")
+        self._lock = threading.Lock()
+        self._open: set[Connection] = set()
+        self._spare: Connection | None = None
+        self._is_closed = False
+        try:
+            self._spare = self._connected()
+        except BaseException:
+            self.close()
+            raise
+        self.info = self._spare.session.info
+        self.address = self._spare.session.address
+        self.name = self._spare.device.name
+        self._instance = self._spare.instance
+
+    @contextmanager
+    def session(self) -> Iterator[Connection]:
+        """A session of its own, for the time of the block. Raises ConnectionFailed where the daemon is gone."""
+        spare, self._spare = self._spare, None
+        connection = spare or self._connected()
+        try:
+            yield connection
+        finally:
+            self._close(connection)
+
+    def has_survived(self) -> bool:
+        """Look whether the daemon is the same instance as at the last look; where it has ended, wait until it is back.
+
+        Raises Gone.
+        """
+        if self._spare is None:
+            self._spare = self._returned()
+        known, self._instance = self._instance, self._spare.instance
+        return self._instance == known
+
+    def _returned(self) -> Connection:
+        deadline = time.monotonic() + self._return_s
+        while True:
+            try:
+                return self._connected()
+            except (ConnectionFailed, UnavailableDevice) as error:
+                if self._is_closed or time.monotonic() >= deadline:
+                    why = f"the daemon ended, and none answers at {self.address} within {self._return_s:g} s"
+                    raise Gone(f"{why}: {error.reason}") from error
+            time.sleep(_PAUSE_S)
+
+    def _connected(self) -> Connection:
+        addresses = self._members.addresses
+        if not addresses:
+            name, why = next(iter(self._members.failures().items()))
+            raise ConnectionFailed(why, place=name)
+        connection = Connection(Session(addresses[0], self.settings, self._callbacks))
+        with self._lock:
+            if not self._is_closed:
+                self._open.add(connection)
+                return connection
+        connection.close()
+        raise ConnectionFailed("the kit ends", place=addresses[0])
+
+    def _close(self, connection: Connection) -> None:
+        with self._lock:
+            self._open.discard(connection)
+        connection.close()
+
+    def close(self) -> None:
+        """End all sessions, and with them what is under way there. Any thread."""
+        with self._lock:
+            self._is_closed = True
+            connections, self._open = self._open, set()
+        for connection in connections:
+            connection.close()
+        self._members.close()
+        self._callbacks.shutdown(wait=False)
+
+
+def first_reason(supports: Sequence[Support]) -> str:
+    """The first reason for which a device refuses a node; empty where it refuses none."""
+    return next((support.reason for support in supports if not support.supported), "")

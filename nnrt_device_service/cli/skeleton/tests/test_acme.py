@@ -1,0 +1,28 @@
+"""A daemon with this backend keeps the contract, and answers right what it doesn't refuse."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    """Where a daemon serves the backend."""
+    command = [sys.executable, "-m", "nnrt_device_service", "serve", "--backend", "acme", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as daemon:
+        assert daemon.stdout is not None
+        said = daemon.stdout.readline().split()  # "listening on ADDRESS", or nothing if the daemon has ended.
+        assert said[:2] == ["listening", "on"], "the daemon did not start; it says why above"
+        yield said[2]
+        daemon.terminate()
+
+
+def test_the_conformance_kit_finds_no_fault(address: str, tmp_path: Path) -> None:
+    """Of these levels, in its quick form. What it prints is shown where this fails."""
+    faults = tmp_path / "faults"
+    flags = ["--quick", "--level", "contract", "--level", "operators", "--keep", str(faults)]
+    done = subprocess.run([sys.executable, "-m", "nnrt_client", "conformance", address, *flags])
+    assert done.returncode == 0, f"what is wrong stands above; {faults} has the models, and how to run each again"

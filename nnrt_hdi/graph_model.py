@@ -1,0 +1,119 @@
+"""The base of prepared models that compute a graph: what follows from the shapes of a run's inputs is inferred before.
+
+    class AcmeModel(GraphModel[acme.Program]):
+        def __init__(self, graph: Graph, config: ModelConfig) -> None:
+            super().__init__(graph, config.max_tensor_bytes, acme.compile, most_kinds=8)
+
+        def run(self, inputs, cancellation, outputs=()):
+            return self.prepared(inputs).run(inputs)
+
+`acme.compile` gets the graph with the shapes that runs have: a library that takes only known shapes compiles it anew
+for other ones. One that takes dimensions that aren't known compiles the graph when the model is prepared, and keeps
+here what else it wants to know of a run.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from nnrt_hdi.backend import DimRange, PreparedModel
+from nnrt_hdi.graph import Graph
+from nnrt_hdi.ops import (
+    InferredTensors,
+    RunKinds,
+    decided_graph,
+    inferred_graph,
+    known_graph,
+    require_fits,
+    sizes_of,
+)
+from nnrt_hdi.ops.run_sizes import MOST_REMEMBERED
+from nnrt_hdi.sizes import Sizes
+from nnrt_hdi.tensor import MAX_DIM, UNKNOWN_DIM, Array
+
+PreparedT = TypeVar("PreparedT")
+
+
+class GraphModel(PreparedModel, Generic[PreparedT]):
+    """A model with something prepared for each kind of runs: for those whose inputs have the same shapes and, where
+    elements of inputs are shapes themselves, the same ones."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        max_tensor_bytes: int,
+        prepare: Callable[[Graph], PreparedT],
+        *,
+        most_kinds: int = MOST_REMEMBERED,
+        input_count: int | None = None,
+        decides: bool = True,
+    ) -> None:
+        """`prepare` is called at once if there is but one kind of runs, else by the first run of each kind; others of
+        that kind wait for it. It gets the graph as the inputs of the kind decide it (`nnrt_hdi.ops.decided_graph`): all
+        shapes are known, but of the nodes that `nnrt_hdi.ops.late_nodes` names and those behind them. Without `decides`
+        nothing is computed for that: it gets the nodes as they are, with the shapes that can be inferred.
+
+        What it returns is kept for the `most_kinds` latest kinds, and dropped as soon as no run uses it. `input_count`
+        says how many of the graph's inputs are those of a run, where the others stand for constants.
+
+        Raises what is wrong with the graph, OutOfMemory for a tensor above `max_tensor_bytes`, and what `prepare` does.
+        """
+        graph = inferred_graph(graph)
+        count = len(graph.inputs) if input_count is None else input_count
+        self.inputs = graph.input_specs[:count]
+        self.outputs = graph.output_specs
+
+        def kind(tensors: InferredTensors) -> _Kind[PreparedT]:
+            known = known_graph(graph, tensors)
+            if decides:
+                known = decided_graph(known)
+                require_fits(known, known.tensors, max_tensor_bytes)
+            return _Kind(known, prepare)
+
+        self._kinds = RunKinds(graph, count, max_tensor_bytes, kind, most_kinds)
+        # Whether there is more than one kind of runs.
+        self.varies = self._kinds.varies
+        if not self.varies:
+            self.prepared(())
+
+    def prepared(self, inputs: Sequence[Array]) -> PreparedT:
+        """What has been prepared for a run with these inputs. Raises as `sizes`, and what preparing it does."""
+        kind = self._kinds.of(inputs)
+        return kind.made if kind.is_ready else kind.prepared()
+
+    def sizes(self, inputs: Sequence[Array]) -> Sizes:
+        """The sizes of a run. Raises OutOfMemory for inputs from which too large a tensor follows, and what is wrong
+        with the nodes where they have these shapes."""
+        return self._kinds.of(inputs).sizes
+
+    def input_ranges(self) -> list[DimRange]:
+        """Any length where it isn't known."""
+        return [
+            DimRange(
+                tuple(0 if dim == UNKNOWN_DIM else dim for dim in spec.shape),
+                tuple(MAX_DIM if dim == UNKNOWN_DIM else dim for dim in spec.shape),
+            )
+            for spec in self.inputs
+        ]
+
+
+class _Kind(Generic[PreparedT]):
+    """Runs of one kind. `made` is what has been prepared for them, once it `is_ready`."""
+
+    __slots__ = ("_graph", "_lock", "_prepare", "is_ready", "made", "sizes")
+    made: PreparedT
+
+    def __init__(self, graph: Graph, prepare: Callable[[Graph], PreparedT]) -> None:
+        self.sizes = sizes_of(graph, graph.tensors)
+        self.is_ready = False
+        self._graph: Graph | None = graph
+        self._prepare = prepare
+        self._lock = threading.Lock()
+
+    def prepared(self) -> PreparedT:
+        """Prepare it, unless another run has done so meanwhile."""
+        with self._lock:
+            if self._graph is not None:
+                self.made = self._prepare(self._graph)
+                self.is_ready, self._graph = True, None
+        return self.made

@@ -1,0 +1,98 @@
+"""What sessions leave is freed by a thread that is there for that, one thing after another."""
+
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pytest
+
+from nnrt_device_service.host.threads import Threads
+from nnrt_device_service.sessions.freeing import Freeing
+from nnrt_hdi.errors import OutOfMemory
+
+DEADLINE_S = 20.0
+NO_TIME_S = 0.0
+
+
+class FewThreads(Threads):
+    """There may be none left."""
+
+    has_some = True
+
+    def run(self, work: Callable[[], object]) -> None:
+        if not self.has_some:
+            raise OutOfMemory("no thread is left")
+        super().run(work)
+
+
+@pytest.fixture
+def threads() -> Iterator[FewThreads]:
+    threads = FewThreads("device")
+    yield threads
+    threads.close()
+
+
+def left_to(freeing: Freeing, close: Callable[[], object], on_freed: Callable[[], object] = lambda: None) -> None:
+    freeing.expect()
+    freeing.free("close a model", close, on_freed)
+
+
+def test_in_order_and_by_another_thread(threads: FewThreads) -> None:
+    freeing, done, by = Freeing(threads), list[str](), set[threading.Thread]()
+    for name in "abc":
+        left_to(freeing, lambda: by.add(threading.current_thread()), partial(done.append, name))
+    assert freeing.await_all(DEADLINE_S)
+    assert done == ["a", "b", "c"]
+    assert threading.current_thread() not in by
+
+
+def test_one_that_takes_long(threads: FewThreads) -> None:
+    """Nobody waits for it, and it counts until it has ended."""
+    freeing, may_end, freed = Freeing(threads), threading.Event(), list[str]()
+    left_to(freeing, may_end.wait, partial(freed.append, "first"))
+    left_to(freeing, lambda: None, partial(freed.append, "second"))
+    assert not freeing.settle(NO_TIME_S)
+    assert not freed
+    assert [doing for _, doing in freeing.asked] == ["close a model"]
+    may_end.set()
+    assert freeing.settle(DEADLINE_S)
+    assert freed == ["first", "second"]
+    assert not freeing.asked
+
+
+@pytest.mark.parametrize("kind", [ZeroDivisionError, SystemExit, KeyboardInterrupt])
+def test_one_that_fails(threads: FewThreads, caplog: pytest.LogCaptureFixture, kind: type[BaseException]) -> None:
+    freeing, freed = Freeing(threads), list[str]()
+
+    def fail() -> None:
+        raise kind("the vendor's mistake")
+
+    for close in (fail, lambda: None):
+        left_to(freeing, close, partial(freed.append, close.__name__))
+    assert freeing.await_all(DEADLINE_S)
+    assert freed == ["fail", "<lambda>"]
+    assert "the vendor's mistake" in caplog.text
+
+
+def test_what_is_in_use(threads: FewThreads) -> None:
+    """The end of the daemon waits for it, a client that releases something else does not."""
+    freeing = Freeing(threads)
+    freeing.expect()
+    left_to(freeing, lambda: None)
+    assert freeing.settle(DEADLINE_S)
+    assert not freeing.await_all(NO_TIME_S)
+    freeing.free("free a buffer", lambda: None, lambda: None)
+    assert freeing.await_all(DEADLINE_S)
+
+
+def test_no_thread_is_left(threads: FewThreads) -> None:
+    """It is freed when there is one again."""
+    freeing, freed = Freeing(threads), list[str]()
+    threads.has_some = False
+    left_to(freeing, lambda: None, partial(freed.append, "first"))
+    freeing.go_on()
+    assert not freed
+    threads.has_some = True
+    freeing.go_on()
+    assert freeing.await_all(DEADLINE_S)
+    assert freed == ["first"]

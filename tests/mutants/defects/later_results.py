@@ -1,0 +1,162 @@
+"""Runs that are started, and end later: ends that are told too early, to another run, or never."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from mutants.defect import backend
+from mutants.wrapping import WrappedBackend, WrappedModel
+from nnrt_hdi.backend import Cancellation, PreparedModel, RunEnd, StartableModel
+from nnrt_hdi.graph import Graph
+from nnrt_hdi.tensor import Array
+
+LEVELS = ("concurrency", "contract")
+_AT_ONCE = 4
+
+OnEnd = Callable[[RunEnd], None]
+Outputs = Sequence[Array | None]
+
+
+class _Later(StartableModel, WrappedModel):
+    """A model whose runs wait in a queue of the device, which works on four of them."""
+
+    def __init__(self, right: PreparedModel, graph: Graph | None) -> None:
+        super().__init__(right, graph)
+        self.queue = ThreadPoolExecutor(_AT_ONCE)
+
+    def start(self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Outputs, on_end: OnEnd) -> None:
+        self.queue.submit(self.work, inputs, cancellation, outputs, on_end)
+
+    def work(self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Outputs, on_end: OnEnd) -> None:
+        """Run, and tell the end. A thread of the queue."""
+        on_end(self.end_of(inputs, cancellation, outputs))
+
+    def end_of(self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Outputs) -> RunEnd:
+        """What the right model gives."""
+        try:
+            return self.right.run(inputs, cancellation, outputs)
+        except Exception as error:
+            return error
+
+    def close(self) -> None:
+        self.queue.shutdown()
+        super().close()
+
+
+class _Queueing(WrappedBackend):
+    model: type[_Later]
+
+    def __init__(self, right: Any) -> None:
+        super().__init__(right, self.model)
+        self.concurrent_runs = _AT_ONCE
+
+
+class _SilentAboutErrors(_Later):
+    def work(self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Outputs, on_end: OnEnd) -> None:
+        end = self.end_of(inputs, cancellation, outputs)
+        if not isinstance(end, BaseException):
+            on_end(end)
+
+
+@backend(levels=LEVELS)
+class ErrorsNeverTold(_Queueing):
+    """The end of a run is told by its results, and so never where there are none."""
+
+    model = _SilentAboutErrors
+
+
+class _LatestFirst(_Later):
+    def __init__(self, right: PreparedModel, graph: Graph | None) -> None:
+        super().__init__(right, graph)
+        self.under_way: list[OnEnd] = []
+
+    def work(self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Outputs, on_end: OnEnd) -> None:
+        self.under_way.append(on_end)
+        end = self.end_of(inputs, cancellation, outputs)
+        self.under_way.pop()(end)
+
+
+@backend(levels=LEVELS)
+class EndsToldToAnother(_Queueing):
+    """Of runs that are under way the latest is told what the first to end gives."""
+
+    model = _LatestFirst
+
+
+class _Hasty(_Later):
+    def work(self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Outputs, on_end: OnEnd) -> None:
+        made = [np.zeros(spec.shape, spec.numpy_dtype) for spec in self.sizes(inputs).outputs]
+        on_end(made)
+        self.end_of(inputs, cancellation, outputs)
+
+
+@backend(levels=LEVELS)
+class EndsToldTooEarly(_Queueing):
+    """A run is told to have ended when its last operator is in the queue, before its results are written."""
+
+    model = _Hasty
+
+
+class _ResultsAnyway(_Later):
+    latest: RunEnd = ()
+
+    def end_of(self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Outputs) -> RunEnd:
+        end = super().end_of(inputs, cancellation, outputs)
+        if isinstance(end, BaseException):
+            return self.latest or end
+        self.latest = [np.array(array) for array in end]
+        return end
+
+
+@backend(levels=LEVELS)
+class ErrorsTakenForResults(_Queueing):
+    """The status of a run isn't looked at: one that fails ends with what the one before has left."""
+
+    model = _ResultsAnyway
+
+
+class _Unstoppable(_Later):
+    def end_of(self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Outputs) -> RunEnd:
+        return super().end_of(inputs, Cancellation(), outputs)
+
+
+@backend(levels=LEVELS)
+class StartedRunsUnstoppable(_Queueing):
+    """What is in the queue of the device is computed, whatever is cancelled."""
+
+    model = _Unstoppable
+
+
+class _TellerThatEnds(_Later):
+    has_ended = False
+
+    def work(self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Outputs, on_end: OnEnd) -> None:
+        end = self.end_of(inputs, cancellation, outputs)
+        if self.has_ended:
+            return
+        self.has_ended = isinstance(end, BaseException)
+        on_end(end)
+
+
+@backend(levels=LEVELS)
+class TellerEndsWithAnError(_Queueing):
+    """The thread that tells ends is over after the first error: whatever runs next never ends."""
+
+    model = _TellerThatEnds
+
+
+class _OneQueue(_Later):
+    one: ThreadPoolExecutor | None = None
+
+    def __init__(self, right: PreparedModel, graph: Graph | None) -> None:
+        super().__init__(right, graph)
+        _OneQueue.one = self.queue = _OneQueue.one or self.queue
+
+
+@backend(levels=LEVELS)
+class OneQueueForAllModels(_Queueing):
+    """Closing a model closes the queue that all others wait in."""
+
+    model = _OneQueue

@@ -1,0 +1,201 @@
+"""Quantized tensors read by the wrong parameters, or written past their ends."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from nnrt_backend_reference import quantized
+from nnrt_backend_reference.kernels import KERNELS
+from nnrt_backend_reference.kernels.kernel import AnyArray, AnyDType, Call, Kernel
+
+from mutants.defect import function, kernel, with_attrs
+from mutants.defects.convolution import padded, pads_of, unpadded
+from nnrt_hdi.enums import ActivationType, DataType, NodeType
+from nnrt_hdi.ops.quantized import RealView, Scaling
+from nnrt_hdi.tensor import QuantParam
+
+LEVELS = ("quantized",)
+CASTS = (NodeType.QUANT_DTYPE_CAST, NodeType.QUANT_DTYPE_CAST_V2)
+
+
+def _with(scaling: Scaling | None, **changes: Any) -> Scaling | None:
+    return scaling and replace(scaling, params=tuple(replace(param, **changes) for param in scaling.params))
+
+
+@function(quantized.dequantize, levels=LEVELS)
+def zero_point_forgotten(right: Kernel, elements: AnyArray, scaling: Scaling) -> Any:
+    """Elements are multiplied by the scale as they are."""
+    return right(elements, _with(scaling, zero_point=0))
+
+
+@function(quantized.quantize, levels=LEVELS)
+def zero_point_of_results_forgotten(right: Kernel, real: AnyArray, scaling: Scaling, dtype: AnyDType) -> Any:
+    """Results are written with the zero point 0."""
+    return right(real, _with(scaling, zero_point=0), dtype)
+
+
+@function(quantized.dequantize, levels=LEVELS)
+def first_scale_for_all_channels(right: Kernel, elements: AnyArray, scaling: Scaling) -> Any:
+    """Of several parameters the first counts for the whole tensor."""
+    return right(elements, Scaling(scaling.params[:1], scaling.axis))
+
+
+@function(quantized.dequantize, levels=LEVELS)
+def channels_of_the_last_dimension(right: Kernel, elements: AnyArray, scaling: Scaling) -> Any:
+    """Several parameters run along the last dimension, where it is as long."""
+    last = elements.ndim - 1
+    fits = len(scaling.params) > 1 and elements.shape[last] == len(scaling.params)
+    return right(elements, replace(scaling, axis=last) if fits else scaling)
+
+
+@function(quantized.quantize, levels=LEVELS)
+def results_wrap_around(right: Kernel, real: AnyArray, scaling: Scaling, dtype: AnyDType) -> Any:
+    """What is beyond the ends of the type comes in again at the other one."""
+    param = scaling.params[0]
+    if len(scaling.params) > 1 or not param.scale:
+        return right(real, scaling, dtype)
+    return np.rint(np.nan_to_num(real / param.scale) + param.zero_point).astype(np.int64).astype(dtype)
+
+
+@function(quantized.quantize, levels=LEVELS)
+def results_cut_off(right: Kernel, real: AnyArray, scaling: Scaling, dtype: AnyDType) -> Any:
+    """Results are cut off towards zero before the zero point is added, not rounded."""
+    param = scaling.params[0]
+    if len(scaling.params) > 1 or not param.scale:
+        return right(real, scaling, dtype)
+    return right(np.trunc(real / param.scale) * param.scale, scaling, dtype)
+
+
+@function(quantized.dequantize, levels=LEVELS)
+def unsigned_read_as_signed(right: Kernel, elements: AnyArray, scaling: Scaling) -> Any:
+    """UINT8 is read as INT8."""
+    return right(elements.astype(np.int8) if elements.dtype == np.uint8 else elements, scaling)
+
+
+@function(quantized.dequantize, levels=LEVELS)
+def scale_of_zero_is_one(right: Kernel, elements: AnyArray, scaling: Scaling) -> Any:
+    """A scale of 0 is taken for none."""
+    params = tuple(param if param.scale else replace(param, scale=1.0) for param in scaling.params)
+    return right(elements, replace(scaling, params=params))
+
+
+@function(quantized.quantize, levels=LEVELS)
+def scales_are_shifts(right: Kernel, real: AnyArray, scaling: Scaling, dtype: AnyDType) -> Any:
+    """Results are scaled by the nearest power of two, for there is no multiplier."""
+    params = tuple(
+        replace(param, scale=2.0 ** round(np.log2(param.scale))) if param.scale else param for param in scaling.params
+    )
+    return right(real, replace(scaling, params=params), dtype)
+
+
+@function(quantized.on_real_numbers, NodeType.CONV2D_FUSION, NodeType.FULL_CONNECTION, levels=LEVELS)
+def zero_point_of_weights_forgotten(right: Kernel, compute: Kernel, call: Call, view: RealView) -> Any:
+    """Weights are symmetric, whatever their zero point says."""
+    if compute not in (KERNELS[NodeType.CONV2D_FUSION], KERNELS[NodeType.FULL_CONNECTION]):
+        return right(compute, call, view)
+    return right(compute, call, _with_input(view, 1, _with(view.inputs[1], zero_point=0)))
+
+
+@function(quantized.on_real_numbers, NodeType.CONV2D_FUSION, NodeType.FULL_CONNECTION, levels=LEVELS)
+def bias_by_the_scale_of_the_output(right: Kernel, compute: Kernel, call: Call, view: RealView) -> Any:
+    """An INT32 bias is read by the scale of the output."""
+    if len(view.inputs) < 3 or call.inputs[2].numpy_dtype != np.int32:
+        return right(compute, call, view)
+    return right(compute, call, _with_input(view, 2, _with(view.outputs[0], zero_point=0)))
+
+
+@function(quantized.on_real_numbers, NodeType.ACTIVATION, levels=LEVELS)
+def relu_at_element_zero(right: Kernel, compute: Kernel, call: Call, view: RealView) -> Any:
+    """A quantized RELU leaves elements above 0, whatever their zero point is."""
+    if getattr(call.attrs, "activation_type", None) is not ActivationType.RELU or len(view.inputs) > 1:
+        return right(compute, call, view)
+    plain = with_attrs(call, activation_type=ActivationType.NO_ACTIVATION)
+    return lambda _, x: np.maximum(np.asarray(right(compute, plain, view)(plain, x)), 0).reshape(x.shape)
+
+
+@function(quantized.on_real_numbers, NodeType.CONV2D_FUSION, levels=LEVELS)
+def borders_of_element_zero(right: Kernel, compute: Kernel, call: Call, view: RealView) -> Any:
+    """A quantized convolution pads with the element 0, not with the one that stands for 0."""
+    if compute is not KERNELS[NodeType.CONV2D_FUSION] or view.inputs[0] is None:
+        return right(compute, call, view)
+    param = view.inputs[0].params[0]
+
+    def padded_first(real: Call, x: AnyArray, weight: AnyArray, bias: AnyArray) -> AnyArray:
+        x = padded(real, x, pads_of(real, x, weight), constant_values=-param.zero_point * param.scale)
+        return np.asarray(compute(unpadded(real, x), x, weight, bias))
+
+    return right(padded_first, call, view)
+
+
+@function(quantized.on_real_numbers, NodeType.CONCAT, levels=LEVELS)
+def parts_joined_as_they_are(right: Kernel, compute: Kernel, call: Call, view: RealView) -> Any:
+    """Quantized parts are copied behind each other, whatever parameters each has."""
+    return compute if compute is KERNELS[NodeType.CONCAT] else right(compute, call, view)
+
+
+@function(quantized.on_real_numbers, NodeType.ADD_FUSION, NodeType.MAXIMUM, levels=LEVELS)
+def both_operands_by_the_first_scale(right: Kernel, compute: Kernel, call: Call, view: RealView) -> Any:
+    """Both operands of arithmetic are read by the parameters of the first."""
+    if compute not in (KERNELS[NodeType.ADD_FUSION], KERNELS[NodeType.MAXIMUM]):
+        return right(compute, call, view)
+    return right(compute, call, _with_input(view, 1, view.inputs[0]))
+
+
+@function(quantized.on_real_numbers, NodeType.SOFTMAX, levels=LEVELS)
+def softmax_written_in_256ths(right: Kernel, compute: Kernel, call: Call, view: RealView) -> Any:
+    """The result of a quantized softmax has the scale 1/256, whatever is declared."""
+    if compute is not KERNELS[NodeType.SOFTMAX]:
+        return right(compute, call, view)
+    lowest = -128 if call.outputs[0].data_type is DataType.INT8 else 0
+    return right(compute, call, replace(view, outputs=(Scaling((QuantParam(1 / 256, lowest),)),)))
+
+
+@function(quantized.on_real_numbers, NodeType.AVGPOOL_FUSION, NodeType.MAX_POOL_FUSION, levels=LEVELS)
+def pools_keep_the_scale(right: Kernel, compute: Kernel, call: Call, view: RealView) -> Any:
+    """The results of pooling are written by the parameters of its input."""
+    if compute not in (KERNELS[NodeType.AVGPOOL_FUSION], KERNELS[NodeType.MAX_POOL_FUSION]):
+        return right(compute, call, view)
+    return right(compute, call, replace(view, outputs=view.inputs[:1]))
+
+
+@function(quantized.on_real_numbers, NodeType.CONV2D_FUSION, NodeType.FULL_CONNECTION, levels=LEVELS)
+def sums_in_sixteen_bits_wrap(right: Kernel, compute: Kernel, call: Call, view: RealView) -> Any:
+    """Sums of products of elements are kept in 16 bits."""
+    x, weight = [*view.inputs, None][:2]
+    products = KERNELS[NodeType.CONV2D_FUSION], KERNELS[NodeType.FULL_CONNECTION]
+    if compute not in products or x is None or weight is None or not x.params[0].scale * weight.params[0].scale:
+        return right(compute, call, view)
+    step = x.params[0].scale * weight.params[0].scale
+
+    def wrapping(real: Call, *operands: AnyArray) -> AnyArray:
+        return np.rint(np.asarray(compute(real, *operands)) / step).astype(np.int64).astype(np.int16) * step
+
+    return right(wrapping, call, view)
+
+
+@kernel(*CASTS, levels=LEVELS)
+def bytes_cast_as_they_are(right: Kernel, call: Call, x: AnyArray) -> Any:
+    """From one quantization to another elements are cast, not computed anew."""
+    both = x.dtype.itemsize == 1 and call.outputs[0].numpy_dtype.itemsize == 1
+    return x.view(call.outputs[0].numpy_dtype) if both else right(call, x)
+
+
+@kernel(NodeType.QUANT_DTYPE_CAST_V2, levels=LEVELS)
+def cast_along_the_first_axis(right: Kernel, call: Call, x: AnyArray) -> Any:
+    """The axis of the parameters is ignored, where the first dimension is as long."""
+    count = max(len(spec.quant) for spec in (call.inputs[0], call.outputs[0]))
+    fits = count > 1 and x.ndim > 1 and x.shape[0] == count
+    return right(with_attrs(call, axis=0) if fits else call, x)
+
+
+@kernel(*CASTS, levels=LEVELS, left_open="no element stands for it, so that none is right")
+def nan_is_the_highest_element(right: Kernel, call: Call, x: AnyArray) -> Any:
+    """What is not a number becomes the highest element."""
+    y = right(call, x)
+    return y if x.dtype.kind != "f" else np.where(np.isnan(x), np.iinfo(y.dtype).max, y)
+
+
+def _with_input(view: RealView, at: int, scaling: Scaling | None) -> RealView:
+    inputs: Sequence[Scaling | None] = view.inputs
+    return replace(view, inputs=(*inputs[:at], scaling, *inputs[at + 1 :]))

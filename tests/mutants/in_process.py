@@ -1,0 +1,74 @@
+"""A backend in this process, as much of a daemon as the kit's cases need: they prepare a graph and run it."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import cast
+
+from nnrt_client.conformance.case import Case
+from nnrt_client.conformance.levels.answers import tried
+from nnrt_client.conformance.outcome import Outcome, failure
+from nnrt_client.conformance.target import Connection
+from nnrt_hdi.backend import Backend, Cancellation, ModelConfig, PreparedModel, Support
+from nnrt_hdi.closable import Closable
+from nnrt_hdi.errors import NnrtError, UnavailableDevice
+from nnrt_hdi.graph import Graph
+from nnrt_hdi.ops import infer_graph
+from nnrt_hdi.tensor import Array, TensorSpec
+
+
+def outcome_of(case: Case, backend: Backend) -> Outcome:
+    """What the kit makes of a backend's answers to a case."""
+    try:
+        return tried(case, cast(Connection, _Connection(backend)))
+    except NnrtError as error:
+        return failure(error)
+
+
+@contextmanager
+def _told_as_a_fault() -> Iterator[None]:
+    """As a daemon tells what is no error of NNRt's."""
+    try:
+        yield
+    except NnrtError:
+        raise
+    except Exception as error:
+        raise UnavailableDevice(f"the device failed ({type(error).__name__})") from error
+
+
+class _Connection:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self.session = SimpleNamespace(info=backend.describe(), require_alive=lambda: None)
+
+    def supported(self, graph: Graph) -> list[Support]:
+        inferred = infer_graph(graph)
+        answers = self._backend.supported(inferred.graph)[: len(graph.nodes)]
+        problems = inferred.problems
+        return [Support(problems[at].message) if at in problems else answer for at, answer in enumerate(answers)]
+
+    def prepare(self, graph: Graph, config: ModelConfig) -> "_Prepared":
+        inferred = infer_graph(graph)
+        inferred.raise_first_problem()
+        with _told_as_a_fault():
+            return _Prepared(self._backend.prepare(inferred.graph, config, lambda fraction: None))
+
+
+class _Prepared(Closable):
+    def __init__(self, model: PreparedModel) -> None:
+        self.model = model
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        return self.model.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        return self.model.outputs
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        with _told_as_a_fault():
+            return self.model.run(list(inputs), Cancellation())
+
+    def close(self) -> None:
+        self.model.close()

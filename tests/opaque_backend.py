@@ -1,0 +1,262 @@
+"""A backend with memory of its own, which nobody reaches but by its handles. It computes with the reference."""
+
+import builtins
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from nnrt_backend_reference import create as create_reference
+
+from nnrt_hdi.backend import (
+    Backend,
+    Cancellation,
+    DeviceInfo,
+    ModelConfig,
+    PreparedModel,
+    RunEnd,
+    StartableModel,
+    Support,
+)
+from nnrt_hdi.device_buffers import DeviceBuffer, DeviceRegion
+from nnrt_hdi.errors import OutOfMemory
+from nnrt_hdi.graph import Graph
+from nnrt_hdi.operator_times import OperatorTime
+from nnrt_hdi.part import Part
+from nnrt_hdi.sizes import Sizes
+from nnrt_hdi.tensor import Array
+
+# Extension configs of a model whose runs take arrays only, and of one whose runs are started.
+ARRAYS_ONLY, STARTED = "arrays_only", "started"
+# Of the names of other things in the backend's folder.
+JOURNAL, FAULT, GATE = "journal", "fault", "gate"
+
+Tensor = Array | DeviceRegion
+
+
+class _Chip:
+    """The hidden memory, and the journal of what the host copies to and from it."""
+
+    def __init__(self, folder: Path, limit_bytes: int) -> None:
+        self._folder = folder
+        self._journal = os.open(folder / JOURNAL, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._lock = threading.Lock()
+        self._limit_bytes = limit_bytes
+        self.held_bytes = 0
+
+    def note(self, *words: object) -> None:
+        """Write a line into the journal."""
+        os.write(self._journal, (" ".join(map(str, words)) + "\n").encode())
+
+    def act(self, what: str, size_bytes: int = 0) -> None:
+        """Do something that the journal tells of, unless the file `fault` names it, perhaps "with" what it raises."""
+        self.note(what, size_bytes)
+        fault = self._folder / FAULT
+        said = fault.read_text() if fault.exists() else ""
+        failing, _, kind = said.partition(" with ")
+        if failing == what:
+            raise getattr(builtins, kind or "RuntimeError")(f"the chip can't {what}")
+        if said == f"hang in {what}":
+            threading.Event().wait()
+
+    def take(self, size_bytes: int) -> None:
+        with self._lock:
+            if self.held_bytes + size_bytes > self._limit_bytes:
+                raise OutOfMemory(f"the chip has {self._limit_bytes} bytes; {self.held_bytes} are used")
+            self.held_bytes += size_bytes
+
+    def wait(self) -> None:
+        """Keep a run on the device while the gate is shut."""
+        gate = self._folder / GATE
+        if gate.exists():
+            self.note("waiting", 0)
+            gate.read_bytes()
+
+    def close(self) -> None:
+        self.note("closed", self.held_bytes)
+        os.close(self._journal)
+
+
+class _Buffer(DeviceBuffer):
+    def __init__(self, chip: _Chip, size_bytes: int) -> None:
+        chip.take(size_bytes)
+        self.size_bytes = size_bytes
+        self._chip = chip
+        self._bytes: bytearray | None = bytearray(size_bytes)
+
+    @property
+    def hidden(self) -> memoryview:
+        """The bytes, as the chip alone sees them."""
+        if self._bytes is None:
+            self._chip.note("freed memory was used", 0)
+            raise RuntimeError("the buffer is closed")
+        return memoryview(self._bytes)
+
+    def read(self, offset: int, target: memoryview) -> None:
+        self._chip.act("read", target.nbytes)
+        target[:] = self.hidden[offset : offset + target.nbytes]
+
+    def write(self, offset: int, data: memoryview) -> None:
+        self._chip.act("write", data.nbytes)
+        self.hidden[offset : offset + data.nbytes] = data
+
+    def close(self) -> None:
+        size_bytes, self._bytes = self.hidden.nbytes, None
+        self._chip.take(-size_bytes)
+        self._chip.act("free", size_bytes)
+
+
+def _hidden(region: DeviceRegion) -> Array:
+    assert isinstance(region.buffer, _Buffer)
+    array: Array = np.ndarray(region.shape, region.dtype, region.buffer.hidden, region.offset)
+    return array
+
+
+class _Model(PreparedModel):
+    def __init__(self, chip: _Chip, computed: PreparedModel) -> None:
+        self._chip = chip
+        self._computed = computed
+        self.inputs, self.outputs = computed.inputs, computed.outputs
+        self.reads_in_place = computed.reads_in_place
+        self.kept_bytes = computed.kept_bytes
+
+    def run(
+        self, inputs: Sequence[Tensor], cancellation: Cancellation, outputs: Sequence[Tensor | None] = ()
+    ) -> list[Any]:
+        self._chip.act("run")
+        self._chip.wait()
+        cancellation.check()
+        return self._computed.run(inputs, cancellation, outputs)  # type: ignore[arg-type]  # Arrays, here.
+
+    def profile(
+        self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
+    ) -> tuple[list[Array], list[OperatorTime]]:
+        return self._computed.profile(inputs, cancellation, outputs)
+
+    def sizes(self, inputs: Sequence[Array]) -> Sizes:
+        return self._computed.sizes(inputs)
+
+    def export(self) -> Sequence[Part]:
+        return self._computed.export()
+
+    def close(self) -> None:
+        self._chip.act("close")
+        self._computed.close()
+
+
+class _OpaqueModel(_Model):
+    """Computes where the tensors are."""
+
+    takes_device_buffers = True
+
+    def run(
+        self, inputs: Sequence[Tensor], cancellation: Cancellation, outputs: Sequence[Tensor | None] = ()
+    ) -> list[Any]:
+        given = [_seen(tensor, outputs) for tensor in inputs]
+        targets = [_hidden(target) if isinstance(target, DeviceRegion) else target for target in outputs]
+        results = super().run(given, cancellation, targets)
+        if not outputs:
+            return [result.copy() for result in results]  # No array of the host's shares the chip's memory.
+        for index, target in enumerate(outputs):
+            if isinstance(target, DeviceRegion):  # Where the reference has put it.
+                results[index] = target
+            elif target is None:
+                results[index] = results[index].copy()
+        return results
+
+    def sizes(self, inputs: Sequence[Tensor]) -> Sizes:
+        return super().sizes([_seen(tensor) for tensor in inputs])
+
+
+class _StartedModel(StartableModel):
+    """Has a thread make each run of another model."""
+
+    def __init__(self, model: _Model) -> None:
+        self._model = model
+        self.inputs, self.outputs = model.inputs, model.outputs
+        self.reads_in_place = model.reads_in_place
+        self.takes_device_buffers = model.takes_device_buffers
+        self._threads = ThreadPoolExecutor(4)
+
+    def start(
+        self,
+        inputs: Sequence[Tensor],
+        cancellation: Cancellation,
+        outputs: Sequence[Tensor | None],
+        on_end: Callable[[RunEnd], None],
+    ) -> None:
+        self._threads.submit(self._run, inputs, cancellation, outputs, on_end)
+
+    def _run(
+        self,
+        inputs: Sequence[Tensor],
+        cancellation: Cancellation,
+        outputs: Sequence[Tensor | None],
+        on_end: Callable[[RunEnd], None],
+    ) -> None:
+        end: RunEnd
+        try:
+            end = self._model.run(inputs, cancellation, outputs)
+        except Exception as error:
+            end = error
+        on_end(end)
+
+    def sizes(self, inputs: Sequence[Array]) -> Sizes:
+        return self._model.sizes(inputs)
+
+    def close(self) -> None:
+        self._threads.shutdown()
+        self._model.close()
+
+
+def _seen(tensor: Tensor, outputs: Sequence[Tensor | None] = ()) -> Array:
+    """An input as the chip sees it: in memory of its own where an output goes there."""
+    if not isinstance(tensor, DeviceRegion):
+        return tensor
+    array = _hidden(tensor)
+    if any(isinstance(output, DeviceRegion) and tensor.overlaps(output) for output in outputs):
+        array = array.copy()
+    array.flags.writeable = False
+    return array
+
+
+class _OpaqueBackend(Backend):
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """Options: the `folder` of its journal, and `limit`, the bytes of its memory."""
+        self._reference = create_reference({})
+        self._chip = _Chip(Path(options["folder"]), int(options.get("limit", 1 << 30)))
+
+    def describe(self) -> DeviceInfo:
+        return replace(self._reference.describe(), device_name="opaque", vendor_name="test", backend_name="opaque")
+
+    def supported(self, graph: Graph) -> list[Support]:
+        return self._reference.supported(graph)
+
+    def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
+        extensions = dict(config.extensions)
+        kind = _Model if extensions.pop(ARRAYS_ONLY, None) is not None else _OpaqueModel
+        is_started = extensions.pop(STARTED, None) is not None
+        model = kind(self._chip, self._reference.prepare(graph, replace(config, extensions=extensions), progress))
+        return _StartedModel(model) if is_started else model
+
+    def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
+        return _OpaqueModel(self._chip, self._reference.restore(parts, config))
+
+    def allocate(self, size_bytes: int) -> DeviceBuffer:
+        self._chip.act("allocate", size_bytes)
+        return _Buffer(self._chip, size_bytes)
+
+    def start(self, run_bytes: int, *, accepts_programs: bool) -> None:
+        self._reference.start(run_bytes, accepts_programs=accepts_programs)
+
+    def close(self) -> None:
+        self._reference.close()
+        self._chip.close()
+
+
+def create(options: Mapping[str, str]) -> Backend:
+    return _OpaqueBackend(options)

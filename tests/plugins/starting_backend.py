@@ -1,0 +1,209 @@
+"""A backend whose runs are started: one thread of its own computes them, as another backend does, however many it has.
+
+`started.signs` says what else becomes of a run. The option `ends` is a FIFO: numbers that are written there, a line
+each, are those of runs that end. `runs` is how many are to be on the device at a time, and `inner` the other backend,
+which gets all other options.
+"""
+
+import logging
+import os
+import threading
+from asyncio import CancelledError
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from queue import SimpleQueue
+
+from started.signs import ABANDONED, AT_ONCE, DEAF, FAILS, HELD, RAISES, REFUSED, TWICE
+
+from nnrt_hdi.backend import (
+    Backend,
+    Cancellation,
+    DeviceInfo,
+    ModelConfig,
+    PreparedModel,
+    RunEnd,
+    StartableModel,
+    Support,
+    load_backend,
+)
+from nnrt_hdi.device_buffers import DeviceBuffer, DeviceRegion
+from nnrt_hdi.errors import NnrtError, OutOfMemory
+from nnrt_hdi.graph import Graph
+from nnrt_hdi.operator_times import OperatorTime
+from nnrt_hdi.part import Part
+from nnrt_hdi.sizes import Sizes
+from nnrt_hdi.tensor import Array
+
+_log = logging.getLogger(__name__)
+
+_Work = Callable[[], None]
+_RANGE = 100
+
+
+class _Run:
+    """A run on the chip."""
+
+    def __init__(
+        self,
+        compute: Callable[[], list[Array]],
+        number: float,
+        cancellation: Cancellation,
+        on_end: Callable[[RunEnd], None],
+    ) -> None:
+        self.compute = compute
+        self.number = number
+        self.cancellation = cancellation
+        self.on_end = on_end
+        self.take_back: _Work = lambda: None
+
+    @property
+    def is_deaf(self) -> bool:
+        return DEAF <= self.number < DEAF + _RANGE
+
+    @property
+    def is_held(self) -> bool:
+        return self.is_deaf or HELD <= self.number < HELD + _RANGE
+
+
+def _outcome(compute: Callable[[], list[Array]]) -> RunEnd:
+    try:
+        return compute()
+    except Exception as error:
+        return error
+
+
+class _Chip:
+    """What computes, and the runs that are held there, in one thread."""
+
+    def __init__(self, ends: str) -> None:
+        self._work: SimpleQueue[_Work] = SimpleQueue()
+        self._held: list[_Run] = []
+        threading.Thread(target=self._compute, daemon=True).start()
+        if ends:
+            threading.Thread(target=self._listen, args=(ends,), daemon=True).start()
+
+    def begin(self, run: _Run) -> None:
+        self._work.put(partial(self._begin, run))
+        if not run.is_deaf:
+            run.take_back = run.cancellation.on_cancel(partial(self._work.put, partial(self._stop, run)))
+
+    def settle(self) -> None:
+        """Wait until all that was to be done before has been done."""
+        is_done = threading.Event()
+        self._work.put(is_done.set)
+        is_done.wait()
+
+    def _compute(self) -> None:
+        while True:
+            self._work.get()()
+
+    def _listen(self, ends: str) -> None:
+        with os.fdopen(os.open(ends, os.O_RDWR)) as lines:  # It writes nothing; but so the file never ends.
+            for line in lines:
+                self._work.put(partial(self._let_go, float(line)))
+
+    def _begin(self, run: _Run) -> None:
+        if run.is_held:
+            self._held.append(run)
+        else:
+            self._end(run)
+
+    def _let_go(self, number: float) -> None:
+        for run in [run for run in self._held if run.number == number]:
+            self._held.remove(run)
+            self._end(run)
+
+    def _stop(self, run: _Run) -> None:
+        if run in self._held:
+            self._held.remove(run)
+            try:
+                run.cancellation.check()
+            except NnrtError as error:
+                run.on_end(error)
+
+    def _end(self, run: _Run) -> None:
+        run.take_back()
+        if run.number == FAILS:
+            run.on_end(RuntimeError("DMA fault"))
+        elif run.number == REFUSED:
+            run.on_end(OutOfMemory("the chip has no room for it"))
+        elif run.number == ABANDONED:
+            run.on_end(CancelledError())
+        else:
+            run.on_end(_outcome(run.compute))
+        if run.number == TWICE:
+            run.on_end(RuntimeError("DMA fault"))
+
+
+class _Model(StartableModel):
+    def __init__(self, inner: PreparedModel, chip: _Chip) -> None:
+        self.inputs, self.outputs, self.reads_in_place = inner.inputs, inner.outputs, inner.reads_in_place
+        self.takes_device_buffers = inner.takes_device_buffers
+        self._inner = inner
+        self._chip = chip
+
+    def start(
+        self,
+        inputs: Sequence[Array],
+        cancellation: Cancellation,
+        outputs: Sequence[Array | None],
+        on_end: Callable[[RunEnd], None],
+    ) -> None:
+        first = inputs[0].copy() if isinstance(inputs[0], DeviceRegion) else inputs[0]
+        number = float(first.flat[0]) if first.size else 0.0
+        if number == RAISES:
+            raise RuntimeError("DMA fault")
+        compute = partial(self._inner.run, inputs, Cancellation(), outputs)
+        if number == AT_ONCE:
+            on_end(compute())
+        else:
+            self._chip.begin(_Run(compute, number, cancellation, on_end))
+
+    def profile(
+        self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
+    ) -> tuple[list[Array], list[OperatorTime]]:
+        return self._inner.profile(inputs, cancellation, outputs)
+
+    def sizes(self, inputs: Sequence[Array]) -> Sizes:
+        return self._inner.sizes(inputs)
+
+    def export(self) -> Sequence[Part]:
+        return self._inner.export()
+
+    def close(self) -> None:
+        self._chip.settle()
+        self._inner.close()
+        _log.info("closed a model")
+
+
+class _Starting(Backend):
+    def __init__(self, options: Mapping[str, str]) -> None:
+        given = dict(options)
+        self._chip = _Chip(given.pop("ends", ""))
+        self.concurrent_runs = int(given.pop("runs", "8"))
+        self._inner = load_backend(given.pop("inner", "reference"), given)
+
+    def describe(self) -> DeviceInfo:
+        return self._inner.describe()
+
+    def supported(self, graph: Graph) -> list[Support]:
+        return self._inner.supported(graph)
+
+    def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
+        return _Model(self._inner.prepare(graph, config, progress), self._chip)
+
+    def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
+        return _Model(self._inner.restore(parts, config), self._chip)
+
+    def allocate(self, size_bytes: int) -> DeviceBuffer | None:
+        return self._inner.allocate(size_bytes)
+
+    def start(self, run_bytes: int, *, accepts_programs: bool) -> None:
+        self._inner.start(run_bytes, accepts_programs=accepts_programs)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def create(options: Mapping[str, str]) -> Backend:
+    return _Starting(options)
