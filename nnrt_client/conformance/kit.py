@@ -41,7 +41,7 @@ def trials(levels: Collection[Level] = (), only: Sequence[str] = (), *, quick: b
 
 @cache
 def _trials_of(level: Level) -> tuple[Trial, ...]:
-    """All of a level, made once, which takes a while."""
+    """All of a level."""
     from nnrt_client.conformance.cases import cases  # They are many, and no other command needs them.
 
     return (*_CHECKS.get(level, tuple)(), *map(Answers, cases(level)))

@@ -99,7 +99,7 @@ def distances_of(case: Case, backend: Backend) -> list[Distance]:
 
 def test_a_wrong_answer_is_told() -> None:
     """What a device may give instead: another number, type, shape or count of outputs."""
-    case = next(cases(Level.OPERATORS))
+    case = cases(Level.OPERATORS)[0]
     (run,) = case.runs
     assert run.wanted is not None
     (y,) = run.wanted
@@ -116,14 +116,14 @@ def test_a_wrong_answer_is_told() -> None:
 
 
 def test_answers_are_of_their_inputs() -> None:
-    case = next(cases(Level.OPERATORS))
+    case = cases(Level.OPERATORS)[0]
     other = replace(case, make=lambda: (case.graph, [[x + 1 for x in case.inputs[0]]]))
     with pytest.raises(InvalidFile, match="make answers"):
         _ = other.runs
 
 
 def test_a_file_that_is_cut_is_refused() -> None:
-    answer = shipped("operators", next(cases(Level.OPERATORS)).answer)
+    answer = shipped("operators", cases(Level.OPERATORS)[0].answer)
     file = packed([answer, answer])
     assert unpacked(file).keys() == {answer.name}
     with pytest.raises(InvalidFile):

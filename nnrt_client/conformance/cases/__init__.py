@@ -1,6 +1,8 @@
 """The cases that are data, by level: what a runner prepares, runs and compares (see `Case`)."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from itertools import chain
 
 from nnrt_client.conformance.case import Case, Level
 from nnrt_client.conformance.cases.float16 import float16
@@ -20,7 +22,8 @@ _LEVELS: dict[Level, Sequence[Callable[[], Iterator[Case]]]] = {
 }
 
 
-def cases(level: Level) -> Iterator[Case]:
-    """Give the cases of a level, in an order that stays; none of a level that is code of its own."""
-    for make in _LEVELS.get(level, ()):
-        yield from make()
+@cache
+def cases(level: Level) -> tuple[Case, ...]:
+    """The cases of a level, in an order that stays; none of a level that is code of its own. Made once: that takes a
+    while."""
+    return tuple(chain.from_iterable(make() for make in _LEVELS.get(level, ())))
