@@ -45,7 +45,7 @@ quick: $(CHECK)/installed ## Run the checks and the tests that catch most, in un
 	@$(MAKE) --no-print-directory -j 4 --output-sync=target lint types imports quick-tests
 
 quick-tests: $(CHECK)/installed
-	$(CHECK)/bin/pytest -q -n 2 --dist loadfile --quick
+	$(CHECK)/bin/pytest -q -n 3 --dist loadfile --quick
 
 test: check ## Run every check and test, as CI does
 

@@ -1,5 +1,6 @@
 """Counts of what a process holds of the memory of tensors."""
 
+import os
 from pathlib import Path
 
 from waiting import until
@@ -19,7 +20,8 @@ def held_descriptors() -> int:
 
 def descriptors_of(name: str) -> int:
     """How many descriptors this process has of files with that in their names."""
-    return sum(name in _target(fd) for fd in Path("/proc/self/fd").iterdir())
+    with os.scandir("/proc/self/fd") as descriptors:
+        return sum(name in _target(fd) for fd in descriptors)
 
 
 def wait_until_held(wanted: tuple[int, int]) -> None:
@@ -27,8 +29,8 @@ def wait_until_held(wanted: tuple[int, int]) -> None:
     until(lambda: held() == wanted, held)
 
 
-def _target(fd: Path) -> str:
+def _target(fd: os.DirEntry[str]) -> str:
     try:
-        return str(fd.readlink())
+        return os.readlink(fd)  # noqa: PTH115  # Asked for twice a test; a Path takes twice as long.
     except OSError:  # The one that lists them, or one that another thread has closed.
         return ""

@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
+from loaded import loaded
 from nnrt_backend_onnxruntime.backend import OnnxRuntimeBackend, create
 from nnrt_backend_onnxruntime.kernels import Kernels
 from nnrt_backend_onnxruntime.model import OnnxModel
 from nnrt_onnx_lowering import IntegerTypes, Lowered, lower
 from numpy.typing import NDArray
 
-from nnrt_hdi.backend import Cancellation, ModelConfig, load_backend
+from nnrt_hdi.backend import Cancellation, ModelConfig
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.ops import inferred_graph
 
@@ -35,7 +36,7 @@ def run(graph: Graph, *inputs: AnyArray, **config: Any) -> list[AnyArray]:
 
 
 def reference(graph: Graph, *inputs: AnyArray) -> list[AnyArray]:
-    return load_backend("reference").prepare(graph, ModelConfig(), lambda _: None).run(inputs, Cancellation())
+    return loaded("reference").prepare(graph, ModelConfig(), lambda _: None).run(inputs, Cancellation())
 
 
 def require_close(actual: Sequence[AnyArray], wanted: Sequence[AnyArray], rtol: float = 1e-4) -> None:

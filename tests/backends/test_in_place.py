@@ -3,10 +3,11 @@
 import numpy as np
 import onnx
 import pytest
+from loaded import loaded
 from nnrt_backend_onnxruntime.in_place import in_place_of
 from onnx import TensorProto, helper
 
-from nnrt_hdi.backend import Backend, Cancellation, ModelConfig, PreparedModel, load_backend
+from nnrt_hdi.backend import Backend, Cancellation, ModelConfig, PreparedModel
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.graph import Constant, Graph, Node
 from nnrt_hdi.ops.in_place import InPlace, in_place
@@ -17,7 +18,7 @@ ELEMENTS = 1 << 14
 
 @pytest.fixture(scope="module", params=["reference", "onnxruntime"])
 def backend(request: pytest.FixtureRequest) -> Backend:
-    return load_backend(request.param)
+    return loaded(request.param)
 
 
 def graph(elements: int = ELEMENTS) -> Graph:
@@ -55,7 +56,7 @@ def test_results_are_where_they_are_to_go_or_new(backend: Backend, elements: int
 
 @pytest.mark.parametrize("elements", [ELEMENTS, 3 * ELEMENTS])
 def test_results_whose_shapes_follow_from_the_inputs_are_where_they_are_to_go(elements: int) -> None:
-    backend = load_backend("onnxruntime")
+    backend = loaded("onnxruntime")
     spec = TensorSpec(DataType.FLOAT32, (-1,))
     model = prepare(backend, Graph((spec, spec), (Node(NodeType.ABS, (0,), (1,)),), (0,), (1,), {}))
     for restored in (model, backend.restore(model.export(), ModelConfig())):

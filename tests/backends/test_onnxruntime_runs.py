@@ -13,6 +13,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from daemon_process import DaemonProcess
+from loaded import loaded
 from net import Net
 from networks import convolution_model
 from nnrt_backend_onnxruntime.backend import OPTIONS
@@ -316,7 +317,7 @@ def test_who_it_is() -> None:
     info = load_backend("onnxruntime", {"name": "left"}).describe()
     assert (info.device_name, info.device_type, info.backend_name) == ("left", DeviceType.CPU, "onnxruntime")
     assert info.backend_version.startswith(f"{onnxruntime.__version__} (cpu")
-    assert load_backend("onnxruntime").describe().device_name == "onnxruntime-cpu"
+    assert loaded("onnxruntime").describe().device_name == "onnxruntime-cpu"
 
 
 def test_without_the_library_it_is_skipped() -> None:

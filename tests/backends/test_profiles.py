@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from loaded import loaded
 from net import Net
 from nnrt_backend_onnxruntime import profiling
 from nnrt_backend_onnxruntime.backend import OnnxRuntimeBackend
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from onnx import parser
 from onnxruntime_graphs import backend
 
-from nnrt_hdi.backend import Cancellation, ModelConfig, PreparedModel, load_backend
+from nnrt_hdi.backend import Cancellation, ModelConfig, PreparedModel
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import OperationFailed, OutOfMemory, TimedOut
 from nnrt_hdi.graph import Graph
@@ -56,7 +57,7 @@ def require_in_order(times: Sequence[OperatorTime]) -> None:
 
 
 def test_reference() -> None:
-    model = load_backend("reference").prepare(products(), CONFIG, lambda _: None)
+    model = loaded("reference").prepare(products(), CONFIG, lambda _: None)
     (output,), times = model.profile([X], Cancellation())
     np.testing.assert_array_equal(output, model.run([X], Cancellation())[0])
     assert [time.operator for time in times] == ["MATMUL_FUSION", "EXPFUSION", "MATMUL_FUSION"]

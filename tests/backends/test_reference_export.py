@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from loaded import loaded
 from nnrt_backend_reference.exported import KIND
 from nnrt_backend_reference.kernels import KERNELS
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from operators.single_node import graph_of
 
 from nnrt_client.conformance import Level, cases
 from nnrt_client.conformance.cases.samples import SAMPLES
-from nnrt_hdi.backend import Cancellation, ModelConfig, PreparedModel, load_backend
+from nnrt_hdi.backend import Cancellation, ModelConfig, PreparedModel
 from nnrt_hdi.enums import ActivationType, DataType, NodeType
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, OutOfMemory
 from nnrt_hdi.files.container import packed, unpacked
@@ -25,7 +26,7 @@ from nnrt_hdi.tensor import QuantParam, TensorSpec
 
 AnyArray = NDArray[Any]
 Parts = Sequence[Part | bytes]
-BACKEND = load_backend("reference")
+BACKEND = loaded("reference")
 
 
 def prepare(graph: Graph, **config: Any) -> PreparedModel:

@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from loaded import loaded
 from numpy.typing import NDArray
 from operators.oracles.oracle import Onnx
 
-from nnrt_hdi.backend import Cancellation, ModelConfig, load_backend
+from nnrt_hdi.backend import Cancellation, ModelConfig
 from nnrt_hdi.enums import ActivationType, DataType, Format, NodeType, PadMode
 from nnrt_hdi.graph import Constant, Graph, Node
 from nnrt_hdi.tensor import TensorSpec, data_type_of
@@ -19,7 +20,7 @@ FINE = 1 + 2.0**-12  # A FLOAT32 that FLOAT16 rounds to 1.
 
 def run(graph: Graph, *inputs: AnyArray, enable_float16: bool = True) -> list[AnyArray]:
     config = ModelConfig(enable_float16=enable_float16)
-    return load_backend("reference").prepare(graph, config, lambda _: None).run(inputs, Cancellation())
+    return loaded("reference").prepare(graph, config, lambda _: None).run(inputs, Cancellation())
 
 
 def spec_of(array: AnyArray, layout: Format = Format.NONE) -> TensorSpec:

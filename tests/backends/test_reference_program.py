@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from loaded import loaded
 from nnrt_backend_reference import create
 from nnrt_backend_reference.kernels import KERNELS
 from numpy.typing import NDArray
 
 from nnrt_hdi import __version__
-from nnrt_hdi.backend import Cancellation, Capabilities, ModelConfig, PreparedModel, load_backend
+from nnrt_hdi.backend import Cancellation, Capabilities, ModelConfig, PreparedModel
 from nnrt_hdi.enums import ActivationType, DataType, DeviceType, Format, NodeType, PadMode
 from nnrt_hdi.errors import InvalidParameter, OperationFailed, OutOfMemory, TimedOut, Unsupported
 from nnrt_hdi.graph import Constant, Graph, Node
@@ -40,7 +41,7 @@ def chain(length: int, shape: tuple[int, ...] = (2, 3)) -> Graph:
 
 
 def prepare(graph: Graph, **config: Any) -> PreparedModel:
-    return load_backend("reference").prepare(graph, ModelConfig(**config), lambda _: None)
+    return loaded("reference").prepare(graph, ModelConfig(**config), lambda _: None)
 
 
 def run(graph: Graph, *inputs: AnyArray, **config: Any) -> list[AnyArray]:
@@ -65,7 +66,7 @@ class CancelledAfter(Cancellation):
 
 
 def test_description() -> None:
-    info = load_backend("reference").describe()
+    info = loaded("reference").describe()
     assert (info.device_name, info.vendor_name, info.device_type) == ("reference", "nnrt", DeviceType.CPU)
     assert info.capabilities == Capabilities(True, False, True, True, True, profiling=True), "all but performance modes"
     assert info.backend_version == __version__
@@ -88,7 +89,7 @@ def test_unknown_extension() -> None:
 
 def test_node_type_without_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(KERNELS, N.ACTIVATION)
-    (support,) = load_backend("reference").supported(chain(1))
+    (support,) = loaded("reference").supported(chain(1))
     assert support.reason == "the reference backend has no ACTIVATION kernel"
     with pytest.raises(Unsupported, match="node 0 'tanh0': the reference backend has no ACTIVATION kernel"):
         prepare(chain(1))

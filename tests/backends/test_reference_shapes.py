@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import StartDaemon
+from loaded import loaded
 from nnrt_backend_reference.program import KEPT_NODES, Program
 from nnrt_backend_reference.steps import STEP_BYTES
 from numpy.typing import NDArray
 
 from nnrt_client import Compilation, Executor, Model, OperationFailed, OperationType, Runtime
-from nnrt_hdi.backend import Cancellation, ModelConfig, load_backend
+from nnrt_hdi.backend import Cancellation, ModelConfig
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.errors import InvalidParameter, OutOfMemory
 from nnrt_hdi.graph import Constant, Graph, Node
@@ -52,7 +53,7 @@ def reshaped() -> Graph:
 
 
 def prepare(graph: Graph) -> Program:
-    model = load_backend("reference").prepare(graph, ModelConfig(), lambda _: None)
+    model = loaded("reference").prepare(graph, ModelConfig(), lambda _: None)
     assert isinstance(model, Program)
     return model
 

@@ -3,8 +3,12 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from fleet.fleet_process import nnrt_device
 from nnrt_hdi.backend import INTERFACE_VERSION
+
+pytestmark = pytest.mark.slow
 
 WHY = f"needs interface 999, this is {INTERFACE_VERSION}: update nnrt"
 

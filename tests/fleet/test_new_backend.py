@@ -11,6 +11,8 @@ import pytest
 from fleet.fleet_process import nnrt_device
 from nnrt_hdi.backend import INTERFACE_VERSION
 
+pytestmark = pytest.mark.slow
+
 _DEADLINE_S = 240.0
 
 
@@ -26,7 +28,6 @@ def run(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_its_own_tests_pass(tmp_path: Path) -> None:
     """Its metadata are those that its pyproject.toml makes, by which its daemon finds it."""

@@ -28,6 +28,8 @@ from nnrt_hdi.v2 import device_pb2, local_socket_pb2, prepared_model_pb2
 from nnrt_hdi.wire.bundles import REPLIES_MARK, REQUESTS_MARK, bundled, parts_of
 from nnrt_hdi.wire.plans import REPLY_MARK, REQUEST_MARK, PlanLayout
 
+pytestmark = pytest.mark.slow
+
 ELEMENTS = np.array(INPUT, np.float32)
 LAYOUT = PlanLayout([ELEMENTS.nbytes], [ELEMENTS.nbytes])
 # Of runs and plans of one session.
@@ -337,7 +339,6 @@ def test_runs_behind_one_that_had_to_wait(tmp_path: Path) -> None:
         assert ask(side, [request_of(6), request_of(7)]).keys() == {6, 7}
 
 
-@pytest.mark.slow
 def test_runs_behind_one_that_had_to_wait_when_the_connection_has_ended(tmp_path: Path) -> None:
     """They are made all the same, and their replies kept."""
     gate = Gate(tmp_path)

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from loaded import loaded
 from numpy.typing import NDArray
 from operators.single_node import Pair, graph_of, infer_all, pairs
 from random_values import random_array, random_attribute
 
 from nnrt_client.conformance.cases.sample import Sample
 from nnrt_client.conformance.cases.samples import SAMPLES
-from nnrt_hdi.backend import Backend, Cancellation, ModelConfig, load_backend
+from nnrt_hdi.backend import Backend, Cancellation, ModelConfig
 from nnrt_hdi.enums import DataType, Format, NodeType
 from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.ops import OPERATORS
@@ -92,7 +93,7 @@ STARTS = starts()
 
 @pytest.fixture(scope="module")
 def backend() -> Backend:
-    return load_backend("reference")
+    return loaded("reference")
 
 
 @pytest.mark.parametrize("node_type", sorted(OPERATORS), ids=lambda node_type: node_type.name)

@@ -9,6 +9,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from loaded import loaded
 from numpy.typing import NDArray
 from operators.single_node import graph_of
 from test_every_operator import CHANGES, MAX_TENSOR_BYTES, STARTS, Case, declaration, forget_dimensions
@@ -31,7 +32,7 @@ TOLERANCES = {2: 2.0**-8, 4: 1e-4, 8: 1e-10}
 
 @pytest.fixture(scope="module")
 def reference() -> Backend:
-    return load_backend("reference")
+    return loaded("reference")
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from loaded import loaded
 from model_draft import Draft
 
 from nnrt_hdi import wire
-from nnrt_hdi.backend import Cancellation, ModelConfig, load_backend
+from nnrt_hdi.backend import Cancellation, ModelConfig
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.graph import Node
@@ -65,7 +66,7 @@ def test_paddings_of_a_scalar() -> None:
     draft = Draft()
     operands = [draft.input([]), draft.constant(np.zeros((0, 2), np.int32))]
     draft.node(NodeType.PAD_FUSION, operands, [draft.output([])])
-    prepared = load_backend("reference").prepare(wire.graph(draft.message), ModelConfig(), lambda _: None)
+    prepared = loaded("reference").prepare(wire.graph(draft.message), ModelConfig(), lambda _: None)
     (result,) = prepared.run([np.asarray(np.float32(3))], Cancellation())
     assert result == 3
 
@@ -75,7 +76,7 @@ def test_outputs_by_the_thousand() -> None:
     x = draft.input([2])
     for _ in range(4000):
         draft.node(NodeType.ADD_FUSION, [x, x], [draft.output([2])])
-    prepared = load_backend("reference").prepare(wire.graph(draft.message), ModelConfig(), lambda _: None)
+    prepared = loaded("reference").prepare(wire.graph(draft.message), ModelConfig(), lambda _: None)
     start = time.process_time()
     prepared.run([np.zeros(2, np.float32)], Cancellation())
     assert time.process_time() - start < 0.5
@@ -85,7 +86,7 @@ def test_axis_outside_that_comes_with_a_run() -> None:
     draft = Draft()
     operands = [draft.input([3]), draft.constant(np.array(0, np.int32)), draft.input([], DataType.INT32)]
     draft.node(NodeType.GATHER, operands, [draft.output([])])
-    prepared = load_backend("reference").prepare(wire.graph(draft.message), ModelConfig(), lambda _: None)
+    prepared = loaded("reference").prepare(wire.graph(draft.message), ModelConfig(), lambda _: None)
     with pytest.raises(InvalidParameter):
         prepared.run([np.zeros(3, np.float32), np.array(4, np.int32)], Cancellation())
 

@@ -8,12 +8,13 @@ from daemon_process import DaemonProcess
 from mutants.defects import DEFECTS
 from mutants.prove import PAGE, finding, only_changes_answers
 
+pytestmark = pytest.mark.slow
+
 OF_ANSWERS = [name for name, defect in DEFECTS.items() if only_changes_answers(defect)]
 # One for each way in which a defect is put into the backend, and for each level that is code.
 OTHERS = ("unknown-extensions-accepted", "one-context-for-all-models", "anything-restored", "zero-divisor-ends-it")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [*OF_ANSWERS[::3], *OTHERS])
 def test_the_kit_catches_what_is_wrong_and_no_more(name: str) -> None:
     found, defect = finding(name, whole=False), DEFECTS[name]

@@ -5,11 +5,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from loaded import loaded
 from onnx_models import AnyArray
 from test_torch_networks import EXPORTS, NAMES, SIZES, fed
 
 from nnrt_client import from_onnx
-from nnrt_hdi.backend import Cancellation, ModelConfig, load_backend
+from nnrt_hdi.backend import Cancellation, ModelConfig
 from nnrt_hdi.errors import Unsupported
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.ops.rows_apart import require_rows_apart
@@ -33,7 +34,7 @@ def test_joined_runs_give_what_each_gives_alone(name: str, backend: str) -> None
     path = EXPORTS / f"{name}.onnx"
     graph, proto = graph_of(path), onnx.load(path)
     require_rows_apart(graph)
-    model = load_backend(backend).prepare(graph, ModelConfig(), lambda _: None)
+    model = loaded(backend).prepare(graph, ModelConfig(), lambda _: None)
     feeds = fed(proto, {**SIZES[name.partition("-")[0]][1], "batch": 4})
     given = [feeds[spec.name] for spec in graph.input_specs]
     joined: list[AnyArray] = model.run(given, Cancellation())

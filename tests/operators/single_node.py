@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from loaded import loaded
 from numpy.typing import NDArray
 
 from nnrt_client.conformance.cases.one_node import Pair, graph_of, infer_all, pairs, spec, without_dims
-from nnrt_hdi.backend import Cancellation, ModelConfig, PreparedModel, load_backend
+from nnrt_hdi.backend import Cancellation, ModelConfig, PreparedModel
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.tensor import TensorSpec, data_type_of
@@ -40,7 +41,7 @@ def infer(
 
 
 def prepare(graph: Graph, **config: Any) -> PreparedModel:
-    return load_backend("reference").prepare(graph, ModelConfig(**config), lambda _: None)
+    return loaded("reference").prepare(graph, ModelConfig(**config), lambda _: None)
 
 
 def run_all(graph: Graph, arrays: Sequence[AnyArray]) -> list[AnyArray]:

@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from loaded import loaded
 
 from nnrt_client.conformance import Case, Distance, Level, cases
 from nnrt_client.conformance.answers import answer_of as shipped
 from nnrt_client.conformance.answers import packed, unpacked
-from nnrt_hdi.backend import Backend, Cancellation, ModelConfig, load_backend
+from nnrt_hdi.backend import Backend, Cancellation, ModelConfig
 from nnrt_hdi.errors import InvalidFile, NnrtError, Unsupported
 from nnrt_hdi.ops import OPERATORS
 
@@ -58,7 +59,7 @@ def test_what_ships_is_what_the_oracles_give(level: Level, family: str) -> None:
 @per_part
 def test_the_reference_gives_the_answers(level: Level, family: str, record_error: Record) -> None:
     for case in part(level, family):
-        for distance in distances_of(case, load_backend("reference")):
+        for distance in distances_of(case, loaded("reference")):
             record_error(
                 case.name.split("/")[1].split("-")[0], case.data_type.name.lower(), case.oracle, distance.error
             )
@@ -67,7 +68,7 @@ def test_the_reference_gives_the_answers(level: Level, family: str, record_error
 @per_part
 def test_onnx_runtime_gives_the_answers(level: Level, family: str) -> None:
     """It refuses what it has no kernel for and where it must know a dimension."""
-    backend = load_backend("onnxruntime")
+    backend = loaded("onnxruntime")
     for case in part(level, family):
         try:
             distances_of(case, backend)

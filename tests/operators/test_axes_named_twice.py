@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from loaded import loaded
 
-from nnrt_hdi.backend import Cancellation, ModelConfig, load_backend
+from nnrt_hdi.backend import Cancellation, ModelConfig
 from nnrt_hdi.enums import DataType, NodeType, ReduceMode
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.ops.rows_apart import require_rows_apart
@@ -44,7 +45,7 @@ def constant(axes: list[int]) -> Pair:
 
 
 def run(backend: str, graph: Graph, *inputs: AnyArray) -> AnyArray:
-    (output,) = load_backend(backend).prepare(graph, ModelConfig(), lambda _: None).run(inputs, Cancellation())
+    (output,) = loaded(backend).prepare(graph, ModelConfig(), lambda _: None).run(inputs, Cancellation())
     return np.asarray(output)
 
 

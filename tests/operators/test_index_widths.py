@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from loaded import loaded
 
 from nnrt_client.conformance.cases.sample import Sample
 from nnrt_client.conformance.cases.samples import SAMPLES
-from nnrt_hdi.backend import Cancellation, ModelConfig, load_backend
+from nnrt_hdi.backend import Cancellation, ModelConfig
 from nnrt_hdi.enums import DataType
 from nnrt_hdi.enums import NodeType as N
 from nnrt_hdi.errors import InvalidParameter, NnrtError
@@ -47,7 +48,7 @@ def test_operators_that_are_spoken_to() -> None:
 
 
 def run(backend: str, graph: Graph, inputs: list[AnyArray]) -> list[AnyArray]:
-    model = load_backend(backend).prepare(graph, ModelConfig(), lambda _: None)
+    model = loaded(backend).prepare(graph, ModelConfig(), lambda _: None)
     return list(model.run(inputs, Cancellation()))
 
 

@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from loaded import loaded
 
 from nnrt_client.conformance.cases.sample import Sample
 from nnrt_client.conformance.cases.samples import SAMPLES
-from nnrt_hdi.backend import Cancellation, ModelConfig, load_backend
+from nnrt_hdi.backend import Cancellation, ModelConfig
 from nnrt_hdi.enums import DataType, Format, NodeType, ReduceMode
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.graph import Constant, Graph, Node
@@ -33,7 +34,7 @@ SCALARS = [sample for sample in SAMPLES if gives_scalar(sample)]
 
 def run(backend: str, graph: Graph, *inputs: AnyArray) -> list[AnyArray]:
     """The outputs, which have the shapes that the model says."""
-    model = load_backend(backend).prepare(graph, ModelConfig(), lambda _: None)
+    model = loaded(backend).prepare(graph, ModelConfig(), lambda _: None)
     outputs = model.run(inputs, Cancellation())
     assert all(said.accepts(output.shape) for said, output in zip(model.outputs, outputs, strict=True))
     return outputs

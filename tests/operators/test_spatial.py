@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from loaded import loaded
 
-from nnrt_hdi.backend import Cancellation, ModelConfig, load_backend
+from nnrt_hdi.backend import Cancellation, ModelConfig
 from nnrt_hdi.enums import CoordinateTransformMode, DataType, Format, NearestMode, NodeType, ResizeMethod
 from nnrt_hdi.errors import OutOfMemory
 from nnrt_hdi.tensor import QuantParam, data_type_of
@@ -129,7 +130,7 @@ def test_detections_of_halves(backend: str, coordinates: int, declared: DataType
     outputs = [replace(output, data_type=declared) for output in known]
     for operands in (fixed, [without_dims(operand) for operand in fixed]):
         graph = graph_of(N.DETECTION_POST_PROCESS, operands, attrs, *outputs)
-        model = load_backend(backend).prepare(graph, ModelConfig(), lambda _: None)
+        model = loaded(backend).prepare(graph, ModelConfig(), lambda _: None)
         found = model.run(arrays, Cancellation())
         assert {array.dtype for array in found} == {outputs[0].numpy_dtype}
         corners, classes, best, count = (array.tolist() for array in found)

@@ -28,6 +28,8 @@ from nnrt_hdi.backend import ModelConfig, PreparedModel
 from nnrt_hdi.errors import OperationFailed, Unsupported
 from nnrt_hdi.part import Part
 
+pytestmark = pytest.mark.slow
+
 CPU = ProviderDevice("cpu", 0, threads=1)
 VECTOR = numpy_helper.from_array(np.ones((16, 1), np.float16), "v")
 # MatMul's optimization takes what is transposed for FLOAT32.
@@ -73,7 +75,6 @@ def tried(trials: Trials, model: ModelProto, waiting: Callable[[], None] = lambd
         trial.require_success(waiting)
 
 
-@pytest.mark.slow
 @crashes
 def test_the_error_says_that_it_crashes(trials: Trials) -> None:
     for _ in range(2):
@@ -156,7 +157,6 @@ def test_others_do_not_wait(trials: Trials) -> None:
     require_idle(trials)
 
 
-@pytest.mark.slow
 def test_the_process_is_started_again() -> None:
     with closing(Trials()) as trials:
         tried(trials, CASES[0].model)
