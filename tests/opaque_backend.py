@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from nnrt_backend_reference import create as create_reference
+from wrapping import Progress, WrappedBackend, WrappedModel
 
 from nnrt_hdi.backend import (
     Backend,
@@ -20,12 +21,10 @@ from nnrt_hdi.backend import (
     PreparedModel,
     RunEnd,
     StartableModel,
-    Support,
 )
 from nnrt_hdi.device_buffers import DeviceBuffer, DeviceRegion
 from nnrt_hdi.errors import OutOfMemory
 from nnrt_hdi.graph import Graph
-from nnrt_hdi.operator_times import OperatorTime
 from nnrt_hdi.part import Part
 from nnrt_hdi.sizes import Sizes
 from nnrt_hdi.tensor import Array
@@ -116,13 +115,10 @@ def _hidden(region: DeviceRegion) -> Array:
     return array
 
 
-class _Model(PreparedModel):
-    def __init__(self, chip: _Chip, computed: PreparedModel) -> None:
+class _Model(WrappedModel):
+    def __init__(self, chip: _Chip, right: PreparedModel) -> None:
+        super().__init__(right)
         self._chip = chip
-        self._computed = computed
-        self.inputs, self.outputs = computed.inputs, computed.outputs
-        self.reads_in_place = computed.reads_in_place
-        self.kept_bytes = computed.kept_bytes
 
     def run(
         self, inputs: Sequence[Tensor], cancellation: Cancellation, outputs: Sequence[Tensor | None] = ()
@@ -130,28 +126,19 @@ class _Model(PreparedModel):
         self._chip.act("run")
         self._chip.wait()
         cancellation.check()
-        return self._computed.run(inputs, cancellation, outputs)  # type: ignore[arg-type]  # Arrays, here.
-
-    def profile(
-        self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
-    ) -> tuple[list[Array], list[OperatorTime]]:
-        return self._computed.profile(inputs, cancellation, outputs)
-
-    def sizes(self, inputs: Sequence[Array]) -> Sizes:
-        return self._computed.sizes(inputs)
-
-    def export(self) -> Sequence[Part]:
-        return self._computed.export()
+        return self.right.run(inputs, cancellation, outputs)  # type: ignore[arg-type]  # Arrays, here.
 
     def close(self) -> None:
         self._chip.act("close")
-        self._computed.close()
+        super().close()
 
 
 class _OpaqueModel(_Model):
     """Computes where the tensors are."""
 
-    takes_device_buffers = True
+    def __init__(self, chip: _Chip, right: PreparedModel) -> None:
+        super().__init__(chip, right)
+        self.takes_device_buffers = True
 
     def run(
         self, inputs: Sequence[Tensor], cancellation: Cancellation, outputs: Sequence[Tensor | None] = ()
@@ -172,14 +159,12 @@ class _OpaqueModel(_Model):
         return super().sizes([_seen(tensor) for tensor in inputs])
 
 
-class _StartedModel(StartableModel):
+class _StartedModel(StartableModel, WrappedModel):
     """Has a thread make each run of another model."""
 
-    def __init__(self, model: _Model) -> None:
-        self._model = model
-        self.inputs, self.outputs = model.inputs, model.outputs
-        self.reads_in_place = model.reads_in_place
-        self.takes_device_buffers = model.takes_device_buffers
+    def __init__(self, right: _Model) -> None:
+        super().__init__(right)
+        self._model = right
         self._threads = ThreadPoolExecutor(4)
 
     def start(
@@ -205,12 +190,9 @@ class _StartedModel(StartableModel):
             end = error
         on_end(end)
 
-    def sizes(self, inputs: Sequence[Array]) -> Sizes:
-        return self._model.sizes(inputs)
-
     def close(self) -> None:
         self._threads.shutdown()
-        self._model.close()
+        super().close()
 
 
 def _seen(tensor: Tensor, outputs: Sequence[Tensor | None] = ()) -> Array:
@@ -224,37 +206,31 @@ def _seen(tensor: Tensor, outputs: Sequence[Tensor | None] = ()) -> Array:
     return array
 
 
-class _OpaqueBackend(Backend):
+class _OpaqueBackend(WrappedBackend):
     def __init__(self, options: Mapping[str, str]) -> None:
         """Options: the `folder` of its journal, and `limit`, the bytes of its memory."""
-        self._reference = create_reference({})
+        super().__init__(create_reference({}))
         self._chip = _Chip(Path(options["folder"]), int(options.get("limit", 1 << 30)))
 
     def describe(self) -> DeviceInfo:
-        return replace(self._reference.describe(), device_name="opaque", vendor_name="test", backend_name="opaque")
+        return replace(super().describe(), device_name="opaque", vendor_name="test", backend_name="opaque")
 
-    def supported(self, graph: Graph) -> list[Support]:
-        return self._reference.supported(graph)
-
-    def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
+    def prepare(self, graph: Graph, config: ModelConfig, progress: Progress) -> PreparedModel:
         extensions = dict(config.extensions)
         kind = _Model if extensions.pop(ARRAYS_ONLY, None) is not None else _OpaqueModel
         is_started = extensions.pop(STARTED, None) is not None
-        model = kind(self._chip, self._reference.prepare(graph, replace(config, extensions=extensions), progress))
+        model = kind(self._chip, self.right.prepare(graph, replace(config, extensions=extensions), progress))
         return _StartedModel(model) if is_started else model
 
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
-        return _OpaqueModel(self._chip, self._reference.restore(parts, config))
+        return _OpaqueModel(self._chip, self.right.restore(parts, config))
 
     def allocate(self, size_bytes: int) -> DeviceBuffer:
         self._chip.act("allocate", size_bytes)
         return _Buffer(self._chip, size_bytes)
 
-    def start(self, run_bytes: int, *, accepts_programs: bool) -> None:
-        self._reference.start(run_bytes, accepts_programs=accepts_programs)
-
     def close(self) -> None:
-        self._reference.close()
+        super().close()
         self._chip.close()
 
 

@@ -66,6 +66,7 @@ def give_up_building(device: Device) -> None:
         compilation.cancel()
         with pytest.raises(OperationFailed):
             building.result()
+    until(lambda: device.counters().identities[0].errors != before.errors)  # It is counted when the device is done.
 
 
 @pytest.mark.slow

@@ -21,8 +21,8 @@ from unittest.mock import patch
 from nnrt_backend_reference import create as create_reference
 from nnrt_backend_reference.kernels import KERNELS
 from nnrt_backend_reference.kernels.kernel import Call
+from wrapping import WrappedBackend, WrappedModel
 
-from mutants.wrapping import WrappedBackend, WrappedModel
 from nnrt_hdi.backend import Backend
 from nnrt_hdi.enums import NodeType
 

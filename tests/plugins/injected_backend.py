@@ -9,13 +9,14 @@ option `gate` for writing.
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from nnrt_backend_reference import create as create_reference
+from wrapping import WrappedBackend, WrappedModel
 
-from nnrt_hdi.backend import Backend, Cancellation, DeviceInfo, ModelConfig, PreparedModel, Support
+from nnrt_hdi.backend import Backend, Cancellation, PreparedModel
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.tensor import Array
 
@@ -50,10 +51,9 @@ class Faults:
             raise RuntimeError("DMA fault")
 
 
-class _Model(PreparedModel):
-    def __init__(self, computed: PreparedModel, faults: Faults) -> None:
-        self.inputs, self.outputs = computed.inputs, computed.outputs
-        self._computed = computed
+class _Model(WrappedModel):
+    def __init__(self, right: PreparedModel, faults: Faults) -> None:
+        super().__init__(right)
         self._faults = faults
 
     def run(
@@ -64,32 +64,20 @@ class _Model(PreparedModel):
         self._faults.meet(inputs[0])
         if self._faults.now == "nonsense":
             return [None]  # type: ignore[list-item]
-        results = [np.array(result) for result in self._computed.run(inputs, Cancellation())]
+        results = [np.array(result) for result in self.right.run(inputs, Cancellation())]
         if is_wrong or self._faults.now == "wrong":
             np.add(results[0].flat[-1], 1, out=results[0].reshape(-1)[-1:], casting="unsafe")
         return results
 
-    def close(self) -> None:
-        self._computed.close()
 
-
-class _Injected(Backend):
+class _Injected(WrappedBackend):
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._reference = create_reference({"name": options.get("name", "injected")})
+        super().__init__(create_reference({"name": options.get("name", "injected")}))
         self._faults = Faults(options)
         self.concurrent_runs = int(options.get("slots", "1"))
 
-    def describe(self) -> DeviceInfo:
-        return self._reference.describe()
-
-    def supported(self, graph: Graph) -> list[Support]:
-        return self._reference.supported(graph)
-
-    def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
-        return _Model(self._reference.prepare(graph, config, progress), self._faults)
-
-    def start(self, run_bytes: int, *, accepts_programs: bool) -> None:
-        self._reference.start(run_bytes, accepts_programs=accepts_programs)
+    def wrapped(self, prepared: PreparedModel, graph: Graph | None) -> PreparedModel:
+        return _Model(prepared, self._faults)
 
 
 def create(options: Mapping[str, str]) -> Backend:

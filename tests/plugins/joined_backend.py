@@ -6,24 +6,22 @@ has FAILS fails.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from batching.signs import FAILS, WAITS
+from wrapping import WrappedBackend, WrappedModel
 
-from nnrt_hdi.backend import Backend, Cancellation, DeviceInfo, ModelConfig, PreparedModel, Support, load_backend
+from nnrt_hdi.backend import Backend, Cancellation, PreparedModel, load_backend
 from nnrt_hdi.graph import Graph
-from nnrt_hdi.part import Part
-from nnrt_hdi.sizes import Sizes
 from nnrt_hdi.tensor import Array
 
 _log = logging.getLogger(__name__)
 
 
-class _Model(PreparedModel):
-    def __init__(self, inner: PreparedModel, gate: Path) -> None:
-        self.inputs, self.outputs = inner.inputs, inner.outputs
-        self._inner = inner
+class _Model(WrappedModel):
+    def __init__(self, right: PreparedModel, gate: Path) -> None:
+        super().__init__(right)
         self._gate = gate
 
     def run(
@@ -34,41 +32,21 @@ class _Model(PreparedModel):
             self._gate.read_bytes()
         if (inputs[0] == FAILS).any():
             raise ZeroDivisionError("the vendor's mistake")
-        return self._inner.run(inputs, cancellation, outputs)
-
-    def sizes(self, inputs: Sequence[Array]) -> Sizes:
-        return self._inner.sizes(inputs)
-
-    def export(self) -> Sequence[Part]:
-        return self._inner.export()
+        return self.right.run(inputs, cancellation, outputs)
 
     def close(self) -> None:
         _log.info("closes a model")
-        self._inner.close()
+        super().close()
 
 
-class _Joined(Backend):
-    def __init__(self, inner: Backend, gate: Path) -> None:
-        self._inner = inner
+class _Joined(WrappedBackend):
+    def __init__(self, right: Backend, gate: Path) -> None:
+        super().__init__(right)
+        self.concurrent_runs = 1
         self._gate = gate
 
-    def describe(self) -> DeviceInfo:
-        return self._inner.describe()
-
-    def supported(self, graph: Graph) -> list[Support]:
-        return self._inner.supported(graph)
-
-    def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
-        return _Model(self._inner.prepare(graph, config, progress), self._gate)
-
-    def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
-        return _Model(self._inner.restore(parts, config), self._gate)
-
-    def start(self, run_bytes: int, *, accepts_programs: bool) -> None:
-        self._inner.start(run_bytes, accepts_programs=accepts_programs)
-
-    def close(self) -> None:
-        self._inner.close()
+    def wrapped(self, prepared: PreparedModel, graph: Graph | None) -> PreparedModel:
+        return _Model(prepared, self._gate)
 
 
 def create(options: Mapping[str, str]) -> Backend:

@@ -1,51 +1,39 @@
 """A backend whose compiled models are real: exported, restored and run; late or unwilling where a test asks for it."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nnrt_backend_reference import create as create_reference
+from wrapping import Progress, WrappedBackend, WrappedModel
 
-from nnrt_hdi.backend import Backend, Cancellation, Capabilities, DeviceInfo, ModelConfig, PreparedModel, Support
+from nnrt_hdi.backend import Backend, Capabilities, DeviceInfo, ModelConfig, PreparedModel
 from nnrt_hdi.enums import DeviceType
 from nnrt_hdi.errors import InvalidFile, OperationFailed
 from nnrt_hdi.files.graph_file import packed_graph, unpacked_graph
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.part import Part
-from nnrt_hdi.tensor import Array
 
 # How a file of this vendor's own tools begins; a graph follows.
 VENDOR_MAGIC = b"vendor: "
 
 
-class _Model(PreparedModel):
+class _Model(WrappedModel):
     def __init__(self, backend: "_Restoring", graph: Graph) -> None:
-        self._backend = backend
-        self._graph = graph
-        self._prepared = backend.reference.prepare(graph, ModelConfig(), lambda fraction: None)
-        self.inputs = self._prepared.inputs
-        self.outputs = self._prepared.outputs
-        self.reads_in_place = self._prepared.reads_in_place
-
-    def run(
-        self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
-    ) -> list[Array]:
-        return self._prepared.run(inputs, cancellation, outputs)
+        super().__init__(backend.right.prepare(graph, ModelConfig(), lambda fraction: None))
+        self._backend, self._graph = backend, graph
 
     def export(self) -> list[Part]:
         self._backend.meet("exporting")
         return [Part.of(b"small"), Part.of(b"".join(packed_graph(self._graph)))]
 
-    def close(self) -> None:
-        self._prepared.close()
 
-
-class _Restoring(Backend):
+class _Restoring(WrappedBackend):
     """Options: `version`; `refuse` and `wait`, each one of compiling, exporting and restoring; `gate`, a FIFO that ends
     the waiting when somebody has opened and closed it for writing."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self.reference = create_reference({})
+        super().__init__(create_reference({}))
         self._options = options
 
     def meet(self, stage: str) -> None:
@@ -61,10 +49,7 @@ class _Restoring(Backend):
             "restoring", "test", DeviceType.OTHER, Capabilities(True, True, True, True, True), "restoring", version
         )
 
-    def supported(self, graph: Graph) -> list[Support]:
-        return self.reference.supported(graph)
-
-    def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
+    def prepare(self, graph: Graph, config: ModelConfig, progress: Progress) -> PreparedModel:
         if self._options.get("wait") == "compiling":
             while True:  # `progress` raises when the client gives up.
                 progress(0.5)

@@ -14,24 +14,12 @@ from functools import partial
 from queue import SimpleQueue
 
 from started.signs import ABANDONED, AT_ONCE, DEAF, FAILS, HELD, RAISES, REFUSED, TWICE
+from wrapping import WrappedBackend, WrappedModel
 
-from nnrt_hdi.backend import (
-    Backend,
-    Cancellation,
-    DeviceInfo,
-    ModelConfig,
-    PreparedModel,
-    RunEnd,
-    StartableModel,
-    Support,
-    load_backend,
-)
-from nnrt_hdi.device_buffers import DeviceBuffer, DeviceRegion
+from nnrt_hdi.backend import Backend, Cancellation, PreparedModel, RunEnd, StartableModel, load_backend
+from nnrt_hdi.device_buffers import DeviceRegion
 from nnrt_hdi.errors import NnrtError, OutOfMemory
 from nnrt_hdi.graph import Graph
-from nnrt_hdi.operator_times import OperatorTime
-from nnrt_hdi.part import Part
-from nnrt_hdi.sizes import Sizes
 from nnrt_hdi.tensor import Array
 
 _log = logging.getLogger(__name__)
@@ -135,11 +123,9 @@ class _Chip:
             run.on_end(RuntimeError("DMA fault"))
 
 
-class _Model(StartableModel):
-    def __init__(self, inner: PreparedModel, chip: _Chip) -> None:
-        self.inputs, self.outputs, self.reads_in_place = inner.inputs, inner.outputs, inner.reads_in_place
-        self.takes_device_buffers = inner.takes_device_buffers
-        self._inner = inner
+class _Model(StartableModel, WrappedModel):
+    def __init__(self, right: PreparedModel, chip: _Chip) -> None:
+        super().__init__(right)
         self._chip = chip
 
     def start(
@@ -153,56 +139,28 @@ class _Model(StartableModel):
         number = float(first.flat[0]) if first.size else 0.0
         if number == RAISES:
             raise RuntimeError("DMA fault")
-        compute = partial(self._inner.run, inputs, Cancellation(), outputs)
+        compute = partial(self.right.run, inputs, Cancellation(), outputs)
         if number == AT_ONCE:
             on_end(compute())
         else:
             self._chip.begin(_Run(compute, number, cancellation, on_end))
 
-    def profile(
-        self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
-    ) -> tuple[list[Array], list[OperatorTime]]:
-        return self._inner.profile(inputs, cancellation, outputs)
-
-    def sizes(self, inputs: Sequence[Array]) -> Sizes:
-        return self._inner.sizes(inputs)
-
-    def export(self) -> Sequence[Part]:
-        return self._inner.export()
-
     def close(self) -> None:
         self._chip.settle()
-        self._inner.close()
+        super().close()
         _log.info("closed a model")
 
 
-class _Starting(Backend):
+class _Starting(WrappedBackend):
     def __init__(self, options: Mapping[str, str]) -> None:
         given = dict(options)
         self._chip = _Chip(given.pop("ends", ""))
-        self.concurrent_runs = int(given.pop("runs", "8"))
-        self._inner = load_backend(given.pop("inner", "reference"), given)
+        concurrent_runs = int(given.pop("runs", "8"))
+        super().__init__(load_backend(given.pop("inner", "reference"), given))
+        self.concurrent_runs = concurrent_runs
 
-    def describe(self) -> DeviceInfo:
-        return self._inner.describe()
-
-    def supported(self, graph: Graph) -> list[Support]:
-        return self._inner.supported(graph)
-
-    def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
-        return _Model(self._inner.prepare(graph, config, progress), self._chip)
-
-    def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
-        return _Model(self._inner.restore(parts, config), self._chip)
-
-    def allocate(self, size_bytes: int) -> DeviceBuffer | None:
-        return self._inner.allocate(size_bytes)
-
-    def start(self, run_bytes: int, *, accepts_programs: bool) -> None:
-        self._inner.start(run_bytes, accepts_programs=accepts_programs)
-
-    def close(self) -> None:
-        self._inner.close()
+    def wrapped(self, prepared: PreparedModel, graph: Graph | None) -> PreparedModel:
+        return _Model(prepared, self._chip)
 
 
 def create(options: Mapping[str, str]) -> Backend:

@@ -11,45 +11,29 @@ from functools import partial
 from itertools import count
 
 from nnrt_backend_reference import create as create_reference
+from wrapping import WrappedBackend, WrappedModel
 
-from nnrt_hdi.backend import (
-    Backend,
-    Cancellation,
-    DeviceInfo,
-    ModelConfig,
-    PreparedModel,
-    RunEnd,
-    StartableModel,
-    Support,
-)
+from nnrt_hdi.backend import Backend, Cancellation, PreparedModel, RunEnd, StartableModel
 from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.graph import Graph
-from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import Array
 
 
-class _Model(PreparedModel):
-    def __init__(self, computed: PreparedModel, seconds: float) -> None:
-        self.inputs, self.outputs = computed.inputs, computed.outputs
-        self._computed = computed
+class _Model(WrappedModel):
+    def __init__(self, right: PreparedModel, seconds: float) -> None:
+        super().__init__(right)
         self._seconds = seconds
 
     def run(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
     ) -> list[Array]:
         ends_at = time.monotonic() + self._seconds
-        result = self._computed.run(inputs, cancellation, outputs)
+        result = self.right.run(inputs, cancellation, outputs)
         is_cancelled = threading.Event()
         cancellation.on_cancel(is_cancelled.set)
         is_cancelled.wait(max(ends_at - time.monotonic(), 0.0))
         cancellation.check()
         return result
-
-    def export(self) -> Sequence[Part]:
-        return self._computed.export()
-
-    def close(self) -> None:
-        self._computed.close()
 
 
 class _Clock:
@@ -75,12 +59,11 @@ class _Clock:
             work()
 
 
-class _Started(StartableModel):
+class _Started(StartableModel, WrappedModel):
     """A model that does the same without a thread for each run; it can't be cancelled."""
 
-    def __init__(self, computed: PreparedModel, seconds: float, clock: _Clock) -> None:
-        self.inputs, self.outputs = computed.inputs, computed.outputs
-        self._computed = computed
+    def __init__(self, right: PreparedModel, seconds: float, clock: _Clock) -> None:
+        super().__init__(right)
         self._seconds = seconds
         self._clock = clock
 
@@ -102,36 +85,20 @@ class _Started(StartableModel):
         on_end: Callable[[RunEnd], None],
     ) -> None:
         try:
-            end: RunEnd = self._computed.run(inputs, cancellation, outputs)
+            end: RunEnd = self.right.run(inputs, cancellation, outputs)
         except NnrtError as error:
             end = error
         on_end(end)
 
-    def close(self) -> None:
-        self._computed.close()
 
-
-class _Timed(Backend):
+class _Timed(WrappedBackend):
     def __init__(self, seconds: float, clock: _Clock | None) -> None:
-        self._reference = create_reference({"name": "timed"})
+        super().__init__(create_reference({"name": "timed"}))
         self._seconds = seconds
         self._clock = clock
 
-    def describe(self) -> DeviceInfo:
-        return self._reference.describe()
-
-    def supported(self, graph: Graph) -> list[Support]:
-        return self._reference.supported(graph)
-
-    def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
-        prepared = self._reference.prepare(graph, config, progress)
+    def wrapped(self, prepared: PreparedModel, graph: Graph | None) -> PreparedModel:
         return _Started(prepared, self._seconds, self._clock) if self._clock else _Model(prepared, self._seconds)
-
-    def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
-        return _Model(self._reference.restore(parts, config), self._seconds)
-
-    def start(self, run_bytes: int, *, accepts_programs: bool) -> None:
-        self._reference.start(run_bytes, accepts_programs=accepts_programs)
 
 
 def create(options: Mapping[str, str]) -> Backend:

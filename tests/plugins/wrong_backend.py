@@ -1,31 +1,29 @@
 """A backend that computes one operator wrongly: as another one that takes the same."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from nnrt_backend_reference import create as create_reference
+from wrapping import Progress, WrappedBackend
 
-from nnrt_hdi.backend import Backend, Capabilities, DeviceInfo, ModelConfig, PreparedModel, Support
+from nnrt_hdi.backend import Backend, Capabilities, DeviceInfo, ModelConfig, PreparedModel
 from nnrt_hdi.enums import DeviceType, NodeType
 from nnrt_hdi.graph import Graph
 
 
-class _Wrong(Backend):
+class _Wrong(WrappedBackend):
     """Options: the node type `operator`, and the one it is computed `as`; `after`, the type of the node that it must
     read from for that."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._reference = create_reference({})
+        super().__init__(create_reference({}))
         self._operator, self._instead = NodeType[options["operator"]], NodeType[options["as"]]
         self._after = NodeType[options["after"]] if "after" in options else None
 
     def describe(self) -> DeviceInfo:
         return DeviceInfo("wrong", "test", DeviceType.OTHER, Capabilities(dynamic_input=True), "wrong", "0")
 
-    def supported(self, graph: Graph) -> list[Support]:
-        return self._reference.supported(graph)
-
-    def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
+    def prepare(self, graph: Graph, config: ModelConfig, progress: Progress) -> PreparedModel:
         before = {tensor: node.type for node in graph.nodes for tensor in node.outputs}
         nodes = [
             replace(node, type=self._instead)
@@ -33,7 +31,7 @@ class _Wrong(Backend):
             else node
             for node in graph.nodes
         ]
-        return self._reference.prepare(replace(graph, nodes=tuple(nodes)), config, progress)
+        return super().prepare(replace(graph, nodes=tuple(nodes)), config, progress)
 
 
 def create(options: Mapping[str, str]) -> Backend:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 from nnrt_backend_reference.exported import read_exported
+from wrapping import Progress, WrappedBackend, WrappedModel
 
 from mutants.defect import backend, model
-from mutants.wrapping import Progress, WrappedBackend, WrappedModel
 from nnrt_hdi.backend import Cancellation, ModelConfig, PreparedModel
 from nnrt_hdi.enums import ActivationType, Format
 from nnrt_hdi.errors import InvalidFile

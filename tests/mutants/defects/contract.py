@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from wrapping import Progress, WrappedBackend, WrappedModel
 
 from mutants.defect import backend, model
-from mutants.wrapping import Progress, WrappedBackend, WrappedModel
 from nnrt_hdi.backend import Cancellation, DeviceInfo, DimRange, ModelConfig, PreparedModel, Support
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import InvalidParameter, Unsupported

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 from nnrt_backend_reference.kernels.kernel import AnyArray, Call, Kernel
+from wrapping import Progress, WrappedBackend, WrappedModel
 
 from mutants.defect import backend, kernel, model
-from mutants.wrapping import Progress, WrappedBackend, WrappedModel
 from nnrt_hdi.backend import Cancellation, ModelConfig, PreparedModel
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, NnrtError, OperationFailed, OutOfMemory

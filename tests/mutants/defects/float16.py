@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from nnrt_backend_reference.kernels import reduction
 from nnrt_backend_reference.kernels.kernel import AnyArray, Call, Kernel
+from wrapping import Progress, WrappedBackend, WrappedModel
 
 from mutants.defect import backend, entry, kernel
-from mutants.wrapping import Progress, WrappedBackend, WrappedModel
 from nnrt_hdi.backend import Cancellation, ModelConfig, PreparedModel
 from nnrt_hdi.enums import NodeType, ReduceMode
 from nnrt_hdi.graph import Constant, Graph

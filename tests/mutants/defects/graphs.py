@@ -6,9 +6,9 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from wrapping import Progress, WrappedBackend, WrappedModel
 
 from mutants.defect import backend, model
-from mutants.wrapping import Progress, WrappedBackend, WrappedModel
 from nnrt_hdi.backend import Cancellation, ModelConfig, PreparedModel
 from nnrt_hdi.enums import ActivationType, NodeType
 from nnrt_hdi.graph import Constant, Graph, Node

@@ -5,9 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+from wrapping import WrappedBackend, WrappedModel
 
 from mutants.defect import backend
-from mutants.wrapping import WrappedBackend, WrappedModel
 from nnrt_hdi.backend import Cancellation, PreparedModel, RunEnd, StartableModel
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.tensor import Array

@@ -6,10 +6,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 from nnrt_backend_reference.kernels.kernel import AnyArray, Call, Kernel
+from wrapping import Progress, WrappedBackend, WrappedModel
 
 from mutants.defect import backend, kernel, model
 from mutants.defects.arrays import fitted, writable
-from mutants.wrapping import Progress, WrappedBackend, WrappedModel
 from nnrt_hdi.backend import Cancellation, ModelConfig, PreparedModel
 from nnrt_hdi.enums import ActivationType, NodeType
 from nnrt_hdi.graph import Graph

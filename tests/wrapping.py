@@ -1,8 +1,17 @@
-"""A backend, and models, that leave everything to the right ones: classes of defects override what goes wrong."""
+"""A backend, and models, that leave everything to another one: backends of tests override what is to be otherwise."""
 
 from collections.abc import Callable, Sequence
 
-from nnrt_hdi.backend import Backend, Cancellation, DeviceInfo, DimRange, ModelConfig, PreparedModel, Support
+from nnrt_hdi.backend import (
+    Backend,
+    Cancellation,
+    DeviceInfo,
+    DimRange,
+    ModelConfig,
+    PreparedModel,
+    Support,
+)
+from nnrt_hdi.device_buffers import DeviceBuffer
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.operator_times import OperatorTime
 from nnrt_hdi.part import Part
@@ -13,14 +22,16 @@ Progress = Callable[[float], None]
 
 
 class WrappedModel(PreparedModel):
-    """A model. `graph` is that of one that was compiled, None of one that was restored."""
+    """A model that leaves everything to the `right` one. `graph` is that of one that was compiled, None of one that was
+    restored."""
 
-    def __init__(self, right: PreparedModel, graph: Graph | None) -> None:
+    def __init__(self, right: PreparedModel, graph: Graph | None = None) -> None:
         self.right = right
         self.graph = graph
         self.inputs = right.inputs
         self.outputs = right.outputs
         self.reads_in_place = right.reads_in_place
+        self.takes_device_buffers = right.takes_device_buffers
         self.kept_bytes = right.kept_bytes
 
     def run(
@@ -47,11 +58,12 @@ class WrappedModel(PreparedModel):
 
 
 class WrappedBackend(Backend):
-    """A backend, whose models are wrapped in a class if there is one."""
+    """A backend that leaves everything to the `right` one, and whose models are wrapped in a class if there is one."""
 
     def __init__(self, right: Backend, model: type[WrappedModel] | None = None) -> None:
         self.right = right
         self.concurrent_runs = right.concurrent_runs
+        self.has_opaque_exports = right.has_opaque_exports
         self._model = model
 
     def describe(self) -> DeviceInfo:
@@ -68,6 +80,9 @@ class WrappedBackend(Backend):
 
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
         return self.wrapped(self.right.restore(parts, config), None)
+
+    def allocate(self, size_bytes: int) -> DeviceBuffer | None:
+        return self.right.allocate(size_bytes)
 
     def close(self) -> None:
         self.right.close()
