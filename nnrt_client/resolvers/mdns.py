@@ -10,7 +10,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any
 
 import ifaddr
-from zeroconf import Error, ServiceInfo, ServiceStateChange, Zeroconf
+from zeroconf import DNSQuestionType, Error, ServiceInfo, ServiceStateChange, Zeroconf
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncZeroconf
 
 from nnrt_client.resolvers.dns import in_order
@@ -64,7 +64,11 @@ class LinkResolver(Resolver):
         self._services.clear()
         options: dict[str, Any] = {"interfaces": [self._interface]} if self._interface else {}
         async with AsyncZeroconf(**options) as zeroconf:
-            AsyncServiceBrowser(zeroconf.zeroconf, SERVICE_TYPE, handlers=[self._note_service])
+            # An answer to this host alone comes at once, but only one of those who listen here gets it: another may.
+            for question_type in (DNSQuestionType.QU, DNSQuestionType.QM):
+                AsyncServiceBrowser(
+                    zeroconf.zeroconf, SERVICE_TYPE, handlers=[self._note_service], question_type=question_type
+                )
             await self._gather_answers()
             while not self._is_over:
                 self._event.clear()
@@ -89,6 +93,8 @@ class LinkResolver(Resolver):
     def _note_service(self, zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange) -> None:
         if state_change is ServiceStateChange.Removed:
             self._services.pop(name, None)
+        elif state_change is ServiceStateChange.Added and name in self._services:
+            return  # Both kinds of questions are answered.
         elif _is_sound(name) and (name in self._services or len(self._services) < MOST_ADDRESSES):
             self._services[name] = None
         self._event.set()

@@ -359,11 +359,11 @@ def test_a_run_that_writes_a_resident_tensor_is_given_up(
 @pytest.mark.parametrize("share_memory", [True, False])
 @pytest.mark.parametrize("elements", [1, 1 << 20])
 def test_the_times_of_a_run(start_daemon: StartDaemon, share_memory: bool, elements: int) -> None:
-    """By name, on every carrier: two runs of a device that takes one at a time, for 0.2 s each."""
+    """By name, on every carrier: four runs of a device that takes one at a time, for 0.2 s each."""
     daemon = start_daemon("--backend", "steady", "--option", "seconds=0.2", "--concurrent-runs", "1")
     with ExitStack() as closing:
         _, executor = compiled(closing, daemon.address, settings=Settings(share_memory=share_memory))
-        runs = [executor.submit([np.ones(elements, np.float32)]) for _ in range(2)]
+        runs = [executor.submit([np.ones(elements, np.float32)]) for _ in range(4)]
         times = [run.result(DEADLINE_S).times for run in runs]
         for each in times:
             assert each is not None

@@ -1,5 +1,6 @@
 """A backend that adds up itself for how long it ran and compiled, to compare with what a daemon counts."""
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -50,7 +51,8 @@ class _Accounting(Backend):
 
     def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
         with self._sums.of(Sums.COMPILATIONS):
-            ends_at = time.monotonic() + self._compile_s
+            is_endless = graph.input_specs[0].shape[0] > 1
+            ends_at = time.monotonic() + (math.inf if is_endless else self._compile_s)
             while time.monotonic() < ends_at:
                 progress(0.5)
                 threading.Event().wait(_STEP_S)
@@ -58,6 +60,7 @@ class _Accounting(Backend):
 
 
 def create(options: Mapping[str, str]) -> Backend:
-    """Option `file`: where the sums are, `compile_s`: how long a compilation takes. A run takes as many seconds as its
+    """Option `file`: where the sums are, `compile_s`: how long a compilation takes, but that of a model of several
+    numbers, which doesn't end by itself. A run takes as many seconds as its
     first number says, and fails after them where that is negative."""
     return _Accounting(options)

@@ -114,7 +114,7 @@ def test_one_that_drains_withdraws_before_it_ends(start_daemon: StartDaemon) -> 
 def test_those_that_were_there_before(start_daemon: StartDaemon) -> None:
     daemons = [start_daemon(*ANNOUNCED, "--name", name) for name in ("first", "se.co\x1bnd")]
     with Runtime([NAME]) as runtime:
-        assert set(runtime.addresses) >= {daemon.address for daemon in daemons}
+        until(lambda: set(runtime.addresses) >= {daemon.address for daemon in daemons}, lambda: runtime.addresses)
         assert {device.info.device_name for device in runtime.devices()} >= {"first", "se.co\x1bnd"}
 
 

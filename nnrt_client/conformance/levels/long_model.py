@@ -18,6 +18,7 @@ from nnrt_hdi.tensor import TensorSpec
 _WANTED_S, _LEAST_S = 0.4, 0.15
 _SIDES = (512, 1024, 2048)
 _FEW, _LEAST_NODES, _MOST_NODES = 4, 16, 256
+_TRIES = 4
 
 
 Floats = NDArray[np.float32]
@@ -64,16 +65,19 @@ def _scaled(connection: Connection, node_type: NodeType, constant: Floats, given
     """A chain of so many such nodes as take long enough; why there is none."""
     if reason := first_reason(connection.supported(_chain(node_type, constant, given, _FEW))):
         return reason
-    with connection.prepare(_chain(node_type, constant, given, _FEW)) as few:
-        each_s = _time_of_run(few, given) / _FEW
-    nodes = min(max(int(_WANTED_S / each_s), _LEAST_NODES), _MOST_NODES)
-    if nodes * each_s < _LEAST_S:
-        return f"{nodes} {node_type.name} of {list(given.shape)} take {nodes * each_s:.3f} s"
-    prepared = connection.prepare(_chain(node_type, constant, given, nodes))
-    took_s = _time_of_run(prepared, given)
-    if took_s < _LEAST_S:
+    nodes, took_s = _FEW, 0.0
+    for _ in range(_TRIES):  # What was measured beside other work may be less than it seemed.
+        prepared = connection.prepare(_chain(node_type, constant, given, nodes))
+        took_s = _time_of_run(prepared, given)
+        if took_s >= _LEAST_S and nodes >= _LEAST_NODES:
+            break
         prepared.close()
-        return f"{nodes} {node_type.name} of {list(given.shape)} take {took_s:.3f} s"
+        each_s = took_s / nodes
+        nodes = min(max(int(_WANTED_S / each_s), _LEAST_NODES), _MOST_NODES)
+        if nodes * each_s < _LEAST_S:
+            return f"{nodes} {node_type.name} of {list(given.shape)} take {nodes * each_s:.3f} s"
+    else:
+        return f"{nodes} {node_type.name} of {list(given.shape)} take much longer at one time than at another"
     wanted = given[:, :: -1 if nodes % 2 else 1] if node_type is NodeType.MATMUL_FUSION else given + nodes * constant
     return LongModel(prepared, given, wanted, nodes, took_s)
 
