@@ -5,12 +5,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from functools import partial
 
 import numpy as np
 
 from nnrt_client.conformance.case import Level
 from nnrt_client.conformance.levels.check import Check, NotOffered, checks_of, require
-from nnrt_client.conformance.levels.long_model import LongModel, long_model
+from nnrt_client.conformance.levels.long_model import LongModel, long_model, with_long_model
 from nnrt_client.conformance.levels.residents import (
     gives_no_memory_with_bytes_of_others,
     keeps_each_output_apart,
@@ -139,47 +140,53 @@ def _in_clients(target: Target, ask: Callable[[Connection, int], None]) -> None:
 def stops_cancelled_runs(target: Target) -> None:
     """A run that is cancelled on the device ends at the next operator, long before it would have ended by itself."""
     with target.session() as connection:
-        model = long_model(connection)
-        with model.prepared, Stream(connection) as stream:
+        with_long_model(connection, partial(_stops_cancelled, connection))
+        subject, prepared = prepared_subject(connection)
+        with prepared:
+            given = subject.question(1)
+            require_answer(subject, given, prepared.run([given]), "after a run of another model was cancelled")
 
-            def stopped() -> tuple[NnrtError | None, float]:
-                run_id = new_run_id()
-                stream.send(run_request(model.prepared, [model.given], run_id=run_id))
-                began = _wait(_STOP_AT * model.took_s)
-                cancel(connection, run_id)
-                error, ended = stream.outcome()
-                return error, ended - began
 
-            _require_early(model, stopped, "a run that is cancelled")
-            subject, prepared = prepared_subject(connection)
-            with prepared:
-                given = subject.question(1)
-                require_answer(subject, given, prepared.run([given]), "after a run of another model was cancelled")
+def _stops_cancelled(connection: Connection, model: LongModel) -> None:
+    with Stream(connection) as stream:
+
+        def stopped() -> tuple[NnrtError | None, float]:
+            run_id = new_run_id()
+            stream.send(run_request(model.prepared, [model.given], run_id=run_id))
+            began = _wait(_STOP_AT * model.took_s)
+            cancel(connection, run_id)
+            error, ended = stream.outcome()
+            return error, ended - began
+
+        _require_early(model, stopped, "a run that is cancelled")
 
 
 def stops_runs_at_their_deadline(target: Target) -> None:
     """A run whose time ends on the device ends with TIMEOUT, at the next operator."""
     with target.session() as connection:
-        model = long_model(connection)
-        timeout_ms = max(int(_STOP_AT * model.took_s * 1000), 1)
-        with model.prepared, Stream(connection) as stream:
+        with_long_model(connection, partial(_stops_expired, connection))
 
-            def expired() -> tuple[NnrtError | None, float]:
-                began = _wait(0)
-                stream.send(run_request(model.prepared, [model.given], timeout_ms=timeout_ms))
-                error, ended = stream.outcome()
-                if error is not None and not isinstance(error, TimedOut):
-                    raise Broken(f"a run whose time is over ends with {said(error)}; TIMEOUT is right")
-                return error, ended - began
 
-            _require_early(model, expired, f"a run with {timeout_ms} ms")
-            stream.send(run_request(model.prepared, [model.given], timeout_ms=_LONG_MS))
-            stream.await_reply()
+def _stops_expired(connection: Connection, model: LongModel) -> None:
+    timeout_ms = max(int(_STOP_AT * model.took_s * 1000), 1)
+    with Stream(connection) as stream:
+
+        def expired() -> tuple[NnrtError | None, float]:
+            began = _wait(0)
+            stream.send(run_request(model.prepared, [model.given], timeout_ms=timeout_ms))
+            error, ended = stream.outcome()
+            if error is not None and not isinstance(error, TimedOut):
+                raise Broken(f"a run whose time is over ends with {said(error)}; TIMEOUT is right")
+            return error, ended - began
+
+        _require_early(model, expired, f"a run with {timeout_ms} ms")
+        stream.send(run_request(model.prepared, [model.given], timeout_ms=_LONG_MS))
+        stream.await_reply()
 
 
 def _require_early(model: LongModel, stop: Callable[[], tuple[NnrtError | None, float]], what: str) -> None:
     """Raise Broken unless a run that is to stop ends with an error well before it would have ended, once at least, and
-    each time leaves nothing behind."""
+    each time leaves nothing behind; SeemedLong where whole runs have become too short to tell."""
     latest, whole_s = "", model.took_s
     for _ in range(_TRIES):
         error, took_s = stop()
@@ -191,6 +198,7 @@ def _require_early(model: LongModel, stop: Callable[[], tuple[NnrtError | None, 
                 break
         else:
             return
+        model.require_long(whole_s)
         how = "gives an answer" if error is None else f"ends with {error.code.name}"
         latest = f"{how} after {took_s:.3f} s, of the {whole_s:.3f} s that a whole run of {model.nodes} nodes takes"
     raise Broken(f"{what} {latest}; look at the cancellation between operators at least")
@@ -206,17 +214,20 @@ def _wait(seconds: float) -> float:
 def starts_nothing_late(target: Target) -> None:
     """A run whose time ends while it waits for the device ends with TIMEOUT, and one that was cancelled while it waits
     never starts."""
-    with target.session() as connection, ExitStack() as stack:
+    with target.session() as connection:
         if COUNTERS not in connection.session.welcome.features:
             raise NotOffered("the daemon doesn't say how many runs are on the device at a time")
         load = connection.device.counters().load
         if load is None or load.slots > _MOST_SLOTS:
             raise NotOffered("the daemon has no bounded number of runs on the device at a time")
-        model = long_model(connection)
-        stack.enter_context(model.prepared)
-        for _ in range(_TRIES):
-            if _waits_in_vain(connection, model, load.slots):
-                return
+        with_long_model(connection, partial(_starts_nothing_late, connection, load.slots))
+
+
+def _starts_nothing_late(connection: Connection, slots: int, model: LongModel) -> None:
+    for _ in range(_TRIES):
+        if _waits_in_vain(connection, model, slots):
+            return
+    model.require_long(model.time_right("after runs that waited in vain"))
     raise Broken(
         "of two runs that can't have begun before their time was over, or they were cancelled, one gave an answer"
     )
