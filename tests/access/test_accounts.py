@@ -66,7 +66,6 @@ def give_up_building(device: Device) -> None:
         compilation.cancel()
         with pytest.raises(OperationFailed):
             building.result()
-    until(lambda: device.counters().identities[0].errors != before.errors)  # It is counted when the device is done.
 
 
 @pytest.mark.slow
@@ -115,7 +114,9 @@ def test_they_add_up(
         assert by_name[name].in_bytes == by_name[name].out_bytes == 4 * runs
         assert by_name[name].run_s > (runs + 1) * RUN_S + 0.4
         (own,) = devices[name].counters().identities
-        assert own == replace(by_name[name], connections=own.connections)
+        # The end of the build that was given up may be counted as an error in between.
+        assert own == replace(by_name[name], connections=own.connections, errors=own.errors)
+        assert by_name[name].errors.items() <= own.errors.items()
     busy = {
         sample.labels["identity"]: sample.value
         for sample in scraped(daemon)["nnrt_device_busy_seconds"].samples
