@@ -6,12 +6,13 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from nnrt_backend_reference import create as create_reference
-from wrapping import Progress, WrappedBackend, WrappedModel
+from wrapping import Progress, WrappedBackend, WrappedModel, outcome_of
 
 from nnrt_hdi.backend import (
     Backend,
@@ -174,21 +175,8 @@ class _StartedModel(StartableModel, WrappedModel):
         outputs: Sequence[Tensor | None],
         on_end: Callable[[RunEnd], None],
     ) -> None:
-        self._threads.submit(self._run, inputs, cancellation, outputs, on_end)
-
-    def _run(
-        self,
-        inputs: Sequence[Tensor],
-        cancellation: Cancellation,
-        outputs: Sequence[Tensor | None],
-        on_end: Callable[[RunEnd], None],
-    ) -> None:
-        end: RunEnd
-        try:
-            end = self._model.run(inputs, cancellation, outputs)
-        except Exception as error:
-            end = error
-        on_end(end)
+        run = partial(self._model.run, inputs, cancellation, outputs)
+        self._threads.submit(lambda: on_end(outcome_of(run)))
 
     def close(self) -> None:
         self._threads.shutdown()

@@ -9,6 +9,7 @@ from nnrt_hdi.backend import (
     DimRange,
     ModelConfig,
     PreparedModel,
+    RunEnd,
     Support,
 )
 from nnrt_hdi.device_buffers import DeviceBuffer
@@ -19,6 +20,14 @@ from nnrt_hdi.sizes import Sizes
 from nnrt_hdi.tensor import Array
 
 Progress = Callable[[float], None]
+
+
+def outcome_of(compute: Callable[[], list[Array]]) -> RunEnd:
+    """Compute, and give what a started run ends with."""
+    try:
+        return compute()
+    except Exception as error:
+        return error
 
 
 class WrappedModel(PreparedModel):

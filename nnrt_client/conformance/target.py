@@ -148,7 +148,7 @@ class Target(Closable):
         self._lock = threading.Lock()
         self._open: set[Connection] = set()
         self._spare: Connection | None = None
-        self._is_closed = False
+        self._closed = threading.Event()
         try:
             self._spare = self._connected()
         except BaseException:
@@ -185,10 +185,10 @@ class Target(Closable):
             try:
                 return self._connected()
             except (ConnectionFailed, UnavailableDevice) as error:
-                if self._is_closed or time.monotonic() >= deadline:
+                if self._closed.is_set() or time.monotonic() >= deadline:
                     why = f"the daemon ended, and none answers at {self.address} within {self._return_s:g} s"
                     raise Gone(f"{why}: {error.reason}") from error
-            time.sleep(_PAUSE_S)
+            self._closed.wait(_PAUSE_S)
 
     def _connected(self) -> Connection:
         addresses = self._members.addresses
@@ -197,7 +197,7 @@ class Target(Closable):
             raise ConnectionFailed(why, place=name)
         connection = Connection(Session(addresses[0], self.settings, self._callbacks))
         with self._lock:
-            if not self._is_closed:
+            if not self._closed.is_set():
                 self._open.add(connection)
                 return connection
         connection.close()
@@ -211,7 +211,7 @@ class Target(Closable):
     def close(self) -> None:
         """End all sessions, and with them what is under way there. Any thread."""
         with self._lock:
-            self._is_closed = True
+            self._closed.set()
             connections, self._open = self._open, set()
         for connection in connections:
             connection.close()

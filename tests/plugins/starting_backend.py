@@ -14,7 +14,7 @@ from functools import partial
 from queue import SimpleQueue
 
 from started.signs import ABANDONED, AT_ONCE, DEAF, FAILS, HELD, RAISES, REFUSED, TWICE
-from wrapping import WrappedBackend, WrappedModel
+from wrapping import WrappedBackend, WrappedModel, outcome_of
 
 from nnrt_hdi.backend import Backend, Cancellation, PreparedModel, RunEnd, StartableModel, load_backend
 from nnrt_hdi.device_buffers import DeviceRegion
@@ -51,13 +51,6 @@ class _Run:
     @property
     def is_held(self) -> bool:
         return self.is_deaf or HELD <= self.number < HELD + _RANGE
-
-
-def _outcome(compute: Callable[[], list[Array]]) -> RunEnd:
-    try:
-        return compute()
-    except Exception as error:
-        return error
 
 
 class _Chip:
@@ -118,7 +111,7 @@ class _Chip:
         elif run.number == ABANDONED:
             run.on_end(CancelledError())
         else:
-            run.on_end(_outcome(run.compute))
+            run.on_end(outcome_of(run.compute))
         if run.number == TWICE:
             run.on_end(RuntimeError("DMA fault"))
 

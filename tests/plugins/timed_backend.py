@@ -11,10 +11,9 @@ from functools import partial
 from itertools import count
 
 from nnrt_backend_reference import create as create_reference
-from wrapping import WrappedBackend, WrappedModel
+from wrapping import WrappedBackend, WrappedModel, outcome_of
 
 from nnrt_hdi.backend import Backend, Cancellation, PreparedModel, RunEnd, StartableModel
-from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.tensor import Array
 
@@ -74,21 +73,8 @@ class _Started(StartableModel, WrappedModel):
         outputs: Sequence[Array | None],
         on_end: Callable[[RunEnd], None],
     ) -> None:
-        work = partial(self._end, inputs, cancellation, outputs, on_end)
-        self._clock.call_at(time.monotonic() + self._seconds, work)
-
-    def _end(
-        self,
-        inputs: Sequence[Array],
-        cancellation: Cancellation,
-        outputs: Sequence[Array | None],
-        on_end: Callable[[RunEnd], None],
-    ) -> None:
-        try:
-            end: RunEnd = self.right.run(inputs, cancellation, outputs)
-        except NnrtError as error:
-            end = error
-        on_end(end)
+        run = partial(self.right.run, inputs, cancellation, outputs)
+        self._clock.call_at(time.monotonic() + self._seconds, lambda: on_end(outcome_of(run)))
 
 
 class _Timed(WrappedBackend):

@@ -124,19 +124,28 @@ class _AtOnce(WrappedBackend):
         self.concurrent_runs = 4
 
 
-class _Staged(WrappedModel):
-    """Inputs are copied to memory of the device, which begins a little later."""
+class _WithMemory(WrappedModel):
+    """A device with a place for each tensor of a shape."""
 
     def __init__(self, right: PreparedModel, graph: Graph | None) -> None:
         super().__init__(right, graph)
         self.memory: dict[Any, Any] = {}
 
+    def staged(self, arrays: Sequence[Array]) -> list[Array]:
+        """Copy arrays to their places."""
+        places = [self.memory.setdefault((at, array.shape), np.empty_like(array)) for at, array in enumerate(arrays)]
+        for place, array in zip(places, arrays, strict=True):
+            place[...] = array
+        return places
+
+
+class _Staged(_WithMemory):
+    """Inputs are copied to memory of the device, which begins a little later."""
+
     def run(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
     ) -> list[Array]:
-        staged = [self.memory.setdefault((at, array.shape), np.empty_like(array)) for at, array in enumerate(inputs)]
-        for there, array in zip(staged, inputs, strict=True):
-            there[...] = array
+        staged = self.staged(inputs)
         _begin()
         return super().run(staged, cancellation, outputs)
 
@@ -163,18 +172,11 @@ class InputsOfTwoModelsMixed(_AtOnce):
     model = _Together
 
 
-class _OneOutput(WrappedModel):
-    def __init__(self, right: PreparedModel, graph: Graph | None) -> None:
-        super().__init__(right, graph)
-        self.memory: dict[Any, Any] = {}
-
+class _OneOutput(_WithMemory):
     def run(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
     ) -> list[Array]:
-        made = super().run(inputs, cancellation)
-        places = [self.memory.setdefault((at, array.shape), np.empty_like(array)) for at, array in enumerate(made)]
-        for place, array in zip(places, made, strict=True):
-            place[...] = array
+        places = self.staged(super().run(inputs, cancellation))
         _begin()
         return places
 
@@ -193,13 +195,17 @@ class _Alone(WrappedModel):
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
     ) -> list[Array]:
         if self.running:
-            raise RuntimeError("the queue of the device is full")
+            self.meet()
         self.running += 1
         try:
             _begin()
             return super().run(inputs, cancellation, outputs)
         finally:
             self.running -= 1
+
+    def meet(self) -> None:
+        """Begin a run beside another one."""
+        raise RuntimeError("the queue of the device is full")
 
 
 @backend(levels=LEVELS)
@@ -209,20 +215,9 @@ class FourAtATimeClaimed(_AtOnce):
     model = _Alone
 
 
-class _Deadlocked(WrappedModel):
-    running = 0
-
-    def run(
-        self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
-    ) -> list[Array]:
-        if self.running:
-            threading.Event().wait()
-        self.running += 1
-        try:
-            _begin()
-            return super().run(inputs, cancellation, outputs)
-        finally:
-            self.running -= 1
+class _Deadlocked(_Alone):
+    def meet(self) -> None:
+        threading.Event().wait()
 
 
 @backend(levels=LEVELS)

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
-from wrapping import WrappedBackend, WrappedModel
+from wrapping import WrappedBackend, WrappedModel, outcome_of
 
 from mutants.defect import backend
 from nnrt_hdi.backend import Cancellation, PreparedModel, RunEnd, StartableModel
@@ -35,10 +36,7 @@ class _Later(StartableModel, WrappedModel):
 
     def end_of(self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Outputs) -> RunEnd:
         """What the right model gives."""
-        try:
-            return self.right.run(inputs, cancellation, outputs)
-        except Exception as error:
-            return error
+        return outcome_of(partial(self.right.run, inputs, cancellation, outputs))
 
     def close(self) -> None:
         self.queue.shutdown()

@@ -5,7 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from nnrt_client.conformance.cases.values.trap import EXACT, ROUNDED, SIGNED, Trap, elementwise
+from nnrt_client.conformance.cases.values.trap import (
+    EXACT,
+    ROUNDED,
+    SIGNED,
+    Trap,
+    elementwise,
+    fold_of_nothing,
+    folds_of_nothing,
+)
 from nnrt_client.conformance.tolerance import Tolerance
 from nnrt_hdi.enums import ActivationType, DataType, EltwiseMode, Format, NodeType, PadMode, ReduceMode
 
@@ -274,27 +282,8 @@ def _norms() -> Iterator[Trap]:
 def _folds() -> Iterator[Trap]:
     axis = np.array([1], "i4")
     for dtype in FLOATS:
-        none = np.ones((2, 0), dtype)
-        for mode, right in (
-            (ReduceMode.MEAN, NAN),
-            (ReduceMode.MAX, -INF),
-            (ReduceMode.MIN, INF),
-            (ReduceMode.PROD, 1),
-            (ReduceMode.SUM, 0),
-            (ReduceMode.SUM_SQUARE, 0),
-            (ReduceMode.ASUM, 0),
-            (ReduceMode.ALL, 1),
-            (ReduceMode.L2, 0),
-        ):
-            yield Trap(
-                f"{mode.name}-of_nothing",
-                N.REDUCE_FUSION,
-                [[none, axis]],
-                [[np.full(2, right, dtype)]],
-                {"mode": mode},
-                (1,),
-                ends_processes=True,
-            )
+        yield from folds_of_nothing(dtype, mean=NAN, lowest=-INF, highest=INF)
+        yield fold_of_nothing(dtype, ReduceMode.L2, 0)
         x = np.array([[INF, -INF, 0], [INF, 1, 2], [-3, -2, -1]], dtype)
         for mode, wanted in (
             (ReduceMode.MAX, [INF, INF, -1]),

@@ -12,7 +12,7 @@ from nnrt_client.conformance.answers import Outputs
 from nnrt_client.conformance.case import Case, Level, Mark
 from nnrt_client.conformance.cases.one_node import Pair, graph_of, infer_all, spec
 from nnrt_client.conformance.tolerance import SUMS_IN_ANOTHER_ORDER, Tolerance
-from nnrt_hdi.enums import Format, NodeType
+from nnrt_hdi.enums import Format, NodeType, ReduceMode
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.ops import OPERATORS
 from nnrt_hdi.tensor import UNKNOWN_DIM, TensorSpec, data_type_of
@@ -128,3 +128,31 @@ def elementwise(
                 tolerance=tolerance,
                 ends_processes=ends_processes,
             )
+
+
+def folds_of_nothing(dtype: str, *, mean: float, lowest: float, highest: float) -> Iterator[Trap]:
+    """Give the reductions of rows without elements that every type has; the numbers depend on the type."""
+    for mode, right in (
+        (ReduceMode.MEAN, mean),
+        (ReduceMode.MAX, lowest),
+        (ReduceMode.MIN, highest),
+        (ReduceMode.PROD, 1),
+        (ReduceMode.SUM, 0),
+        (ReduceMode.SUM_SQUARE, 0),
+        (ReduceMode.ASUM, 0),
+        (ReduceMode.ALL, 1),
+    ):
+        yield fold_of_nothing(dtype, mode, right)
+
+
+def fold_of_nothing(dtype: str, mode: ReduceMode, right: float) -> Trap:
+    """Make the reduction of two rows without elements."""
+    return Trap(
+        f"{mode.name}-of_nothing",
+        N.REDUCE_FUSION,
+        [[np.ones((2, 0), dtype), np.array([1], "i4")]],
+        [[np.full(2, right, dtype)]],
+        {"mode": mode},
+        (1,),
+        ends_processes=True,
+    )

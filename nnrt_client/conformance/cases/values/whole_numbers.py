@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from nnrt_client.conformance.cases.values.trap import EXACT, Trap, elementwise
+from nnrt_client.conformance.cases.values.trap import EXACT, Trap, elementwise, folds_of_nothing
 from nnrt_hdi.enums import ActivationType, NodeType, ReduceMode
 
 N = NodeType
@@ -209,26 +209,8 @@ def _folds() -> Iterator[Trap]:
     """Of integers: of nothing, beyond the type, and means, which round towards zero."""
     axis = np.array([1], "i4")
     for dtype in INTEGERS:
-        limits, none = np.iinfo(dtype), np.ones((2, 0), dtype)
-        for mode, right in (
-            (ReduceMode.MEAN, 0),
-            (ReduceMode.MAX, limits.min),
-            (ReduceMode.MIN, limits.max),
-            (ReduceMode.PROD, 1),
-            (ReduceMode.SUM, 0),
-            (ReduceMode.SUM_SQUARE, 0),
-            (ReduceMode.ASUM, 0),
-            (ReduceMode.ALL, 1),
-        ):
-            yield Trap(
-                f"{mode.name}-of_nothing",
-                N.REDUCE_FUSION,
-                [[none, axis]],
-                [[np.full(2, right, dtype)]],
-                {"mode": mode},
-                (1,),
-                ends_processes=True,
-            )
+        limits = np.iinfo(dtype)
+        yield from folds_of_nothing(dtype, mean=0, lowest=limits.min, highest=limits.max)
         high = limits.max
         edge = np.array([[high, 1], [high, high]], dtype)
         sums = [limits.min, -2 if dtype in SIGNED else high - 1]
