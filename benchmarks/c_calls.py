@@ -1,4 +1,4 @@
-"""What the library for C costs, beside the same calls in Python.
+"""Measures what the library for C costs, beside the same calls in Python.
 
 PYTHONPATH=tests python benchmarks/c_calls.py
 """

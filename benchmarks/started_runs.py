@@ -1,4 +1,4 @@
-"""What runs that are on the device cost a daemon, with a thread for each and without.
+"""Measures what runs that are on the device cost a daemon, with a thread for each and without.
 
     PYTHONPATH=tests python benchmarks/started_runs.py
 

@@ -93,7 +93,7 @@ class Addresses:
 
 
 def address_of(view: memoryview | None) -> int | None:
-    """Where the bytes of a view are."""
+    """Find the address of the bytes of a view."""
     return None if view is None else ctypes.addressof(ctypes.c_char.from_buffer(view))
 
 

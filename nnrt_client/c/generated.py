@@ -186,7 +186,7 @@ def _function(index: int, signature: Signature) -> str:
 
 
 def _comment(member: IntEnum) -> Iterator[str]:
-    """What a member means, where its name doesn't say it."""
+    """Explain a member whose name doesn't say what it means."""
     if isinstance(member, enums.ReturnCode):
         paragraphs = [_CODES[member.name]]
     elif isinstance(member, enums.OperationType):

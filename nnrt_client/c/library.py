@@ -1,4 +1,4 @@
-"""What the shared library's table points to: for each function of C a callback that calls `oh_nn`'s."""
+"""Fills the shared library's table: for each function of C a callback that calls `oh_nn`'s."""
 
 import atexit
 import ctypes

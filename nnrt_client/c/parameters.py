@@ -32,7 +32,7 @@ class Parameter(ABC):
 
 
 class In(Parameter):
-    """What becomes an argument."""
+    """A parameter that becomes an argument."""
 
     @abstractmethod
     def read(self, *raw: Any) -> Any:
@@ -43,7 +43,7 @@ class In(Parameter):
 
 
 class Out(Parameter):
-    """What a value that the function returns is written through."""
+    """A pointer through which a value that the function returns is written."""
 
     @abstractmethod
     def require(self, *raw: Any) -> None:

@@ -1,4 +1,4 @@
-"""What devices measure of themselves, as people read it."""
+"""Writes what devices measure of themselves as people read it."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What each operator of a run took, for people and for programs."""
+"""Tells people and programs what each operator of a run took."""
 
 from collections import defaultdict
 from collections.abc import Sequence

@@ -48,7 +48,7 @@ def _trials_of(level: Level) -> tuple[Trial, ...]:
 
 
 def _is_quick(trial: Trial) -> bool:
-    """Whether there is time for it in a minute."""
+    """Tell if there is time for it in a minute."""
     return trial.is_quick and trial.data_type in _QUICK_DATA_TYPES.get(trial.level, (trial.data_type,))
 
 

@@ -78,7 +78,7 @@ def _node_by_node(graph: Graph, inputs: Sequence[AnyArray], connection: Connecti
 
 
 def _goes_wrong(case: Case, nodes: Sequence[int], values: Mapping[int, AnyArray], connection: Connection) -> bool:
-    """Whether the device computes these nodes together otherwise than one by one."""
+    """Tell if the device computes these nodes together otherwise than one by one."""
     part, taken, given = _part(case.graph, nodes, values)
     try:
         with connection.prepare(part) as prepared:

@@ -29,7 +29,7 @@ class Trial(Protocol):
 
     @property
     def is_quick(self) -> bool:
-        """Whether `--quick` has it."""
+        """Tell if `--quick` has it."""
 
     def tried(self, target: Target) -> Outcome:
         """Try it, in sessions of its own. Raises NnrtError where the daemon is gone."""

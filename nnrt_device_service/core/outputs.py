@@ -1,4 +1,4 @@
-"""What a backend gives where arrays are expected of it."""
+"""Checks what a backend gives where arrays are expected of it."""
 
 from collections.abc import Sequence
 

@@ -61,7 +61,7 @@ class Signatures:
 
     @property
     def are_made(self) -> bool:
-        """Whether there is a secret."""
+        """Tell if there is a secret."""
         return self._graphs is not None
 
     def signed(self, parts: Sequence[Part], *, is_program: bool) -> Sequence[Part]:

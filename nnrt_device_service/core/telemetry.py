@@ -1,4 +1,4 @@
-"""What the device measures of itself, asked for every few seconds."""
+"""Asks the device every few seconds what it measures of itself."""
 
 import logging
 import threading

@@ -202,7 +202,7 @@ class BufferPool:
                 self.release(buffer_id)
 
     def is_on_device(self, buffer_id: int) -> bool:
-        """Whether it is memory of the device. Raises UnknownHandle."""
+        """Tell if it is memory of the device. Raises UnknownHandle."""
         return self._buffer(buffer_id).memory is not None
 
     def region(self, buffer_id: int, offset: int, size_bytes: int) -> memoryview | DevicePlace:

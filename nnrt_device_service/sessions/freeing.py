@@ -1,4 +1,4 @@
-"""What sessions have of the backend's besides computed results, and who frees it."""
+"""Frees what sessions have of the backend's besides computed results."""
 
 import threading
 import time

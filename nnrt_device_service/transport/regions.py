@@ -153,7 +153,7 @@ class InputRegions:
 
     @property
     def holds(self) -> bool:
-        """Whether a run is to be in a block of `held`: each input may name the same gigabyte."""
+        """Tell if a run is to be in a block of `held`: each input may name the same gigabyte."""
         return self.copied_bytes >= UNCOUNTED_BYTES or bool(self.memories)
 
     def add(self, session: Session, index: int, form: TensorForm, region: AnyRegion) -> Array:

@@ -1,4 +1,4 @@
-"""What the lowering has to know of the engine that is to run its models."""
+"""The lowering asks these things of the engine that is to run its models."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -59,7 +59,7 @@ class IntegerTypes:
 
 
 class Engine(Protocol):
-    """What runs models of ONNX, as the lowering sees it. A class that names it as its base has the defaults."""
+    """An engine that runs ONNX models, as the lowering sees it. A class that names it as its base has the defaults."""
 
     # Its name in messages to the client: "ONNX Runtime has no Mod kernel for INT8".
     name: str

@@ -57,7 +57,7 @@ class NodeSupport:
         return [Support(note=self._note(graph, index)) for index in indices]
 
     def _note(self, graph: Graph, index: int) -> str:
-        """What a node that the engine takes does otherwise than asked."""
+        """Tell what the engine does otherwise than asked with a node that it takes."""
         node = graph.nodes[index]
         has_halves = any(graph.tensors[at].data_type is DataType.FLOAT16 for at in (*node.inputs, *node.outputs))
         lowering = LOWERINGS.get(node.type)

@@ -78,7 +78,7 @@ class OpenVinoBackend(Backend):
         return self._info
 
     def supported(self, graph: Graph) -> list[Support]:
-        """What OpenVINO says of each node by itself, where nothing speaks against it before."""
+        """Ask OpenVINO about each node by itself, where nothing speaks against it before."""
         late, asked = late_nodes(graph), self._nodes.of(graph)
         return [
             LATE if at in late else UNSEEN if is_unseen(graph, node) else told if told.reason else answer(graph, node)
@@ -92,7 +92,7 @@ class OpenVinoBackend(Backend):
         return model
 
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> OpenVinoModel:
-        """What a device of this kind has exported, for the daemon signs it."""
+        """Load what a device of this kind has exported, for the daemon signs it."""
         _refuse_extensions(config)
         graph, enable_float16, blob = read_exported(parts)
         config = replace(config, enable_float16=enable_float16)
@@ -114,7 +114,7 @@ class OpenVinoBackend(Backend):
         self._loaded(lowered, ModelConfig())
 
     def _loaded(self, lowered: Lowered, config: ModelConfig) -> Any:
-        """What OpenVINO compiles of a model. Raises Unsupported for what it doesn't take."""
+        """Have OpenVINO compile a model. Raises Unsupported for what it doesn't take."""
         try:
             model = self._core.read_model(lowered.whole().SerializeToString(), b"")
             keep_nan(model)

@@ -1,4 +1,4 @@
-"""What OpenVINO computes as NNRt asks for it, and what it doesn't: measured with the conformance kit."""
+"""Tells which nodes OpenVINO computes as NNRt asks for them, and which not: measured with the conformance kit."""
 
 import numpy as np
 from nnrt_onnx_lowering import Engine, Operator
@@ -64,7 +64,7 @@ class OpenVino(Engine):
 
 
 def answer(graph: Graph, node: Node) -> Support:
-    """What is known of a node without asking OpenVINO: why it isn't run as it should, or what is to be noted."""
+    """Judge a node without asking OpenVINO: why it isn't run as it should, or what is to be noted."""
     specs = [graph.tensors[at] for at in (*node.inputs, *node.outputs)]
     if reason := REFUSED.get(node.type):
         return Support(reason)

@@ -33,7 +33,7 @@ def is_unseen(graph: Graph, node: Node) -> bool:
 
 
 def index_checks(graph: Graph) -> list[IndexCheck]:
-    """What has to hold of the indices of a graph whose shapes are known. Refuses constants of which it doesn't."""
+    """List what has to hold of the indices of a graph whose shapes are known. Refuses constants of which it doesn't."""
     checks = []
     for at, node in enumerate(graph.nodes):
         if node.type is NodeType.GATHER:

@@ -43,7 +43,7 @@ def keep_order(model: Any) -> None:
 
 
 def _right(node: Any, operands: list[Any]) -> Any:
-    """What is to be read in place of a node; None where that is right."""
+    """Find what is to be read in place of a node; None where that is right."""
     kind = node.get_type_name()
     if kind in MIRRORED:
         return MIRRORED[kind](operands[1], operands[0])

@@ -95,7 +95,7 @@ def _lacking(case: Case, capabilities: Capabilities) -> str:
 
 
 def _misfit(graph: Graph, prepared: Prepared) -> str:
-    """What the device forgets of the inputs and outputs; empty where it tells all that the graph says."""
+    """Name what the device forgets of the inputs and outputs; empty where it tells all that the graph says."""
     for kind, told, said_before in (
         ("input", prepared.inputs, graph.input_specs),
         ("output", prepared.outputs, graph.output_specs),

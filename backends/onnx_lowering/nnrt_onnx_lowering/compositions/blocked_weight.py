@@ -48,7 +48,7 @@ class BlockedWeight:
 
     @property
     def operator(self) -> Operator:
-        """What an engine has to take."""
+        """Name the operator that an engine has to take."""
         points = UINT8 if self._has_points else None
         return Operator("MatMulNBits", (FLOAT32, UINT8, FLOAT32, points), self._sizes, domain=MICROSOFT)
 

@@ -36,7 +36,7 @@ def _activation(node: Node) -> object:
 
 
 def _activated(node: Node, x: AnyArray) -> AnyArray:
-    """What the node says comes behind its operator."""
+    """Compute the activation that the node says comes behind its operator."""
     return np.maximum(x, np.float32(0)) if _activation(node) == ActivationType.RELU else x
 
 
