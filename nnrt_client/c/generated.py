@@ -226,7 +226,11 @@ def _of_parameter(tensor_type: TensorType) -> Iterator[str]:
 def _shown(parameter: Parameter) -> str:
     kinds = " or ".join(data_type.name for data_type in parameter.data_types)
     counts = " or ".join(map(str, parameter.counts)) or "any number of"
-    return f"{parameter.keyword}, {counts} {kinds}{'' if not parameter.required else '; it has no default'}"
+    members = ", ".join(f"{member.value} {member.name}" for member in parameter.enum or ())
+    return (
+        f"{parameter.keyword}, {counts} {kinds}{f' ({members})' if members else ''}"
+        f"{'; it has no default' if parameter.required else ''}"
+    )
 
 
 def main() -> None:

@@ -38,7 +38,8 @@ def activation(
     SOFTPLUS log(1 + exp(x)); TANH; SELU 1.0507 (x if x > 0 else 1.67326 (exp(x) - 1)); HSWISH x min(max(x + 3, 0), 6)
     / 6; HSIGMOID min(max((x + 3) / 6, 0), 1); THRESHOLDRELU min(max(x, 0), alpha); LINEAR x;
     HARD_TANH min(max(x, min_val), max_val); SIGN; SWISH x sigmoid(x); GELU x Phi(x), with `approximate` the tanh form
-    0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
+    0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))). Of GELU the documents of NNRt differ: some print
+    0.5 x (1 + tanh(x / 2)), one x Phi(x), which is what is computed here, and by the frameworks.
     """
     if activation_type is ActivationType.UNKNOWN:
         refuse("activation_type is UNKNOWN; name a function")

@@ -68,3 +68,17 @@ def test_each_code_that_is_told_is_one_of_a_row(signature: Signature) -> None:
     named = {signature.name, *re.findall(r"\bOH_NN[A-Z]\w+", comment)}
     known = set().union(OF_ALL, OF_CONNECTIONS, *map(codes_in_rows, named))
     assert codes(signature.name) <= known
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers"),
+    [
+        ("CONV2D_PAD_MODE", "pad_mode, 1 INT8 (0 SAME, 1 VALID)"),
+        ("AVG_POOL_ROUND_MODE", "round_mode, 1 INT32 (0 FLOOR, 1 CEIL)"),
+        ("PAD_PADDING_MODE", "padding_mode, 1 INT32 (0 CONSTANT, 1 REFLECT, 2 SYMMETRIC, 3 RESERVED)"),
+    ],
+)
+def test_a_parameter_of_an_enumeration_tells_its_numbers(name: str, numbers: str) -> None:
+    header = (INCLUDE / "neural_network_runtime" / "neural_network_runtime_type.h").read_text()
+    comments = re.findall(rf"/\*\*((?:(?!\*/).)*)\*/\s+OH_NN_{name} =", header, re.DOTALL)
+    assert [numbers in " ".join(comment.replace("\n     *", " ").split()) for comment in comments] == [True]

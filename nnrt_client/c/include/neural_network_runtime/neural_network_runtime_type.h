@@ -253,7 +253,9 @@ typedef enum {
      * ABS |x|; RELU1 min(max(x, -1), 1); SOFTSIGN x / (1 + |x|); SOFTPLUS log(1 + exp(x)); TANH; SELU 1.0507 (x if x >
      * 0 else 1.67326 (exp(x) - 1)); HSWISH x min(max(x + 3, 0), 6) / 6; HSIGMOID min(max((x + 3) / 6, 0), 1);
      * THRESHOLDRELU min(max(x, 0), alpha); LINEAR x; HARD_TANH min(max(x, min_val), max_val); SIGN; SWISH x sigmoid(x);
-     * GELU x Phi(x), with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
+     * GELU x Phi(x), with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))). Of GELU the
+     * documents of NNRt differ: some print 0.5 x (1 + tanh(x / 2)), one x Phi(x), which is what is computed here, and
+     * by the frameworks.
      * Inputs (1): x.
      */
     OH_NN_OPS_HSWISH = 17,
@@ -329,7 +331,9 @@ typedef enum {
      * ABS |x|; RELU1 min(max(x, -1), 1); SOFTSIGN x / (1 + |x|); SOFTPLUS log(1 + exp(x)); TANH; SELU 1.0507 (x if x >
      * 0 else 1.67326 (exp(x) - 1)); HSWISH x min(max(x + 3, 0), 6) / 6; HSIGMOID min(max((x + 3) / 6, 0), 1);
      * THRESHOLDRELU min(max(x, 0), alpha); LINEAR x; HARD_TANH min(max(x, min_val), max_val); SIGN; SWISH x sigmoid(x);
-     * GELU x Phi(x), with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
+     * GELU x Phi(x), with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))). Of GELU the
+     * documents of NNRt differ: some print 0.5 x (1 + tanh(x / 2)), one x Phi(x), which is what is computed here, and
+     * by the frameworks.
      * Inputs (1): x.
      */
     OH_NN_OPS_SIGMOID = 28,
@@ -405,7 +409,9 @@ typedef enum {
      * ABS |x|; RELU1 min(max(x, -1), 1); SOFTSIGN x / (1 + |x|); SOFTPLUS log(1 + exp(x)); TANH; SELU 1.0507 (x if x >
      * 0 else 1.67326 (exp(x) - 1)); HSWISH x min(max(x + 3, 0), 6) / 6; HSIGMOID min(max((x + 3) / 6, 0), 1);
      * THRESHOLDRELU min(max(x, 0), alpha); LINEAR x; HARD_TANH min(max(x, min_val), max_val); SIGN; SWISH x sigmoid(x);
-     * GELU x Phi(x), with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
+     * GELU x Phi(x), with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))). Of GELU the
+     * documents of NNRt differ: some print 0.5 x (1 + tanh(x / 2)), one x Phi(x), which is what is computed here, and
+     * by the frameworks.
      * Inputs (1): x.
      */
     OH_NN_OPS_TANH = 39,
@@ -469,7 +475,9 @@ typedef enum {
      * ABS |x|; RELU1 min(max(x, -1), 1); SOFTSIGN x / (1 + |x|); SOFTPLUS log(1 + exp(x)); TANH; SELU 1.0507 (x if x >
      * 0 else 1.67326 (exp(x) - 1)); HSWISH x min(max(x + 3, 0), 6) / 6; HSIGMOID min(max((x + 3) / 6, 0), 1);
      * THRESHOLDRELU min(max(x, 0), alpha); LINEAR x; HARD_TANH min(max(x, min_val), max_val); SIGN; SWISH x sigmoid(x);
-     * GELU x Phi(x), with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
+     * GELU x Phi(x), with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))). Of GELU the
+     * documents of NNRt differ: some print 0.5 x (1 + tanh(x / 2)), one x Phi(x), which is what is computed here, and
+     * by the frameworks.
      * Inputs (1): x.
      */
     OH_NN_OPS_RELU = 47,
@@ -479,7 +487,9 @@ typedef enum {
      * ABS |x|; RELU1 min(max(x, -1), 1); SOFTSIGN x / (1 + |x|); SOFTPLUS log(1 + exp(x)); TANH; SELU 1.0507 (x if x >
      * 0 else 1.67326 (exp(x) - 1)); HSWISH x min(max(x + 3, 0), 6) / 6; HSIGMOID min(max((x + 3) / 6, 0), 1);
      * THRESHOLDRELU min(max(x, 0), alpha); LINEAR x; HARD_TANH min(max(x, min_val), max_val); SIGN; SWISH x sigmoid(x);
-     * GELU x Phi(x), with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
+     * GELU x Phi(x), with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))). Of GELU the
+     * documents of NNRt differ: some print 0.5 x (1 + tanh(x / 2)), one x Phi(x), which is what is computed here, and
+     * by the frameworks.
      * Inputs (1): x.
      */
     OH_NN_OPS_RELU6 = 48,
@@ -550,7 +560,9 @@ typedef enum {
      * ABS |x|; RELU1 min(max(x, -1), 1); SOFTSIGN x / (1 + |x|); SOFTPLUS log(1 + exp(x)); TANH; SELU 1.0507 (x if x >
      * 0 else 1.67326 (exp(x) - 1)); HSWISH x min(max(x + 3, 0), 6) / 6; HSIGMOID min(max((x + 3) / 6, 0), 1);
      * THRESHOLDRELU min(max(x, 0), alpha); LINEAR x; HARD_TANH min(max(x, min_val), max_val); SIGN; SWISH x sigmoid(x);
-     * GELU x Phi(x), with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
+     * GELU x Phi(x), with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))). Of GELU the
+     * documents of NNRt differ: some print 0.5 x (1 + tanh(x / 2)), one x Phi(x), which is what is computed here, and
+     * by the frameworks.
      * Inputs (1): x.
      * Parameters: OH_NN_GELU_APPROXIMATE.
      */
@@ -567,7 +579,9 @@ typedef enum {
      * ABS |x|; RELU1 min(max(x, -1), 1); SOFTSIGN x / (1 + |x|); SOFTPLUS log(1 + exp(x)); TANH; SELU 1.0507 (x if x >
      * 0 else 1.67326 (exp(x) - 1)); HSWISH x min(max(x + 3, 0), 6) / 6; HSIGMOID min(max((x + 3) / 6, 0), 1);
      * THRESHOLDRELU min(max(x, 0), alpha); LINEAR x; HARD_TANH min(max(x, min_val), max_val); SIGN; SWISH x sigmoid(x);
-     * GELU x Phi(x), with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
+     * GELU x Phi(x), with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))). Of GELU the
+     * documents of NNRt differ: some print 0.5 x (1 + tanh(x / 2)), one x Phi(x), which is what is computed here, and
+     * by the frameworks.
      * Inputs (1): x.
      */
     OH_NN_OPS_ABS = 58,
@@ -667,7 +681,9 @@ typedef enum {
      * ABS |x|; RELU1 min(max(x, -1), 1); SOFTSIGN x / (1 + |x|); SOFTPLUS log(1 + exp(x)); TANH; SELU 1.0507 (x if x >
      * 0 else 1.67326 (exp(x) - 1)); HSWISH x min(max(x + 3, 0), 6) / 6; HSIGMOID min(max((x + 3) / 6, 0), 1);
      * THRESHOLDRELU min(max(x, 0), alpha); LINEAR x; HARD_TANH min(max(x, min_val), max_val); SIGN; SWISH x sigmoid(x);
-     * GELU x Phi(x), with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
+     * GELU x Phi(x), with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))). Of GELU the
+     * documents of NNRt differ: some print 0.5 x (1 + tanh(x / 2)), one x Phi(x), which is what is computed here, and
+     * by the frameworks.
      * Inputs (1): x.
      * Parameters: OH_NN_LEAKY_RELU_NEGATIVE_SLOPE.
      */
@@ -883,7 +899,9 @@ typedef enum {
      * ABS |x|; RELU1 min(max(x, -1), 1); SOFTSIGN x / (1 + |x|); SOFTPLUS log(1 + exp(x)); TANH; SELU 1.0507 (x if x >
      * 0 else 1.67326 (exp(x) - 1)); HSWISH x min(max(x + 3, 0), 6) / 6; HSIGMOID min(max((x + 3) / 6, 0), 1);
      * THRESHOLDRELU min(max(x, 0), alpha); LINEAR x; HARD_TANH min(max(x, min_val), max_val); SIGN; SWISH x sigmoid(x);
-     * GELU x Phi(x), with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
+     * GELU x Phi(x), with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))). Of GELU the
+     * documents of NNRt differ: some print 0.5 x (1 + tanh(x / 2)), one x Phi(x), which is what is computed here, and
+     * by the frameworks.
      * Inputs (1): x.
      */
     OH_NN_OPS_SWISH = 105,
@@ -903,7 +921,9 @@ typedef enum {
      * ABS |x|; RELU1 min(max(x, -1), 1); SOFTSIGN x / (1 + |x|); SOFTPLUS log(1 + exp(x)); TANH; SELU 1.0507 (x if x >
      * 0 else 1.67326 (exp(x) - 1)); HSWISH x min(max(x + 3, 0), 6) / 6; HSIGMOID min(max((x + 3) / 6, 0), 1);
      * THRESHOLDRELU min(max(x, 0), alpha); LINEAR x; HARD_TANH min(max(x, min_val), max_val); SIGN; SWISH x sigmoid(x);
-     * GELU x Phi(x), with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
+     * GELU x Phi(x), with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))). Of GELU the
+     * documents of NNRt differ: some print 0.5 x (1 + tanh(x / 2)), one x Phi(x), which is what is computed here, and
+     * by the frameworks.
      * Inputs (1): x.
      */
     OH_NN_OPS_HARD_SIGMOID = 107,
@@ -918,7 +938,7 @@ typedef enum {
 typedef enum {
     /** An input, an output, or a constant. */
     OH_NN_TENSOR = 0,
-    /** Of ADD: activation, 1 INT8. */
+    /** Of ADD: activation, 1 INT8 (0 NONE, 1 RELU, 2 RELU6). */
     OH_NN_ADD_ACTIVATIONTYPE = 1,
     /** Of AVG_POOL: kernel_size, 2 INT64. */
     OH_NN_AVG_POOL_KERNEL_SIZE = 2,
@@ -926,15 +946,15 @@ typedef enum {
     OH_NN_AVG_POOL_STRIDE = 3,
     /**
      * Of AVG_POOL: pad, 4 INT64.
-     * Of AVG_POOL: pad_mode, 1 INT8.
+     * Of AVG_POOL: pad_mode, 1 INT8 (0 SAME, 1 VALID).
      */
     OH_NN_AVG_POOL_PAD_MODE = 4,
     /**
      * Of AVG_POOL: pad, 4 INT64.
-     * Of AVG_POOL: pad_mode, 1 INT8.
+     * Of AVG_POOL: pad_mode, 1 INT8 (0 SAME, 1 VALID).
      */
     OH_NN_AVG_POOL_PAD = 5,
-    /** Of AVG_POOL: activation, 1 INT8. */
+    /** Of AVG_POOL: activation, 1 INT8 (0 NONE, 1 RELU, 2 RELU6). */
     OH_NN_AVG_POOL_ACTIVATION_TYPE = 6,
     /** Of BATCH_NORM: epsilon, 1 FLOAT32. */
     OH_NN_BATCH_NORM_EPSILON = 7,
@@ -948,17 +968,17 @@ typedef enum {
     OH_NN_CONV2D_STRIDES = 11,
     /**
      * Of CONV2D: pad_list, 4 INT64.
-     * Of CONV2D: pad_mode, 1 INT8.
+     * Of CONV2D: pad_mode, 1 INT8 (0 SAME, 1 VALID).
      */
     OH_NN_CONV2D_PAD = 12,
     /** Of CONV2D: dilation, 2 INT64. */
     OH_NN_CONV2D_DILATION = 13,
     /**
      * Of CONV2D: pad_list, 4 INT64.
-     * Of CONV2D: pad_mode, 1 INT8.
+     * Of CONV2D: pad_mode, 1 INT8 (0 SAME, 1 VALID).
      */
     OH_NN_CONV2D_PAD_MODE = 14,
-    /** Of CONV2D: activation, 1 INT8. */
+    /** Of CONV2D: activation, 1 INT8 (0 NONE, 1 RELU, 2 RELU6). */
     OH_NN_CONV2D_ACTIVATION_TYPE = 15,
     /** Of CONV2D: group, 1 INT64. */
     OH_NN_CONV2D_GROUP = 16,
@@ -966,7 +986,7 @@ typedef enum {
     OH_NN_CONV2D_TRANSPOSE_STRIDES = 17,
     /**
      * Of CONV2D_TRANSPOSE: pad_list, 4 INT64.
-     * Of CONV2D_TRANSPOSE: pad_mode, 1 INT8.
+     * Of CONV2D_TRANSPOSE: pad_mode, 1 INT8 (0 SAME, 1 VALID).
      */
     OH_NN_CONV2D_TRANSPOSE_PAD = 18,
     /** Of CONV2D_TRANSPOSE: dilation, 2 INT64. */
@@ -975,10 +995,10 @@ typedef enum {
     OH_NN_CONV2D_TRANSPOSE_OUTPUT_PADDINGS = 20,
     /**
      * Of CONV2D_TRANSPOSE: pad_list, 4 INT64.
-     * Of CONV2D_TRANSPOSE: pad_mode, 1 INT8.
+     * Of CONV2D_TRANSPOSE: pad_mode, 1 INT8 (0 SAME, 1 VALID).
      */
     OH_NN_CONV2D_TRANSPOSE_PAD_MODE = 21,
-    /** Of CONV2D_TRANSPOSE: activation, 1 INT8. */
+    /** Of CONV2D_TRANSPOSE: activation, 1 INT8 (0 NONE, 1 RELU, 2 RELU6). */
     OH_NN_CONV2D_TRANSPOSE_ACTIVATION_TYPE = 22,
     /** Of CONV2D_TRANSPOSE: group, 1 INT64. */
     OH_NN_CONV2D_TRANSPOSE_GROUP = 23,
@@ -986,31 +1006,31 @@ typedef enum {
     OH_NN_DEPTHWISE_CONV2D_NATIVE_STRIDES = 24,
     /**
      * Of DEPTHWISE_CONV2D_NATIVE: pad_list, 4 INT64.
-     * Of DEPTHWISE_CONV2D_NATIVE: pad_mode, 1 INT8.
+     * Of DEPTHWISE_CONV2D_NATIVE: pad_mode, 1 INT8 (0 SAME, 1 VALID).
      */
     OH_NN_DEPTHWISE_CONV2D_NATIVE_PAD = 25,
     /** Of DEPTHWISE_CONV2D_NATIVE: dilation, 2 INT64. */
     OH_NN_DEPTHWISE_CONV2D_NATIVE_DILATION = 26,
     /**
      * Of DEPTHWISE_CONV2D_NATIVE: pad_list, 4 INT64.
-     * Of DEPTHWISE_CONV2D_NATIVE: pad_mode, 1 INT8.
+     * Of DEPTHWISE_CONV2D_NATIVE: pad_mode, 1 INT8 (0 SAME, 1 VALID).
      */
     OH_NN_DEPTHWISE_CONV2D_NATIVE_PAD_MODE = 27,
-    /** Of DEPTHWISE_CONV2D_NATIVE: activation, 1 INT8. */
+    /** Of DEPTHWISE_CONV2D_NATIVE: activation, 1 INT8 (0 NONE, 1 RELU, 2 RELU6). */
     OH_NN_DEPTHWISE_CONV2D_NATIVE_ACTIVATION_TYPE = 28,
-    /** Of DIV: activation, 1 INT8. */
+    /** Of DIV: activation, 1 INT8 (0 NONE, 1 RELU, 2 RELU6). */
     OH_NN_DIV_ACTIVATIONTYPE = 29,
-    /** Of ELTWISE: mode, 1 INT8. */
+    /** Of ELTWISE: mode, 1 INT8 (0 PROD, 1 SUM, 2 MAXIMUM, 3 UNKNOWN). */
     OH_NN_ELTWISE_MODE = 30,
     /** Of FULL_CONNECTION: axis, 1 INT64. */
     OH_NN_FULL_CONNECTION_AXIS = 31,
-    /** Of FULL_CONNECTION: activation, 1 INT8. */
+    /** Of FULL_CONNECTION: activation, 1 INT8 (0 NONE, 1 RELU, 2 RELU6). */
     OH_NN_FULL_CONNECTION_ACTIVATIONTYPE = 32,
     /** Of MATMUL: transpose_a, 1 BOOL. */
     OH_NN_MATMUL_TRANSPOSE_A = 33,
     /** Of MATMUL: transpose_b, 1 BOOL. */
     OH_NN_MATMUL_TRANSPOSE_B = 34,
-    /** Of MATMUL: activation, 1 INT8. */
+    /** Of MATMUL: activation, 1 INT8 (0 NONE, 1 RELU, 2 RELU6). */
     OH_NN_MATMUL_ACTIVATION_TYPE = 35,
     /** Of MAX_POOL: kernel_size, 2 INT64. */
     OH_NN_MAX_POOL_KERNEL_SIZE = 36,
@@ -1018,23 +1038,23 @@ typedef enum {
     OH_NN_MAX_POOL_STRIDE = 37,
     /**
      * Of MAX_POOL: pad, 4 INT64.
-     * Of MAX_POOL: pad_mode, 1 INT8.
+     * Of MAX_POOL: pad_mode, 1 INT8 (0 SAME, 1 VALID).
      */
     OH_NN_MAX_POOL_PAD_MODE = 38,
     /**
      * Of MAX_POOL: pad, 4 INT64.
-     * Of MAX_POOL: pad_mode, 1 INT8.
+     * Of MAX_POOL: pad_mode, 1 INT8 (0 SAME, 1 VALID).
      */
     OH_NN_MAX_POOL_PAD = 39,
-    /** Of MAX_POOL: activation, 1 INT8. */
+    /** Of MAX_POOL: activation, 1 INT8 (0 NONE, 1 RELU, 2 RELU6). */
     OH_NN_MAX_POOL_ACTIVATION_TYPE = 40,
-    /** Of MUL: activation, 1 INT8. */
+    /** Of MUL: activation, 1 INT8 (0 NONE, 1 RELU, 2 RELU6). */
     OH_NN_MUL_ACTIVATION_TYPE = 41,
     /** Of ONE_HOT: axis, 1 INT64. */
     OH_NN_ONE_HOT_AXIS = 42,
     /** Of PAD: constant_value, 1 FLOAT32. */
     OH_NN_PAD_CONSTANT_VALUE = 43,
-    /** Of SCALE: activation, 1 INT8. */
+    /** Of SCALE: activation, 1 INT8 (0 NONE, 1 RELU, 2 RELU6). */
     OH_NN_SCALE_ACTIVATIONTYPE = 44,
     /** Of SCALE: axis, 1 INT64; it has no default. */
     OH_NN_SCALE_AXIS = 45,
@@ -1064,7 +1084,7 @@ typedef enum {
     OH_NN_STRIDED_SLICE_NEW_AXIS_MASK = 57,
     /** Of STRIDED_SLICE: shrink_axis_mask, 1 INT64. */
     OH_NN_STRIDED_SLICE_SHRINK_AXIS_MASK = 58,
-    /** Of SUB: activation, 1 INT8. */
+    /** Of SUB: activation, 1 INT8 (0 NONE, 1 RELU, 2 RELU6). */
     OH_NN_SUB_ACTIVATIONTYPE = 59,
     /** Of REDUCE_MEAN: keep_dims, 1 BOOL. */
     OH_NN_REDUCE_MEAN_KEEP_DIMS = 60,
@@ -1074,9 +1094,9 @@ typedef enum {
     OH_NN_RESIZE_BILINEAR_NEW_WIDTH = 62,
     /** Of RESIZE_BILINEAR: preserve_aspect_ratio, 1 BOOL. */
     OH_NN_RESIZE_BILINEAR_PRESERVE_ASPECT_RATIO = 63,
-    /** Of RESIZE_BILINEAR: coordinate_transform_mode, 1 INT8 or INT32. */
+    /** Of RESIZE_BILINEAR: coordinate_transform_mode, 1 INT8 or INT32 (0 ASYMMETRIC, 1 ALIGN_CORNERS, 2 HALF_PIXEL). */
     OH_NN_RESIZE_BILINEAR_COORDINATE_TRANSFORM_MODE = 64,
-    /** Of RESIZE_BILINEAR: exclude_outside, 1 INT64. */
+    /** Of RESIZE_BILINEAR: exclude_outside, 1 INT64 (0 NO, 1 YES). */
     OH_NN_RESIZE_BILINEAR_EXCLUDE_OUTSIDE = 65,
     /** Of LAYER_NORM: begin_norm_axis, 1 INT64 or INT32. */
     OH_NN_LAYER_NORM_BEGIN_NORM_AXIS = 66,
@@ -1108,7 +1128,7 @@ typedef enum {
     OH_NN_FLATTEN_AXIS = 79,
     /** Of DEPTH_TO_SPACE: block_size, 1 INT64. */
     OH_NN_DEPTH_TO_SPACE_BLOCK_SIZE = 80,
-    /** Of DEPTH_TO_SPACE: mode, 1 INT32. */
+    /** Of DEPTH_TO_SPACE: mode, 1 INT32 (0 DCR, 1 CRD). */
     OH_NN_DEPTH_TO_SPACE_MODE = 81,
     /** Of RANGE: start, 1 INT64. */
     OH_NN_RANGE_START = 82,
@@ -1164,7 +1184,7 @@ typedef enum {
     OH_NN_POW_SCALE = 107,
     /** Of POW: shift, 1 FLOAT32. */
     OH_NN_POW_SHIFT = 108,
-    /** Of AVG_POOL: round_mode, 1 INT32. */
+    /** Of AVG_POOL: round_mode, 1 INT32 (0 FLOOR, 1 CEIL). */
     OH_NN_AVG_POOL_ROUND_MODE = 109,
     /** Of AVG_POOL: global_, 1 BOOL. */
     OH_NN_AVG_POOL_GLOBAL = 110,
@@ -1174,11 +1194,11 @@ typedef enum {
     OH_NN_FULL_CONNECTION_USE_AXIS = 112,
     /** Of GELU: approximate, 1 BOOL. */
     OH_NN_GELU_APPROXIMATE = 113,
-    /** Of MAX_POOL: round_mode, 1 INT32. */
+    /** Of MAX_POOL: round_mode, 1 INT32 (0 FLOOR, 1 CEIL). */
     OH_NN_MAX_POOL_ROUND_MODE = 114,
     /** Of MAX_POOL: global_, 1 BOOL. */
     OH_NN_MAX_POOL_GLOBAL = 115,
-    /** Of PAD: padding_mode, 1 INT32. */
+    /** Of PAD: padding_mode, 1 INT32 (0 CONSTANT, 1 REFLECT, 2 SYMMETRIC, 3 RESERVED). */
     OH_NN_PAD_PADDING_MODE = 116,
     /** Of REDUCE_MEAN: reduce_to_end, 1 BOOL. */
     OH_NN_REDUCE_MEAN_REDUCE_TO_END = 117,
@@ -1232,7 +1252,7 @@ typedef enum {
     OH_NN_L2_NORMALIZE_AXIS = 141,
     /** Of L2_NORMALIZE: epsilon, 1 FLOAT32. */
     OH_NN_L2_NORMALIZE_EPSILON = 142,
-    /** Of L2_NORMALIZE: activation, 1 INT8. */
+    /** Of L2_NORMALIZE: activation, 1 INT8 (0 NONE, 1 RELU, 2 RELU6). */
     OH_NN_L2_NORMALIZE_ACTIVATION_TYPE = 143,
     /** Of LOG_SOFTMAX: axis, 1 INT64. */
     OH_NN_LOG_SOFTMAX_AXIS = 144,
@@ -1244,7 +1264,7 @@ typedef enum {
     OH_NN_LRN_ALPHA = 147,
     /** Of LRN: beta, 1 FLOAT32. */
     OH_NN_LRN_BETA = 148,
-    /** Of LRN: norm_region, 1 INT32. */
+    /** Of LRN: norm_region, 1 INT32 (0 ACROSS_CHANNELS). */
     OH_NN_LRN_NORM_REGION = 149,
     /** Of SPACE_TO_DEPTH: block_size, 1 INT64. */
     OH_NN_SPACE_TO_DEPTH_BLOCK_SIZE = 150,
