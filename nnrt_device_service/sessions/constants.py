@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,8 @@ class _Upload:
     users: int = 0
     # Whether the call that brought the last bytes still goes on.
     is_being_written: bool = True
+    # Whether bytes are being copied into it, which happens without the pool's lock.
+    is_being_taken: bool = False
     is_dropped: bool = False
     # Where the first byte lies in a file in a known state, if all have come from there.
     origin: Hashable = None
@@ -45,6 +47,10 @@ class _Upload:
     @property
     def is_complete(self) -> bool:
         return self.received == self.data.size
+
+    @property
+    def may_be_replaced(self) -> bool:
+        return not self.is_complete and not self.is_being_taken
 
     @property
     def is_digested(self) -> bool:
@@ -81,7 +87,7 @@ class ConstantPool:
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
-        self._lock = threading.RLock()  # Taking memory for one constant may mean dropping another.
+        self._lock = threading.Lock()  # Nobody asks the budget for memory under it: sessions give back what others need.
         self._uploads: dict[bytes, _Upload] = {}
         # Those that were dropped while models held them.
         self._left: list[tuple[bytes, _Upload]] = []
@@ -101,30 +107,59 @@ class ConstantPool:
         is not what its digest says (it is dropped), OutOfMemory beyond the session's memory, and what
         `SharedFile.read` raises.
         """
+        self._require_begun(sha256, size_bytes, offset)
+        upload = self._claim(sha256, size_bytes, offset, len(data))
+        try:
+            _take(upload, offset, data)
+        finally:
+            upload.is_being_taken = False
+        if sha256 in self._later and size_bytes >= _LEAST_LATER_BYTES:
+            if not self._is_known(sha256, upload):
+                self._follow(upload)
+            return upload.is_complete
+        digest = upload.digest()
+        if upload.is_complete and digest != sha256:
+            with self._lock:
+                self._refuse(sha256, upload)
+        return upload.is_complete
+
+    def _require_begun(self, sha256: bytes, size_bytes: int, offset: int) -> None:
+        """Have an upload for a constant. Its memory is taken without the lock: others may have to give some back."""
         with self._lock:
             upload = self._uploads.get(sha256)
-            if upload and upload.data.size != size_bytes and offset == 0 and not upload.is_complete:
+            if upload and upload.data.size != size_bytes and offset == 0 and upload.may_be_replaced:
                 self._drop(sha256)
                 upload = None
-            upload = upload or self._begin(sha256, size_bytes)
+            if upload is not None:
+                upload.is_being_written = True
+                return
+        if len(sha256) != SHA256_BYTES:
+            raise InvalidParameter(f"a constant's digest has {len(sha256)} bytes; a SHA-256 has {SHA256_BYTES}")
+        begun = _Upload(self._budget.allocate(size_bytes))
+        with self._lock:
+            is_first = self._uploads.setdefault(sha256, begun) is begun
+        if not is_first:  # Another call has begun the same constant meanwhile.
+            self._budget.release(size_bytes)
+
+    def _claim(self, sha256: bytes, size_bytes: int, offset: int, length: int) -> _Upload:
+        """Let this call alone write the next bytes of a constant. Raises InvalidParameter for others than the next."""
+        place = f"constant {sha256.hex()[:12]}"
+        with self._lock:
+            upload = self._uploads.get(sha256)
+            if upload is None:
+                raise InvalidParameter("it was dropped while its bytes came; send it again", place=place)
             upload.is_being_written = True
-            place = f"constant {sha256.hex()[:12]}"
             if size_bytes != upload.data.size:
                 raise InvalidParameter(f"its size is {size_bytes}, before it was {upload.data.size}", place=place)
-            if offset != upload.received or offset + len(data) > size_bytes:
+            if upload.is_being_taken:
+                raise InvalidParameter("another call writes it; wait for the end of that call", place=place)
+            if offset != upload.received or offset + length > size_bytes:
                 raise InvalidParameter(
-                    f"{len(data)} bytes at {offset} do not follow the {upload.received} of {size_bytes} received",
+                    f"{length} bytes at {offset} do not follow the {upload.received} of {size_bytes} received",
                     place=place,
                 )
-            _take(upload, offset, data)
-            if sha256 in self._later and size_bytes >= _LEAST_LATER_BYTES:
-                if not self._is_known(sha256, upload):
-                    self._follow(upload)
-            else:
-                upload.digest()
-                if upload.is_complete:
-                    self._check(sha256)
-            return upload.is_complete
+            upload.is_being_taken = True
+            return upload
 
     def check_later(self, digests: Collection[bytes], threads: Threads, known: KnownParts) -> None:
         """Take these constants, and no others, without waiting until they are checked: a thread does it meanwhile, and
@@ -156,22 +191,31 @@ class ConstantPool:
     def _check(self, sha256: bytes) -> None:
         upload = self._uploads.get(sha256)
         if upload is None or upload.digest() != sha256:
-            if upload is not None:
-                self._drop(sha256)
-            raise InvalidFile(
-                "the bytes received have another SHA-256; send them again", place=f"constant {sha256.hex()[:12]}"
-            )
+            self._refuse(sha256, upload)
+
+    def _refuse(self, sha256: bytes, upload: _Upload | None) -> NoReturn:
+        if upload is not None and self._uploads.get(sha256) is upload:
+            self._drop(sha256)
+        raise InvalidFile(
+            "the bytes received have another SHA-256; send them again", place=f"constant {sha256.hex()[:12]}"
+        )
 
     def _follow(self, upload: _Upload) -> None:
         """Have a thread digest what arrives. Where none can be started, whoever checks the constant does it."""
-        if upload in self._behind or self._threads is None:
+        threads = self._threads
+        if threads is None:
             return
-        self._behind.append(upload)
-        if len(self._behind) == 1:
+        with self._lock:
+            if upload in self._behind:
+                return
+            self._behind.append(upload)
+            is_first = len(self._behind) == 1
+        if is_first:
             try:
-                self._threads.run(self._digest)
+                threads.run(self._digest)
             except OutOfMemory:
-                self._behind.clear()
+                with self._lock:
+                    self._behind.clear()
 
     def _digest(self) -> None:
         while (upload := self._next_behind()) is not None:
@@ -259,18 +303,14 @@ class ConstantPool:
             for sha256 in list(self._uploads):
                 self._drop(sha256)
 
-    def _begin(self, sha256: bytes, size_bytes: int) -> _Upload:
-        if len(sha256) != SHA256_BYTES:
-            raise InvalidParameter(f"a constant's digest has {len(sha256)} bytes; a SHA-256 has {SHA256_BYTES}")
-        upload = self._uploads[sha256] = _Upload(self._budget.allocate(size_bytes))
-        return upload
-
     def _drop_unused(self) -> bool:
         """Forget the oldest constant that no model uses, else the oldest broken upload; False if there is neither."""
         with self._lock:
             unused = [key for key, upload in self._uploads.items() if upload.is_complete and not upload.users]
             broken = [
-                key for key, upload in self._uploads.items() if not upload.is_complete and not upload.is_being_written
+                key
+                for key, upload in self._uploads.items()
+                if upload.may_be_replaced and not upload.is_being_written
             ]
             for oldest in (*unused, *broken)[:1]:
                 self._drop(oldest)

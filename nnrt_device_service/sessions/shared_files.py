@@ -136,17 +136,26 @@ class FilePool:
         """
         if buffer_id < FIRST_CLIENT_BUFFER_ID:
             raise InvalidParameter(f"buffer_id is {buffer_id}; use {FIRST_CLIENT_BUFFER_ID} and above", place=_PLACE)
+        if buffer_id in self._files:
+            return buffer_id
+        file = SharedFile(fd, user_id)
+        self._budget.reserve(0)
+        try:
+            self._keep(buffer_id, file)
+        except BaseException:
+            self._budget.release(0)
+            raise
+        return buffer_id
+
+    def _keep(self, buffer_id: int, file: SharedFile) -> None:
         with self._lock:
-            if buffer_id in self._files:
-                return buffer_id
             if not self._is_open:
                 raise UnavailableDevice("the session has ended")
             if len(self._files) >= _MOST_FILES:
                 raise OutOfMemory(f"this session shares {_MOST_FILES} files, the most; release one", place=_PLACE)
-            file = SharedFile(fd, user_id)
-            self._budget.reserve(0)
+            if buffer_id in self._files:
+                raise InvalidParameter(f"another call shares buffer {buffer_id} at the same time", place=_PLACE)
             self._files[buffer_id] = file
-        return buffer_id
 
     def region(self, buffer_id: int, start: int, size_bytes: int) -> FileRegion:
         """So many bytes of a file. Raises UnknownHandle or InvalidParameter."""

@@ -1,0 +1,61 @@
+"""Clients that upload more than a daemon holds stop nobody else."""
+
+import signal
+import threading
+import time
+from contextlib import suppress
+
+import pytest
+from conftest import StartDaemon
+from raw_client import RawClient, chunks
+
+from nnrt_device_service.sessions.constants import ConstantPool
+from nnrt_device_service.sessions.memory_budget import MemoryBudget
+from nnrt_hdi.errors import NnrtError
+
+DEADLINE_S = 10.0
+
+
+def test_memory_is_reclaimed_without_the_lock_of_a_pool() -> None:
+    """A budget asks others for memory while a pool begins an upload; any of them may need that pool meanwhile."""
+    budget = MemoryBudget(2 << 10)
+    pool = ConstantPool(budget)
+    budget.reserve(2 << 10)
+    served: list[bool] = []
+
+    def give_back() -> bool:
+        other = threading.Thread(target=pool.pause, args=([b"x" * 32],), daemon=True)
+        other.start()
+        other.join(DEADLINE_S)
+        served.append(not other.is_alive())
+        budget.release(2 << 10)
+        return True
+
+    budget.on_shortage(give_back)
+    pool.write(b"x" * 32, 100, 0, b"y")
+    assert served == [True]
+
+
+@pytest.mark.slow
+def test_two_clients_that_upload_too_much_stop_nobody(start_daemon: StartDaemon) -> None:
+    daemon = start_daemon("--held-bytes", str(4 << 20))
+    until = time.monotonic() + 3
+
+    def attack(first: int) -> None:
+        with suppress(NnrtError), RawClient(daemon.address) as client:
+            number = first
+            while time.monotonic() < until:
+                number += 2
+                with suppress(NnrtError):
+                    client.call("NnrtDevice.UploadConstants", *chunks(number.to_bytes(4, "little") * 200_000))
+
+    threads = [threading.Thread(target=attack, args=(first,), daemon=True) for first in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(3 + DEADLINE_S)
+    assert not any(thread.is_alive() for thread in threads), "an upload hangs"
+    with RawClient(daemon.address) as client:
+        client.call("NnrtDevice.UploadConstants", *chunks(bytes(4000)))
+    daemon.send(signal.SIGTERM)
+    assert daemon.wait() == 0
