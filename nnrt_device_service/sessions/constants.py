@@ -87,7 +87,8 @@ class ConstantPool:
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
-        self._lock = threading.Lock()  # Nobody asks the budget for memory under it: sessions give back what others need.
+        # Nobody asks the budget for memory under it: sessions give back what others need.
+        self._lock = threading.Lock()
         self._uploads: dict[bytes, _Upload] = {}
         # Those that were dropped while models held them.
         self._left: list[tuple[bytes, _Upload]] = []
@@ -308,9 +309,7 @@ class ConstantPool:
         with self._lock:
             unused = [key for key, upload in self._uploads.items() if upload.is_complete and not upload.users]
             broken = [
-                key
-                for key, upload in self._uploads.items()
-                if upload.may_be_replaced and not upload.is_being_written
+                key for key, upload in self._uploads.items() if upload.may_be_replaced and not upload.is_being_written
             ]
             for oldest in (*unused, *broken)[:1]:
                 self._drop(oldest)

@@ -4,6 +4,7 @@ import signal
 import threading
 import time
 from contextlib import suppress
+from itertools import count, islice
 
 import pytest
 from conftest import StartDaemon
@@ -38,16 +39,16 @@ def test_memory_is_reclaimed_without_the_lock_of_a_pool() -> None:
 
 @pytest.mark.slow
 def test_two_clients_that_upload_too_much_stop_nobody(start_daemon: StartDaemon) -> None:
-    daemon = start_daemon("--held-bytes", str(4 << 20))
+    daemon = start_daemon("--held-bytes", str(256 << 10))
     until = time.monotonic() + 3
 
     def attack(first: int) -> None:
+        constants = (number.to_bytes(4, "little") * 512 for number in count(first, 2))
         with suppress(NnrtError), RawClient(daemon.address) as client:
-            number = first
             while time.monotonic() < until:
-                number += 2
+                sent = [chunk for data in islice(constants, 200) for chunk in chunks(data)]
                 with suppress(NnrtError):
-                    client.call("NnrtDevice.UploadConstants", *chunks(number.to_bytes(4, "little") * 200_000))
+                    client.call("NnrtDevice.UploadConstants", *sent)
 
     threads = [threading.Thread(target=attack, args=(first,), daemon=True) for first in range(2)]
     for thread in threads:
