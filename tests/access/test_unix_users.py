@@ -27,16 +27,22 @@ from nnrt_hdi.errors import InvalidFile
 from nnrt_hdi.v2 import session_pb2, session_pb2_grpc
 
 OTHER = 4711
-# In a process that another user takes over, for the interpreter itself may be out of that user's reach.
+# In a process that another user takes over, for the interpreter itself may be out of that user's reach. It asks once before,
+# since modules are imported at first use.
 CLIENT = """
 import os, sys
 from nnrt_client import Runtime, NnrtError
+
+def answer():
+    with Runtime([sys.argv[1]]) as runtime:
+        try:
+            return runtime.device().status().name
+        except NnrtError as error:
+            return str(error)
+
+answer()
 os.setresgid({0}, {0}, {0}); os.setresuid({0}, {0}, {0})
-with Runtime([sys.argv[1]]) as runtime:
-    try:
-        print(runtime.device().status().name, flush=True)
-    except NnrtError as error:
-        print(error)
+print(answer(), flush=True)
 """
 
 
