@@ -13,6 +13,8 @@ PEERS := .venv-peers
 # The oldest runtime the stubs must work with decides the generator: protobuf 6.31, grpcio 1.74.
 GRPC_TOOLS := grpcio-tools==1.74.0
 NOX := nox>=2025.5.1
+# The tests whose results depend on a processor's kernels for 8-bit integers.
+OF_INTEGERS := tests/backends/test_onnxruntime_lowering.py $(addprefix tests/onnx_import/test_,microsoft_operators.py ort_tools.py networks.py)
 # What libneural_network_runtime is compiled of.
 C_LIBRARY := $(addprefix nnrt_client/c/,library.c functions.inc) $(wildcard nnrt_client/c/include/*/*.h)
 # Of the schemas that deploy/kubernetes is checked against.
@@ -27,10 +29,10 @@ export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-c fleet-demo quick quick-tests test check format lint types imports proto proto-check answers docs docs-check c-files pictures tests matrix engines openvino fuzz mutants bench bench-fleet peers networks clean
+.PHONY: help demo demo-c fleet-demo quick quick-tests test test-processors check format lint types imports proto proto-check answers docs docs-check c-files pictures tests matrix engines openvino fuzz mutants bench bench-fleet peers networks clean
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/installed ## Run the digits demo: two daemons, remote inference, the death of one
 	@$(VENV)/bin/python examples/digits/demo.py
@@ -67,6 +69,9 @@ imports: $(CHECK)/installed ## Check who imports whom
 
 tests: $(CHECK)/installed ## Run the tests
 	$(CHECK)/bin/pytest -q -n auto --maxprocesses 4 --dist loadfile
+
+test-processors: $(CHECK)/installed ## Run the tests of 8-bit integers on an emulated processor without VNNI (needs qemu-user)
+	tests/as_haswell.sh $(CHECK)/bin/python -m pytest -q -n 0 --timeout 600 $(OF_INTEGERS)
 
 matrix: $(MATRIX)/installed ## Run the tests on each Python there is, with the oldest and the newest that they may need
 	$(MATRIX)/bin/nox $(NOX_ARGS)

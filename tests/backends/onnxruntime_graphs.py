@@ -10,6 +10,7 @@ from loaded import loaded
 from nnrt_backend_onnxruntime.backend import OnnxRuntimeBackend, create
 from nnrt_backend_onnxruntime.kernels import Kernels
 from nnrt_backend_onnxruntime.model import OnnxModel
+from nnrt_backend_onnxruntime.processor import features, integer_kernels
 from nnrt_onnx_lowering import IntegerTypes, Lowered, lower
 from numpy.typing import NDArray
 
@@ -56,9 +57,11 @@ def optimized(graph: Graph) -> Any:
 
 
 def run_lowered(made: Lowered, *inputs: AnyArray) -> list[AnyArray]:
-    """The outputs of a model that was lowered, as ONNX Runtime computes it unasked."""
+    """The outputs of a model that was lowered, as ONNX Runtime computes it exactly on this processor."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
+    for key, value in integer_kernels(features()).entries.items():
+        options.add_session_config_entry(key, value)
     values = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in made.weights.items()}
     options.add_external_initializers(list(values), list(values.values()))
     session = onnxruntime.InferenceSession(made.model.SerializeToString(), options, ["CPUExecutionProvider"])
