@@ -27,8 +27,8 @@ from nnrt_hdi.errors import InvalidFile
 from nnrt_hdi.v2 import session_pb2, session_pb2_grpc
 
 OTHER = 4711
-# In a process that another user takes over, for the interpreter itself may be out of that user's reach. It asks once before,
-# since modules are imported at first use.
+# In a process that another user takes over, for the interpreter itself may be out of that user's reach.
+# It asks once before, since modules are imported at first use.
 CLIENT = """
 import os, sys
 from nnrt_client import Runtime, NnrtError
