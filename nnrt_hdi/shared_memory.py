@@ -16,6 +16,7 @@ from typing_extensions import Self
 
 from nnrt_hdi.errors import InvalidParameter, OutOfMemory
 from nnrt_hdi.limits import MAX_BUFFER_BYTES
+from nnrt_hdi.signals import raised_by_handler
 from nnrt_hdi.tensor import Array
 
 _NO_MEMORY = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EAGAIN)
@@ -56,6 +57,8 @@ class SharedMemory:
         try:
             return cls(_new_file(size_bytes, name), size_bytes)
         except OSError as error:
+            if raised_by_handler(error):
+                raise
             raise OutOfMemory(f"{size_bytes} bytes could not be had: {error}") from error
 
     @classmethod
@@ -75,6 +78,8 @@ class SharedMemory:
                 raise InvalidParameter(f"descriptor {fd} has {found.st_size} bytes, not {size_bytes}")
             return cls(os.dup(fd), size_bytes, offset)
         except (OSError, ValueError, OverflowError) as error:
+            if raised_by_handler(error):
+                raise
             if isinstance(error, OSError) and error.errno in _NO_MEMORY:
                 raise OutOfMemory(f"descriptor {fd} could not be mapped: {error}") from error
             raise InvalidParameter(f"descriptor {fd} can't be mapped for writing: {error}") from error

@@ -11,6 +11,7 @@ from nnrt_client.tensors.run_tensor import RunTensor
 from nnrt_client.tensors.tensor import Tensor
 from nnrt_client.tensors.tensor_desc import TensorDesc
 from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.signals import raised_by_handler
 from nnrt_hdi.tensor import NUMPY_DTYPES
 
 # Of inputs. Whether something is a RunTensor takes longer to tell than whether it is of one of its classes.
@@ -33,15 +34,19 @@ def input_array(desc: TensorDesc, given: Any) -> Any:
     try:
         viewed = viewed_array(given)
     except Exception as error:  # What is given has code of its own.
+        if raised_by_handler(error):
+            raise
         raise no_array(given, error, place) from error
     dtype = NUMPY_DTYPES.get(desc._to_spec().data_type)
     if viewed is not None or dtype is None:
         return given if viewed is None else viewed
     try:
         return converted(given, np.dtype(dtype))
-    except (ValueError, OverflowError) as error:
-        raise InvalidParameter(str(error), place=place) from error
     except Exception as error:
+        if raised_by_handler(error):
+            raise
+        if isinstance(error, ValueError | OverflowError):
+            raise InvalidParameter(str(error), place=place) from error
         raise no_array(given, error, place) from error
 
 

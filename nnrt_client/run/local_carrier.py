@@ -18,6 +18,7 @@ from nnrt_client.session.broken_call import BrokenCall
 from nnrt_client.session.local_socket import LocalConnection, LocalSocket
 from nnrt_client.session.session import Session
 from nnrt_hdi.limits import LOCAL_PACKET_BYTES
+from nnrt_hdi.signals import raised_by_handler
 from nnrt_hdi.v2 import local_socket_pb2
 from nnrt_hdi.wire import times_told
 
@@ -98,6 +99,15 @@ class ConnectionStream(ABC):
         if not self._reader.arm(self):
             self.read_ready()
 
+    def pass_on(self, data: bytes) -> None:
+        """Send a packet. Who reads finds the end of a connection that doesn't take it, such as for want of memory."""
+        try:
+            self._connection.send(data)
+        except OSError as error:
+            if raised_by_handler(error):
+                raise
+            self._connection.end()
+
     def shut_down(self) -> None:
         self._connection.end()
 
@@ -113,24 +123,21 @@ class LocalStream(ConnectionStream, OneRun):
     _packet: Packet | Plan | None = None
 
     def send(self, run: Run, packed: tuple[Packet | Plan, bytes]) -> None:
-        run.packet, data = packed
-        self._packet = run.packet
+        self._packet, data = packed
+        run.packet = self._packet
         run.stamps.sent_ns = perf_counter_ns()
-        try:  # noqa: SIM105  # `suppress` would be three frames of every small run.
-            self._connection.send(data)
-        except OSError:  # Who reads learns of it.
-            pass
+        self.pass_on(data)
 
     def read_here(self, run: Run) -> None:
         receive = self._connection.receive
-        while self.run is run:
+        while self.run is run and not run.ended.is_set:  # Who ends it early has the reply read elsewhere.
             try:
                 data = receive(LOCAL_PACKET_BYTES)
-            except BlockingIOError:
-                continue
             except OSError as error:
-                if error.errno is None:
-                    raise  # Not the system's, but a signal handler's, such as a TimeoutError.
+                if raised_by_handler(error):
+                    raise
+                if isinstance(error, BlockingIOError):
+                    continue
                 data = b""
             self._take(data)
 

@@ -24,6 +24,7 @@ from nnrt_client.session.fork import LockOwner
 from nnrt_client.session.session import Session
 from nnrt_hdi.errors import ConnectionFailed, NnrtError, OperationFailed, TimedOut
 from nnrt_hdi.limits import MAX_RUN_IDS
+from nnrt_hdi.signals import raised_by_handler
 from nnrt_hdi.v2 import prepared_model_pb2
 
 _log = logging.getLogger(__name__)
@@ -298,6 +299,8 @@ class RunQueue(LockOwner):
         try:
             packet = lane.carrier.pack(run)
         except Exception as error:
+            if raised_by_handler(error):
+                raise
             if lane is self._local and isinstance(error, _SHORTAGES):
                 _log.debug("a run goes over gRPC: %s", error)
                 self._enqueue(self._remote, run)
@@ -559,18 +562,22 @@ class RunQueue(LockOwner):
                     self._begin_again(run)
             finally:
                 self._awaited.discard(awaited)
+                # Python code is called when a thread's object goes, and what a handler raises there is lost: not in
+                # the main thread, with the run.
+                awaited.thread = None
 
         try:
-            awaited.thread = self._started(fetch, "await")
+            awaited.thread = self._thread(fetch, "await")
+            awaited.thread.start()
         except (RuntimeError, MemoryError) as error:
             self._awaited.discard(awaited)
             run.fail(ConnectionFailed(f"its reply can't be fetched: {error}", place=self._session.place))
 
     def _begin_again(self, run: Run) -> None:
-        """Send a run that was lost on its way, as another one."""
-        run.id, run.stream = next(self._run_ids), None
+        """Send a run that was lost on its way, as another one, over gRPC."""
+        run.id, run.stream, run.packet = next(self._run_ids), None, None
         try:
-            self._enqueue(self._lane_of(run), run)
+            self._enqueue(self._remote, run)  # Whatever was in its way may still be there.
         except NnrtError as death:
             run.fail(death)
 
@@ -763,12 +770,15 @@ class RunQueue(LockOwner):
         """Wait until every run of a session that is over has ended. A thread that ends runs doesn't wait for itself."""
         until = time.monotonic() + timeout_s
         for awaited in list(self._awaited):
-            if awaited.thread not in (None, threading.current_thread()):
-                awaited.thread.join(max(until - time.monotonic(), 0.0))
+            if (thread := awaited.thread) is not None and thread is not threading.current_thread():
+                thread.join(max(until - time.monotonic(), 0.0))
         for lane in self._lanes:
             lane.carrier.wait_ended(max(until - time.monotonic(), 0.0))
 
     def _started(self, work: Callable[[], None], what: str) -> threading.Thread:
-        thread = threading.Thread(target=work, name=f"nnrt-{what} {self._session.address}", daemon=True)
+        thread = self._thread(work, what)
         thread.start()
         return thread
+
+    def _thread(self, work: Callable[[], None], what: str) -> threading.Thread:
+        return threading.Thread(target=work, name=f"nnrt-{what} {self._session.address}", daemon=True)

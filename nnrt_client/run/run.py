@@ -18,6 +18,7 @@ from nnrt_client.session.latch import Latch
 from nnrt_client.tensors.device_buffer import DeviceBuffer, Elements, Stored
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import NnrtError, OperationFailed, OutOfMemory
+from nnrt_hdi.signals import raised_by_handler
 
 if TYPE_CHECKING:
     from nnrt_client.run.queue import RunQueue
@@ -45,6 +46,7 @@ class Run:
     __slots__ = (
         "_error",
         "_lock",
+        "_making",
         "_result",
         "deadline",
         "ended",
@@ -91,8 +93,10 @@ class Run:
         self.packet: Any = None
         # Why it is to end, once nobody wants its outputs any more.
         self.given_up: NnrtError | None = None
-        # Held by who ends it, or writes its outputs.
-        self._lock = threading.Lock()
+        # Held for a step each by who ends it; a signal handler that comes in such a step may close its executor.
+        self._lock = threading.RLock()
+        # Held by who makes its outputs, for as long as the network takes: nobody waits for this one.
+        self._making = threading.Lock()
         # It takes what comes of the run.
         self.future: RunFuture[Any] | None = None
         # Called with the run when it has ended, in a thread that gets no signals.
@@ -134,15 +138,19 @@ class Run:
         return False
 
     def finish(self, unpack: Unpack, times: Sequence[int], reply: Any = None) -> None:
-        """End with the outputs of the reply, which is here, unless the run has been given up. Nothing ends it
-        meanwhile. `times` are what `wire.times_told` gives of it, `reply` the RunReply, if it is one.
+        """End with the outputs of the reply, which is here, unless the run has been given up. One that fails meanwhile
+        ends at once, unless its outputs are being written into tensors. `times` are what `wire.times_told` gives of it,
+        `reply` the RunReply, if it is one.
 
-        Raises CutOff, and has not ended, where the connection breaks before all of the reply is there.
+        Raises CutOff, and has not ended, where the connection breaks before all of the reply is there, and what a
+        signal handler raises.
         """
         try:
-            with self._lock:
-                if not (self.ended.is_set or self.given_up):
+            with self._making:
+                with self._lock:
+                    is_wanted = not (self.ended.is_set or self.given_up or self._error)
                     stamps, tensors = self.stamps, self.tensors
+                if is_wanted:
                     outputs, stamps.told = unpack(), times
                     if reply is not None and Stored in map(type, outputs):
                         self._require_asked(outputs)
@@ -151,10 +159,16 @@ class Run:
                     else:
                         result = tensors.result(outputs)
                     result._stamps, stamps.unpacked_ns = stamps, perf_counter_ns()
-                    self._result = result
+                    with self._lock:
+                        if not (self.ended.is_set or self.given_up or self._error):
+                            self._result = result
         except CutOff:
+            if self.given_up is not None or self._error is not None:
+                self._end()
             raise  # The reply may be had in another way.
         except Exception as error:
+            if raised_by_handler(error):
+                raise
             self.fail(told(error, "the reply could not be read"))
         else:
             self._end()
@@ -176,7 +190,9 @@ class Run:
             if not self.ended.is_set and self._result is None and self._error is None:
                 # A copy of one that the run keeps: an error that is raised has the frames that it goes through.
                 self._error = _without_frames(error) if self.given_up is None else self.given_up.copy()
-        self._end()
+            is_written = self.tensors is not None and self.tensors.outputs is not None
+        if not (is_written and self._making.locked()):  # Else who writes them ends it.
+            self._end()
 
     def give_up(self, reason: NnrtError) -> bool:
         """Have it end with this reason, for nobody wants its outputs any more. True if it has not ended yet."""
@@ -194,7 +210,7 @@ class Run:
 
     def fail_in_child(self, error: NnrtError) -> None:
         """End after a fork, whoever held the lock before. What it would call is the parent's."""
-        self._lock = threading.Lock()
+        self._lock, self._making = threading.RLock(), threading.Lock()
         self.on_ended = None
         self.fail(error)
 
@@ -203,6 +219,7 @@ class Run:
         self.registry.discard(self)
         with self._lock:
             if self.ended.is_set:
+                self._let_go()
                 return
             if self._error is None and self._result is None:
                 self._error = OperationFailed("the run was given up") if self.given_up is None else self.given_up.copy()
@@ -214,10 +231,15 @@ class Run:
                     self.tensors.release()
                     self.tensors = None
             finally:
-                self.inputs, self.packet = (), None
                 self.ended.set()
+                self._let_go()
         if on_ended is not None:
             on_ended(self)
+
+    def _let_go(self) -> None:
+        """Forget what a run that has ended was made of, unless its reply is still being read: who reads it does so."""
+        if not self._making.locked():
+            self.inputs, self.packet = (), None
 
 
 def told(error: BaseException, otherwise: str) -> NnrtError:

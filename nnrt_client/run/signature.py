@@ -22,6 +22,7 @@ from nnrt_hdi.errors import (
     Unsupported,
 )
 from nnrt_hdi.shared_memory import SharedMemory
+from nnrt_hdi.signals import raised_by_handler
 from nnrt_hdi.tensor import Array, Shape, TensorForm, TensorSpec, data_type_of, format_shape
 from nnrt_hdi.v2 import prepared_model_pb2
 from nnrt_hdi.wire.run_codec import VIEWED_BYTES, with_tensors
@@ -179,6 +180,8 @@ class Signature:
             array = np.asarray(given)
             data_type = data_type_of(array.dtype)
         except Exception as error:  # What is given may have code of its own.
+            if raised_by_handler(error):
+                raise
             raise no_array(given, error, self.input_place(index)) from error
         if data_type != spec.data_type or form.of_run(array.shape) is None:
             raise InvalidParameter(

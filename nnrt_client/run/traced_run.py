@@ -55,7 +55,9 @@ class TracedRun(Run):
             return
         began_ns, ended_ns, input_bytes = self.stamps.began_ns, perf_counter_ns(), self.size_bytes
         result, error = self._result, self._error
-        output_bytes = 0 if result is None else sum(output.nbytes for output in result)
+        specs = self.signature.outputs
+        shapes = () if result is None else result.shapes
+        output_bytes = sum(spec.with_shape(shape).byte_size for spec, shape in zip(specs, shapes, strict=False))
         if result is None:
             error = error or self.given_up
         super()._end()

@@ -10,7 +10,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from nnrt_hdi.errors import ConnectionFailed, NnrtError, OutOfMemory
 from nnrt_hdi.files.file_part import OpenFile
 from nnrt_hdi.limits import FIRST_CLIENT_BUFFER_ID, LOCAL_PACKET_BYTES
 from nnrt_hdi.shared_memory import SharedMemory
+from nnrt_hdi.signals import raised_by_handler
 from nnrt_hdi.v2 import local_socket_pb2
 
 if TYPE_CHECKING:
@@ -103,8 +104,11 @@ class LocalConnection:
 
     def end(self) -> None:
         """End the connection; who waits for a reply wakes up."""
-        with suppress(OSError):  # It has ended.
+        try:
             self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError as error:  # It has ended.
+            if raised_by_handler(error):
+                raise
 
     def close(self) -> None:
         self._socket.close()

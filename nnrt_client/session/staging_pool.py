@@ -3,6 +3,7 @@
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -62,12 +63,16 @@ class StagingPool:
         self._idle_count = self._idle_bytes = 0
         # By their identities: a reference has the hash of what it refers to, and arrays have none.
         self._leases: dict[int, _Lease] = {}
+        # Those whose arrays are gone. Python drops what a signal handler raises in a function that is called when an
+        # array goes, so what is called then is no Python code.
+        self._ended: deque[weakref.ref[_Leased]] = deque()
 
     def take(self, size_bytes: int) -> SharedMemory:
         """Memory of at least that size. Raises OutOfMemory."""
         if size_bytes > MAX_BUFFER_BYTES:
             raise OutOfMemory(f"{size_bytes} bytes are more than a buffer can have")
         whole_bytes = pooled_bytes(size_bytes)
+        self._take_ended()
         try:
             memory = self._idle[whole_bytes].pop()
         except IndexError:
@@ -104,11 +109,14 @@ class StagingPool:
         """Free the memory that lies idle, and from now on what is given back."""
         self._keeps_idle = False
         self._idle.clear()
+        self._leases.clear()
+        self._ended.clear()
 
     def leased(self, rooms: Sequence[Room], forms: Sequence[Form]) -> list[Array]:
         """Make read-only arrays of these data types and shapes in these rooms, which are all those of a memory that are
         in use; the memory comes back when nobody has one of them any more."""
         memory = rooms[0].memory
+        self._take_ended()
         if len(self._leases) >= _MOST_LEASES:
             copies = [room.array(*form).copy() for room, form in zip(rooms, forms, strict=True)]
             self.give_back(memory)
@@ -117,15 +125,21 @@ class StagingPool:
             return copies
         leased = _Leased(memory.size_bytes, np.uint8, memory.view)
         leased.flags.writeable = False
-        lease = _Lease(leased, self._returned)
-        lease.memory = memory
-        self._leases[id(lease)] = lease
+        if self._keeps_idle:
+            lease = _Lease(leased, self._ended.append)
+            lease.memory = memory
+            self._leases[id(lease)] = lease
         return [
             np.ndarray(shape, dtype, leased, room.offset) for room, (dtype, shape) in zip(rooms, forms, strict=True)
         ]
 
-    def _returned(self, lease: "weakref.ref[_Leased]") -> None:
-        self.give_back(self._leases.pop(id(lease)).memory)
+    def _take_ended(self) -> None:
+        """Take back the memory whose arrays are gone."""
+        while self._ended:
+            with suppress(IndexError):  # Another thread does the same.
+                lease = self._leases.pop(id(self._ended.popleft()), None)
+                if lease is not None:
+                    self.give_back(lease.memory)
 
 
 def pooled_bytes(size_bytes: int) -> int:
