@@ -158,7 +158,11 @@ class LocalStream(ConnectionStream, OneRun):
 
     def stop(self, run: Run) -> bool:
         self.read_elsewhere()
-        return run.tensors is None or run.tensors.targets is None
+        ends_at_once = run.tensors is None or run.tensors.targets is None
+        if ends_at_once and self is self.lane.mains:
+            # The main thread may wait there, and each signal begins its wait for the reply, which nobody wants, anew.
+            self.shut_down()
+        return ends_at_once
 
     def close(self) -> None:
         super().close()

@@ -191,7 +191,8 @@ def main() -> None:
     # Python drops what a handler raises in what the collector calls, CPython's own WeakSet of threads among it.
     gc.disable()
     faulthandler.dump_traceback_later(_CLIENT_S + int(os.environ["SIGNALS"]) * _THOUSAND_S / 1000, exit=True)
-    print(json.dumps({"raising": raising, "closing": closing}[what](address, int(wanted), **json.loads(others))))
+    act: Callable[..., dict[str, Any]] = raising if what == "raising" else closing
+    print(json.dumps(act(address, int(wanted), **json.loads(others))))
 
 
 if __name__ == "__main__":

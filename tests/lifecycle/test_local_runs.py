@@ -305,8 +305,10 @@ def test_small_outputs_share_memory(onnxruntime_daemon: DaemonProcess) -> None:
             for at, output in enumerate(kept):
                 np.testing.assert_array_equal(output, given[at] + 1)
             del output
+        local_socket.staging._take_ended()
         assert len(local_socket.staging._leases) == 1
         kept.clear()
+        local_socket.staging._take_ended()
         assert not local_socket.staging._leases
 
 
