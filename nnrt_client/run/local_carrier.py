@@ -112,8 +112,7 @@ class ConnectionStream(ABC):
         self._connection.end()
 
     def close(self) -> None:
-        self._reader.disarm(self)
-        self._connection.close()
+        self._reader.close(self, self._connection.close)
 
 
 class LocalStream(ConnectionStream, OneRun):

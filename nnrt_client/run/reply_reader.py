@@ -4,6 +4,7 @@ import logging
 import os
 import select
 import threading
+from collections.abc import Callable
 from typing import Protocol
 
 _log = logging.getLogger(__name__)
@@ -43,8 +44,8 @@ class ReplyReader:
     def arm(self, stream: Readable) -> bool:
         """Have a stream read once, as soon as there is something to read; false where that won't be, for this reader
         has ended, or the stream is closed."""
-        fd = stream.fileno()
         with self._lock:
+            fd = stream.fileno()  # Nobody closes it, and opens another one of this number, before it is armed.
             if self._is_over or fd < 0:
                 return False
             self._armed[fd] = stream
@@ -57,12 +58,13 @@ class ReplyReader:
                 return False
         return True
 
-    def disarm(self, stream: Readable) -> None:
-        """Forget a stream that is about to be closed."""
-        fd = stream.fileno()
+    def close(self, stream: Readable, close: Callable[[], object]) -> None:
+        """Forget a stream, and close it."""
         with self._lock:
+            fd = stream.fileno()
             if self._armed.get(fd) is stream:
                 del self._armed[fd]
+            close()
 
     def stop(self) -> None:
         """Read what is armed, which must have ended, and no more."""

@@ -282,14 +282,21 @@ class RunFuture(CalledBackFuture[ResultT]):
     def _settle(self, run: Run) -> None:
         """Tell concurrent.futures that the run has ended, and have the callbacks called."""
         _, error = self._outcome
+        value: Any = None
+        if error is None:
+            try:
+                value = self._value()
+            except Exception as failure:
+                error = told(failure, "the outputs could not be converted")
+                self._outcome = None, error
         if isinstance(error, _Cancelled):
             super().cancel()
             super().set_running_or_notify_cancel()
         elif error is not None:
             super().set_exception(error)
         else:
-            super().set_result(self._value())
-        del error, _
+            super().set_result(value)
+        del error, _, value
         self._tell()
 
     def done(self) -> bool:
