@@ -20,7 +20,7 @@ from opentelemetry import trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 from waiting import until
 
-from nnrt_client import Compilation, Executor, Pool, Runtime, Settings
+from nnrt_client import Compilation, DataType, Executor, Pool, Runtime, Settings, Tensor, TensorDesc
 from nnrt_client.run.run import Run
 from nnrt_client.tracing.open_telemetry import ALONE_PER_S
 from nnrt_hdi.errors import InvalidParameter, NnrtError, UnavailableDevice
@@ -74,6 +74,18 @@ def test_the_client_alone(start_daemon: StartDaemon, spans: Spans, share_memory:
     assert run.attributes["nnrt.device"] == "steady"
     assert (run.attributes["nnrt.input_bytes"], run.attributes["nnrt.output_bytes"]) == (4, 4)
     assert (run.attributes["nnrt.result"], run.status) == ("SUCCESS", "UNSET")
+
+
+@pytest.mark.parametrize("share_memory", [True, False], ids=["local socket", "gRPC"])
+def test_outputs_in_tensors(shared_daemon: DaemonProcess, spans: Spans, share_memory: bool) -> None:
+    """Their lengths are told as those of arrays."""
+    settings = Settings(trace=True, share_memory=share_memory)
+    with Runtime([shared_daemon.address], settings) as runtime, built(runtime) as executor, application():
+        (output,) = executor.run_sync(ONE)
+        with Tensor(runtime.device(), TensorDesc(DataType.FLOAT32, list(output.shape))) as target:
+            executor.run_sync(ONE, [target])
+            assert np.array_equal(target.numpy(), output)
+    assert len(spans().named("nnrt.run")) == 2
 
 
 @pytest.mark.parametrize("share_memory", [True, False], ids=["local socket", "gRPC"])
