@@ -14,6 +14,7 @@ from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import NnrtError, UnavailableDevice
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.ops import infer_graph
+from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import Array, TensorSpec
 
 
@@ -53,6 +54,10 @@ class _Connection:
         with _told_as_a_fault():
             return _Prepared(self._backend.prepare(inferred.graph, config, lambda fraction: None))
 
+    def restore(self, parts: Sequence[Part], config: ModelConfig) -> "_Prepared":
+        with _told_as_a_fault():
+            return _Prepared(self._backend.restore(parts, config))
+
 
 class _Prepared(Closable):
     def __init__(self, model: PreparedModel) -> None:
@@ -69,6 +74,10 @@ class _Prepared(Closable):
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         with _told_as_a_fault():
             return self.model.run(list(inputs), Cancellation())
+
+    def export(self) -> Sequence[Part]:
+        with _told_as_a_fault():
+            return self.model.export()
 
     def close(self) -> None:
         self.model.close()

@@ -45,6 +45,8 @@ def rows() -> Iterator[Row]:
         for shape in ((1,), (257,), (2, 1, 3, 1, 5), (2, 3, 1, 2, 1, 2)):
             yield Row(NodeType.ACTIVATION, [shape], {"activation_type": kind}, (HALF, SINGLE))
         yield Row(NodeType.ACTIVATION, [(2, 5, 3, 7)], {"activation_type": kind}, (SINGLE,), BOTH)
+    yield Row(NodeType.ACTIVATION, [(4097,)], {"activation_type": ActivationType.SIGMOID}, (SINGLE,))
+    yield Row(NodeType.ACTIVATION, [(65537,)], {"activation_type": ActivationType.RELU}, SIGNED[:1])
     yield Row(NodeType.LEAKY_RELU, [(3, 131)], {"negative_slope": -0.5}, (SINGLE,))
     yield Row(NodeType.PRELU_FUSION, [(2, 3, 7), (7,)])
     yield Row(NodeType.PRELU_FUSION, [(2, 2, 3, 2, 5), (5,)], {}, (SINGLE,))

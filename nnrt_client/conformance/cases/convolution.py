@@ -95,6 +95,8 @@ def pools() -> Iterator[Row]:
             ((1, 13, 11, 2), {"kernel_size": (7, 5), "pad": (3, 3, 2, 2)}),
             ((1, 45, 9, 2), {"kernel_size": (40, 6)}),
             ((1, 40, 38, 2), {"kernel_size": (35, 37), "pad": (0, 2, 20, 3)}),
+            ((17, 5, 4, 2), {"kernel_size": (3, 1), **SAME}),
+            ((1, 9, 4, 3), {"kernel_size": (1, 3), "strides": (2, 1), **SAME}),
         ):
             yield Row(node_type, [Fixed(image)], attrs, (SINGLE,), BOTH)
 

@@ -1,8 +1,10 @@
 """The levels that are data: a device's answers beside those of other people's code."""
 
+from collections import defaultdict
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ from numpy.typing import NDArray
 from nnrt_client.conformance.case import Case, Level, Run
 from nnrt_client.conformance.outcome import Outcome, Verdict, failure, said
 from nnrt_client.conformance.target import Broken, Connection, Prepared, Target, first_reason
-from nnrt_hdi.backend import Capabilities, ModelConfig
+from nnrt_hdi.backend import Capabilities, ModelConfig, Support
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.errors import (
     InvalidParameter,
@@ -22,8 +24,35 @@ from nnrt_hdi.errors import (
     Unsupported,
 )
 from nnrt_hdi.graph import Graph
+from nnrt_hdi.tensor import UNKNOWN_DIM
 
 AnyArray = NDArray[Any]
+
+# Nodes whose rows, along the first dimension, have nothing to do with each other.
+_ROWS_APART = {
+    NodeType.ACTIVATION,
+    NodeType.AVGPOOL_FUSION,
+    NodeType.CONV2D_FUSION,
+    NodeType.CONV2D_TRANSPOSE_FUSION,
+    NodeType.EXPFUSION,
+    NodeType.MAX_POOL_FUSION,
+    NodeType.RESIZE,
+    NodeType.SQRT,
+}
+_ROWS = 17
+# Nodes that devices have a workspace or a state for.
+_AT_A_TIME = {
+    NodeType.AVGPOOL_FUSION,
+    NodeType.CONV2D_FUSION,
+    NodeType.CONV2D_TRANSPOSE_FUSION,
+    NodeType.FULL_CONNECTION,
+    NodeType.LSTM,
+    NodeType.MATMUL_FUSION,
+    NodeType.MAX_POOL_FUSION,
+    NodeType.RESIZE,
+    NodeType.SOFTMAX,
+}
+_RUNS_AT_A_TIME = 8
 
 _REFUSALS = (InvalidParameter, OperationForbidden, OutOfMemory, Unsupported)
 
@@ -72,7 +101,10 @@ def tried(case: Case, connection: Connection) -> Outcome:
     if lacking := _lacking(case, connection.session.info.capabilities):
         return Outcome(Verdict.REFUSED, f"the device has no {lacking}", is_unclaimed=True)
     config = ModelConfig(enable_float16=case.enable_float16)
-    refusals = [support for support in connection.supported(case.graph) if not support.supported]
+    supports = connection.supported(case.graph)
+    if mistaken := _mistaken_in_another_order(case.graph, supports, connection):
+        return Outcome(Verdict.WRONG, mistaken)
+    refusals = [support for support in supports if not support.supported]
     if refusals:
         return _refused(case, connection, config, first_reason(refusals))
     try:
@@ -82,7 +114,45 @@ def tried(case: Case, connection: Connection) -> Outcome:
     with prepared:
         if misfit := _misfit(case.graph, prepared):
             return Outcome(Verdict.WRONG, misfit)
-        return _worst([_answered(case, run, prepared) for run in case.runs] + _again(case, prepared))
+        outcomes = [_answered(case, run, prepared) for run in case.runs]
+        outcomes += _with_more_rows(case, prepared) + _again(case, prepared)
+        if case.node_types[0] in _AT_A_TIME and case.is_quick:
+            outcomes += _at_a_time(case, prepared)
+        if case.level is Level.GRAPHS and connection.session.info.capabilities.model_cache:
+            outcomes += _restored(case, connection, prepared, config)
+        return _worst(outcomes)
+
+
+def _mistaken_in_another_order(graph: Graph, supports: Sequence[Support], connection: Connection) -> str:
+    """Name a node whose answer changes when nodes that don't need each other stand in another order."""
+    order = _another_order(graph)
+    if order == [*range(len(graph.nodes))]:
+        return ""
+    turned = replace(graph, nodes=tuple(graph.nodes[at] for at in order))
+    for at, support in zip(order, connection.supported(turned), strict=True):
+        if support.supported != supports[at].supported:
+            told, before = ("supported" if each.supported else "refused" for each in (support, supports[at]))
+            return f"{graph.place(at)} is {told} when the nodes stand in another order, and {before} before"
+    return ""
+
+
+def _another_order(graph: Graph) -> list[int]:
+    """The nodes, each after those whose results it reads, the last first of those that could come next."""
+    made = {result: at for at, node in enumerate(graph.nodes) for result in node.outputs}
+    needs = [{made[index] for index in node.inputs if index in made} for node in graph.nodes]
+    readers: dict[int, list[int]] = defaultdict(list)
+    for at, needed in enumerate(needs):
+        for before in needed:
+            readers[before].append(at)
+    left, order = [len(needed) for needed in needs], list[int]()
+    ready = [at for at, count in enumerate(left) if not count]
+    while ready:
+        order.append(ready.pop())
+        for reader in readers[order[-1]]:
+            left[reader] -= 1
+            if not left[reader]:
+                ready.append(reader)
+    return order
 
 
 def _lacking(case: Case, capabilities: Capabilities) -> str:
@@ -140,6 +210,8 @@ def _refused_run(run: Run, prepared: Prepared) -> Outcome:
         prepared.run(run.inputs)
     except UnavailableDevice as error:
         return failure(error)
+    except OutOfMemory as error:
+        return Outcome(Verdict.WRONG, f"{said(error)}: the inputs are wrong, and no memory is short", code=error.code)
     except NnrtError:
         return Outcome(Verdict.RIGHT)
     return Outcome(Verdict.WRONG, "a run that has to end with an error gives an answer")
@@ -151,10 +223,48 @@ def _again(case: Case, prepared: Prepared) -> list[Outcome]:
     if len(case.runs) == 1:
         with suppress(NnrtError):
             prepared.run([_turned_round(each) for each in first.inputs])
-    again = _answered(case, first, prepared)
-    if again.verdict.is_fault:
-        return [Outcome(again.verdict, f"after another run: {again.reason}", again.error, again.tolerance)]
-    return [again]
+    return [_told("after another run", _answered(case, first, prepared))]
+
+
+def _with_more_rows(case: Case, prepared: Prepared) -> list[Outcome]:
+    """The rows of the first run again and again, 17 of them, where each row has its answer whatever the others are."""
+    run = case.runs[0]
+    if case.node_types[0] not in _ROWS_APART or len(case.graph.nodes) != 1 or run.wanted is None:
+        return []
+    spec = case.graph.input_specs[0]
+    if not spec.rank or spec.shape[0] != UNKNOWN_DIM or not run.inputs[0].size:
+        return []
+    rows, *others = run.inputs
+    longer = Run((_repeated(rows), *others), tuple(map(_repeated, run.wanted)))
+    return [_told("with more rows", _answered(case, longer, prepared))]
+
+
+def _repeated(array: AnyArray) -> AnyArray:
+    return np.ascontiguousarray(array[np.arange(_ROWS) % len(array)])
+
+
+def _at_a_time(case: Case, prepared: Prepared) -> list[Outcome]:
+    """The first run eight times at a time: runs share no workspace and no state."""
+    with ThreadPoolExecutor(_RUNS_AT_A_TIME, thread_name_prefix="nnrt-conformance") as threads:
+        made = [threads.submit(_answered, case, case.runs[0], prepared) for _ in range(_RUNS_AT_A_TIME)]
+        return [_told("beside other runs", each.result()) for each in made]
+
+
+def _restored(case: Case, connection: Connection, prepared: Prepared, config: ModelConfig) -> list[Outcome]:
+    """The first run, by the model as it comes back from its export."""
+    try:
+        restored = connection.restore(prepared.export(), config)
+    except (Unsupported, OutOfMemory):
+        return []
+    except NnrtError as error:
+        return [_told("when it is exported and restored", failure(error))]
+    with restored:
+        return [_told("when it is exported and restored", _answered(case, case.runs[0], restored))]
+
+
+def _told(when: str, outcome: Outcome) -> Outcome:
+    """The outcome, a fault with the words when it came."""
+    return replace(outcome, reason=f"{when}: {outcome.reason}") if outcome.verdict.is_fault else outcome
 
 
 def _turned_round(array: AnyArray) -> AnyArray:

@@ -5,6 +5,7 @@ from mutants.defects import (  # noqa: F401  (each module registers its defects)
     activation,
     arithmetic,
     caches,
+    cold,
     concurrency,
     contract,
     convolution,
