@@ -73,6 +73,13 @@ def is_empty(case: Case) -> bool:
     return any(not array.size for inputs in case.inputs for array in inputs)
 
 
+def has_uneven_pad(case: Case) -> bool:
+    """Whether a pool's pads may differ, which SAME makes of a kernel that is not square."""
+    attrs = case.graph.nodes[0].attrs
+    pads = attrs.get("kernel_size", 0) if attrs.get("pad_mode") is PadMode.SAME else attrs.get("pad", 0)
+    return len({*np.ravel(pads)}) > 1
+
+
 # What the evaluator (of onnx 1.23) computes otherwise than ONNX says.
 FAULTS: dict[NodeType, Callable[[Case], bool]] = {
     # ConvTranspose takes the weights of a group for those of all, and has no answer for no batches.
@@ -84,9 +91,7 @@ FAULTS: dict[NodeType, Callable[[Case], bool]] = {
     # LRN computes as many channels as there are batches; of FLOAT64 there is none.
     N.LRN: lambda case: case.data_type is not DataType.FLOAT64,
     # MaxPool makes NaN of a border of integers, and takes the end of a dimension for the start of the next.
-    N.MAX_POOL_FUSION: lambda case: (
-        "FLOAT" not in case.data_type.name or len({*np.ravel(case.graph.nodes[0].attrs.get("pad", 0))}) > 1
-    ),
+    N.MAX_POOL_FUSION: lambda case: "FLOAT" not in case.data_type.name or has_uneven_pad(case),
     # GatherElements takes one element of a row for all, where there are more than 64.
     N.TOPK_FUSION: lambda case: any(max(array.shape) > 64 for inputs in case.inputs for array in inputs),
 }
