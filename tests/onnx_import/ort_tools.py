@@ -1,7 +1,7 @@
 """What ONNX Runtime's own tools make of an ONNX model: quantized, and optimized."""
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,15 +82,17 @@ def dynamically_quantized(
         return onnx.load(target)
 
 
-def optimized(proto: onnx.ModelProto, level: str) -> onnx.ModelProto:
-    """The model as ONNX Runtime saves it when it has optimized it."""
+def optimized(proto: onnx.ModelProto, level: str, *, without: Sequence[str] = ()) -> onnx.ModelProto:
+    """Return the model as ONNX Runtime saves it when it has optimized it, without the optimizers that are named."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "optimized.onnx"
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
         options.graph_optimization_level = LEVELS[level]
         options.optimized_model_filepath = str(target)
-        onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        onnxruntime.InferenceSession(
+            proto.SerializeToString(), options, providers=["CPUExecutionProvider"], disabled_optimizers=without
+        )
         return onnx.load(target)
 
 
