@@ -26,6 +26,17 @@ def test_equals_onnx_runtime_in_process(onnxruntime_daemon: DaemonProcess, case:
                 np.testing.assert_array_equal(output, wanted)
 
 
+def test_products_of_eight_bits_are_added_exactly(onnxruntime_daemon: DaemonProcess) -> None:
+    """On processors without VNNI, too, where ONNX Runtime adds products of UINT8 and INT8 in 16 bits unless told."""
+    x, w = np.full((2, 64), 255, "u1"), np.full((64, 3), 127, "i1")
+    model = parsed(
+        "f (uint8[N, 64] x) => (int32[N, 3] y, int64[2, K] z) { y = MatMulInteger (x, w) z = NonZero (x) }",
+        numpy_helper.from_array(w, "w"),
+    )
+    with load(model.SerializeToString(), onnxruntime_daemon.address, ways=PROGRAM) as session:
+        np.testing.assert_array_equal(session.run({"x": x})["y"], x.astype(int) @ w)
+
+
 def test_large_weights_beside_the_model_are_sent_once(onnxruntime_daemon: DaemonProcess, tmp_path: Path) -> None:
     path = external(tmp_path, 64, 512)
     feed = {"x": np.ones((3, 64), "f4")}

@@ -12,7 +12,6 @@ from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.folding import folds_little
 from nnrt_backend_onnxruntime.kernels import Kernels
 from nnrt_backend_onnxruntime.model import OnnxModel, skeleton
-from nnrt_backend_onnxruntime.processor import IntegerKernels, features, integer_kernels
 from nnrt_backend_onnxruntime.programs import loading as programs
 from nnrt_backend_onnxruntime.programs.trials import CAN_TRY, Trials
 from nnrt_backend_onnxruntime.providers import PROVIDERS, ProviderDevice, load_libraries, present_providers
@@ -38,9 +37,8 @@ class OnnxRuntimeBackend(Backend):
         if device.is_cpu:
             # One more computes while the tensors of another come and go.
             self.concurrent_runs = _processors() // device.threads + 1
-        self._integers = integer_kernels(features()) if device.is_cpu else IntegerKernels()
-        self._kernels = Kernels(device.providers(), self._integers, computes_float16=not device.is_cpu)
-        self._support = node_support(device, self._kernels, self._integers)
+        self._kernels = Kernels(device.providers(), device.integers, computes_float16=not device.is_cpu)
+        self._support = node_support(device, self._kernels)
         self._deadlines = Deadlines()
         # Libraries of other providers take longer to start in a process of their own than to open most files.
         self._trials = Trials() if device.is_cpu and CAN_TRY else None
@@ -72,7 +70,7 @@ class OnnxRuntimeBackend(Backend):
     def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> OnnxModel:
         graph = inferred_graph(graph)
         require_fits(graph, graph.tensors, config.max_tensor_bytes)  # Before ONNX Runtime computes what is constant.
-        entries = {**self._integers.entries, **({} if folds_little(graph) else NO_FOLDING)}
+        entries = {} if folds_little(graph) else NO_FOLDING
         options = session_options(self._device, config, entries)
         lowered = lower(graph, self._kernels, float16=config.enable_float16)
         progress(0.25)

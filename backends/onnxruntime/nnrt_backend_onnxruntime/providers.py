@@ -9,6 +9,7 @@ import onnxruntime
 
 from nnrt_backend_onnxruntime.extensions import provider_options
 from nnrt_backend_onnxruntime.kernels import Providers
+from nnrt_backend_onnxruntime.processor import IntegerKernels, features, integer_kernels
 from nnrt_hdi.enums import DeviceType
 from nnrt_hdi.errors import InvalidParameter
 
@@ -69,6 +70,11 @@ class ProviderDevice:
     @property
     def is_cpu(self) -> bool:
         return self.provider == "cpu"
+
+    @property
+    def integers(self) -> IntegerKernels:
+        """The kernels of 8-bit integers that are fast and exact on this device."""
+        return integer_kernels(features()) if self.is_cpu else IntegerKernels()
 
     @property
     def can_export(self) -> bool:

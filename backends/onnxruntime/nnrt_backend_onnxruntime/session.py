@@ -64,6 +64,7 @@ def session_options(
         options.enable_profiling = True
         options.profile_file_prefix = profile
     entries = {
+        **device.integers.entries,
         **(entries or {}),
         "session.intra_op.allow_spinning": str(int(mode.spins)),
         "session.inter_op.allow_spinning": str(int(mode.spins)),

@@ -6,7 +6,6 @@ from nnrt_onnx_lowering import Lowered, NodeSupport
 from onnxruntime import GraphOptimizationLevel
 
 from nnrt_backend_onnxruntime.kernels import Kernels
-from nnrt_backend_onnxruntime.processor import IntegerKernels
 from nnrt_backend_onnxruntime.providers import ProviderDevice
 from nnrt_backend_onnxruntime.session import open_session, session_options
 from nnrt_hdi.backend import ModelConfig
@@ -16,14 +15,14 @@ from nnrt_hdi.graph import Graph
 MOST_FOLDED_BYTES = 1 << 24
 
 
-def node_support(device: ProviderDevice, kernels: Kernels, integers: IntegerKernels) -> NodeSupport:
+def node_support(device: ProviderDevice, kernels: Kernels) -> NodeSupport:
     """The answers of a device."""
-    return NodeSupport(kernels, partial(_load, device, integers))
+    return NodeSupport(kernels, partial(_load, device))
 
 
-def _load(device: ProviderDevice, integers: IntegerKernels, nodes: Graph, lowered: Lowered, is_alone: bool) -> None:
+def _load(device: ProviderDevice, nodes: Graph, lowered: Lowered, is_alone: bool) -> None:
     """Load several nodes as they are, and one with optimizations, if it loads so. Raises NnrtError where none does."""
-    options = session_options(device, ModelConfig(), integers.entries)
+    options = session_options(device, ModelConfig())
     options.intra_op_num_threads = 1  # None of them is run.
     if not is_alone or any(not spec.is_dynamic and spec.byte_size > MOST_FOLDED_BYTES for spec in nodes.output_specs):
         options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
