@@ -29,7 +29,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-c fleet-demo quick quick-tests test test-processors check format lint types imports proto proto-check answers docs docs-check c-files pictures tests matrix engines openvino fuzz mutants bench bench-fleet peers networks clean
+.PHONY: help demo demo-c fleet-demo quick quick-tests test test-processors check format lint types imports sz proto proto-check answers docs docs-check c-files pictures tests matrix engines openvino fuzz mutants bench bench-fleet peers networks clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,7 +51,7 @@ quick-tests: $(CHECK)/installed
 
 test: check ## Run every check and test, as CI does
 
-check: lint types imports proto-check docs-check tests ## Format, lint, types, import rules, generated files, tests
+check: lint types imports sz proto-check docs-check tests ## Format, lint, types, import rules, size, generated files, tests
 
 format: $(CHECK)/installed ## Format the sources in place
 	$(CHECK)/bin/ruff format -q $(SOURCES)
@@ -66,6 +66,9 @@ types: $(CHECK)/installed ## Check types (mypy, strict)
 
 imports: $(CHECK)/installed ## Check who imports whom
 	$(CHECK)/bin/lint-imports --no-logo
+
+sz: $(CHECK)/installed ## Print the lines of code of each room, and fail above the budget
+	@$(CHECK)/bin/python tests/lines_of_code.py
 
 tests: $(CHECK)/installed ## Run the tests
 	$(CHECK)/bin/pytest -q -n auto --maxprocesses 4 --dist loadfile
