@@ -19,6 +19,7 @@ from typing import Protocol
 from nnrt_device_service.access.audit import AuditLog
 from nnrt_device_service.access.counters import Usage
 from nnrt_device_service.access.identity import Role
+from nnrt_device_service.access.refusals import Refusals
 from nnrt_device_service.core.batches import UNCOUNTED_BYTES, BatchedRun, Batches, require_open_rows
 from nnrt_device_service.core.canary import CANARY, Accompanied, Canary
 from nnrt_device_service.core.canary_model import first_taken
@@ -156,6 +157,8 @@ class Device:
         self._known_parts = KnownParts()
         self.threads = Threads("device")
         self.audit = AuditLog(settings.audit_log)
+        # Half of a host's connections are left to those who get in.
+        self.refusals = Refusals(self.audit, settings.connections_of_a_host // 2)
         self.instance_id = secrets.token_bytes(16)
         share_bytes = int(memory_limit().value * _MEMORY_SHARE)
         self.freeing = Freeing(self.threads)
@@ -554,6 +557,7 @@ class Device:
         self.threads.close()
         if ended:
             self._backend.close()
+        self.refusals.summarize(is_last=True)
         self.audit.close()
         return ended
 

@@ -14,7 +14,7 @@ from nnrt_device_service.host.log_context import say_about
 from nnrt_device_service.sessions.memory_budget import MemoryBudget
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.transport.call_threads import CallThreads
-from nnrt_device_service.transport.identities import UNIX, host_of
+from nnrt_device_service.transport.identities import UNIX, host_of, stranger
 from nnrt_device_service.transport.interceptor import OUR_SERVICES
 from nnrt_device_service.transport.requests import RequestReader
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationForbidden, OutOfMemory, UnknownHandle
@@ -214,7 +214,8 @@ class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grp
             try:
                 counts.enter_context(self._connections.counted(context.peer()))
             except OutOfMemory as error:
-                self._device.audit.write("refused", None, peer=context.peer(), method=method, cause=str(error))
+                peer = context.peer()
+                self._device.refusals.audit(stranger(peer), None, peer=peer, method=method, cause=str(error))
                 raise
             yield None  # `SessionRegistry` counts them.
 
@@ -227,9 +228,8 @@ class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grp
             with _counter_of(session, method)(context.cancel):
                 yield session.budget
         except (OperationForbidden, OutOfMemory) as error:
-            self._device.audit.write(
-                "refused", session.identity, session=session.label, method=method, cause=str(error)
-            )
+            who = session.identity
+            self._device.refusals.audit(str(who), who, session=session.label, method=method, cause=str(error))
             raise
 
     @contextmanager

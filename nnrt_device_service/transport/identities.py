@@ -70,6 +70,11 @@ def host_of(peer: str) -> str:
     return str(address)
 
 
+def stranger(peer: str) -> str:
+    """The name of a caller without an identity: that of its host."""
+    return str(Identity("host", host_of(peer)))
+
+
 def _metadata(context: Any, name: str) -> Any:
     return next((value for key, value in context.invocation_metadata() if key == name), None)
 

@@ -126,7 +126,8 @@ class LocalSocket:
             session.attach(_peer_of(connection))
         except OperationForbidden as error:
             session.usage.count_error(error)
-            self._device.audit.write("refused", session.identity, session=session.label, method=PLACE, cause=str(error))
+            who = session.identity
+            self._device.refusals.audit(str(who), who, session=session.label, method=PLACE, cause=str(error))
             raise
         return session
 

@@ -293,6 +293,7 @@ class Daemon:
                 self._close_those_without_rights,
                 self._hang_up_silent,
                 self._close_expired,
+                self._device.refusals.summarize,
                 flush_log,
             )
             take_each(steps, "looking after sessions")

@@ -1,6 +1,7 @@
 """The three services: convert, call the device, convert back."""
 
 import queue
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import wait
@@ -8,6 +9,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeVar
 
+from nnrt_device_service.access.identity import Identity
 from nnrt_device_service.core.compilations import Progress
 from nnrt_device_service.core.device import Device, Program
 from nnrt_device_service.host.log_context import say_about
@@ -17,7 +19,7 @@ from nnrt_device_service.sessions.session import Prepared, Session
 from nnrt_device_service.sessions.shared_files import FileRegion
 from nnrt_device_service.settings import Settings
 from nnrt_device_service.transport.admission import session_id_of, session_of
-from nnrt_device_service.transport.identities import Identities
+from nnrt_device_service.transport.identities import Identities, stranger
 from nnrt_device_service.transport.regions import put
 from nnrt_device_service.transport.requests import COUNTED_BYTES
 from nnrt_device_service.transport.run_requests import RunRequests, arrived_inline, inline_bytes
@@ -113,10 +115,17 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
             if identity is not None:
                 say_about({"identity": str(identity)})
             sessions.counters.of(identity).count_error(error)
-            self._device.audit.write(
-                "refused", identity, peer=context.peer(), method="DeviceSession/Open", cause=str(error)
-            )
+            self._audit_refusal(identity, context, str(error))
             raise
+
+    def _audit_refusal(self, identity: Identity | None, context: Any, cause: str) -> None:
+        """Audit a refusal. Strangers who have been refused too often wait for it; a right token never does."""
+        peer, refusals = context.peer(), self._device.refusals
+        source = stranger(peer) if identity is None else str(identity)
+        is_audited = refusals.audit(source, identity, peer=peer, method="DeviceSession/Open", cause=cause)
+        is_over = threading.Event()
+        if identity is None and not is_audited and context.add_callback(is_over.set):
+            refusals.delay(source, is_over)
 
     def _audit(self, event: str, session: Session, **about: Any) -> None:
         self._device.audit.write(event, session.identity, session=session.label, **about)
