@@ -82,6 +82,45 @@ class DeviceInfo:
     backend_name: str
     backend_version: str
 
+    @property
+    def problem(self) -> str:
+        """The first field that clients couldn't read, what it is, and what would be right; empty where all can be."""
+        capabilities = self.capabilities
+        if not isinstance(capabilities, Capabilities):
+            return f"capabilities is {capabilities!r}; give a Capabilities"
+        for name in ("device_name", "vendor_name", "backend_name"):
+            if not _is_shown(text := getattr(self, name)):
+                return f"{name} is {text!r}; give a name that a person can read"
+        version = self.backend_version
+        if not (_is_shown(version) and version[0].isdecimal()):
+            return f"backend_version is {version!r}; give a text that begins with a number, such as '1.4.2 (driver 7)'"
+        if not isinstance(self.device_type, DeviceType):
+            return f"device_type is {self.device_type!r}; give one of DeviceType"
+        for name in Capabilities.__slots__:
+            value = getattr(capabilities, name)
+            if name == "program_formats":
+                if not (isinstance(value, tuple) and all(map(_is_shown, value))):
+                    return f"capabilities.{name} is {value!r}; give a tuple of names, such as ('onnx',)"
+            elif not isinstance(value, bool):
+                return f"capabilities.{name} is {value!r}; give True or False"
+        return ""
+
+
+def _is_shown(text: object) -> bool:
+    """Tell whether this is a text that people can read."""
+    return isinstance(text, str) and text.strip() != "" and text.isprintable()
+
+
+def require_description(described: object, backend: str) -> DeviceInfo:
+    """Return what `describe` of a backend gave. Raises InvalidParameter where clients couldn't read it."""
+    if not isinstance(described, DeviceInfo):
+        problem = f"it is a {type(described).__name__}; give a DeviceInfo"
+    else:
+        problem = described.problem
+        if not problem:
+            return described
+    raise InvalidParameter(problem, place=f"describe() of backend {backend!r}")
+
 
 @dataclass(frozen=True, slots=True)
 class Telemetry:
@@ -601,7 +640,7 @@ def _state(name: str, plugin: _Plugin) -> BackendState:
     try:
         backend = load_backend(name)
         try:
-            info = backend.describe()
+            info = require_description(backend.describe(), name)
         finally:
             backend.close()
         return BackendState(name, info, devices=tuple(_devices(name, info)))

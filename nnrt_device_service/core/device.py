@@ -53,6 +53,7 @@ from nnrt_hdi.backend import (
     Origin,
     PreparedModel,
     Support,
+    require_description,
 )
 from nnrt_hdi.batching import Batching
 from nnrt_hdi.counters import DeviceCounters, DeviceLoad
@@ -142,7 +143,7 @@ class Device:
             raise InvalidParameter(f"{settings.name!r} is not in UTF-8", place="--name") from error
         self._backend = backend
         self._settings = settings
-        described = backend.describe()
+        described = require_description(backend.describe(), settings.backend)
         if not settings.takes_programs:
             described = replace(described, capabilities=without_programs(described.capabilities))
         self.info = replace(described, device_name=settings.name or described.device_name)

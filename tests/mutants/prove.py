@@ -45,6 +45,8 @@ _WORKERS = 2
 # The levels that are code, and have no cases. Defects of a kind that is named so are about more than answers.
 _CODE = {"contract", "concurrency", "caches", "death"}
 _SEED = 17
+# What a daemon refuses before the kit can try it.
+_DESCRIBED = "describe()"
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,12 @@ def finding(name: str, *, whole: bool = True, daemons: bool = False) -> Finding:
         if found.caught_by or defect.left_open:
             return found
     rest = [trial for trial in every if trial not in part] if whole and not defect.left_open else []
-    daemon = DaemonProcess("--backend", "mutant", "--option", f"defect={name}")
+    try:
+        daemon = DaemonProcess("--backend", "mutant", "--option", f"defect={name}")
+    except RuntimeError as refused:
+        if _DESCRIBED not in str(refused):
+            raise
+        return Finding(name, _DESCRIBED, "refused by the daemon", str(refused))
     try:
         fault = next(_faults(daemon, [*part, *rest]), None)
     finally:

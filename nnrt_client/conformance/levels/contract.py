@@ -37,7 +37,7 @@ from nnrt_client.conformance.levels.subjects import (
 from nnrt_client.conformance.target import Connection, Prepared, Target, first_reason
 from nnrt_hdi import wire
 from nnrt_hdi.backend import DimRange, ModelConfig
-from nnrt_hdi.enums import DeviceStatus, DeviceType, NodeType
+from nnrt_hdi.enums import DeviceStatus, NodeType
 from nnrt_hdi.errors import InvalidParameter, OperationForbidden, UnavailableDevice, Unsupported
 from nnrt_hdi.graph import Constant, Graph, Node
 from nnrt_hdi.tensor import Array, Shape, TensorSpec, data_type_of
@@ -54,15 +54,8 @@ _MANY_ROWS = 1000
 
 def describes_itself(target: Target) -> None:
     """Names that tell it from others, a known type and HDI version, limits above 0."""
-    info = target.info
-    for what, text in (
-        ("device name", info.device_name),
-        ("vendor name", info.vendor_name),
-        ("backend name", info.backend_name),
-        ("backend version", info.backend_version),
-    ):
-        require(text and text.isprintable(), f"the {what} is {text!r}; give one that a person can read")
-    require(isinstance(info.device_type, DeviceType), f"the device type is {info.device_type!r}; use one of DeviceType")
+    problem = target.info.problem
+    require(not problem, problem)
     with target.session() as connection:
         welcome = connection.session.welcome
         require(welcome.hdi_major == 2, f"it speaks HDI {welcome.hdi_major}.{welcome.hdi_minor}; 2.1 is right")
