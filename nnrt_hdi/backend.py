@@ -24,8 +24,8 @@ import threading
 import time
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
@@ -265,6 +265,10 @@ class Cancellation:
         self.is_cancelled = False
         # When the run got onto the device, on the clock of time.perf_counter_ns; None before that.
         self.began_ns: int | None = None
+        # When the compilation within the run began that is under way, on the same clock; None while there is none.
+        self.compiling_since_ns: int | None = None
+        self._compiled_s = 0.0
+        self._compiled_at = -math.inf
         self._cancelled_at = math.inf
         self._reason = reason
         self._lock = threading.Lock()
@@ -312,11 +316,30 @@ class Cancellation:
             return None
         return min(max(self.deadline - time.monotonic(), 0.0), threading.TIMEOUT_MAX)
 
+    @contextmanager
+    def compiling(self) -> Iterator[None]:
+        """Compile something for the run in this block, or wait for that: the daemon's bound for compilations counts
+        there, and not that for runs. One block at a time. At its end it raises what `check` raises."""
+        began_ns = self.compiling_since_ns = time.perf_counter_ns()
+        try:
+            yield
+        finally:
+            self._compiled_s += (time.perf_counter_ns() - began_ns) / 1e9
+            self._compiled_at = time.monotonic()
+            self.compiling_since_ns = None
+        self.check()
+
+    @property
+    def on_device_s(self) -> float:
+        """Seconds that the run has been on the device, without its compilations that are over."""
+        now_ns = time.perf_counter_ns()
+        return (now_ns - (self.began_ns or now_ns)) / 1e9 - self._compiled_s
+
     @property
     def overdue_s(self) -> float:
-        """Seconds since when the run should have stopped; negative as long as it need not."""
+        """Seconds since when the run should have stopped, or could after a compilation; negative while it need not."""
         stops_at = self._cancelled_at if self.deadline is None else min(self._cancelled_at, self.deadline)
-        return time.monotonic() - stops_at
+        return time.monotonic() - max(stops_at, self._compiled_at)
 
     def check(self) -> None:
         """Raise TimedOut or OperationFailed if the run must stop, or what it was cancelled for."""

@@ -5,7 +5,7 @@
             super().__init__(graph, config.max_tensor_bytes, acme.compile, most_kinds=8)
 
         def run(self, inputs, cancellation, outputs=()):
-            return self.prepared(inputs).run(inputs)
+            return self.prepared(inputs, cancellation).run(inputs)
 
 `acme.compile` gets the graph with the shapes that runs have: a library that takes only known shapes compiles it anew
 for other ones. One that takes dimensions that aren't known compiles the graph when the model is prepared, and keeps
@@ -14,9 +14,10 @@ here what else it wants to know of a run.
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Generic, TypeVar
 
-from nnrt_hdi.backend import DimRange, PreparedModel
+from nnrt_hdi.backend import Cancellation, DimRange, PreparedModel
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.ops import (
     InferredTensors,
@@ -76,10 +77,16 @@ class GraphModel(PreparedModel, Generic[PreparedT]):
         if not self.varies:
             self.prepared(())
 
-    def prepared(self, inputs: Sequence[Array]) -> PreparedT:
-        """What has been prepared for a run with these inputs. Raises as `sizes`, and what preparing it does."""
+    def prepared(self, inputs: Sequence[Array], cancellation: Cancellation | None = None) -> PreparedT:
+        """What has been prepared for a run with these inputs. Raises as `sizes`, and what preparing it does.
+
+        With the run's `cancellation` preparing it counts as a compilation, and raises what `check` does at its end.
+        """
         kind = self._kinds.of(inputs)
-        return kind.made if kind.is_ready else kind.prepared()
+        if kind.is_ready:
+            return kind.made
+        with cancellation.compiling() if cancellation is not None else nullcontext():
+            return kind.prepared()
 
     def sizes(self, inputs: Sequence[Array]) -> Sizes:
         """The sizes of a run. Raises OutOfMemory for inputs from which too large a tensor follows, and what is wrong

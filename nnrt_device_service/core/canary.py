@@ -73,11 +73,15 @@ CANARY = Identity("daemon", "canary")
 class Accompanied(PreparedModel):
     """A prepared model that knows whether its latest run shared the device with others."""
 
-    def __init__(self, prepared: PreparedModel, has_company: Callable[[], bool]) -> None:
-        """`has_company` tells, while a run of it is on the device, whether others are, too."""
+    def __init__(
+        self, prepared: PreparedModel, has_company: Callable[[], bool], is_compiling: Callable[[], bool]
+    ) -> None:
+        """`has_company` tells, while a run of it is on the device, whether others are, too; `is_compiling` whether one
+        of all runs there compiles something, and so may last longer than a run."""
         self.inputs, self.outputs = prepared.inputs, prepared.outputs
         self.reads_in_place = prepared.reads_in_place
         self.has_company = has_company
+        self.is_compiling = is_compiling
         self.had_company = False
         self._prepared = prepared
 
@@ -289,7 +293,7 @@ class Canary:
             is_on_device = cancellation.began_ns is not None
             if is_on_device and not self._prepared.has_company():
                 alone_s += look_s
-            else:
+            elif not self._prepared.is_compiling():
                 beside_others_s += look_s
         if is_on_device:
             return f"its canary doesn't end, after {alone_s + beside_others_s:.1f} s"

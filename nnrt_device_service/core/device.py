@@ -182,8 +182,8 @@ class Device:
         compilers = settings.concurrent_compilations or max((os.cpu_count() or 1) // 2, 2)
         # There are no more compilations than calls.
         self._compilers = Scheduler(compilers, sys.maxsize, settings.priority_ageing_s)
-        self._run_watch = RunWatch(settings.max_run_s, settings.stuck_s)
         self._compile_watch = CompileWatch(settings.max_compile_s, settings.stuck_s)
+        self._run_watch = RunWatch(settings.max_run_s, settings.stuck_s, self._compile_watch)
         self._compile_quota = CompileQuota(settings.identity_compile_s)
         # Why the device can't be used any more; empty while it can.
         self.stuck = ""
@@ -233,7 +233,12 @@ class Device:
         model = first_taken(lambda graph: self._checked(graph).graph)
         config = ModelConfig(max_tensor_bytes=self._settings.tensor_bytes)
         compiled = self._backend.prepare(model.graph, config, lambda fraction: None)
-        prepared = Accompanied(compiled, lambda: self.scheduler.running > 1)
+        scheduler = self.scheduler
+        prepared = Accompanied(
+            compiled,
+            has_company=lambda: scheduler.running > 1,
+            is_compiling=lambda: any(run.compiling_since_ns is not None for run in scheduler.on_device()),
+        )
         session = self.sessions.own_session(CANARY)
         self.open_account(session, "")
         self.scheduler.privilege(session.account)

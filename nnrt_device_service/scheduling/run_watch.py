@@ -7,35 +7,8 @@ from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.errors import TimedOut
 
 
-class RunWatch:
-    """Looks now and then at the runs on the device: ends those that last too long, and finds one that doesn't end."""
-
-    def __init__(self, max_run_s: float, stuck_s: float) -> None:
-        """Either may be 0, for no bound."""
-        self._max_run_s = max_run_s
-        self._stuck_s = stuck_s
-
-    def look(self, running: Iterable[Cancellation], what: str = "a run") -> str:
-        """End the runs whose time is over, or `what` else it is; why the device counts as stuck, if it does."""
-        for cancellation in running:
-            on_device_s = _since_began_s(cancellation)
-            if self._stuck_s and cancellation.overdue_s > self._stuck_s:
-                return (
-                    f"{what} that was to stop {cancellation.overdue_s:.1f} s ago is still on the device, for"
-                    f" {on_device_s:.1f} s by now"
-                )
-            if self._max_run_s and on_device_s > self._max_run_s:
-                cancellation.cancel(
-                    TimedOut(
-                        f"the run was on the device for {self._max_run_s:g} s, the daemon's limit; make it smaller, or"
-                        " raise --max-run-s"
-                    )
-                )
-        return ""
-
-
 class CompileWatch:
-    """Looks at what is being compiled in the same way.
+    """Looks now and then at what is being compiled: ends what takes too long, and finds what doesn't end.
 
     What its client has given up may go on up to the bound: a library that compiles for minutes can't be asked to stop,
     and somebody who changes his mind must not end the daemon.
@@ -48,22 +21,54 @@ class CompileWatch:
 
     def look(self, compiling: Iterable[Cancellation]) -> str:
         """End what takes too long; why the device counts as stuck, if it does."""
-        if not self._max_compile_s:
+        found = (self.look_at(cancellation, cancellation.on_device_s) for cancellation in compiling)
+        return next(filter(None, found), "")
+
+    def look_at(self, cancellation: Cancellation, taken_s: float) -> str:
+        """Look at one that has taken so long."""
+        overdue_s = taken_s - self._max_compile_s
+        if not self._max_compile_s or overdue_s <= 0:
             return ""
-        for cancellation in compiling:
-            overdue_s = _since_began_s(cancellation) - self._max_compile_s
-            if self._stuck_s and overdue_s > self._stuck_s:
-                return f"a compilation is not over {overdue_s:.1f} s after its time (--max-compile-s)"
-            if overdue_s > 0:
-                cancellation.cancel(
-                    TimedOut(
-                        f"the model has been compiled for {self._max_compile_s:g} s, the daemon's limit; make it"
-                        " smaller, or raise --max-compile-s"
-                    )
-                )
+        if self._stuck_s and overdue_s > self._stuck_s:
+            return f"a compilation is not over {overdue_s:.1f} s after its time (--max-compile-s)"
+        cancellation.cancel(
+            TimedOut(
+                f"the model has been compiled for {self._max_compile_s:g} s, the daemon's limit; make it smaller, or"
+                " raise --max-compile-s"
+            )
+        )
         return ""
 
 
-def _since_began_s(cancellation: Cancellation) -> float:
-    now_ns = time.perf_counter_ns()
-    return (now_ns - (cancellation.began_ns or now_ns)) / 1e9
+class RunWatch:
+    """Looks at the runs on the device in the same way, and at those that are compiling as at compilations."""
+
+    def __init__(self, max_run_s: float, stuck_s: float, compile_watch: CompileWatch) -> None:
+        """Either may be 0, for no bound."""
+        self._max_run_s = max_run_s
+        self._stuck_s = stuck_s
+        self._compile_watch = compile_watch
+
+    def look(self, running: Iterable[Cancellation], what: str = "a run") -> str:
+        """End the runs whose time is over, or `what` else it is; why the device counts as stuck, if it does."""
+        found = (self._look_at(cancellation, what) for cancellation in running)
+        return next(filter(None, found), "")
+
+    def _look_at(self, cancellation: Cancellation, what: str) -> str:
+        # First: it may end meanwhile.
+        since_ns = cancellation.compiling_since_ns
+        if since_ns is not None:
+            return self._compile_watch.look_at(cancellation, (time.perf_counter_ns() - since_ns) / 1e9)
+        on_device_s, overdue_s = cancellation.on_device_s, cancellation.overdue_s
+        if self._stuck_s and overdue_s > self._stuck_s:
+            return (
+                f"{what} that was to stop {overdue_s:.1f} s ago is still on the device, for {on_device_s:.1f} s by now"
+            )
+        if self._max_run_s and on_device_s > self._max_run_s:
+            cancellation.cancel(
+                TimedOut(
+                    f"the run was on the device for {self._max_run_s:g} s, the daemon's limit; make it smaller, or"
+                    " raise --max-run-s"
+                )
+            )
+        return ""

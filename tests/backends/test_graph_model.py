@@ -65,7 +65,7 @@ class Model(GraphModel[Program]):
     def run(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
     ) -> list[Array]:
-        return self.prepared(inputs).run(inputs)
+        return self.prepared(inputs, cancellation).run(inputs)
 
 
 def network(rows: int = -1) -> Graph:

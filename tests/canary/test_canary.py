@@ -117,8 +117,8 @@ class Kept:
         session = Session(settings, "the canary", freed_at_once(), MemoryBudget(1 << 20))
         model = MODELS["dense FLOAT32"]
         compiled = create_reference({}).prepare(inferred(model.graph), ModelConfig(), lambda fraction: None)
-        self.has_company = False
-        prepared = Accompanied(compiled, lambda: self.has_company)
+        self.has_company = self.is_compiling = False
+        prepared = Accompanied(compiled, lambda: self.has_company, lambda: self.is_compiling)
         # What a run seems to have taken, and what comes before it.
         self.answer_ns = MS
         self.before: Callable[[Cancellation], object] = id
@@ -223,6 +223,22 @@ def test_a_run_of_another_may_take_a_while_to_stop_in_the_end() -> None:
         kept.canary.try_once()
         assert not given_up.is_set()
         assert kept.told == []
+
+
+@pytest.mark.parametrize("is_compiling", [True, False], ids=["compiles", "computes"])
+def test_a_run_of_another_may_compile_for_longer(is_compiling: bool) -> None:
+    given_up = threading.Event()
+
+    def wait_for_turn(cancellation: Cancellation) -> None:
+        cancellation.on_cancel(given_up.set)
+        given_up.wait(0.3 if is_compiling else 30.0)
+
+    with keeping(Settings(canary=0.1, canary_turn_s=0.1)) as kept:
+        kept.judge(RIGHT)
+        kept.before, kept.is_compiling = wait_for_turn, is_compiling
+        kept.canary.try_once()
+        assert given_up.is_set() is not is_compiling
+        assert bool(kept.told) is not is_compiling
 
 
 def test_what_is_usual_is_known_from_right_answers(kept: Kept) -> None:

@@ -34,7 +34,7 @@ WRONG: list[tuple[str, Any, str]] = [
 @pytest.mark.parametrize(("field", "value", "said"), WRONG)
 def test_a_wrong_field_is_named(field: str, value: object, said: str) -> None:
     with pytest.raises(InvalidParameter, match=rf"^describe\(\) of backend 'acme': {field} is {said}"):
-        require_description(replace(INFO, **{field: value}), "acme")
+        require_description(replace(INFO, **{field: value}), "acme")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

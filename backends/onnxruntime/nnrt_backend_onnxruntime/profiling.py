@@ -51,7 +51,8 @@ def profiled(
     began_ns = time.perf_counter_ns()
     with tempfile.TemporaryDirectory(prefix="nnrt-profile-") as folder:
         twin = copy(model)
-        twin.session = reopen(str(Path(folder, "run")))
+        with cancellation.compiling():
+            twin.session = reopen(str(Path(folder, "run")))
         opened_ns = time.perf_counter_ns()
         try:
             twin.run(inputs, cancellation)

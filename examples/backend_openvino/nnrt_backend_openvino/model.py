@@ -83,7 +83,7 @@ class OpenVinoModel(GraphModel[Program]):
         specs = self.sizes(inputs).outputs
         if all(0 in spec.shape for spec in specs):
             return [np.empty(spec.shape, spec.numpy_dtype) for spec in specs]
-        results = self.prepared(inputs).run(inputs, cancellation)
+        results = self.prepared(inputs, cancellation).run(inputs, cancellation)
         return [result.reshape(spec.shape) for result, spec in zip(results, specs, strict=True)]
 
     def export(self) -> list[Part]:
