@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from nnrt_client.cli.page import escaped, page, table
+from nnrt_client.conformance.advice import advice
 from nnrt_client.conformance.kit import Result
 from nnrt_client.conformance.outcome import Verdict
 from nnrt_client.conformance.report import Counts, Report
@@ -65,5 +66,5 @@ def _levels(report: Report) -> str:
 def _results(title: str, results: Sequence[Result]) -> list[str]:
     if not results:
         return []
-    rows = [(each.trial.name, each.outcome.verdict.value, each.outcome.reason) for each in results]
-    return [f"<details><summary>{title}: {len(results)}</summary>", table(("name", "", "why"), rows), "</details>"]
+    rows = [(each.trial.name, each.outcome.verdict.value, each.outcome.reason, advice(each)) for each in results]
+    return [f"<details><summary>{title}: {len(results)}</summary>", table(("name", "", "why", ""), rows), "</details>"]

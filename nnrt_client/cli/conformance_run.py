@@ -16,6 +16,7 @@ from rich.text import Text
 from nnrt_client.cli.conformance_page import conformance_page
 from nnrt_client.cli.failures import INTERRUPTED
 from nnrt_client.cli.printing import finite, print_line, print_page, print_table, step_bar
+from nnrt_client.conformance.advice import advice
 from nnrt_client.conformance.case import Level
 from nnrt_client.conformance.junit import junit
 from nnrt_client.conformance.kept import keep
@@ -167,6 +168,7 @@ def _print(report: Report, address: str) -> None:
     print_table(("level", *kinds), [*rows, ["all", *_numbers(total(counts.values()))]], right=kinds)
     for result in report.first_faults().values():
         print_line(f"{result.outcome.verdict.value}: {result.trial.name}: {result.outcome.reason}")
+        print_line(f"  {advice(result)}")
         print_line(f"  nnrt conformance {address} --only '{result.trial.name}'")
     reached = report.reached()
     print_line(f"reached: {', '.join(reach.name for reach in reached if reach.is_reached) or 'none'}")

@@ -2,6 +2,7 @@
 
 from xml.etree import ElementTree
 
+from nnrt_client.conformance.advice import advice
 from nnrt_client.conformance.kit import Result
 from nnrt_client.conformance.outcome import Verdict
 from nnrt_client.conformance.report import Report
@@ -47,4 +48,5 @@ def _add(suite: ElementTree.Element, result: Result) -> None:
     )
     if element := _ELEMENTS.get(outcome.verdict):
         # No control character is one of XML's.
-        ElementTree.SubElement(case, element, message=escape_for_terminal(outcome.reason), type=outcome.verdict.value)
+        message = escape_for_terminal(outcome.reason)
+        ElementTree.SubElement(case, element, message=message, type=outcome.verdict.value).text = advice(result)

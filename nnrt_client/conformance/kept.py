@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nnrt_client.conformance.advice import advice
 from nnrt_client.conformance.case import Case
 from nnrt_client.conformance.kit import Result
 from nnrt_client.conformance.levels.answers import Answers
@@ -92,7 +93,7 @@ def _write_arrays(path: Path, names: Sequence[str], arrays: Sequence[NDArray[Any
 
 def _told(result: Result) -> list[str]:
     outcome = result.outcome
-    told = [f"{result.trial.name}: {outcome.verdict.value}", outcome.reason]
+    told = [f"{result.trial.name}: {outcome.verdict.value}", outcome.reason, advice(result)]
     if isinstance(result.trial, Answers):
         told.append(f"right is what {result.trial.case.oracle} gives; tolerance: {result.trial.case.tolerance.reason}")
     return told

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from nnrt_client.conformance.advice import advice
 from nnrt_client.conformance.case import Level
 from nnrt_client.conformance.kit import Result
 from nnrt_client.conformance.outcome import Verdict
@@ -161,6 +162,7 @@ def described(result: Result) -> dict[str, Any]:
         "data_type": trial.data_type.name if trial.data_type is not None else None,
         "seconds": round(result.seconds, 4),
         **result.outcome.described(),
+        "look_at": advice(result),
     }
 
 

@@ -107,7 +107,14 @@ def what_is_wrong(address: str, settings: Settings) -> str:
     """Say why a daemon that can be reached doesn't speak with us, as far as a handshake shows; else nothing. gRPC says
     of most mistakes only that nobody answers."""
     host, _, port = address.rpartition(":")
-    if address.startswith(_UNIX) or not port.isdecimal():
+    if address.startswith(_UNIX):
+        daemon = address.removesuffix(TICKET_SUFFIX)
+        return (
+            ""
+            if daemon == address
+            else f"clients say there who they are; their daemon listens on {daemon}, so use that"
+        )
+    if not port.isdecimal():
         return ""
     host = host.strip("[]")
     try:

@@ -39,6 +39,7 @@ from nnrt_device_service.transport.tickets import Tickets
 from nnrt_hdi.enums import DeviceStatus
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.host_limits import raise_descriptor_limit, thread_limit
+from nnrt_hdi.limits import TICKET_SUFFIX
 from nnrt_hdi.v2 import (
     device_pb2,
     device_pb2_grpc,
@@ -379,6 +380,9 @@ def _require_free_path(path: str) -> None:
     place = f"address 'unix:{path}'"
     if not path:
         raise InvalidParameter("its path is empty; use unix:PATH", place=place)
+    if path.endswith(TICKET_SUFFIX):
+        who = f"at that place the daemon of unix:{path.removesuffix(TICKET_SUFFIX)} asks clients who they are"
+        raise InvalidParameter(f"{who}; use a path that doesn't end in {TICKET_SUFFIX}", place=place)
     length = len(os.fsencode(path))
     if length > _MAX_UNIX_PATH_BYTES:
         raise InvalidParameter(f"its path has {length} bytes; use at most {_MAX_UNIX_PATH_BYTES}", place=place)

@@ -7,15 +7,16 @@ import numpy as np
 import pytest
 from conftest import StartDaemon
 
+from nnrt_client.conformance.advice import advice
 from nnrt_client.conformance.case import Level
 from nnrt_client.conformance.junit import junit
 from nnrt_client.conformance.kit import Result, levels_in_full, trials
 from nnrt_client.conformance.outcome import Outcome, Verdict
-from nnrt_client.conformance.report import CONTRACT_LEVELS, SEVERAL, Report
+from nnrt_client.conformance.report import CONTRACT_LEVELS, SEVERAL, Report, described
 from nnrt_client.conformance.target import Target
 from nnrt_client.settings import Settings
 from nnrt_hdi.backend import Capabilities, DeviceInfo
-from nnrt_hdi.enums import DataType, DeviceType, NodeType
+from nnrt_hdi.enums import DataType, DeviceType, NodeType, ReturnCode
 
 INFO = DeviceInfo("device", "vendor", DeviceType.CPU, Capabilities(), "backend", "1")
 
@@ -138,3 +139,55 @@ def test_outcomes_are_counted_by_operator_and_data_type() -> None:
     suites = {suite.attrib["name"]: suite for suite in ElementTree.fromstring(junit(given))}  # noqa: S314  # Our own.
     operators = suites["operators"].attrib
     assert (operators["tests"], operators["failures"], operators["errors"]) == ("5", "1", "1")
+
+
+ADVICE = [
+    (Outcome(Verdict.CRASHED, "so"), Level.VALUES, "exit code"),
+    (Outcome(Verdict.FAILED, "so", code=ReturnCode.UNAVAILABLE_DEVICE), Level.VALUES, "traceback"),
+    (Outcome(Verdict.FAILED, "so", code=ReturnCode.TIMEOUT), Level.GRAPHS, "--timeout"),
+    (Outcome(Verdict.FAILED, "so", code=ReturnCode.MEMORY_ERROR), Level.CONTRACT, "--run-bytes"),
+    (Outcome(Verdict.FAILED, "so", code=ReturnCode.UNSUPPORTED), Level.OPERATORS, "`supported`"),
+    (Outcome(Verdict.FAILED, "so"), Level.OPERATORS, "reply"),
+    (Outcome(Verdict.WRONG, "so"), Level.CONTRACT, "What is expected"),
+    (Outcome(Verdict.WRONG, "so"), Level.CONCURRENCY, "share"),
+    (Outcome(Verdict.WRONG, "so"), Level.CACHES, "`restore`"),
+    (Outcome(Verdict.WRONG, "so"), Level.DEATH, "before"),
+    (Outcome(Verdict.WRONG, "so"), Level.OPERATORS, "the same checks"),
+    (Outcome(Verdict.WRONG, "so", np.inf, 1.0), Level.OPERATORS, "shape"),
+    (Outcome(Verdict.WRONG, "so", 0.5, 0.1), Level.OPERATORS, "docs/operators.md"),
+    (Outcome(Verdict.WRONG, "so", 0.5, 0.1), Level.VALUES, "docs/operators.md"),
+    (Outcome(Verdict.WRONG, "so", 2.0, 1.0), Level.QUANTIZED, "zero point"),
+    (Outcome(Verdict.WRONG, "so", 0.5, 0.1), Level.FLOAT16, "sums"),
+    (Outcome(Verdict.WRONG, "so", 0.5, 0.1), Level.GRAPHS, "fuses"),
+]
+
+
+@pytest.mark.parametrize(("outcome", "level", "says"), ADVICE)
+def test_each_kind_of_fault_says_what_to_look_at(outcome: Outcome, level: Level, says: str) -> None:
+    """In one sentence."""
+    result = Result(Tried(level), outcome)
+    said = advice(result)
+    assert said.startswith("look ")
+    assert says in said
+    assert ". " not in said and not said.endswith(".")
+    assert described(result)["look_at"] == said
+    given = report()
+    given.results = [result]
+    ((case,),) = ElementTree.fromstring(junit(given))  # noqa: S314  # Our own.
+    assert case[0].text == said
+
+
+def test_no_fault_says_nothing() -> None:
+    for verdict in (Verdict.RIGHT, Verdict.REFUSED, Verdict.UNTRIED):
+        assert advice(Result(Tried(Level.VALUES), Outcome(verdict, "so"))) == ""
+
+
+def test_no_kind_of_fault_is_left_out() -> None:
+    faults = [verdict for verdict in Verdict if verdict.is_fault]
+    assert all(
+        advice(Result(Tried(level), Outcome(verdict, "so", error, code=code)))
+        for verdict in faults
+        for level in Level
+        for error in (None, np.inf, 0.5)
+        for code in (None, *ReturnCode)
+    )

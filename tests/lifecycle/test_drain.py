@@ -22,7 +22,7 @@ from networks import identity_model
 from observer import Observer
 from recorder import Recorder
 
-from nnrt_client import Compilation, DeviceStatus, Executor, OperationFailed, Runtime, UnavailableDevice
+from nnrt_client import Compilation, DeviceStatus, Executor, NnrtError, OperationFailed, Runtime, UnavailableDevice
 
 ONE = np.ones(1, np.float32)
 LONG_MS = 600_000
@@ -281,6 +281,10 @@ def test_address_in_use(start_daemon: StartDaemon, tmp_path: Path, unix_listener
         (("--listen", "no.such.host.invalid:0"), "Error: address 'no.such.host.invalid:0': can't listen there: "),
         (("--listen", "unix:" + "x" * 108), f"Error: address 'unix:{'x' * 108}': its path has 108 bytes"),
         (("--listen", "unix:/nonexistent/d"), "Error: address 'unix:/nonexistent/d': can't listen there"),
+        (
+            ("--listen", "unix:a.sock.who"),
+            "Error: address 'unix:a.sock.who': at that place the daemon of unix:a.sock asks clients who they are; use",
+        ),
         (("--listen", f"unix:{__file__}"), f"Error: address 'unix:{__file__}': what is there is no socket"),
         (("--backend", "acme"), "Error: no backend named 'acme'; installed: accounting, "),
         (("--backend", "skipped"), "Error: backend 'skipped' can't work here: there is no such accelerator"),
@@ -308,13 +312,16 @@ def test_stale_socket_is_taken_over(start_daemon: StartDaemon, tmp_path: Path) -
     """A killed daemon leaves nothing that keeps the next from starting; an orderly end leaves nothing at all."""
     path = tmp_path / "d"
     start_daemon(listen=f"unix:{path}").kill()
-    assert path.is_socket()
+    assert {each.name for each in tmp_path.iterdir()} == {"d", "d.who"}
+    with Runtime([f"unix:{path}.who"]) as runtime, pytest.raises(NnrtError) as refused:
+        runtime.device()
+    assert f"clients say there who they are; their daemon listens on unix:{path}, so use that" in str(refused.value)
     daemon = start_daemon(listen=f"unix:{path}")
     with Runtime([daemon.address]) as runtime:
         runtime.device()
     daemon.send(signal.SIGTERM)
     assert daemon.wait() == 0
-    assert not path.exists()
+    assert not list(tmp_path.iterdir())
 
 
 def test_reflection_lists_the_services(shared_daemon: DaemonProcess) -> None:

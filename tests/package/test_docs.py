@@ -74,3 +74,16 @@ def test_readme_runs_an_onnx_file(
 def test_links_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_every_example_is_listed() -> None:
+    """Where readers look first: in the list of examples, which README leads to."""
+    listed = (ROOT / "examples/README.md").read_text()
+    examples = {
+        path.relative_to(ROOT / "examples").parts[0]
+        for path in source_files()
+        if path.is_relative_to(ROOT / "examples") and path.name != "README.md"
+    }
+    assert {"c", "oh_nn_add.py"} <= examples
+    assert [name for name in sorted(examples) if f"]({name})" not in listed] == []
+    assert "](examples/README.md)" in (ROOT / "README.md").read_text()

@@ -110,7 +110,8 @@ def tried(case: Case, connection: Connection) -> Outcome:
     try:
         prepared = connection.prepare(case.graph, config)
     except _REFUSALS as error:
-        return Outcome(Verdict.FAILED, f"every node is said to be supported, and the model is refused: {said(error)}")
+        why = f"every node is said to be supported, and the model is refused: {said(error)}"
+        return Outcome(Verdict.FAILED, why, code=error.code)
     with prepared:
         if misfit := _misfit(case.graph, prepared):
             return Outcome(Verdict.WRONG, misfit)
