@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from waiting import until
 
-from nnrt_device_service.scheduling.run_watch import RunWatch
+from nnrt_device_service.scheduling.run_watch import CompileWatch, RunWatch
 from nnrt_device_service.scheduling.scheduler import Scheduler
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.errors import OperationFailed, OutOfMemory, TimedOut
@@ -100,7 +100,8 @@ def test_who_waits_for_memory_holds_no_slot() -> None:
         second = runs.waiting("second", 60)
         assert runs.scheduler.on_device() == [first.cancellation]
         assert second.cancellation.began_ns is None
-        assert RunWatch(max_run_s=0.001, stuck_s=0.001).look([second.cancellation]) == ""
+        watch = RunWatch(max_run_s=0.001, stuck_s=0.001, compile_watch=CompileWatch(0.001, 0.001))
+        assert watch.look([second.cancellation]) == ""
         for name in ("small", "another"):
             runs.running(name).end()
         assert "second" not in runs.started
