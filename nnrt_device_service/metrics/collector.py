@@ -75,11 +75,21 @@ class DeviceCollector:
         made.gauge("running_runs", "Runs on the device.", load.running)
         made.gauge("queued_runs", "Runs that wait for the device.", load.queued)
         made.gauge("queued_runs_limit", "Runs that may wait, --queued-runs.", load.queued_limit)
+        made.gauge(
+            "queue_full_ratio",
+            "Part of --queued-runs that waits, or of its --identity-share that one identity's do if that is more.",
+            self._device.scheduler.queue_full_ratio,
+        )
         made.gauge("sessions", "Sessions of clients.", load.sessions)
         made.gauge("sessions_limit", "Sessions that there may be, --max-sessions.", load.sessions_limit)
         held: Samples = {(kind,): size for kind, size in load.held_bytes.items()}
         made.gauges("held_bytes", "Bytes that clients hold, by what they are.", ("kind",), held)
         made.gauge("held_limit_bytes", "Bytes that clients may hold, --held-bytes.", load.held_limit_bytes)
+        made.gauge(
+            "held_full_ratio",
+            "Part of --held-bytes that is held, or of its --identity-share that one identity holds if that is more.",
+            self._device.sessions.held_full_ratio,
+        )
         made.gauge("run_memory_bytes", "Bytes that runs have taken for what they make.", load.run_bytes)
         made.gauge("run_memory_limit_bytes", "Bytes that runs may take, --run-bytes.", load.run_limit_bytes)
         made.batches("batch_rows", "Rows of what was computed together for several runs.", load.batches)

@@ -171,6 +171,15 @@ class Scheduler:
     def queued(self) -> int:
         return self._queued
 
+    @property
+    def queue_full_ratio(self) -> float:
+        """The part of the places in the queue that is taken: of all, or of those of an identity if that is more."""
+        if not self._queued_runs:
+            return 0.0
+        with self._lock:
+            most = max((each.waiting + each.lacking for each in self._identities.values()), default=0)
+            return max(self._queued / self._queued_runs, most / self._identity_runs)
+
     def on_device(self) -> list[Cancellation]:
         """The runs that have a slot."""
         return list(self._running)

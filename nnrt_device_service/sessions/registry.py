@@ -69,6 +69,13 @@ class SessionRegistry:
     def held_limit_bytes(self) -> int:
         return self._held.limit_bytes
 
+    @property
+    def held_full_ratio(self) -> float:
+        """The part of what may be held that is: by all, or by an identity if that is more."""
+        with self._lock:
+            budgets = [self._held, *self._budgets.values()]
+        return max(each.used_bytes / each.limit_bytes for each in budgets)
+
     def held_by_kind(self) -> dict[str, int]:
         """The bytes that sessions hold, by what they are. They change meanwhile, so the sum is about `held_bytes`."""
         held = Counter[str]()

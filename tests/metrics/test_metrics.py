@@ -140,6 +140,31 @@ def test_runs_that_wait_and_fail(start_daemon: StartDaemon, closing: ExitStack) 
     until(lambda: sum(value(scraped(daemon), "nnrt_device_runs_total", result=result) for result in ends) == 3)
 
 
+def test_full_is_what_refuses_an_identity_more(start_daemon: StartDaemon, closing: ExitStack) -> None:
+    """Its share of the queue and of memory is full before these are; with nothing there, nothing is."""
+    limits = ("--queued-runs", "4", "--held-bytes", str(8 * MIB))
+    daemon = start_daemon(*LISTEN, "--backend", "slow", "--concurrent-runs", "1", *limits)
+    device = closing.enter_context(Runtime([daemon.address])).device()
+    executor = executor_on(device, closing)
+    before = scraped(daemon)
+    assert value(before, "nnrt_device_queue_full_ratio") == 0
+    assert value(before, "nnrt_device_held_full_ratio") < 0.1
+    runs = [executor.submit([ONE]) for _ in range(1 + 3)]
+    until(lambda: value(scraped(daemon), "nnrt_device_queued_runs") == 3)
+    with pytest.raises(OutOfMemory, match="--identity-share or --queued-runs"):
+        executor.run_sync([ONE])
+    with pytest.raises(OutOfMemory, match="--identity-share or --held-bytes"):
+        for _ in range(8):
+            desc = TensorDesc(DataType.UINT8, [MIB - 4096])
+            closing.enter_context(ResidentTensor(device, desc)).write(np.zeros(MIB - 4096, np.uint8))
+    full = scraped(daemon)
+    assert value(full, "nnrt_device_queued_runs") == 0.75 * value(full, "nnrt_device_queued_runs_limit")
+    assert value(full, "nnrt_device_queue_full_ratio") == 1
+    assert 0.9 < value(full, "nnrt_device_held_full_ratio") <= 1
+    for run in runs:
+        run.cancel()
+
+
 def test_when_the_certificate_ends(start_daemon: StartDaemon, fleet: Fleet) -> None:
     daemon = start_daemon(*fleet.flags, *LISTEN)
     metrics = scraped(daemon, ssl.create_default_context(cafile=fleet.ca))

@@ -21,15 +21,28 @@ from waiting import until
 
 from metrics.prometheus_process import MONITORING, PrometheusProcess, as_asked, panels, program
 from metrics.scraping import LISTEN, metrics_address
-from nnrt_client import Compilation, Device, Executor, NnrtError, OutOfMemory, Runtime
+from nnrt_client import (
+    Compilation,
+    Device,
+    Executor,
+    NnrtError,
+    OutOfMemory,
+    ResidentTensor,
+    Runtime,
+    TensorDesc,
+)
+from nnrt_client.enums import DataType
 from nnrt_hdi.backend import Telemetry
 
 pytestmark = pytest.mark.slow
 
 ONE = np.ones(1, np.float32)
 NAMED = (*LISTEN, "--metrics-identities", "--name")
-QUEUED = 2
-ILL_AND_FULL = {("NnrtDeviceOut", "ill"), ("NnrtQueueFull", "full")}
+# A single identity may have three quarters of the queue, and of what clients may hold.
+QUEUED, MAY_BE_QUEUED = 3, 4
+HELD_BYTES = 8 << 20
+FULL = {("NnrtQueueFull", "full"), ("NnrtMemoryNearLimit", "full")}
+ILL_AND_FULL = {("NnrtDeviceOut", "ill"), *FULL}
 
 
 class Fleet:
@@ -44,8 +57,8 @@ class Fleet:
         measuring = ("--backend", "measuring", "--option", f"figures={figures}")
         store = ("--store-dir", str(folder / "store"), "--canary", "0.2")
         self.steady = start_daemon(*measuring, *store, *NAMED, "steady")
-        gated = ("--backend", "gated", "--option", f"gate={self.gate}", "--queued-runs", str(QUEUED))
-        self.full = start_daemon(*gated, *NAMED, "full")
+        gated = ("--backend", "gated", "--option", f"gate={self.gate}", "--queued-runs", str(MAY_BE_QUEUED))
+        self.full = start_daemon(*gated, "--held-bytes", str(HELD_BYTES), *NAMED, "full")
         self.faulty = FaultyDaemon(start_daemon, folder, *NAMED, "ill")
         self.daemons = (self.steady, self.full, self.faulty.process)
 
@@ -96,15 +109,28 @@ def full_queue(fleet: Fleet) -> Iterator[Executor]:
             run.result()
 
 
+@contextmanager
+def full_memory(fleet: Fleet) -> Iterator[None]:
+    """One client holds all that it may of that device's memory."""
+    size_bytes = HELD_BYTES // 16
+    with ExitStack() as closing:
+        device = closing.enter_context(Runtime([fleet.full.address])).device()
+        with pytest.raises(OutOfMemory):
+            for _ in range(16):
+                held = closing.enter_context(ResidentTensor(device, TensorDesc(DataType.UINT8, [size_bytes])))
+                held.write(np.zeros(size_bytes, np.uint8))
+        yield
+
+
 def test_rules_fire(fleet: Fleet, tmp_path: Path) -> None:
-    """When a daemon dies, a queue is full, and a canary is wrong; and none before."""
+    """When a daemon dies, one client fills a queue and memory, and a canary is wrong; and none before."""
     with scraping(fleet, tmp_path) as prometheus:
         until(lambda: len(prometheus.query('up{job="nnrt-device"} == 1')) == len(fleet.daemons))
         assert ILL_AND_FULL.isdisjoint(prometheus.firing())
         fleet.faulty.switch("wrong")
         until(lambda: ("NnrtDeviceOut", "ill") in prometheus.firing(), prometheus.firing)
-        with full_queue(fleet):
-            until(lambda: ("NnrtQueueFull", "full") in prometheus.firing(), prometheus.firing)
+        with full_queue(fleet), full_memory(fleet):
+            until(lambda: prometheus.firing() >= FULL, prometheus.firing)
         fleet.faulty.switch("")
         until(lambda: ILL_AND_FULL.isdisjoint(prometheus.firing()))
         address = metrics_address(fleet.steady)
