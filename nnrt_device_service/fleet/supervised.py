@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 
 from nnrt_device_service.fleet.backoff import Backoff
 from nnrt_device_service.fleet.process import Process
@@ -38,16 +37,23 @@ class SupervisedDaemon:
     Everything here happens in the supervisor's event loop.
     """
 
-    def __init__(self, record: Record, directory: StateDirectory, *, is_one_shot: bool) -> None:
-        """A daemon of the record that still lives is taken over."""
+    def __init__(
+        self, record: Record, directory: StateDirectory, *, is_one_shot: bool, on_change: Callable[[], None]
+    ) -> None:
+        """A daemon of the record that still lives is taken over. `on_change` is called whenever its state changes."""
         self.record = record
         self._directory = directory
         self._is_one_shot = is_one_shot
+        self._on_change = on_change
         self._process = Process.find(record.process) if record.process else None
         self._backoff = Backoff()
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._end_asked = asyncio.Event()
+        # While it backs off: the end of that, and the earliest time for it.
+        self._is_due = asyncio.Event()
+        self._due: asyncio.TimerHandle | None = None
+        self.may_start_at = 0.0
         self._limit: asyncio.TimerHandle | None = None
         # Why the process was killed or what it said last, and since when it has been ready.
         self._said = ""
@@ -87,6 +93,7 @@ class SupervisedDaemon:
     async def end(self) -> None:
         """Let the daemon finish what is under way; it has ended when this returns."""
         self._end_asked.set()
+        self._is_due.set()
         if self._task is not None and not self._task.done():
             if self._process is not None:
                 self._ask_to_end(self._process)
@@ -97,6 +104,13 @@ class SupervisedDaemon:
             return
         assert self._task is not None
         await asyncio.shield(self._task)
+
+    def hasten(self) -> None:
+        """Back off no longer than a daemon must that is needed, for no other one serves."""
+        if self._due is not None and self._due.when() > self.may_start_at:
+            self._due.cancel()
+            self._due = asyncio.get_running_loop().call_at(self.may_start_at, self._is_due.set)
+            _log.warning("%s is started again sooner, for no device serves", self.name, extra={"device": self.name})
 
     def kill(self, why: str = "") -> None:
         """End the daemon at once."""
@@ -247,16 +261,23 @@ class SupervisedDaemon:
         return self._said if code and self._said else f"it ended with {code}; see its log"
 
     async def _back_off(self) -> None:
-        ready_s = 0.0 if self._ready_at is None else asyncio.get_running_loop().time() - self._ready_at
+        loop = asyncio.get_running_loop()
+        ready_s = 0.0 if self._ready_at is None else loop.time() - self._ready_at
         wait_s = self._backoff.wait_s(ready_s)
+        self.may_start_at = loop.time() + self._backoff.needed_s
+        self._is_due.clear()
+        self._due = loop.call_later(wait_s, self._is_due.set)
         self.record.restarts += 1
         if self._is_refused:
             self.record.addresses = ()  # Another process may listen there by now.
-        self._be(State.BACKING_OFF, self._reason())
         said = "%s: %s; it is started again in %.1f s"
-        _log.warning(said, self.name, self.record.why, wait_s, extra={"device": self.name})
-        with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._end_asked.wait(), wait_s)
+        _log.warning(said, self.name, self._reason(), wait_s, extra={"device": self.name})
+        self._be(State.BACKING_OFF, self._reason())
+        try:
+            await self._is_due.wait()
+        finally:
+            self._due.cancel()
+            self._due = None
 
     def _limit_time(self) -> None:
         """Give the daemon, from now on, as long as it may take for what it is doing; it is killed after that."""
@@ -279,6 +300,7 @@ class SupervisedDaemon:
             self._limit_time()
         self._changed.set()
         self._changed = asyncio.Event()
+        self._on_change()
 
 
 def _is_journal(descriptor: int) -> bool:

@@ -107,8 +107,18 @@ class Supervisor:
     def _adopt(self) -> None:
         """Know of all that a supervisor before has left."""
         for name, record in self._directory.records().items():
-            self._daemons[name] = SupervisedDaemon(record, self._directory, is_one_shot=self._is_one_shot)
+            self._daemons[name] = self._supervised(record)
             _log.info("found %s, which is %s", name, record.state.value)
+
+    def _supervised(self, record: Record) -> SupervisedDaemon:
+        return SupervisedDaemon(record, self._directory, is_one_shot=self._is_one_shot, on_change=self._have_one_serve)
+
+    def _have_one_serve(self) -> None:
+        """Where no device serves, nor is about to, start one of those that back off, the first that may."""
+        daemons = self._daemons.values()
+        waiting = [daemon for daemon in daemons if daemon.state is State.BACKING_OFF]
+        if waiting and not any(daemon.state in (State.STARTING, State.READY) for daemon in daemons):
+            min(waiting, key=lambda daemon: daemon.may_start_at).hasten()
 
     async def _start(self, specs: list[DeviceSpec]) -> None:
         async with self._changing:
@@ -156,8 +166,7 @@ class Supervisor:
 
     def _add(self, spec: DeviceSpec, *, is_drained: bool = False) -> None:
         record = Record(spec, State.DRAINED if is_drained else State.STARTING, is_drained=is_drained)
-        daemon = SupervisedDaemon(record, self._directory, is_one_shot=self._is_one_shot)
-        self._daemons[spec.name] = daemon
+        daemon = self._daemons[spec.name] = self._supervised(record)
         if is_drained:
             self._directory.write(record)
         else:

@@ -25,3 +25,16 @@ def test_a_daemon_that_is_killed_again_and_again_is_away_for_a_small_part_of_the
     backoff, chance = Backoff(), random.Random(0)  # noqa: S311  (no secret)
     served = [chance.expovariate(1 / 8) for _ in range(1000)]
     assert sum(map(backoff.wait_s, served)) < sum(served) / 10
+
+
+def test_one_that_was_ready_need_not_wait_where_nothing_else_serves() -> None:
+    """One that didn't get ready waits ever longer all the same."""
+    backoff = Backoff()
+    waits = []
+    for ready_s in (1.0, 1.0, 0.0, 0.0, 0.0, 1.0):
+        backoff.wait_s(ready_s)
+        waits.append(backoff.needed_s)
+    assert waits == pytest.approx([0, 0, 0.1, 0.2, 0.4, 0])
+    for _ in range(12):
+        backoff.wait_s(0.0)
+    assert backoff.needed_s == pytest.approx(30)
