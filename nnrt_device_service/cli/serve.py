@@ -9,15 +9,17 @@ import click
 
 from nnrt_device_service.core.device import Device
 from nnrt_device_service.host.allocator import keep_freed_memory
+from nnrt_device_service.host.claim import claim
 from nnrt_device_service.host.log_handler import set_up_log
 from nnrt_device_service.host.log_lines import never_wait_for_a_reader
-from nnrt_device_service.host.readiness import notify
+from nnrt_device_service.host.readiness import is_supervised, notify
 from nnrt_device_service.host.stop_signals import StopSignals
 from nnrt_device_service.reports.reporter import Reporter
 from nnrt_device_service.settings import Settings, setting_options
 from nnrt_device_service.transport.server import Daemon
-from nnrt_hdi.backend import BackendSkipped, load_backend
-from nnrt_hdi.errors import NnrtError
+from nnrt_hdi.backend import BackendSkipped, DeviceInfo, load_backend
+from nnrt_hdi.enums import DeviceType
+from nnrt_hdi.errors import NnrtError, OperationForbidden
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +38,9 @@ def serve(**values: Any) -> None:
     log = set_up_log(settings.log_format, is_verbose=settings.verbose)
     try:
         reporter = Reporter(settings, log)
-        device = reporter.device = Device(load_backend(settings.backend, settings.backend_options()), settings)
+        backend = load_backend(settings.backend, settings.backend_options())
+        _claim_accelerator(backend.describe(), settings)
+        device = reporter.device = Device(backend, settings)
         log.device = device.info.device_name
         daemon = Daemon(device, settings)
         # No collection of garbage looks again at what stays as long as the daemon.
@@ -51,6 +55,19 @@ def serve(**values: Any) -> None:
     if not daemon.drain():
         logging.shutdown()
         os._exit(0)  # The interpreter would wait for the thread of a run that can't be stopped.
+
+
+def _claim_accelerator(info: DeviceInfo, settings: Settings) -> None:
+    """Raises OperationForbidden where another daemon serves it, and a supervisor keeps this one."""
+    if info.device_type not in (DeviceType.GPU, DeviceType.ACCELERATOR):
+        return
+    options = (f"{name}={value}" for name, value in sorted(settings.backend_options().items()))
+    try:
+        claim(info.device_name, settings.backend, *options)
+    except OperationForbidden as error:
+        if is_supervised():
+            raise
+        _log.warning("%s", error)
 
 
 def _refuse(reason: str, error: Exception, settings: Settings) -> NoReturn:

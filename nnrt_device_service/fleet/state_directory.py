@@ -75,6 +75,7 @@ class StateDirectory:
         self.reports = path / "reports"
         self.control = path / "control"
         self.notify = path / "notify"
+        self._place = f"--state-dir {str(path)!r}"
 
     @contextmanager
     def taken(self) -> Iterator[None]:
@@ -82,33 +83,39 @@ class StateDirectory:
 
         Raises InvalidPath, and OperationForbidden where there is a supervisor already.
         """
-        place = f"--state-dir {str(self.path)!r}"
         if len(os.fsencode(self.control)) > _MAX_SOCKET_BYTES:
             raise InvalidPath(
-                f"sockets in it would have longer paths than {_MAX_SOCKET_BYTES} bytes; use a shorter one", place=place
+                f"sockets in it would have longer paths than {_MAX_SOCKET_BYTES} bytes; use a shorter one",
+                place=self._place,
             )
-        try:
+        with self.usable():
             for directory in (self.path, self._records, self._logs, self.reports):
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             about = self.path.stat()
             lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise InvalidPath(f"it can't be used: {error.strerror}", place=place) from error
-        with os.fdopen(lock, "r+") as held:
+        with os.fdopen(lock, "r+b", buffering=0) as held:
             if about.st_uid != os.geteuid() or about.st_mode & 0o077:
-                raise InvalidPath("others than you may use it; take one of mode 0700 that is yours", place=place)
+                raise InvalidPath("others than you may use it; take one of mode 0700 that is yours", place=self._place)
             try:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise OperationForbidden(
-                    f"the supervisor with pid {held.read().strip() or '?'} looks after the daemons here; stop it, or"
-                    " use another directory",
-                    place=place,
+                    f"the supervisor with pid {held.read().decode().strip() or '?'} looks after the daemons here; stop"
+                    " it, or use another directory",
+                    place=self._place,
                 ) from error
-            held.truncate()
-            held.write(f"{os.getpid()}\n")
-            held.flush()
+            with self.usable():
+                held.truncate()
+                held.write(f"{os.getpid()}\n".encode())
             yield
+
+    @contextmanager
+    def usable(self) -> Iterator[None]:
+        """Raise InvalidPath for an OSError of the block, such as that of a full disk."""
+        try:
+            yield
+        except OSError as error:
+            raise InvalidPath(f"it can't be used: {error.strerror}", place=self._place) from error
 
     def records(self) -> dict[str, Record]:
         """What is known of each daemon, by its name. What can't be read is nothing."""

@@ -62,14 +62,16 @@ class Supervisor:
         specs = await self._source()
         async with AsyncExitStack() as stack:
             stack.enter_context(self._directory.taken())
-            notices = NotifySocket(self._directory.notify)
+            with self._directory.usable():
+                notices = NotifySocket(self._directory.notify)
             stack.callback(notices.close)
             loop = asyncio.get_running_loop()
             loop.add_reader(notices.fileno(), self._hear, notices)
             stack.callback(loop.remove_reader, notices.fileno())
             self._take_signals(loop)
             self._adopt()
-            await stack.enter_async_context(serve_control(self._directory.control, self._answer))
+            with self._directory.usable():
+                await stack.enter_async_context(serve_control(self._directory.control, self._answer))
             self._later(self._start(specs))
             self._later(self._tell_alive())
             await self._stopping.wait()

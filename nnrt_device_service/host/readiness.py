@@ -12,11 +12,16 @@ from contextlib import suppress
 _SEND_S = 2.0
 
 
+def is_supervised() -> bool:
+    """Tell if there is a supervisor that wants to be told."""
+    return os.environ.get("NOTIFY_SOCKET", "").startswith(("/", "@"))
+
+
 def notify(**fields: object) -> None:
     """Tell the supervisor. Nothing is raised where it can't be told."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if not address.startswith(("/", "@")):
+    if not is_supervised():
         return
+    address = os.environ["NOTIFY_SOCKET"]
     lines = [f"{name}={' '.join(str(value).split())}" for name, value in fields.items()]
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.settimeout(0.0 if "WATCHDOG" in fields else _SEND_S)

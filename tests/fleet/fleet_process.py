@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,9 @@ _TESTS = Path(__file__).parent.parent
 _EXIT_S = 60.0
 
 
-def nnrt_device(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """The outcome of a command, in a process of its own."""
-    command = [sys.executable, "-m", "nnrt_device_service", *arguments]
+def nnrt_device(*arguments: str | Path, through: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+    """The outcome of a command, in a process of its own. `through` is a command that ends by executing this one."""
+    command = [*through, sys.executable, "-m", "nnrt_device_service", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=_EXIT_S, env=_environment())
 
 

@@ -102,6 +102,25 @@ def test_daemon_that_died_unsupervised_comes_back(start_fleet: StartFleet, state
     assert ps(state)["b"]["pid"] == before["b"]["pid"]
 
 
+def test_accelerator_has_one_daemon(start_fleet: StartFleet, state: Path, tmp_path: Path) -> None:
+    """Also where the directory has lost it, as on a full disk: the next supervisor starts no second one beside it."""
+    path = fleet_file(tmp_path / "fleet.toml", "a", backend="faulty", option=f"of-this-test={tmp_path}")
+    start_fleet(path).kill()
+    pid = ps(state)["a"]["pid"]
+    (state / "daemons" / "a.json").unlink()
+    try:
+        fleet = start_fleet(path)
+        assert fleet.wait() == 1
+        assert f"the process with pid {pid} serves it already" in fleet.log()
+        assert lives(pid)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: not lives(pid))
+    start_fleet(path)
+    os.kill(ps(state)["a"]["pid"], signal.SIGKILL)
+    wait_for(state, "a", state="ready", restarts=1)
+
+
 def test_next_supervisor_goes_by_its_own_file(start_fleet: StartFleet, state: Path, tmp_path: Path) -> None:
     path = tmp_path / "fleet.toml"
     start_fleet(fleet_file(path, "a", "b", "c")).kill()
@@ -122,6 +141,14 @@ def test_second_supervisor_is_refused(start_fleet: StartFleet, state: Path, tmp_
     assert done.returncode == 1
     assert f"the supervisor with pid {fleet.process.pid} looks after the daemons here" in done.stderr
     assert ps(state)["a"]["state"] == "ready"
+
+
+def test_full_disk_is_said(state: Path, tmp_path: Path) -> None:
+    """Here of a process that may write nothing into files."""
+    path = fleet_file(tmp_path / "fleet.toml", "a")
+    done = nnrt_device("up", path, "--state-dir", state, through=("sh", "-c", 'ulimit -f 0; exec "$@"', "sh"))
+    said = f"Error: --state-dir {str(state)!r}: it can't be used: File too large\n"
+    assert (done.returncode, done.stderr) == (1, said)
 
 
 def test_others_directory_is_refused(tmp_path: Path) -> None:
