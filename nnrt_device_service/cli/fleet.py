@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from nnrt_device_service.cli.table import new_table, print_table
 from nnrt_device_service.fleet.control import ask
@@ -119,7 +120,7 @@ def up(
     set_up_log(log_format)
     os.environ[variable_of("log_format")] = log_format  # For the daemons, unless FILE says it of one.
     with ExitStack() as stack:
-        if one_shot and not state_dir:
+        if one_shot and context.get_parameter_source("state_dir") is not ParameterSource.COMMANDLINE:
             state_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nnrt-")))
         directory = StateDirectory((state_dir or default_state_directory()).absolute())
         supervisor = Supervisor(

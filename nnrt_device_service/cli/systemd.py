@@ -4,7 +4,8 @@ from pathlib import Path
 
 import click
 
-from nnrt_device_service.fleet.units import UNITS, unit, unit_folder
+from nnrt_device_service.fleet.units import UNITS, require_lasting_interpreter, unit, unit_folder
+from nnrt_hdi.errors import InvalidPath
 
 
 @click.group()
@@ -21,6 +22,10 @@ def systemd() -> None:
 @click.option("--folder", type=click.Path(file_okay=False, path_type=Path), help="Another one than systemd's own.")
 def install(is_user: bool, is_printed: bool, file: Path | None, folder: Path | None) -> None:
     """Write the units nnrt-device@.service and nnrt-fleet.service, for this interpreter."""
+    try:
+        require_lasting_interpreter()
+    except InvalidPath as error:
+        raise click.ClickException(str(error)) from error
     folder = folder or unit_folder(is_user=is_user)
     for name in UNITS:
         text = unit(name, is_user=is_user, fleet_file=file)

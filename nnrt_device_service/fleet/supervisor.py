@@ -154,7 +154,7 @@ class Supervisor:
             for name, (daemon, end) in ending.items():
                 if name == spec.name or set(daemon.record.addresses) & set(spec.listen):
                     await end
-            self._add(spec, is_drained=spec.name in ending and ending[spec.name][0].record.is_drained)
+            self._add(spec, ending[spec.name][0].record if spec.name in ending else None)
 
         async def forget(name: str, end: asyncio.Future[None]) -> None:
             await end
@@ -166,8 +166,12 @@ class Supervisor:
             *(forget(name, end) for name, (_, end) in ending.items() if name not in wanted),
         )
 
-    def _add(self, spec: DeviceSpec, *, is_drained: bool = False) -> None:
+    def _add(self, spec: DeviceSpec, former: Record | None) -> None:
+        """Keep a daemon for the device: where the former one was, and as drained as that."""
+        is_drained = former is not None and former.is_drained
         record = Record(spec, State.DRAINED if is_drained else State.STARTING, is_drained=is_drained)
+        if former is not None and former.spec.listen == spec.listen:
+            record.addresses = former.addresses
         daemon = self._daemons[spec.name] = self._supervised(record)
         if is_drained:
             self._directory.write(record)

@@ -3,8 +3,11 @@
 import os
 import shlex
 import sys
+import tempfile
 from importlib.resources import files
 from pathlib import Path
+
+from nnrt_hdi.errors import InvalidPath
 
 UNITS = ("nnrt-device@.service", "nnrt-fleet.service")
 
@@ -47,6 +50,20 @@ LockPersonality=yes
 RestrictRealtime=yes
 SystemCallArchitectures=native
 """
+
+
+def require_lasting_interpreter() -> None:
+    """Raise InvalidPath where this interpreter lies in a folder for temporary files.
+
+    Units have such folders of their own (PrivateTmp=), and hosts empty them.
+    """
+    for folder in (tempfile.gettempdir(), "/tmp", "/var/tmp"):  # noqa: S108
+        if Path(sys.prefix).resolve().is_relative_to(Path(folder).resolve()):
+            raise InvalidPath(
+                f"it lies in {folder!r}, which no service sees and which doesn't last; install nnrt elsewhere, such as"
+                " in /opt/nnrt",
+                place=f"the interpreter {sys.executable!r}",
+            )
 
 
 def unit(name: str, *, is_user: bool, fleet_file: Path | None) -> str:

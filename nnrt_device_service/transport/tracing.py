@@ -5,6 +5,7 @@ it to say. The SDK's own environment variables, OTEL_*, say where spans go, and 
 """
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +22,7 @@ from opentelemetry.sdk.environment_variables import (
     OTEL_SERVICE_NAME,
 )
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.trace import SpanKind
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -238,6 +239,10 @@ def _provider(device_name: str) -> TracerProvider:
     return provider
 
 
+def _line_of(span: ReadableSpan) -> str:
+    return f"{span.to_json(indent=None)}\n"
+
+
 def _exporter(name: str) -> SpanExporter:
     if name == "otlp":
         protocol = os.environ.get(OTEL_EXPORTER_OTLP_TRACES_PROTOCOL) or os.environ.get(OTEL_EXPORTER_OTLP_PROTOCOL)
@@ -250,8 +255,10 @@ def _exporter(name: str) -> SpanExporter:
             " opentelemetry-exporter-otlp for `otlp`, or set it to another one, or to `none`",
             place=_PLACE,
         )
+    # On the console where the daemon's log is, a line each: a supervisor keeps that, and not the standard output.
+    options = {"out": sys.stderr, "formatter": _line_of} if name == "console" else {}
     try:
-        exporter: SpanExporter = found[0].load()()
+        exporter: SpanExporter = found[0].load()(**options)
     except Exception as error:
         raise InvalidParameter(f"the exporter {name!r} can't be made: {error!r}", place=_PLACE) from error
     return exporter

@@ -23,7 +23,7 @@ def test_reload_restarts_what_changed(start_fleet: StartFleet, state: Path, tmp_
     """`a` stays, `b` has new settings, `c` goes, `d` comes."""
     path = fleet_file(tmp_path / "fleet.toml", "a", "b", "c")
     fleet = start_fleet(path)
-    before = pids(state)
+    before, addresses = pids(state), ps(state)["b"]["addresses"]
     text = path.read_text()
     path.write_text(text.replace("[device.b]", "[device.b]\nmax-sessions = 5").replace("[device.c]", "[device.d]"))
     fleet.send(signal.SIGHUP)
@@ -35,6 +35,7 @@ def test_reload_restarts_what_changed(start_fleet: StartFleet, state: Path, tmp_
     assert after["b"] != before["b"]
     assert not lives(before["c"])
     assert ps(state)["b"]["restarts"] == 0
+    assert ps(state)["b"]["addresses"] == addresses, "a free port that it keeps"
 
 
 def test_reload_of_a_wrong_file_changes_nothing(start_fleet: StartFleet, state: Path, tmp_path: Path) -> None:
@@ -206,6 +207,15 @@ def test_one_shot_ends_with_the_first_daemon(start_fleet: StartFleet, state: Pat
     os.kill(before["b"], signal.SIGKILL)
     assert fleet.wait() == 128 + signal.SIGKILL
     assert not any(map(lives, before.values()))
+
+
+def test_one_shot_has_a_directory_of_its_own(state: Path, tmp_path: Path) -> None:
+    """Whatever the environment says of others, whose supervisor may be there."""
+    path = fleet_file(tmp_path / "fleet.toml", "a")
+    others = ("env", f"NNRT_FLEET_STATE_DIR={state}")
+    done = nnrt_device("up", path, "--one-shot", "--", "true", through=others)
+    assert done.returncode == 0, done.stderr
+    assert not state.exists()
 
 
 def test_one_shot_with_a_wrong_device(tmp_path: Path) -> None:

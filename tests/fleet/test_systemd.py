@@ -1,13 +1,14 @@
 """The units that `nnrt-device systemd install` writes."""
 
+import os
 import shutil
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import pytest
-
-from fleet.fleet_process import nnrt_device
+from source_files import ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -15,10 +16,21 @@ ANALYZE = shutil.which("systemd-analyze")
 needs_systemd = pytest.mark.skipif(ANALYZE is None, reason="there is no systemd-analyze")
 
 
+# One that lies where it stays, wherever this environment does.
+INTERPRETER = Path(sys.base_prefix, "bin", f"python{sys.version_info[0]}.{sys.version_info[1]}")
+
+
+def install(*arguments: str | Path, interpreter: Path = INTERPRETER) -> subprocess.CompletedProcess[str]:
+    """The outcome of `nnrt-device systemd install`, of an interpreter with this one's packages."""
+    command = [interpreter, "-m", "nnrt_device_service", "systemd", "install", *arguments]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     folder = tmp_path / "units"
-    done = nnrt_device("systemd", "install", "--folder", folder, "--file", tmp_path / "fleet 1.toml")
+    done = install("--folder", folder, "--file", tmp_path / "fleet 1.toml")
     assert done.returncode == 0, done.stderr
     # systemd-analyze wants an instance.
     shutil.copy(folder / "nnrt-device@.service", folder / "nnrt-device@gpu0.service")
@@ -49,18 +61,29 @@ def test_units_are_hardened(folder: Path, name: str) -> None:
 
 def test_units_start_this_interpreter(folder: Path, tmp_path: Path) -> None:
     fleet = (folder / "nnrt-fleet.service").read_text()
-    assert (
-        f"ExecStart={sys.executable} -m nnrt_device_service up --state-dir %t/nnrt '{tmp_path}/fleet 1.toml'" in fleet
-    )
+    assert f"ExecStart={INTERPRETER} -m nnrt_device_service up --state-dir %t/nnrt '{tmp_path}/fleet 1.toml'" in fleet
     device = (folder / "nnrt-device@.service").read_text()
-    assert f"ExecStart={sys.executable} -m nnrt_device_service serve --name=%i" in device
+    assert f"ExecStart={INTERPRETER} -m nnrt_device_service serve --name=%i" in device
     assert "Type=notify" in device
     assert "{" not in fleet + device
 
 
 def test_units_of_a_user() -> None:
     """They ask for nothing that only the host's systemd can give."""
-    done = nnrt_device("systemd", "install", "--user", "--print")
+    done = install("--user", "--print")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("WantedBy=default.target") == 2
     assert "DynamicUser" not in done.stdout
+
+
+def test_interpreter_in_a_folder_for_temporary_files_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A unit has such folders of its own, and a host empties them."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    venv.create(tmp_path / "venv", symlinks=True)
+    interpreter = tmp_path / "venv" / "bin" / "python"
+    done = install("--folder", tmp_path / "units", interpreter=interpreter)
+    assert done.returncode == 1
+    assert f"the interpreter {str(interpreter)!r}: it lies in {str(tmp_path)!r}" in done.stderr
+    assert not (tmp_path / "units").exists()

@@ -1,6 +1,7 @@
 """The example programs for ONNX files, as processes with a daemon on ONNX Runtime."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,8 @@ from daemon_process import DaemonProcess
 from onnx import parser
 from PIL import Image
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
 
 # The mean red, green and blue, and what can be made of them: six classes.
 CLASSIFIER = """
@@ -95,3 +97,10 @@ def test_sentences_are_compared(place: Path, onnxruntime_daemon: DaemonProcess) 
         " 0.857  1.000  0.436 the dog sleeps .",
         " 0.436  0.436  1.000 sleeping",
     ]
+
+
+def test_extra_of_ray_has_what_reads_images() -> None:
+    """Ray does so with Pillow, which it doesn't bring."""
+    assert "read_images" in (EXAMPLES / "ray_data.py").read_text()
+    (extra,) = re.findall(r"^ray = \[(.*)\]", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert '"pillow' in extra
