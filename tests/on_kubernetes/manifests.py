@@ -22,6 +22,10 @@ COMBINATIONS: dict[str, tuple[str, ...]] = {
     "per-device and cert-manager": ("per-device", "cert-manager"),
     "store-on-host and cert-manager": ("store-on-host", "cert-manager"),
     "per-device, cert-manager and prometheus": ("per-device", "cert-manager", "prometheus"),
+    "nvidia-gpu": ("nvidia-gpu",),
+    "traces": ("traces",),
+    "nvidia-gpu before per-device": ("nvidia-gpu", "per-device"),
+    "all but store-on-host": ("per-device", "nvidia-gpu", "cert-manager", "prometheus", "traces"),
 }
 
 
@@ -35,12 +39,12 @@ def rendered(folder: Path) -> list[Manifest]:
     return [manifest for manifest in yaml.safe_load_all(result.stdout) if manifest]
 
 
-def combined(components: tuple[str, ...], folder: Path) -> list[Manifest]:
+def combined(components: tuple[str, ...], folder: Path, namespace: str = "nnrt") -> list[Manifest]:
     """The manifests of the base with these components, by a kustomization in a copy of the folder."""
     shutil.copytree(DEPLOY, folder / "kubernetes")
     fleet = folder / "kubernetes" / "fleet"
     fleet.mkdir()
-    lines = ["namespace: nnrt", "resources: [../base]", "components:"]
+    lines = [f"namespace: {namespace}", "resources: [../base]", "components:"]
     (fleet / "kustomization.yaml").write_text(
         "\n".join([*lines, *(f"  - ../components/{name}" for name in components)])
     )

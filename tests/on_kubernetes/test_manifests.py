@@ -4,6 +4,7 @@ import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -14,6 +15,7 @@ from on_kubernetes.manifests import COMBINATIONS, DEPLOY, Manifest, combined, on
 # The first that has all that is used here without a feature gate, and the last but one that the schemas know.
 VERSIONS = ("1.30", "1.36")
 # Of theirs the schemas are not the API's.
+OTLP_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 _OPERATORS = ("cert-manager.io/", "monitoring.coreos.com/")
 
 
@@ -73,8 +75,41 @@ def test_schemas_tell_a_mistake(manifests: list[Manifest]) -> None:
         schemas.validate(wrong, VERSIONS[0], strict=True)
 
 
+def test_the_namespace_is_what_the_fleet_says(tmp_path: Path) -> None:
+    """Nothing else knows one; the certificate is for the name that Prometheus expects, in any."""
+    manifests = combined(COMBINATIONS["all but store-on-host"], tmp_path, namespace="cameras")
+    assert {manifest["metadata"]["namespace"] for manifest in manifests} == {"cameras"}
+    assert "nnrt.svc" not in str(manifests)
+    (names,) = (each["spec"]["dnsNames"] for each in manifests if "dnsNames" in each.get("spec", {}))
+    (endpoint,) = one(manifests, "PodMonitor")["spec"]["podMetricsEndpoints"]
+    assert names == [endpoint["tlsConfig"]["serverName"]]
+
+
+def test_a_daemon_of_a_gpu_gets_one(manifests: list[Manifest]) -> None:
+    """On nodes that take nothing else; the device plugin counts by limits."""
+    limits = daemon(manifests)["resources"]["limits"]
+    gpus = {name: count for name, count in limits.items() if "/" in name}
+    has_cuda = environment(manifests).get("NNRT_DEVICE_PROVIDER") == "cuda"
+    assert gpus == ({"nvidia.com/gpu": 1} if has_cuda else {})
+    tolerated = [each["key"] for each in workload(manifests)["template"]["spec"].get("tolerations", [])]
+    assert tolerated == list(gpus)
+
+
+def test_a_daemon_reaches_its_collector_and_nobody_else(manifests: list[Manifest]) -> None:
+    """By the name service."""
+    egress = one(manifests, "NetworkPolicy")["spec"]["egress"]
+    settings = environment(manifests)
+    assert (OTLP_ENDPOINT in settings) == (settings.get("NNRT_DEVICE_TRACES") == "true") == bool(egress)
+    if egress:
+        collector = urlsplit(settings[OTLP_ENDPOINT])
+        assert collector.hostname is not None
+        (namespace,) = (each["to"][0]["namespaceSelector"]["matchLabels"].values() for each in egress[1:])
+        assert collector.hostname.split(".")[1:] == [*namespace, "svc"]
+        assert [port["port"] for each in egress for port in each["ports"]] == [53, 53, collector.port]
+
+
 def test_settings_are_the_daemons(manifests: list[Manifest]) -> None:
-    known = {variable_of(entry.name) for entry in fields(Settings)}
+    known = {variable_of(entry.name) for entry in fields(Settings)} | {OTLP_ENDPOINT}
     assert environment(manifests).keys() | {entry["name"] for entry in daemon(manifests)["env"]} <= known
 
 
