@@ -7,6 +7,9 @@ session = onnxruntime.InferenceSession(
 )
 """
 
+from importlib.machinery import PathFinder
+
+from nnrt_client.onnxruntime.capi import _pybind_state as _pybind_state
 from nnrt_client.onnxruntime.inference_session import InferenceSession
 from nnrt_client.onnxruntime.io_binding import IOBinding
 from nnrt_client.onnxruntime.module_functions import (
@@ -29,7 +32,7 @@ from nnrt_client.onnxruntime.options import (
     SessionOptions,
 )
 from nnrt_client.onnxruntime.ort_value import OrtValue
-from nnrt_client.onnxruntime.providers import get_available_providers
+from nnrt_client.onnxruntime.providers import get_available_providers, set_default_provider_options
 from nnrt_hdi import __version__ as __version__
 
 __all__ = [
@@ -52,5 +55,10 @@ __all__ = [
     "get_version_string",
     "set_default_logger_severity",
     "set_default_logger_verbosity",
+    "set_default_provider_options",
     "set_seed",
 ]
+
+# What is not here is ONNX Runtime's own where that is installed: `quantization`, `transformers` and other tools.
+if (_theirs := PathFinder.find_spec("onnxruntime")) is not None:
+    __path__ += _theirs.submodule_search_locations or []

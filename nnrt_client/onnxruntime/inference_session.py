@@ -72,6 +72,8 @@ class InferenceSession(Closable):
         if unused:
             _log.debug("arguments without effect: %s", sorted(unused))
         self._source = path_or_bytes
+        # Libraries such as Optimum read it.
+        self._model_path = os.fspath(path_or_bytes) if isinstance(path_or_bytes, str | os.PathLike) else None
         self._options = sess_options or SessionOptions()
         try:
             # Not at the top: without the extra nnrt[onnx] this says what to install.
@@ -119,6 +121,11 @@ class InferenceSession(Closable):
     def close(self) -> None:
         """Free the model, on the device too. Idempotent."""
         self._close()
+
+    @property
+    def _sess(self) -> "InferenceSession":
+        """The session that libraries expect inside ONNX Runtime's class."""
+        return self
 
     # ---- the model
 
@@ -349,7 +356,7 @@ class InferenceSession(Closable):
     def _readable(self, name: str, spec: TensorSpec, given: Any) -> Any:
         """Make an array or a tensor of an input that is given. Raises what ONNX Runtime does where it is none."""
         if isinstance(given, OrtValue):
-            return given._readable(self._device)
+            return given._readable(self._connection, self._device)
         if isinstance(given, RunTensor):
             return given
         if given is None:

@@ -40,6 +40,11 @@ class IOBinding:
         self._outputs: dict[str, _Output] = {}
         self._results: list[OrtValue] = []
 
+    @property
+    def _iobinding(self) -> "IOBinding":
+        """The binding that libraries expect inside ONNX Runtime's class."""
+        return self
+
     # ---- inputs
 
     def bind_cpu_input(self, name: str, arr_on_cpu: NDArray[Any]) -> None:
@@ -121,7 +126,7 @@ class IOBinding:
             if name not in session._output_specs:
                 raise BoundRunFailed(f"Error in execution: Invalid output name: {name}")
         feed = {
-            name: value._readable(device) if isinstance(value, OrtValue) else value
+            name: value._readable(session._connection, device) if isinstance(value, OrtValue) else value
             for name, value in self._inputs.items()
         }
         for name in session._input_specs:
@@ -143,7 +148,7 @@ class IOBinding:
         targets: dict[str, Any] = {}
         for name, output in self._outputs.items():
             if output.value is not None:
-                targets[name] = output.value._writable_place(session._device)
+                targets[name] = output.value._writable_place(session._connection, session._device)
             elif output.is_on_device and (spare := session._memory.taken(name)):
                 targets[name] = taken[name] = spare
             else:

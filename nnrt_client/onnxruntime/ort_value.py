@@ -37,10 +37,14 @@ class OrtValue:
     Made by its `ortvalue_...` methods, by `from_dlpack`, and by sessions.
     """
 
-    def __init__(self, array: NDArray[Any] | None = None, *, region: SharedMemory | None = None) -> None:
-        """Over an array, which may be one of shared memory."""
+    def __init__(
+        self, array: NDArray[Any] | None = None, *, region: SharedMemory | None = None, awaits_session: bool = False
+    ) -> None:
+        """Over an array, which may be one of shared memory, or wait here for the first session that uses the value, to
+        whose device it moves then."""
         self._array = array
         self._region = region
+        self._awaits_session = awaits_session
         self._tensor: Tensor | None = None
         self._resident: ResidentTensor | None = None
         # The session that the memory is gone with.
@@ -51,7 +55,7 @@ class OrtValue:
 
     @staticmethod
     def ortvalue_from_numpy(numpy_obj: NDArray[Any], device_type: str = HOST, device_id: int = 0) -> "OrtValue":
-        """The array itself, or a copy of it on a device."""
+        """The array itself, or a copy of it on a device: see `ortvalue_from_shape_and_type`."""
         if not isinstance(numpy_obj, np.ndarray):
             raise WrongType(f"it is {type(numpy_obj).__name__}; give a numpy array")
         if device_type == HOST:
@@ -69,7 +73,8 @@ class OrtValue:
     def ortvalue_from_shape_and_type(
         shape: Sequence[int], element_type: Any, device_type: str = HOST, device_id: int = 0
     ) -> "OrtValue":
-        """A value with room for a shape: `cpu`, `nnrt` for a device of NNRT_DEVICES, or the address of one."""
+        """A value with room for a shape: on `cpu`; on `nnrt`, the device of the first session that uses it, or with a
+        `device_id` above 0 this one of NNRT_DEVICES; or at the address of a device."""
         dtype = element_dtype(element_type)
         if device_type == HOST:
             return _on_host(tuple(shape), dtype)
@@ -77,6 +82,8 @@ class OrtValue:
             raise BadBinding(
                 f"Unsupported device type: {device_type}; use {HOST!r}, {DEVICE!r} or the device's address"
             )
+        if device_type == DEVICE and not device_id:
+            return OrtValue(np.zeros(tuple(shape), dtype), awaits_session=True)
         return _on_device_of(device_type if ":" in device_type else None, device_id, tuple(shape), dtype)
 
     @staticmethod
@@ -98,6 +105,10 @@ class OrtValue:
         return value
 
     # ---- what they are
+
+    @property
+    def _is_remote(self) -> bool:
+        return self._awaits_session or self._resident is not None
 
     def shape(self) -> list[int]:
         """Its dimensions."""
@@ -121,7 +132,7 @@ class OrtValue:
 
     def device_name(self) -> str:
         """`cpu`, or `nnrt` for what is on a device."""
-        return HOST if self._resident is None else DEVICE
+        return DEVICE if self._is_remote else HOST
 
     def tensor_size_in_bytes(self) -> int:
         """Length of its elements."""
@@ -145,7 +156,7 @@ class OrtValue:
 
     def data_ptr(self) -> int:
         """The address of its elements; for one on a device a number that `bind_input` and `bind_output` know it by."""
-        if self._resident is None:
+        if not self._is_remote:
             return int(self._host.ctypes.data)
         if not self._handle:
             self._handle = next(_handles)
@@ -157,7 +168,7 @@ class OrtValue:
     def numpy(self) -> NDArray[Any]:
         """The elements themselves; of a value on a device a copy."""
         if self._resident is None:
-            return self._host
+            return self._host.copy() if self._awaits_session else self._host
         try:
             return self._resident.numpy()
         except NnrtError as error:
@@ -194,13 +205,24 @@ class OrtValue:
 
     # ---- for runs
 
-    def _readable(self, device: Device) -> Any:
+    def _readable(self, connection: Connection, device: Device) -> Any:
         """What a run on a device reads."""
-        return self._resident or self._shared(device) or self._host
+        return self._writable_place(connection, device) or self._host
 
-    def _writable_place(self, device: Device) -> "Tensor | ResidentTensor | None":
+    def _writable_place(self, connection: Connection, device: Device) -> "Tensor | ResidentTensor | None":
         """What a run on a device writes to; None where its result is to be copied."""
+        if self._awaits_session:
+            elements = self._host
+            self._place(connection, device, elements.shape, elements.dtype)
+            self.update_inplace(elements)
+            self._awaits_session, self._array = False, None
         return self._resident or self._shared(device)
+
+    def _place(self, connection: Connection, device: Device, shape: Sequence[int], element_type: Any) -> None:
+        """Make room on a device, whose connection stays while the value does."""
+        made = ExitStack()
+        with _undone_by(connection.used_by(self, made.close)):
+            self._resident = made.enter_context(resident(device, element_dtype(element_type), shape))
 
     def _take(self, result: Any) -> None:
         """Have the result of a run: an array to copy, or the memory of the value, which holds it."""
@@ -226,9 +248,9 @@ class OrtValue:
         return self._array
 
     def _require_host(self, call: str) -> NDArray[Any]:
-        if self._array is None:
+        if self._is_remote:
             raise NotSupported(f"{call}: the value is on a device, where nobody else reads; take numpy()")
-        return self._array
+        return self._host
 
 
 class _Capsule:
@@ -268,10 +290,8 @@ def resident(
 
 def placed(connection: Connection, device: Device, shape: Sequence[int], element_type: Any) -> OrtValue:
     """A value on a device, whose connection stays while the value does."""
-    value, made = OrtValue(), ExitStack()
-    close = connection.used_by(value, made.close)
-    with _undone_by(close):
-        value._resident = made.enter_context(resident(device, element_dtype(element_type), shape))
+    value = OrtValue()
+    value._place(connection, device, shape, element_type)
     return value
 
 
@@ -308,7 +328,7 @@ def _on_device_of(address: str | None, device_id: int, shape: tuple[int, ...], d
     value, made = OrtValue(), ExitStack()
     connection, close = use(address, value, made.close)
     with _undone_by(close):
-        if address is None and device_id:
+        if address is None:
             devices = connection.devices()
             if not 0 <= device_id < len(devices):
                 raise BadBinding(f"device_id is {device_id}; {len(devices)} devices of NNRT_DEVICES answer")

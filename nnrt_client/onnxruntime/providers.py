@@ -1,17 +1,24 @@
 """Execution providers: the device, and those beside it that an application may go on naming."""
 
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from nnrt_client.onnxruntime.errors import BadBinding, InvalidArgument
-from nnrt_client.settings import Settings
+from nnrt_client.settings import DEVICES_VARIABLE, Settings, addresses_from_environment
 from nnrt_hdi.enums import PerformanceMode, Priority
 from nnrt_hdi.errors import InvalidParameter
 
+_log = logging.getLogger(__name__)
+
 NNRT = "NnrtExecutionProvider"
-# They are taken beside the device's and never used.
+# Taken and never used: beside the device's, or in its place where the device is known without it.
 _BESIDE = ("CPUExecutionProvider",)
+
+# Options of the device's provider that sessions have unless their own say otherwise.
+_defaults: dict[str, Any] = {}
 
 # Of `Settings`: which daemons are trusted, and who the application is to them.
 _FILES = ("tls_ca", "tls_cert", "tls_key", "token_file")
@@ -29,12 +36,22 @@ def get_available_providers() -> list[str]:
     return [NNRT, *_BESIDE]
 
 
+def set_default_provider_options(options: Mapping[str, Any] | None = None) -> None:
+    """Set the options of the device's provider for all later sessions whose providers don't say otherwise; None: none.
+
+    With a device among them, sessions that name only CPUExecutionProvider run on it. Raises InvalidArgument.
+    """
+    global _defaults
+    load_options(options or {})
+    _defaults = dict(options or {})
+
+
 def chosen_options(
     providers: Sequence[Provider] | None, provider_options: Sequence[Mapping[Any, Any]] | None
 ) -> tuple[list[str], dict[str, Any]]:
     """Names of the providers that a session has, and the options of the device's. Raises UnknownProvider."""
     if providers is None:
-        return [NNRT], {}
+        return [NNRT], {**_defaults}
     if isinstance(providers, str) or not isinstance(providers, Sequence):
         raise UnknownProvider(f"providers are {providers!r}; give a list: [({NNRT!r}, {{'device': HOST:PORT}})]")
     if provider_options is not None:
@@ -48,11 +65,20 @@ def chosen_options(
         name, given = (provider, {}) if isinstance(provider, str) else _pair(provider)
         options.setdefault(name, {str(key): value for key, value in given.items()})
     if NNRT not in options:
-        raise UnknownProvider(
-            f"Unknown Provider Type: {next(iter(options), '(none)')}; this session runs on a device and falls back"
-            f" on no other: add {NNRT!r} to the providers, or give none"
-        )
-    return [NNRT, *(name for name in options if name in _BESIDE)], options[NNRT]
+        device = _defaults.get("device") or ",".join(addresses_from_environment())
+        if not device or not options.keys() & set(_BESIDE):
+            raise UnknownProvider(
+                f"Unknown Provider Type: {next(iter(options), '(none)')}; this session runs on a device and falls back"
+                f" on no other: add {NNRT!r} to the providers, or give none. {_BESIDE[0]!r} alone is put on the device"
+                f" of {DEVICES_VARIABLE} or set_default_provider_options"
+            )
+        _say_where(tuple(options), device)
+    return [NNRT, *(name for name in options if name in _BESIDE)], {**_defaults, **options.get(NNRT, {})}
+
+
+@cache
+def _say_where(providers: tuple[str, ...], device: str) -> None:
+    _log.warning("sessions with the providers %s run on the device %s", list(providers), device)
 
 
 def load_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], Settings]:

@@ -5,6 +5,7 @@ import gc
 import os
 import queue
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -291,7 +292,7 @@ def test_providers(onnxruntime_daemon: DaemonProcess, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("providers", "options", "says"),
     [
-        (["CPUExecutionProvider"], None, f"falls back on no other: add '{NNRT}'"),
+        (["CUDAExecutionProvider"], None, f"falls back on no other: add '{NNRT}'"),
         ([], None, f"add '{NNRT}'"),
         ([NNRT], [{}, {}], "the same length"),
         ([(NNRT, {})], [{}], "Only string values"),
@@ -302,6 +303,46 @@ def test_providers(onnxruntime_daemon: DaemonProcess, monkeypatch: pytest.Monkey
 def test_providers_that_make_no_sense(providers: Any, options: Any, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         ours.InferenceSession(sums().SerializeToString(), None, providers, options)
+
+
+@pytest.fixture
+def default_options() -> Iterator[None]:
+    """Take back what a test sets for all later sessions."""
+    yield
+    ours.set_default_provider_options()
+
+
+@pytest.mark.usefixtures("default_options")
+def test_applications_that_name_the_cpu_alone(
+    onnxruntime_daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They run on the device of NNRT_DEVICES or of the setting, and are told once; else the error says how."""
+    source, address = sums().SerializeToString(), onnxruntime_daemon.address
+    providers: Any = ["CUDAExecutionProvider", ("CPUExecutionProvider", {"arena_extend_strategy": "0"})]
+    for _ in range(2):
+        with ours.InferenceSession(source, providers=providers) as session:
+            assert session.get_providers() == [NNRT, "CPUExecutionProvider"]
+            assert session.get_provider_options()[NNRT]["device"] == address
+            require_equal(session.run(["s"], FEED), [X + Y])
+    (told,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+    assert told.endswith(f"['CUDAExecutionProvider', 'CPUExecutionProvider'] run on the device {address}")
+
+    monkeypatch.delenv("NNRT_DEVICES")
+    with pytest.raises(
+        ValueError,
+        match=f"falls back on no other: add '{NNRT}' .* 'CPUExecutionProvider' alone is put on the device of"
+        " NNRT_DEVICES or set_default_provider_options",
+    ):
+        ours.InferenceSession(source, providers=["CPUExecutionProvider"])
+    with pytest.raises(InvalidArgument, match="no options"):
+        ours.set_default_provider_options({"address": address})
+    ours.set_default_provider_options({"device": address, "cache": "0"})
+    for providers in (["CPUExecutionProvider"], None, [NNRT], [(NNRT, {"cache": "1"})]):
+        with ours.InferenceSession(source, providers=providers) as session:
+            assert session.get_provider_options()[NNRT]["device"] == address
+            assert session.get_provider_options()[NNRT]["cache"] == (
+                "1" if providers == [(NNRT, {"cache": "1"})] else "0"
+            )
 
 
 def test_options_that_there_are_not() -> None:

@@ -204,6 +204,34 @@ def test_values_stay_on_the_device() -> None:
             second.run(["p"], {"x": ours.OrtValue.ortvalue_from_numpy(X.astype(np.int64), "nnrt"), "y": Y})
 
 
+def test_a_value_takes_the_device_of_its_session(
+    onnxruntime_daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which NNRT_DEVICES need not name: of the first session that reads or writes it."""
+    monkeypatch.delenv("NNRT_DEVICES")
+    early = ours.OrtValue.ortvalue_from_numpy(X, "nnrt")
+    with pytest.raises(Unsupported, match="take numpy"):
+        early.__dlpack__()
+    early.update_inplace(X + 1)
+    providers = [("NnrtExecutionProvider", {"device": onnxruntime_daemon.address})]
+    with ours.InferenceSession(sums().SerializeToString(), providers=providers) as session:
+        late, target = (ours.OrtValue.ortvalue_from_shape_and_type([2, 3], np.float32, "nnrt") for _ in range(2))
+        late.update_inplace(Y)
+        assert [value.device_name() for value in (early, late)] == ["nnrt", "nnrt"]
+        binding = session.io_binding()
+        binding.bind_input("x", "nnrt", 0, np.float32, [2, 3], early.data_ptr())
+        binding.bind_ortvalue_input("y", late)
+        binding.bind_ortvalue_output("s", target)
+        session.run_with_iobinding(binding)
+        assert all(value._resident is not None for value in (early, late, target))
+        require_equal(target.numpy(), X + 1 + Y)
+        require_equal(session.run(["s"], {"x": early, "y": target}), [2 * X + 2 + Y])
+        early.update_inplace(X)
+        require_equal(early.numpy(), X)
+    with pytest.raises(RuntimeError, match="device_id is 1; 0 devices of NNRT_DEVICES answer"):
+        ours.OrtValue.ortvalue_from_numpy(X, "nnrt", 1)
+
+
 def test_a_state_grows_on_the_device(growing: ours.InferenceSession) -> None:
     """Its memory is exchanged for larger as it grows, and is used again otherwise."""
     rng = np.random.default_rng(8)

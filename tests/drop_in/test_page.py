@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -79,3 +80,54 @@ def test_what_applications_catch() -> None:
     import nnrt_client.onnxruntime.capi.onnxruntime_pybind11_state as states
 
     assert all(hasattr(theirs, name) for name in states.__all__)
+
+
+LIBRARY = """
+import sys
+import nnrt_client.onnxruntime
+sys.modules["onnxruntime"] = nnrt_client.onnxruntime
+
+# As Optimum's ORTModel imports and calls it, with tensors of torch as arrays.
+import numpy as np
+import onnxruntime as ort
+from onnxruntime import InferenceSession, IOBinding
+from onnxruntime.capi._pybind_state import Fail, OrtValue, SessionOptions
+from onnxruntime.capi.onnxruntime_inference_collection import OrtValue as same
+from onnxruntime.quantization import QuantFormat, quantize_dynamic
+from onnxruntime.quantization.registry import QDQRegistry
+from onnxruntime.transformers.fusion_options import FusionOptions
+from onnxruntime.transformers.onnx_model import OnnxModel
+
+assert OrtValue is same is ort.OrtValue and SessionOptions is ort.SessionOptions
+provider = "CPUExecutionProvider"
+assert provider in ort.get_available_providers()
+session = InferenceSession(sys.argv[1], providers=[provider], provider_options=[{}], sess_options=None)
+assert session._model_path == sys.argv[1] and session._sess is not None
+main = session.get_providers()[0]
+session.get_provider_options()[main]
+binding = IOBinding(session)
+x, y, s = np.ones((2, 3), np.float32), np.ones((2, 3), np.float32), np.zeros((2, 3), np.float32)
+for name, array in (("x", x), ("y", y)):
+    binding.bind_input(name, "cpu", 0, np.float32, array.shape, array.ctypes.data)
+binding.bind_output("s", "cpu", 0, np.float32, s.shape, s.ctypes.data)
+session.run_with_iobinding(binding)
+assert [value.device_name() for value in binding._iobinding.get_outputs()] == ["cpu"]
+assert (s == 2).all()
+session._sess.run(["s"], {"x": x, "y": y}, None)
+try:
+    from onnxruntime.capi._pybind_state import quantize_matmul_4bits
+except ImportError as error:
+    print(main, error)
+"""
+
+
+@pytest.mark.slow
+def test_libraries_that_import_onnx_runtime_themselves(model_file: Path) -> None:
+    """Such as Optimum: with the package in place of theirs; what is a tool is ONNX Runtime's own."""
+    ended = subprocess.run([sys.executable, "-c", LIBRARY, model_file], capture_output=True, text=True, timeout=60)
+    assert ended.stdout.startswith("NnrtExecutionProvider cannot import name 'quantize_matmul_4bits'"), ended.stderr
+
+
+def test_tools_are_their_own() -> None:
+    mine, theirs = (import_module(f"{name}.quantization") for name in ("nnrt_client.onnxruntime", "onnxruntime"))
+    assert mine.__file__ == theirs.__file__
