@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
-from report import Report
+from report import Report, pair_cells
 from small_run import device_daemon
 
 from nnrt_client import Compilation, DataType, Executor, Model, OperationType, Runtime, Tensor, TensorDesc, oh_nn
@@ -65,9 +65,8 @@ def measure() -> list[Report]:
             rounds.append((in_c, [_median_us(run), _median_us(set_type)]))
         process.stdin.close()
     for at, name in enumerate(("OH_NNExecutor_RunSync", "OH_NNTensorDesc_SetDataType")):
-        low, middle, high = statistics.quantiles(c[at] / python[at] for c, python in rounds)
-        c, python = (statistics.median(each[side][at] for each in rounds) for side in range(2))
-        report.add(name, f"{c:.1f} µs", f"{python:.1f} µs", f"{middle:.2f}", f"{low:.2f}..{high:.2f}")
+        python, c, *ratio = pair_cells(((python[at], c[at]) for c, python in rounds))
+        report.add(name, f"{c} µs", f"{python} µs", *ratio)
     return [report]
 
 

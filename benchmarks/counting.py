@@ -7,7 +7,6 @@ The daemons are used in turns, in one process; one of them is scraped all the ti
 
 import multiprocessing as mp
 import socket
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from typing import Any
 from urllib.request import urlopen
 
 import numpy as np
-from report import Report
+from report import Report, pair_cells
 from small_run import KILOBYTE, ROUNDS, RUNS_PER_ROUND, device_daemon, in_turns, median_us, runner_at
 
 from nnrt_client import Settings
@@ -32,8 +31,8 @@ COUNTS = 20_000
 def measure() -> list[Report]:
     counting = Report(
         "Counting, and Prometheus",
-        f"A run of 1 KB over the local socket, p50 of {ROUNDS} rounds of {RUNS_PER_ROUND} runs in turns on two daemons,"
-        " and the median of the rounds' ratios with their quartiles. The second daemon has --metrics-listen and"
+        f"A run of 1 KB over the local socket, p50 of {RUNS_PER_ROUND} runs in turns on two daemons, {ROUNDS}"
+        " rounds, and the median of their ratios with its quartiles. The second daemon has --metrics-listen and"
         f" --metrics-identities and is scraped every {SCRAPE_S:g} s; in the first row neither has: that is the noise."
         " Then, as parts of a run, what the daemon does in any case to count it; and as part of the fifteen seconds"
         " between two scrapes, one of them.",
@@ -44,10 +43,11 @@ def measure() -> list[Report]:
         plain, other = (stack.enter_context(_runner()) for _ in range(2))
         scraped = stack.enter_context(_runner("--metrics-listen", address, "--metrics-identities"))
         stack.enter_context(_scraper(address))
-        counting.add("two without metrics", *_cells(in_turns(plain, other)))
-        counting.add("without and with metrics", *_cells(in_turns(plain, scraped)))
-        counting.add("counting a run", *_cells([(median_us(plain), _count_us()) for _ in range(ROUNDS)]))
-        counting.add("a scrape", *_cells([(PERIOD_US, median_us(partial(_scrape, address), 1)) for _ in range(ROUNDS)]))
+        counting.add("two without metrics", *pair_cells(in_turns(plain, other)))
+        counting.add("without and with metrics", *pair_cells(in_turns(plain, scraped)))
+        counting.add("counting a run", *pair_cells([(median_us(plain), _count_us()) for _ in range(ROUNDS)], ".4f"))
+        scrapes = [(PERIOD_US, median_us(partial(_scrape, address), 1)) for _ in range(ROUNDS)]
+        counting.add("a scrape", *pair_cells(scrapes, ".4f"))
     return [counting]
 
 
@@ -93,12 +93,6 @@ def _count_us() -> float:
     for _ in range(COUNTS):
         usage.count_run(900, 4_000, 21_000, 1024, 1024)
     return (time.perf_counter() - began) / COUNTS * 1e6
-
-
-def _cells(pairs: list[tuple[float, float]]) -> tuple[str, str, str, str]:
-    low, middle, high = statistics.quantiles(second / first for first, second in pairs)
-    first, second = (statistics.median(side) for side in zip(*pairs, strict=True))
-    return f"{first:.4g}", f"{second:.3g}", f"{middle:.4f}", f"{low:.4f}..{high:.4f}"
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 from daemon_process import DaemonProcess
-from report import Report
-from small_run import KILOBYTE, identity_model, in_turns, ratio_cells
+from report import Report, pair_cells
+from small_run import KILOBYTE, identity_model, in_turns
 
 from nnrt_client import CanaryState, Compilation, Device, Executor, Runtime
 
@@ -44,7 +44,7 @@ def _cost() -> Report:
                 stack.enter_context(_runner("--backend", backend, "--canary", seconds))
                 for seconds in ("0", str(INTERVAL_S))
             )
-            cells = ratio_cells(in_turns(without, with_it))
+            cells = pair_cells(in_turns(without, with_it))
             report.add(backend, f"{_share(device):.2%}", *cells)
     return report
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 from onnx_models import AnyArray
-from onnx_networks import executor_on, in_process_session, in_turns, median_s, medians, spread
-from report import Report
+from onnx_networks import executor_on, in_process_session, in_turns, median_s
+from report import Report, pair_cells
 from small_run import device_daemon
 
 from nnrt_client import Runtime
@@ -42,7 +42,7 @@ def measure(folder: Path, threads: int) -> Report:
     report = Report(
         "Networks whose nodes are fused",
         f"One run at a time with {threads} threads, through the onnxruntime backend in shared memory and in ONNX"
-        f" Runtime in the client's process: medians of {ROUNDS} rounds of {RUNS_PER_ROUND} runs taken in turns; the"
+        f" Runtime in the client's process: {ROUNDS} rounds of {RUNS_PER_ROUND} runs taken in turns; the"
         " ratio is the median of the rounds' ratios, with their quartiles.",
         ("network", "in process ms", "remote ms", "ratio", "quartiles"),
     )
@@ -56,7 +56,7 @@ def measure(folder: Path, threads: int) -> Report:
                 pairs = in_turns(
                     partial(median_s, here, RUNS_PER_ROUND), partial(median_s, there, RUNS_PER_ROUND), ROUNDS
                 )
-            report.add(path.stem, *medians(pairs, 1e3, 2), *spread((there / here for here, there in pairs), 3))
+            report.add(path.stem, *pair_cells(pairs, ".3f", 1e3))
     return report
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from in_flight import runs_at_a_time
 from numpy.typing import NDArray
 from processor_time import processor_s
-from report import Report
+from report import Report, pair_cells
 from small_run import device_daemon
 
 from nnrt_client import Batching, Compilation, Executor, FuseType, Model, OperationType, Runtime
@@ -128,7 +128,7 @@ def measure(backend: str = "onnxruntime") -> list[Report]:
         "Runs of several clients computed together",
         f"A dense network of {'-'.join(map(str, LAYERS))} on {backend}, a row in each run, from {CLIENTS} client"
         " processes on one host with so many runs in flight together: rows per second without and with"
-        f" Batching(max_size={MAX_SIZE}), medians of {ROUNDS} rounds of {WINDOW_S:g} s taken in turns, and the median"
+        f" Batching(max_size={MAX_SIZE}), {ROUNDS} rounds of {WINDOW_S:g} s taken in turns, and the median"
         " of their ratios with its quartiles; and what processor time a run takes of its client and of the daemon.",
         (
             "in flight",
@@ -152,19 +152,15 @@ def measure(backend: str = "onnxruntime") -> list[Report]:
         device_daemon(f"unix:{folder}/device", "--backend", backend) as (address, pid),
     ):
         pairs = alone_ms(address)
-        low, middle, high = statistics.quantiles(on / off for off, on in pairs)
-        medians = (f"{statistics.median(side):.3f}" for side in zip(*pairs, strict=True))
-        alone.add(*medians, f"{middle:.2f}", f"{low:.2f}..{high:.2f}")
+        alone.add(*pair_cells(pairs))
         for in_flight in IN_FLIGHT:
             off, on = Clients(address, None, in_flight), Clients(address, Batching(MAX_SIZE), in_flight)
             rounds = [(off.work(pid), on.work(pid)) for _ in range(ROUNDS)]
             off.join()
             on.join()
-            low, middle, high = statistics.quantiles(many.per_s / one.per_s for one, many in rounds)
             sides = [list(side) for side in zip(*rounds, strict=True)]
-            rates = (f"{statistics.median(work.per_s for work in side):.0f}" for side in sides)
-            ratio = f"{middle:.2f}", f"{low:.2f}..{high:.2f}"
-            throughput.add(str(in_flight), *rates, *ratio, _mean_rows(address), *map(_costs, sides))
+            rates = pair_cells((one.per_s, many.per_s) for one, many in rounds)
+            throughput.add(str(in_flight), *rates, _mean_rows(address), *map(_costs, sides))
     return [throughput, alone]
 
 

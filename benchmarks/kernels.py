@@ -6,7 +6,6 @@ Each operator computes float32 tensors of a realistic size; images are NCHW for 
 tests' oracles. Both sides run in this process, in turns.
 """
 
-import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from operators.oracles.oracle import ORACLES, Onnx
 from operators.single_node import graph_of, prepare, spec
-from report import Report
+from report import Report, pair_cells
 
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.enums import ActivationType, Format, NodeType, PadMode, ReduceMode
@@ -81,14 +80,14 @@ def cases() -> Iterator[Case]:
 def measure() -> list[Report]:
     report = Report(
         "Reference kernels beside ONNX Runtime",
-        "float32, both sides with one thread, in one process in turns: medians of"
-        f" {ROUNDS} rounds. The ratio says how many times slower the reference backend is.",
+        "float32, both sides with one thread, in one process in turns: the round with the median ratio of"
+        f" {ROUNDS}. The ratio says how many times slower the reference backend is.",
         ("family", "operator", "operands", "reference ms", "ONNX Runtime ms", "ratio"),
     )
     for node_type, operands, attrs in cases():
         ours, theirs = _runs(node_type, operands, attrs)
-        pairs = [(_time(ours), _time(theirs)) for _ in range(ROUNDS)]
-        ratio = statistics.median(ours_s / theirs_s for ours_s, theirs_s in pairs)
+        pairs = [(_time(theirs), _time(ours)) for _ in range(ROUNDS)]
+        theirs_ms, ours_ms, ratio, _ = pair_cells(pairs, ".1f", 1e3)
         shapes = " ".join(
             "x".join(map(str, np.shape(given) if isinstance(given, np.ndarray) else given)) for given in operands
         )
@@ -96,9 +95,9 @@ def measure() -> list[Report]:
             OPERATORS[node_type].family,
             f"{node_type.name} {_kind(attrs)}".strip(),
             shapes,
-            f"{statistics.median(pair[0] for pair in pairs) * 1e3:.2f}",
-            f"{statistics.median(pair[1] for pair in pairs) * 1e3:.2f}",
-            f"{ratio:.1f}",
+            ours_ms,
+            theirs_ms,
+            ratio,
         )
     return [report]
 

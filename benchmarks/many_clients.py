@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from in_flight import runs_at_a_time
-from report import Report
+from report import Report, pair_cells
 from small_run import KILOBYTE, device_daemon, identity_model
 
 from nnrt_client import Compilation, Executor, Runtime
@@ -96,7 +96,7 @@ def measure() -> list[Report]:
     report = Report(
         "Many clients with small runs on one host",
         "1 KB in and out over the local socket: runs per second of client processes that each have so many under way,"
-        f" medians of {ROUNDS} rounds of {WINDOW_S:g} s in which few and many take turns; and the median of the rounds'"
+        f" {ROUNDS} rounds of {WINDOW_S:g} s in which few and many take turns; and the median of the rounds'"
         " ratios with its quartiles. Fairness is the runs of the slowest of many as a share of the fastest's, in the"
         " median round and in the worst.",
         ("few", "/s", "many", "/s", "ratio", "quartiles", "slowest of fastest", "worst"),
@@ -115,16 +115,14 @@ def _measure(few: tuple[int, int], many: tuple[int, int], report: Report) -> Non
         small = crowd if few[1] == many[1] else stack.enter_context(clients(address, *few))
         rounds = [(small.run(few[0]), crowd.run(many[0])) for _ in range(ROUNDS)]
     rates = [(sum(one) / WINDOW_S, sum(other) / WINDOW_S) for one, other in rounds]
-    low, middle, high = statistics.quantiles(other / one for one, other in rates)
-    one_rate, other_rate = (f"{statistics.median(side):.0f}" for side in zip(*rates, strict=True))
+    one_rate, other_rate, *ratio = pair_cells(rates)
     shares = [min(counts) / max(counts) for _, counts in rounds]
     report.add(
         "{} x {}".format(*few),
         one_rate,
         "{} x {}".format(*many),
         other_rate,
-        f"{middle:.2f}",
-        f"{low:.2f}..{high:.2f}",
+        *ratio,
         f"{statistics.median(shares):.2f}",
         f"{min(shares):.2f}",
     )

@@ -9,7 +9,6 @@
 import argparse
 import datetime
 import os
-import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -23,8 +22,8 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
-from onnx_networks import Run, in_process_session, in_turns, median_s, medians
-from report import Report, machine
+from onnx_networks import Run, in_process_session, in_turns, median_s
+from report import Report, machine, pair_cells
 from small_run import device_daemon
 
 from nnrt_client import ModelSession, NnrtError, load
@@ -54,7 +53,7 @@ threads, which don't spin while they wait (the backend's default).
   runs; or why not.
 - **equal within**: the largest difference to ONNX Runtime in process, as a part of the largest element of the output;
   of integers behind an output in their steps.
-- **in process ms**, **ms**: medians of rounds taken in turns; **ratio** is the median of the rounds' ratios. Where a
+- **in process ms**, **ms**, **ratio**: of the round whose ratio is the median, of rounds taken in turns. Where a
   run takes less than a millisecond, the way to another process and back is most of it.
 - **load ratio**: `load` without any cache to a session of ONNX Runtime in process, the median of rounds taken in
   turns.
@@ -164,15 +163,11 @@ def row_of(network: Exported, address: str, *, is_measured: bool) -> list[str]:
         partial(_timed, lambda: open_remote().close()),
         LOAD_ROUNDS,
     )
-    return [way, equal, *medians(pairs, 1e3, 2), _ratio(pairs), _ratio(loads)]
+    return [way, equal, *pair_cells(pairs, scale=1e3)[:3], pair_cells(loads)[2]]
 
 
 def _way(session: ModelSession) -> str:
     return str(session.way)
-
-
-def _ratio(pairs: Sequence[tuple[float, float]]) -> str:
-    return f"{statistics.median(remote / local for local, remote in pairs):.2f}"
 
 
 def _timed(run: Run) -> float:

@@ -22,7 +22,7 @@ import onnx
 import onnxruntime
 from onnx_models import LIGHT, AnyArray, Graph, with_weights
 from processor_time import processor_s
-from report import Report
+from report import Report, pair_cells
 from small_run import device_daemon
 
 from nnrt_client import Compilation, Device, Executor, Runtime, Settings, from_onnx
@@ -174,7 +174,7 @@ def medians(pairs: Sequence[tuple[float, float]], scale: float, digits: int) -> 
 def measure() -> list[Report]:
     latency = Report(
         "Networks beside ONNX Runtime in process",
-        "One run at a time through the onnxruntime backend, and in ONNX Runtime in the client's process: medians of"
+        "One run at a time through the onnxruntime backend, and in ONNX Runtime in the client's process:"
         f" {ROUNDS} rounds of {RUNS_PER_ROUND} runs taken in turns; the ratio is the median of the rounds' ratios, with"
         " their quartiles.",
         ("network", "threads", "transport", "in process ms", "remote ms", "ratio", "quartiles"),
@@ -189,8 +189,8 @@ def measure() -> list[Report]:
     throughput = Report(
         f"Networks with {CLIENTS} clients",
         f"Runs per second of {CLIENTS} sessions, each with a thread that runs, through the onnxruntime backend in"
-        f" shared memory, and of {CLIENTS} threads that share a session of ONNX Runtime in the client process: medians"
-        f" of {THROUGHPUT_ROUNDS} rounds of {THROUGHPUT_S} s taken in turns; the ratio is remote to in process. Then"
+        f" shared memory, and of {CLIENTS} threads that share a session of ONNX Runtime in the client process:"
+        f" {THROUGHPUT_ROUNDS} rounds of {THROUGHPUT_S} s taken in turns; the ratio is remote to in process. Then"
         " the processor time of a run, in process, and of client and daemon, and the ratio that it would allow where no"
         " processor ever waits.",
         (
@@ -233,7 +233,7 @@ def _measure_latency(case: Sequence[str], connect: Connect, path: Path, threads:
         here, there = partial(session.run, None, feeds), partial(executor.run_sync, list(feeds.values()))
         require_equal(there(), here())
         pairs = in_turns(partial(median_s, here, RUNS_PER_ROUND), partial(median_s, there, RUNS_PER_ROUND), ROUNDS)
-    report.add(*case, *medians(pairs, 1e3, 1), *spread((remote / local for local, remote in pairs), 3))
+    report.add(*case, *pair_cells(pairs, ".3f", 1e3))
 
 
 def _measure_added(transport: str, connect: Connect, folder: Path, report: Report) -> None:
@@ -301,8 +301,7 @@ def _measure_throughput(case: Sequence[str], daemon: tuple[str, int], path: Path
     local, remote = zip(*pairs, strict=True)
     report.add(
         *case,
-        *medians([(one.per_s, other.per_s) for one, other in pairs], 1, 1),
-        *spread((other.per_s / one.per_s for one, other in pairs), 2),
+        *pair_cells([(one.per_s, other.per_s) for one, other in pairs]),
         f"{statistics.median(work.client_ms for work in local):.2f}",
         f"{statistics.median(work.client_ms for work in remote):.2f}",
         f"{statistics.median(work.daemon_ms for work in remote):.2f}",

@@ -2,7 +2,8 @@
 
 import os
 import platform
-from collections.abc import Sequence
+import statistics
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 
@@ -37,6 +38,21 @@ class Report:
         return "\n".join([*lines, *map(_line, self.rows), ""])
 
 
+def pair_cells(
+    pairs: Iterable[tuple[float, float]], ratios: str = ".2f", scale: float = 1
+) -> tuple[str, str, str, str]:
+    """Return both figures of the round with the median ratio, this ratio of the second to the first, and the quartiles
+    of the rounds' ratios.
+
+    Medians of each side would be of different rounds, and their quotient none of the ratios that were measured.
+    """
+    rounds = sorted(pairs, key=lambda pair: pair[1] / pair[0])
+    first, second = rounds[(len(rounds) - 1) // 2]
+    low, _, high = statistics.quantiles(second / first for first, second in rounds)
+    sides = _figure(first * scale), _figure(second * scale)
+    return *sides, f"{second / first:{ratios}}", f"{low:{ratios}}..{high:{ratios}}"
+
+
 def machine() -> str:
     """Describe the machine that the figures were taken on."""
     return (
@@ -47,3 +63,8 @@ def machine() -> str:
 
 def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
+
+
+def _figure(number: float) -> str:
+    """Write three digits or more: a reader who divides two such figures gets their ratio."""
+    return f"{number:.0f}" if number >= 100 else f"{number:.3g}"

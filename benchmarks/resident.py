@@ -5,7 +5,6 @@
 A chain of models, run with round trips and with resident tensors in turns, against one daemon. Answers are compared.
 """
 
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from report import Report
+from report import Report, pair_cells
 from small_run import device_daemon
 
 from nnrt_client import (
@@ -83,7 +82,7 @@ def _ms(run: Callable[[], Any]) -> float:
 def measure() -> list[Report]:
     report = Report(
         "Models whose results stay on the device",
-        f"A chain of {MODELS} models that add one, 4 MB from each to the next, 4 KB in and out in the end; p50 of"
+        f"A chain of {MODELS} models that add one, 4 MB from each to the next, 4 KB in and out in the end;"
         f" {ROUNDS} rounds taken in turns on the ONNX Runtime backend, and the median of their ratios with its"
         " quartiles; the answers are the same. In shared memory nothing travels in either case.",
         ("way", "round trips ms", "resident ms", "times faster", "quartiles"),
@@ -111,14 +110,8 @@ def _measure_way(way: str, address: str, settings: Settings, report: Report) -> 
             (_ms(lambda: with_round_trips(executors, row)), _ms(lambda: resident(executors, row, between)))
             for _ in range(ROUNDS)
         ]
-    low, middle, high = statistics.quantiles(there_and_back / stays for there_and_back, stays in times)
-    report.add(
-        way,
-        f"{statistics.median(pair[0] for pair in times):.1f}",
-        f"{statistics.median(pair[1] for pair in times):.1f}",
-        f"{middle:.1f}",
-        f"{low:.1f}..{high:.1f}",
-    )
+    stays_ms, there_and_back_ms, *faster = pair_cells(((stays, both) for both, stays in times), ".1f")
+    report.add(way, there_and_back_ms, stays_ms, *faster)
 
 
 if __name__ == "__main__":

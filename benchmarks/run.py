@@ -62,6 +62,7 @@ def main() -> None:
         f"Written by `make bench` on {day} ({machine()}).",
         "",
         "Times depend on the machine and on what else it does. Compare the ratios: both sides are measured in one run.",
+        "Where a row has two figures and their ratio, all three are of the round whose ratio is the median.",
         "",
         *(report.markdown() for report in reports),
     ]

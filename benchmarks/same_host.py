@@ -3,7 +3,6 @@
 python benchmarks/same_host.py
 """
 
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from report import Report
+from report import Report, pair_cells
 from small_run import device_daemon
 
 from nnrt_client import Compilation, DataType, Executor, Model, OperationType, Runtime, Tensor, TensorDesc
@@ -59,7 +58,7 @@ def measure() -> list[Report]:
     identities = Report(
         "An identity of 64 MB on the same host",
         f"A RESHAPE from one Tensor into another, both in memory that the daemon has too, and one copy of as many bytes"
-        f" by numpy in this process, between arrays that are in memory already: p50 of {ROUNDS} rounds taken in turns,"
+        f" by numpy in this process, between arrays that are in memory already: {ROUNDS} rounds taken in turns,"
         " and the median of their ratios with its quartiles.",
         ("backend", "copy ms", "run ms", "ratio", "quartiles"),
     )
@@ -87,9 +86,7 @@ def measure() -> list[Report]:
 def _measure_identity(backend: str, copy: Callable[[], Any], run: Callable[[], Any], report: Report) -> None:
     _ms(copy), _ms(run)
     times = [(_ms(copy), _ms(run)) for _ in range(ROUNDS)]
-    low, middle, high = statistics.quantiles(run_ms / copy_ms for copy_ms, run_ms in times)
-    copy_ms, run_ms = (statistics.median(side) for side in zip(*times, strict=True))
-    report.add(backend, f"{copy_ms:.1f}", f"{run_ms:.1f}", f"{middle:.2f}", f"{low:.2f}..{high:.2f}")
+    report.add(backend, *pair_cells(times))
 
 
 def _measure_memory(backend: str, what: str, run: Callable[[], Any], pid: int, report: Report) -> None:

@@ -26,7 +26,7 @@ import grpc
 import numpy as np
 from carriers import ThreadedHandlers, stream_read_by_caller, stream_read_by_thread
 from numpy.typing import NDArray
-from report import Report
+from report import Report, pair_cells
 
 from nnrt_client import Compilation, Executor, Model, OperationType, Runtime, Settings
 from nnrt_client.run.stamps import Stamps
@@ -136,15 +136,12 @@ def median_us(run: Callable[[], Any], runs: int = RUNS_PER_ROUND) -> float:
 def measure() -> list[Report]:
     latency = Report(
         "A run beside bare echoes",
-        f"As many bytes in as out, p50 of {ROUNDS} rounds of {RUNS_PER_ROUND} calls taken in turns; a ratio is the"
+        f"As many bytes in as out, p50 of {RUNS_PER_ROUND} calls, {ROUNDS} rounds taken in turns; a ratio is the"
         " median of the rounds' ratios, with their quartiles. The gRPC echo is a unary call of gRPC-Python on the same"
         " transport, whose handler returns its request; the Connection is one of `multiprocessing`, whose other end"
         " sends back what it receives. With the local socket packets and shared memory carry the run, without it a"
         " stream of gRPC does.",
-        (
-            *("tensor", "transport", "run over", "run µs", "Connection µs", "ratio", "quartiles"),
-            *("gRPC echo µs", "ratio", "quartiles"),
-        ),
+        ("tensor", "transport", "run over", "echo", "echo µs", "run µs", "ratio", "quartiles"),
     )
     shares = Report(
         "Where the time of a run goes",
@@ -185,10 +182,10 @@ def measure() -> list[Report]:
                 connection = stack.enter_context(connection_echo(x.tobytes()))
                 at, pid = stack.enter_context(device_daemon(device_at))
                 run = stack.enter_context(runner_at(at, settings, x))
-                beside = ratio_cells(in_turns(connection, run)) if is_unix else ("", "", "", "")
-                echo = ratio_cells(in_turns(partial(channel.unary_unary("/echo/unary"), x.tobytes()), run))
                 carrier = "local socket" if settings.share_memory else "gRPC"
-                latency.add(tensor, transport, carrier, echo[1], beside[0], *beside[2:], echo[0], *echo[2:])
+                echoes = {"gRPC": partial(channel.unary_unary("/echo/unary"), x.tobytes())}
+                for name, echo in (({"Connection": connection} if is_unix else {}) | echoes).items():
+                    latency.add(tensor, transport, carrier, name, *pair_cells(in_turns(echo, run)))
                 shares.add(tensor, carrier, *_share_cells(run, pid))
                 if tensor == "1 KB" and is_unix:
                     _measure_recorder(run, recorder)
@@ -209,8 +206,10 @@ def _measure_streams(channel: grpc.Channel, data: bytes, run: Callable[[], Any],
     unary = [latency for (latency, _), *_ in rounds]
     for name, measured in zip(ways, zip(*rounds, strict=True), strict=True):
         latencies, processor = zip(*measured, strict=True)
-        _, latency, ratio, quartiles = ratio_cells(list(zip(unary, latencies, strict=True)))
-        streams.add(name, latency, ratio, quartiles, f"{statistics.median(processor):.0f}")
+        *_, ratio, quartiles = pair_cells(zip(unary, latencies, strict=True))
+        streams.add(
+            name, f"{statistics.median(latencies):.0f}", ratio, quartiles, f"{statistics.median(processor):.0f}"
+        )
 
 
 def _latency_and_processor_us(run: Callable[[], Any]) -> tuple[float, float]:
@@ -256,13 +255,6 @@ def in_turns(one: Callable[[], Any], other: Callable[[], Any], runs: int = RUNS_
     """Medians of so many runs of both, of each round."""
     median_us(one, runs), median_us(other, runs)
     return [(median_us(one, runs), median_us(other, runs)) for _ in range(ROUNDS)]
-
-
-def ratio_cells(pairs: list[tuple[float, float]]) -> tuple[str, str, str, str]:
-    """Both, the ratio of the second to the first, and its quartiles."""
-    low, middle, high = statistics.quantiles(second / first for first, second in pairs)
-    first, second = (statistics.median(side) for side in zip(*pairs, strict=True))
-    return f"{first:.0f}", f"{second:.0f}", f"{middle:.2f}", f"{low:.2f}..{high:.2f}"
 
 
 def _measure_recorder(run: Callable[[], Any], recorder: Report) -> None:

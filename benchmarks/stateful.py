@@ -18,8 +18,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx_models import Graph
 from onnx_networks import in_process_session
-from report import Report
-from small_run import device_daemon, in_turns, ratio_cells
+from report import Report, pair_cells
+from small_run import device_daemon, in_turns
 
 from nnrt_client import ModelSession, ResidentTensor, Tensor, load
 
@@ -109,8 +109,8 @@ def measure() -> list[Report]:
     report = Report(
         "A recurrent network, step by step",
         f"Convolutions over {SAMPLES} samples and an LSTM of {WIDTH} cells, whose state each step takes from the one"
-        " before; p50 of rounds taken in turns with ONNX Runtime in the client's process, one thread each; a ratio is"
-        " the median of the rounds' ratios, with their quartiles.",
+        " before; p50 of runs, rounds taken in turns with ONNX Runtime in the client's process, one thread each; a"
+        " ratio is the median of the rounds' ratios, with their quartiles.",
         ("state", "in process µs", "µs", "ratio", "quartiles"),
     )
     with tempfile.TemporaryDirectory() as folder, ExitStack() as resources:
@@ -131,7 +131,7 @@ def measure() -> list[Report]:
             here = in_process(path)
             require_agreement(here, there)
             x = np.zeros((1, 1, SAMPLES), np.float32)
-            report.add(way, *ratio_cells(in_turns(partial(here, x), partial(there, x))))
+            report.add(way, *pair_cells(in_turns(partial(here, x), partial(there, x))))
     return [report]
 
 

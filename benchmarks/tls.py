@@ -16,8 +16,8 @@ from typing import Any
 
 import grpc
 import numpy as np
-from report import Report
-from small_run import KILOBYTE, device_daemon, echo_server, identity_model, in_turns, median_us, ratio_cells
+from report import Report, pair_cells
+from small_run import KILOBYTE, device_daemon, echo_server, identity_model, in_turns, median_us
 from transfers import SIZE, executor_of, first_of, sender, sink_server
 
 from nnrt_client import Compilation, Executor, Runtime, Settings
@@ -111,16 +111,16 @@ def measure() -> list[Report]:
         beside_plain = Report(
             "TLS and a token beside a plain connection",
             "Runs over gRPC on TCP loopback that give back what they get, and the opening and closing of a session with"
-            " all its threads, by one client on two daemons in turns: medians of rounds, and the median of their ratios"
+            " all its threads, by one client on two daemons in turns: rounds, and the median of their ratios"
             " with its quartiles. Who a client is is looked up when its session opens: a run costs what encryption"
             " costs.",
             ("what", "plain µs", "TLS µs", "ratio", "quartiles"),
         )
         for name, elements in SIZES.items():
             with runner(plain, elements) as one, runner(tls, elements) as other:
-                beside_plain.add(f"a run of {name}", *ratio_cells(in_turns(one, other, RUNS[name])))
+                beside_plain.add(f"a run of {name}", *pair_cells(in_turns(one, other, RUNS[name])))
         opens = partial(open_session, plain_at, unguarded), partial(open_session, tls_at, files.settings)
-        beside_plain.add("a session", *ratio_cells(in_turns(*opens, SESSIONS)))
+        beside_plain.add("a session", *pair_cells(in_turns(*opens, SESSIONS)))
         return [beside_plain, _by_hand(files, tls)]
 
 
@@ -130,7 +130,7 @@ def _by_hand(files: Files, tls: Runtime) -> Report:
         "On TCP loopback, in turns in one process: a run of 1 KB on a session over TLS and a bare unary call of"
         f" gRPC-Python whose handler returns its request; and a run that takes {SIZE >> 20} MB and gives back 4 bytes,"
         " beside a stream of gRPC-Python over TLS, in chunks of the size that is best, and a TLS socket of Python."
-        " Medians of rounds, and the median of their ratios with its quartiles.",
+        " Rounds, and the median of their ratios with its quartiles.",
         ("run over TLS", "by hand", "by hand µs", "run µs", "ratio", "quartiles"),
     )
     one_kb, data = np.ones(KILOBYTE, np.float32), np.zeros(SIZE, np.uint8).data
@@ -141,7 +141,7 @@ def _by_hand(files: Files, tls: Runtime) -> Report:
             credentials = grpc.ssl_channel_credentials(files.ca_bytes)
             opened = grpc.secure_channel(address, credentials) if pair else grpc.insecure_channel(address)
             echo = stack.enter_context(opened).unary_unary("/echo/unary")
-            report.add("1 KB", how, *ratio_cells(in_turns(partial(echo, one_kb.tobytes()), run, RUNS["1 KB"])))
+            report.add("1 KB", how, *pair_cells(in_turns(partial(echo, one_kb.tobytes()), run, RUNS["1 KB"])))
     with ExitStack() as stack:
         executor = stack.enter_context(executor_of(tls, first_of(SIZE // 4)))
         large = partial(executor.run_sync, [np.frombuffer(data, np.float32)])
@@ -156,7 +156,7 @@ def _by_hand(files: Files, tls: Runtime) -> Report:
             "TLS socket": stack.enter_context(socket_sender(files, data)),
         }
         for how, send in by_hand.items():
-            report.add(f"{SIZE >> 20} MB in", how, *ratio_cells(in_turns(send, large, 1)))
+            report.add(f"{SIZE >> 20} MB in", how, *pair_cells(in_turns(send, large, 1)))
     return report
 
 

@@ -15,8 +15,8 @@ import numpy as np
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.trace import get_tracer, set_tracer_provider
-from report import Report
-from small_run import KILOBYTE, device_daemon, ratio_cells, runner_at
+from report import Report, pair_cells
+from small_run import KILOBYTE, device_daemon, runner_at
 
 from nnrt_client import Settings
 
@@ -59,10 +59,10 @@ def measure() -> list[Report]:
         runner_at(at, Settings(), x) as off_too,
         runner_at(at, Settings(trace=True), x) as on,
     ):
-        report.add("two that are not traced", *ratio_cells(_in_turns(off, off_too)))
-        report.add("traced, part of no span", *ratio_cells(_in_turns(off, on)))
+        report.add("two that are not traced", *pair_cells(_in_turns(off, off_too)))
+        report.add("traced, part of no span", *pair_cells(_in_turns(off, on)))
         each = _in_turns(off, on, lambda: tracer.start_as_current_span("application"))
-        report.add("traced, each of them", *ratio_cells(each))
+        report.add("traced, each of them", *pair_cells(each))
     provider.shutdown()
     assert exporter.exported
     return [report]
