@@ -29,15 +29,19 @@ def from_onnx(
     now, such as the branch that an If takes.
 
     Raises InvalidPath where the file or its external data are missing or not accessible, InvalidFile where they are
-    broken, InvalidParameter for `shapes` and `constants` that don't fit, OutOfMemory for a model that makes huge
-    constants, and Unsupported for one that can't be imported: the error lists every node that is in the way, with the
-    reason. Needs the extra `nnrt[onnx]`; Unsupported without.
+    broken or values have other types than declared, InvalidParameter for `shapes` and `constants` that don't fit,
+    OutOfMemory for a model that makes huge constants, and Unsupported for one that can't be imported: the error lists
+    every node that is in the way, with the reason. Needs the extra `nnrt[onnx]`; Unsupported without.
     """
     with reading(model):
+        from nnrt_client.onnx_import.declared_types import require_declared_types
         from nnrt_client.onnx_import.file import OnnxFile
         from nnrt_client.onnx_import.importer import imported
 
-        return imported(OnnxFile(model), shapes or {}, constants or {})
+        file = OnnxFile(model)
+        finished = imported(file, shapes or {}, constants or {})
+        require_declared_types(file.proto)  # Not before: the import knows that functions end.
+        return finished
 
 
 def program_from_onnx(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, external_data_helper
 from onnx_models import Graph, run_imported
@@ -102,6 +103,32 @@ def test_values_out_of_order() -> None:
     model.graph.node[0].input[0] = "y"
     with pytest.raises(InvalidFile, match="reads 'y', which no node before it writes"):
         from_onnx(model.SerializeToString())
+
+
+ILL_TYPED = {
+    "output": ("g (float[N, 3] x) => (int64[N, 3] y) { y = Add(x, x) }", "'y' is declared INT64 and computed as FLOAT"),
+    "between": (
+        "g (float[3] x) => (float[3] y) <int32[3] a> { y = Relu(a) a = Abs(x) }",
+        "'a' is declared INT32 and computed as FLOAT; declare it FLOAT",
+    ),
+    "cast": ("g (float[3] x) => (float[3] y) { y = Cast<to = 7>(x) }", "'y' is declared FLOAT and computed as INT64"),
+}
+
+
+@pytest.mark.parametrize(("text", "says"), ILL_TYPED.values(), ids=ILL_TYPED.keys())
+def test_values_of_another_type_than_declared(text: str, says: str) -> None:
+    """ONNX Runtime refuses them, too. A wrong shape is none of its business, and none of ours."""
+    header = '<ir_version: 9, opset_import: ["": 17]>'
+    model = onnx.parser.parse_model(header + text).SerializeToString()
+    with pytest.raises(onnxruntime.capi.onnxruntime_pybind11_state.Fail, match="Type Error"):
+        onnxruntime.InferenceSession(model)
+    with pytest.raises(InvalidFile, match=says):
+        from_onnx(model)
+    from_onnx(
+        onnx.parser.parse_model(
+            f"{header} g (float[2, 3] x) => (float[2, 4] y) {{ y = Add(x, x) }}"
+        ).SerializeToString()
+    )
 
 
 @pytest.mark.parametrize(("version", "advice"), [(6, "use 7 or later"), (99, "install a newer onnx")])
