@@ -136,6 +136,14 @@ class UnknownHandle(UnavailableDevice, code=ReturnCode.UNAVAILABLE_DEVICE, statu
     """The daemon doesn't know this session, model or buffer (any more)."""
 
 
+def too_much(what: str, most_bytes: int, setting: str = "--tensor-bytes", *, place: str = "") -> OutOfMemory:
+    """Return the error of a tensor, or of a run, that takes more bytes than a setting of the daemon allows."""
+    return OutOfMemory(
+        f"{what}; at most {most_bytes} are allowed: run smaller batches, or start the daemon with a larger {setting}",
+        place=place,
+    )
+
+
 class Failure(NamedTuple):
     """What went wrong, without the frames that an exception knows."""
 

@@ -20,7 +20,8 @@ class RunMemory:
         """Raises OutOfMemory for more than there are."""
         if size_bytes > self.limit_bytes:
             raise LimitReached(
-                f"the run makes {size_bytes} bytes at a time; the daemon's limit (--run-bytes) is {self.limit_bytes}",
+                f"the run makes {size_bytes} bytes at a time; the daemon's limit (--run-bytes) is {self.limit_bytes}:"
+                " run smaller batches, or raise it",
                 "--run-bytes",
             )
 

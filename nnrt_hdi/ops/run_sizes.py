@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from nnrt_hdi.enums import NodeType
-from nnrt_hdi.errors import OutOfMemory
+from nnrt_hdi.errors import too_much
 from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, Graph, Node
 from nnrt_hdi.ops.inference import InferredTensors, infer_tensors, raise_first
 from nnrt_hdi.ops.operands import INTEGERS
@@ -104,10 +104,7 @@ def require_fits(graph: Graph, tensors: Sequence[TensorSpec], max_tensor_bytes: 
         for at in node.outputs:
             size = tensors[at].known_bytes
             if size > max_tensor_bytes:
-                raise OutOfMemory(
-                    f"{tensors[at]} needs {size} bytes; at most {max_tensor_bytes} are allowed",
-                    place=graph.place(index),
-                )
+                raise too_much(f"{tensors[at]} needs {size} bytes", max_tensor_bytes, place=graph.place(index))
 
 
 def peak_bytes(graph: Graph, tensors: Sequence[TensorSpec]) -> int:

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
+import onnx
 import pytest
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
 
-from nnrt_client import Compilation, Executor, Model, OperationType, OutOfMemory, Runtime
+from nnrt_client import Compilation, Executor, Model, OperationType, OutOfMemory, Runtime, load
 
 MIB = 1 << 20
 ELEMENTS = 2 * MIB
@@ -62,3 +63,24 @@ def test_what_a_run_makes_is_bounded(start_daemon: StartDaemon, backend: str, el
         assert daemon.peak_memory_bytes() - before < ALLOWED_BYTES
     with built(daemon, deep_model(elements)) as executor:
         assert executor.run_sync([x])[0][0] == OUTPUTS
+
+
+@pytest.mark.parametrize(
+    ("backend", "way"), [("reference", "operators"), ("onnxruntime", "operators"), ("onnxruntime", "program")]
+)
+def test_a_batch_that_is_too_large(start_daemon: StartDaemon, backend: str, way: str) -> None:
+    """The error says which limit of the daemon it passes, and what to do."""
+    daemon = start_daemon("--backend", backend, "--tensor-bytes", str(1 << 16))
+    network = """
+        <ir_version: 9, opset_import: ["": 12]>
+        images (float[N, 3, 16] x) => (float[N] y) <float[1, 1, 1, 5] w = {1, 2, 3, 4, 5}> {
+            a = Unsqueeze<axes = [3]>(x)
+            b = Mul(a, w)
+            y = ReduceSum<axes = [1, 2, 3], keepdims = 0>(b)
+        }
+    """
+    source = onnx.parser.parse_model(network).SerializeToString()
+    with Runtime([daemon.address]) as runtime, load(source, runtime.device(), ways=[way]) as session:
+        with pytest.raises(OutOfMemory, match="run smaller batches, or start the daemon with a larger --tensor-bytes"):
+            session.run({"x": np.ones((1000, 3, 16), np.float32)})
+        assert session.run({"x": np.ones((10, 3, 16), np.float32)})["y"][0] == 3 * 16 * 15

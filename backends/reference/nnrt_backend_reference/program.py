@@ -12,7 +12,7 @@ from nnrt_backend_reference.kernels.pieces import BUFFER, stopped_by
 from nnrt_backend_reference.steps import STEP_BYTES, OpenStep, RunSteps, Step, StepMaker
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.enums import NodeType
-from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfMemory
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfMemory, too_much
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.graph_model import GraphModel
 from nnrt_hdi.operator_times import OperatorTime
@@ -148,9 +148,7 @@ class Program(GraphModel[RunSteps]):
 def _refuse(step: Step, live_bytes: int, most_bytes: int) -> NoReturn:
     """Refuse results that are too much, before they are computed."""
     with_outputs = ", ".join(map(str, step.call.outputs))
-    raise OutOfMemory(
-        f"with {with_outputs} the run holds {live_bytes} bytes at a time; at most {most_bytes} are allowed"
-    )
+    raise too_much(f"with {with_outputs} the run holds {live_bytes} bytes at a time", most_bytes, "--run-bytes")
 
 
 def _read_only(array: Array) -> AnyArray:

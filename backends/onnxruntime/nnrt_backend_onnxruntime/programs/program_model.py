@@ -12,7 +12,7 @@ from nnrt_backend_onnxruntime.profiling import Reopen, profiled
 from nnrt_backend_onnxruntime.programs.sizes import Sizes
 from nnrt_backend_onnxruntime.session import release_memory
 from nnrt_hdi.backend import Cancellation, PreparedModel
-from nnrt_hdi.errors import OperationFailed, OutOfMemory
+from nnrt_hdi.errors import OperationFailed, too_much
 from nnrt_hdi.operator_times import OperatorTime
 from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import Array, TensorSpec
@@ -74,8 +74,5 @@ class ProgramModel(PreparedModel):
             shown = f"{result.dtype}{list(result.shape)}" if isinstance(result, np.ndarray) else type(result).__name__
             raise OperationFailed(f"it is {shown}, the model says {spec}", place=f"output {spec.name!r}")
         if result.nbytes > self._max_tensor_bytes:
-            raise OutOfMemory(
-                f"it has {result.nbytes} bytes; at most {self._max_tensor_bytes} are allowed",
-                place=f"output {spec.name!r}",
-            )
+            raise too_much(f"it has {result.nbytes} bytes", self._max_tensor_bytes, place=f"output {spec.name!r}")
         return result

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from nnrt_backend_onnxruntime.programs.foresight import Foresight
 from nnrt_backend_onnxruntime.programs.shapes import Sized
 from nnrt_backend_onnxruntime.programs.skeleton import quoted
-from nnrt_hdi.errors import OutOfMemory
+from nnrt_hdi.errors import too_much
 from nnrt_hdi.tensor import Array, Shape
 
 # Shapes of inputs that have been found to fit, the latest ones.
@@ -51,7 +51,6 @@ class Sizes:
         for entry in tensors:
             size_bytes = entry.size_bytes(known)
             if size_bytes is not None and size_bytes > self._max_tensor_bytes:
-                raise OutOfMemory(
-                    f"it needs {size_bytes} bytes; at most {self._max_tensor_bytes} are allowed",
-                    place=f"tensor {quoted(entry.name)}",
+                raise too_much(
+                    f"it needs {size_bytes} bytes", self._max_tensor_bytes, place=f"tensor {quoted(entry.name)}"
                 )

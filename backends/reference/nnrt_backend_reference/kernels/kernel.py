@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnrt_hdi.enums import NodeType
-from nnrt_hdi.errors import OutOfMemory
+from nnrt_hdi.errors import too_much
 from nnrt_hdi.tensor import Shape, TensorSpec, format_shape
 
 AnyArray = NDArray[Any]
@@ -85,6 +85,4 @@ def require_memory(call: Call, shape: Shape, dtype: AnyDType) -> None:
     """Raise OutOfMemory, before it is taken, if an array would pass the limit of a single tensor."""
     size = math.prod(shape) * dtype.itemsize
     if size > call.max_tensor_bytes:
-        raise OutOfMemory(
-            f"a tensor of {dtype} {format_shape(shape)} needs {size} bytes; at most {call.max_tensor_bytes} are allowed"
-        )
+        raise too_much(f"a tensor of {dtype} {format_shape(shape)} needs {size} bytes", call.max_tensor_bytes)
