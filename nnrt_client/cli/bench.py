@@ -146,7 +146,8 @@ def bench(
 
     Each load is measured in windows until the last three differ by at most --stability percent from their mean, in
     throughput and latency; those three are what is shown. At a rate the latency of a run counts from when it was to
-    start, and the throughput need not be stable. Inputs without --input are random.
+    start, and the throughput need not be stable. Inputs without --input are random, with 1 for each dimension that no
+    --shape settles.
     """
     context = click.get_current_context()
     if rate is not None and context.get_parameter_source("concurrency") is not ParameterSource.DEFAULT:
@@ -159,7 +160,7 @@ def bench(
     if baseline and not is_onnx(model):
         raise click.UsageError(f"--baseline takes ONNX files, which {model} is not")
     in_process = Baseline(model, threads, settled.constants) if baseline else None
-    gather = partial(gathered, given=given, shapes=settled.shapes, seed=seed)
+    gather = partial(gathered, given=given, shapes=settled.shapes, seed=seed, takes_one=True)
     session, inputs = ready_session(model, devices, settings, settled, ways, fallback, options, gather, cache=cache)
     with session:
         runs = Runs(session, inputs, run_timeout_ms)

@@ -12,7 +12,8 @@ from nnrt_client.cli.images import SUFFIX as IMAGE_SUFFIX
 from nnrt_client.cli.images import image_array
 from nnrt_client.model_session.model_session import distinct_names
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, InvalidPath
-from nnrt_hdi.tensor import Array, TensorSpec, format_shape
+from nnrt_hdi.tensor import UNKNOWN_DIM, Array, TensorSpec, format_shape
+from nnrt_hdi.text import escape_for_terminal
 
 Shape = tuple[int, ...]
 
@@ -25,9 +26,12 @@ def gathered(
     given: Sequence[str],
     shapes: Mapping[str, Shape] | None = None,
     seed: int | None = None,
+    *,
+    takes_one: bool = False,
 ) -> dict[str, Array]:
     """An array for each input of a model: those of the options --input, and random ones if there is a seed.
 
+    `takes_one`: dimensions that stay open are 1, and a line on stderr says so; else they are refused.
     Raises UsageError for options that don't fit the model, InvalidPath, InvalidFile and InvalidParameter for files
     that don't.
     """
@@ -48,7 +52,12 @@ def gathered(
         raise click.UsageError(f"--shape names {', '.join(sorted(unknown))}; the inputs are {', '.join(specs)}")
     random = np.random.default_rng(seed)
     for name in missing:
-        arrays[name] = _random(specs[name], (shapes or {}).get(name), random)
+        spec, shape = specs[name], (shapes or {}).get(name)
+        if takes_one and shape is None and spec.is_dynamic:
+            shape = tuple(1 if dim == UNKNOWN_DIM else dim for dim in spec.shape)
+            text = f"input {name!r} is {spec}: its open dimensions are 1; --shape {name}=... gives others"
+            click.echo(escape_for_terminal(text), err=True)
+        arrays[name] = _random(spec, shape, random)
     return {name: arrays[name] for name in specs}
 
 

@@ -195,12 +195,20 @@ def test_a_sweep(shared_daemon: DaemonProcess, tmp_path: Path) -> None:
     assert "not stable with 1, 3, 5 in flight: after 3 windows" in result.stdout
 
 
-def test_unknown_dimensions_need_a_shape(shared_daemon: DaemonProcess, tmp_path: Path) -> None:
+def test_unknown_dimensions_are_1(shared_daemon: DaemonProcess, tmp_path: Path) -> None:
+    """As README calls it, without --shape; and it says so, not on stdout."""
     path = saved(convolution_model(), tmp_path / "conv")
-    command = ("bench", path, "--device", shared_daemon.address, *QUICK)
-    assert "its shape by --shape image=" in refused(2, *command)
+    command = ("bench", path, "--device", shared_daemon.address, *QUICK, "--json")
+    result = nnrt(*command)
+    assert result.exit_code == 0
+    assert re.search(
+        r"input 'image' is FLOAT32\[\?, 8, 8, 1\]: its open dimensions are 1; --shape image=\.\.\. gives", result.stderr
+    )
+    assert json.loads(result.stdout)["measurements"]
     np.save(tmp_path / "x.npy", np.ones((1, 8, 8, 1), np.float32))
-    assert nnrt(*command, "--input", tmp_path / "x.npy").exit_code == 0
+    for option in (("--input", tmp_path / "x.npy"), ("--shape", "image=1,8,8,1")):
+        result = nnrt(*command, *option)
+        assert (result.exit_code, "open dimensions" in result.stderr) == (0, False)
 
 
 @pytest.mark.parametrize("option", ["--csv", "--html"])
