@@ -55,7 +55,7 @@ def leaves_nothing_behind() -> Iterator[None]:
     deadline = time.monotonic() + _THREAD_GRACE_S
     while (threads := set(threading.enumerate()) - threads_before) and time.monotonic() < deadline:
         for thread in threads:
-            if thread.ident is not None:  # Else it is just being started.
+            if thread.is_alive():  # Else it is just being started.
                 thread.join(max(deadline - time.monotonic(), 0.0))
     left = [thread.name for thread in threads]
     assert not left, f"the test left threads behind: {left}"

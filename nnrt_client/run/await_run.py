@@ -1,6 +1,6 @@
 """The reply of a run whose stream was lost: the daemon keeps it until it is fetched (PreparedModel.AwaitRun)."""
 
-import threading
+from threading import get_ident
 from time import perf_counter_ns
 from typing import Any
 
@@ -9,6 +9,7 @@ import grpc
 from nnrt_client.run.chunked_reply import ChunkedReply
 from nnrt_client.run.run import Run, told
 from nnrt_client.session.broken_call import BrokenCall, CutOff
+from nnrt_client.session.latch import Latch
 from nnrt_client.session.session import Session
 from nnrt_hdi import wire
 from nnrt_hdi.errors import ConnectionFailed, NnrtError, OperationFailed
@@ -22,7 +23,9 @@ class AwaitedRun:
         """`broken` says how the stream of the run ended, if it did; it was opened at the attachment `since`."""
         self.run: Run | None = run
         self.is_over = False
-        self.thread: threading.Thread | None = None
+        # Whether nobody fetches it any more, and the thread that does, once it has begun.
+        self.ended = Latch()
+        self.reader: int | None = None
         self._session = session
         self._broken = broken
         self._was_cut_off = broken is not None and broken.is_cut_off
@@ -47,7 +50,7 @@ class AwaitedRun:
 
     def fetch(self) -> None:
         """Have the run end, unless it never arrived. Tries as often as the session finds its daemon again."""
-        run = self.run
+        run, self.reader = self.run, get_ident()
         assert run is not None
         try:
             self._fetch(run)

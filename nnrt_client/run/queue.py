@@ -562,15 +562,13 @@ class RunQueue(LockOwner):
                     self._begin_again(run)
             finally:
                 self._awaited.discard(awaited)
-                # Python code is called when a thread's object goes, and what a handler raises there is lost: not in
-                # the main thread, with the run.
-                awaited.thread = None
+                awaited.ended.set()
 
         try:
-            awaited.thread = self._thread(fetch, "await")
-            awaited.thread.start()
+            self._started(fetch, "await")
         except (RuntimeError, MemoryError) as error:
             self._awaited.discard(awaited)
+            awaited.ended.set()
             run.fail(ConnectionFailed(f"its reply can't be fetched: {error}", place=self._session.place))
 
     def _begin_again(self, run: Run) -> None:
@@ -770,15 +768,12 @@ class RunQueue(LockOwner):
         """Wait until every run of a session that is over has ended. A thread that ends runs doesn't wait for itself."""
         until = time.monotonic() + timeout_s
         for awaited in list(self._awaited):
-            if (thread := awaited.thread) is not None and thread is not threading.current_thread():
-                thread.join(max(until - time.monotonic(), 0.0))
+            if awaited.reader != get_ident():
+                awaited.ended.wait(max(until - time.monotonic(), 0.0))
         for lane in self._lanes:
             lane.carrier.wait_ended(max(until - time.monotonic(), 0.0))
 
     def _started(self, work: Callable[[], None], what: str) -> threading.Thread:
-        thread = self._thread(work, what)
+        thread = threading.Thread(target=work, name=f"nnrt-{what} {self._session.address}", daemon=True)
         thread.start()
         return thread
-
-    def _thread(self, work: Callable[[], None], what: str) -> threading.Thread:
-        return threading.Thread(target=work, name=f"nnrt-{what} {self._session.address}", daemon=True)

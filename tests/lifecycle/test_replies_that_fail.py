@@ -116,6 +116,28 @@ def test_a_kept_reply_that_does_not_come(
         require_all_streams(executor)
 
 
+def test_a_session_ends_as_a_reply_begins_to_be_fetched(
+    shared_daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who waits for its runs comes before the thread has started that fetches it."""
+    start, waited = threading.Thread.start, list[str]()
+
+    def start_late(thread: threading.Thread) -> None:
+        if thread.name.startswith("nnrt-await"):
+            executor._queue.wait_ended(0.0)
+            waited.append(thread.name)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_late)
+    array = np.zeros(LARGE, np.float32)
+    with Relay(shared_daemon.address) as relay, ExitStack() as closing:
+        _, executor = compiled(closing, relay.address, settings=Settings(share_memory=False))
+        relay.ends["RunStream"] = 0, False
+        run = executor.submit([array])
+        np.testing.assert_array_equal(run.result(DEADLINE_S)[0], array)
+        assert waited
+
+
 def require_failure(executor: Executor, way: str) -> None:
     """A run ends with an error of ours."""
     array = np.zeros(LARGE, np.float32)
