@@ -109,6 +109,8 @@ class SharedMemory:
         try:
             array: Array = np.ndarray(shape, dtype, self.view)
         except (TypeError, ValueError) as error:
+            if raised_by_handler(error):
+                raise
             raise InvalidParameter(f"{len(self.view)} bytes can't hold {dtype}{list(shape)}") from error
         return array
 

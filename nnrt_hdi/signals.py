@@ -2,14 +2,17 @@
 
 import signal
 from collections.abc import Iterable
+from contextlib import suppress
+from functools import partial
 from itertools import pairwise
-from types import FrameType
+from types import CodeType, FrameType, TracebackType
 
 
 def raised_by_handler(error: BaseException) -> bool:
     """Tell if a signal handler raised the error: a function that was called with the frame that it interrupted.
 
-    Whoever catches errors of a kind, such as those of the system, lets this one through: it is the application's.
+    Whoever catches errors of a kind, such as those of the system, lets this one through: it is the application's. A
+    handler in C leaves no trace; Python's own raises KeyboardInterrupt, which is of no kind that anybody catches.
     """
     frames: list[FrameType] = []
     traceback = error.__traceback__
@@ -18,11 +21,28 @@ def raised_by_handler(error: BaseException) -> bool:
         traceback = traceback.tb_next
     if len(frames) < 2:
         return False
-    installed = [getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()]
+    installed = [_code_of(signal.getsignal(number)) for number in signal.valid_signals()]
     return any(
         called.f_code in installed or _is_among(interrupted, called.f_locals.values())
         for interrupted, called in pairwise(frames)
     )
+
+
+class suppressed(suppress):  # noqa: N801  # As what it is made of.
+    """Is as contextlib.suppress, but for errors that a signal handler raises."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        return super().__exit__(kind, error, traceback) and error is not None and not raised_by_handler(error)
+
+
+def _code_of(handler: object) -> CodeType | None:
+    """Give the code that is run first when Python calls a handler, which may have forgotten its frame since."""
+    while isinstance(handler, partial):
+        handler = handler.func
+    function = handler if hasattr(handler, "__code__") or not callable(handler) else type(handler).__call__
+    return getattr(function, "__code__", None)
 
 
 def _is_among(frame: FrameType, values: Iterable[object]) -> bool:

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Collection, Iterable, Sequence
-from contextlib import suppress
 from itertools import repeat
 from operator import attrgetter, methodcaller
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import numpy as np
 from nnrt_client.session.session import Session
 from nnrt_client.tensors.device_buffer import Elements, Stored
 from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.signals import suppressed
 from nnrt_hdi.wire.plans import FEATURE, REPLY_MARK, REQUEST_MARK, PlanLayout, request_prefix
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class Plans:
         placed = [run.inputs[at] for at, size in enumerate(input_bytes) if size is None]
         placed += [outputs[at] for at in in_regions]
         in_memory = [one for one in placed if not isinstance(one, Stored)]
-        with suppress(InvalidParameter):
+        with suppressed(InvalidParameter):
             plan = Plan(number, input_bytes, outputs, in_regions, is_local=bool(in_memory))
             if len(self._known) >= _MOST_PLANS:
                 oldest, *_ = self._known.copy()

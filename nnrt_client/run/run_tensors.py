@@ -17,6 +17,7 @@ from nnrt_client.tensors.tensor_desc import TensorDesc, hdi_data_type
 from nnrt_hdi.enums import Format as HdiFormat
 from nnrt_hdi.errors import InvalidParameter, NnrtError, NullPointer, OperationFailed
 from nnrt_hdi.shared_memory import SharedMemory
+from nnrt_hdi.signals import raised_by_handler
 from nnrt_hdi.tensor import UNKNOWN_DIM, Shape, TensorSpec, data_type_of, flat_bytes, format_shape
 
 
@@ -103,7 +104,9 @@ class RunTensors:
         self._held.append(tensor)  # Before it is held: what comes next may be interrupted.
         try:
             memory: SharedMemory | DeviceBuffer = tensor._retain(self)
-        except NnrtError:
+        except NnrtError as error:
+            if raised_by_handler(error):
+                raise
             return None
         is_elsewhere = isinstance(memory, DeviceBuffer) and memory.session is not self._signature.session
         return None if is_elsewhere or memory.room_bytes < size_bytes else memory
@@ -149,6 +152,8 @@ class RunTensors:
         try:
             memory: SharedMemory | DeviceBuffer = tensor._retain(self)
         except NnrtError as error:
+            if raised_by_handler(error):
+                raise
             raise error.at(place) from error
         if isinstance(memory, DeviceBuffer):
             self._signature.require_here(memory, place)
@@ -298,6 +303,8 @@ def _require_written(source: SharedMemory | DeviceBuffer, place: str) -> None:
         try:
             source.require_written()
         except NnrtError as error:
+            if raised_by_handler(error):
+                raise
             raise error.at(place) from error
 
 

@@ -120,6 +120,8 @@ class Signature:
         try:
             buffer.session.require_alive()
         except NnrtError as error:
+            if raised_by_handler(error):
+                raise
             raise error.at(place) from error
         if buffer.session is not self.session:
             raise InvalidParameter(

@@ -13,6 +13,7 @@ from nnrt_hdi import wire
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import Failure, NnrtError
 from nnrt_hdi.run_times import RunTimes
+from nnrt_hdi.signals import raised_by_handler
 
 if TYPE_CHECKING:
     from nnrt_client.run.signature import Signature
@@ -50,7 +51,9 @@ class TracedRun(Run):
     def _end(self) -> None:
         try:
             trace = self._untold.pop()
-        except IndexError:
+        except IndexError as error:
+            if raised_by_handler(error):
+                raise
             super()._end()
             return
         began_ns, ended_ns, input_bytes = self.stamps.began_ns, perf_counter_ns(), self.size_bytes

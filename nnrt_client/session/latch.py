@@ -8,7 +8,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+
+from nnrt_hdi.signals import suppressed
 
 # Who waits looks again so often, for whoever was to wake it may have been interrupted.
 _LOOK_AGAIN_S = 0.5
@@ -27,7 +28,7 @@ class Latch:
         """Set the flag, and wake the threads that wait for it. Idempotent."""
         self.is_set = True
         while self._waiters:
-            with suppress(IndexError):  # Another thread does the same.
+            with suppressed(IndexError):  # Another thread does the same.
                 self._waiters.popleft().release()
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -46,7 +47,7 @@ class Latch:
         for pause_s in _pauses(timeout_s):
             if self.is_set or waiter.acquire(timeout=pause_s):
                 return True
-        with suppress(ValueError):
+        with suppressed(ValueError):
             self._waiters.remove(waiter)
         return self.is_set
 

@@ -3,7 +3,6 @@
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from nnrt_hdi.errors import OutOfMemory
 from nnrt_hdi.limits import MAX_BUFFER_BYTES
 from nnrt_hdi.shared_memory import SharedMemory
+from nnrt_hdi.signals import raised_by_handler, suppressed
 from nnrt_hdi.tensor import Array, Shape
 
 # The smallest memory; larger ones come in so many sizes between a power of two and the next, so that memory is used
@@ -75,7 +75,9 @@ class StagingPool:
         self._take_ended()
         try:
             memory = self._idle[whole_bytes].pop()
-        except IndexError:
+        except IndexError as error:
+            if raised_by_handler(error):
+                raise
             return SharedMemory.allocate(whole_bytes, "nnrt-staged")
         self._idle_count -= 1
         self._idle_bytes -= whole_bytes
@@ -136,7 +138,7 @@ class StagingPool:
     def _take_ended(self) -> None:
         """Take back the memory whose arrays are gone."""
         while self._ended:
-            with suppress(IndexError):  # Another thread does the same.
+            with suppressed(IndexError):  # Another thread does the same.
                 lease = self._leases.pop(id(self._ended.popleft()), None)
                 if lease is not None:
                     self.give_back(lease.memory)

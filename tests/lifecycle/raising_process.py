@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from networks import identity_model
 
-from nnrt_client import Compilation, DataType, Executor, NnrtError, Runtime, Settings, Tensor, TensorDesc
+from nnrt_client import Compilation, DataType, Executor, NnrtError, Runtime, Settings, Tensor, TensorDesc, TimedOut
 
 # What a client may take for each thousand of signals, and for all else.
 _THOUSAND_S = 60.0
@@ -34,6 +34,8 @@ KINDS: dict[str, Callable[[], BaseException]] = {
     "TimeoutError": lambda: TimeoutError("of the handler"),
     "RuntimeError": lambda: RuntimeError("of the handler"),
     "Exception": lambda: Exception("of the handler"),
+    "ValueError": lambda: ValueError("of the handler"),
+    "TimedOut": lambda: TimedOut("of the handler"),
     "OSError": lambda: OSError(errno.EPIPE, "of the handler"),
     "BlockingIOError": lambda: BlockingIOError(errno.EAGAIN, "of the handler"),
 }

@@ -13,6 +13,7 @@ from daemon_process import DaemonProcess
 from raising_process import KINDS, WAYS, verdict_of
 
 WANTED = int(os.environ.get("NNRT_RAISED_IN_HANDLERS", "12"))
+pytestmark = pytest.mark.timeout(120 + 2 * WANTED)
 
 
 @pytest.fixture(scope="module")
