@@ -18,7 +18,7 @@ from nnrt_client.session.latch import Latch
 from nnrt_client.tensors.device_buffer import DeviceBuffer, Elements, Stored
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import NnrtError, OperationFailed, OutOfMemory
-from nnrt_hdi.signals import raised_by_handler
+from nnrt_hdi.signals import raised_by_handler, suppressed
 
 if TYPE_CHECKING:
     from nnrt_client.run.queue import RunQueue
@@ -287,8 +287,7 @@ class RunFuture(CalledBackFuture[ResultT]):
             try:
                 value = self._value()
             except Exception as failure:
-                error = told(failure, "the outputs could not be converted")
-                self._outcome = None, error
+                error = _without_frames(failure)
         if isinstance(error, _Cancelled):
             super().cancel()
             super().set_running_or_notify_cancel()
@@ -324,26 +323,36 @@ class RunFuture(CalledBackFuture[ResultT]):
         self._wait(timeout)
         if not was_over:
             self._run.stamps.wake()
-        _, error = self._outcome
-        if error is not None:
-            try:
-                raise error
-            finally:
-                del error, self  # The error knows this frame.
-        return self._value()  # type: ignore[no-any-return]  # `convert` makes it.
+        try:
+            return self._value()  # type: ignore[no-any-return]  # `convert` makes it.
+        finally:
+            del self  # An error knows this frame.
 
     def _value(self) -> Any:
-        result, _ = self._outcome
-        if self._convert is None or result is None:
-            return result
-        if not self._converted:
-            self._converted.append(self._convert(result))
-        return self._converted[0]
+        """Give the outputs as they are wanted, whoever is the first to ask. Raises why there are none."""
+        result, error = self._outcome
+        try:
+            if error is None and self._convert is not None and not self._converted:
+                try:
+                    self._converted.append(self._convert(result))
+                except Exception as failure:
+                    if raised_by_handler(failure):
+                        raise
+                    error = told(failure, "the outputs could not be converted")
+                    self._outcome = None, error
+            if error is not None:
+                raise error
+            return self._converted[0] if self._converted else result
+        finally:
+            del result, error, self  # As above.
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait for the end of the run, so many seconds at most: the error, None for a run that succeeded. Raises
         CancelledError or TimeoutError."""
         self._wait(timeout)
+        if self._outcome[1] is None:
+            with suppressed(NnrtError):
+                self._value()
         return self._outcome[1]
 
     def _wait(self, timeout_s: float | None) -> None:
