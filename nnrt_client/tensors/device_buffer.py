@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from contextvars import copy_context
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -30,10 +31,25 @@ class DeviceBuffer:
         self.room_bytes = room_bytes
         # Whether its bytes are those of a run that succeeded, or written here.
         self.is_written = False
-        reply = self._call("NnrtDevice.AllocateBuffer", device_pb2.AllocateBufferRequest(length=max(room_bytes, 1)))
-        self.id: int = reply.buffer.region.buffer_id
-        self._is_on_device: bool = reply.is_on_device
+        # 0 before the daemon has given one.
+        self.id = 0
+        self._is_wanted = True
+        try:
+            session.off_the_main_thread(copy_context().run, self._allocate)
+        except BaseException:
+            self._is_wanted = False  # Who allocates it looks afterwards, and may still be at it.
+            if self.id:
+                self.release()
+            raise
         self.place = model_pb2.BufferRegion(buffer_id=self.id, data_size=room_bytes)
+
+    def _allocate(self) -> None:
+        length = max(self.room_bytes, 1)
+        reply = self._call("NnrtDevice.AllocateBuffer", device_pb2.AllocateBufferRequest(length=length))
+        self._is_on_device: bool = reply.is_on_device
+        self.id = reply.buffer.region.buffer_id
+        if not self._is_wanted:
+            self.release()
 
     @cached_property
     def _mapped(self) -> SharedMemory | None:

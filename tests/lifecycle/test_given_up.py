@@ -13,6 +13,7 @@ from conftest import StartDaemon
 from networks import identity_model
 from observer import Observer
 from proxy import Proxy
+from relay import Relay
 
 from nnrt_client import (
     Compilation,
@@ -21,6 +22,7 @@ from nnrt_client import (
     Executor,
     Model,
     OperationType,
+    ResidentTensor,
     Runtime,
     Settings,
     Tensor,
@@ -88,14 +90,14 @@ class _Alarm(Exception):
 
 
 @contextmanager
-def interrupted(error: type[BaseException]) -> Iterator[None]:
-    """A signal raises this soon."""
+def interrupted(error: type[BaseException], after_s: float = 0.2) -> Iterator[None]:
+    """A signal raises this soon; with 0, whenever somebody sends it."""
 
     def alarm(*_: object) -> None:
         raise error
 
     former = signal.signal(signal.SIGALRM, alarm)
-    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    signal.setitimer(signal.ITIMER_REAL, after_s)
     try:
         with pytest.raises(error):
             yield
@@ -122,6 +124,29 @@ def test_an_interrupted_run_writes_nothing(
     with Observer(daemon.address) as observer:
         observer.wait_for(lambda state: not state.running)
     assert y.numpy() == [-8]
+
+
+def test_an_allocation_given_up_when_its_answer_had_been_sent(
+    closing: ExitStack, start_daemon: StartDaemon
+) -> None:
+    """The daemon doesn't keep memory that nobody can name."""
+    daemon, size_bytes = start_daemon(), 1 << 20
+    given_up = threading.Event()
+    relay = closing.enter_context(Relay(daemon.address))
+    observer = closing.enter_context(Observer(daemon.address))
+    device = closing.enter_context(Runtime([relay.address])).device()
+
+    def answered_late(reply: bytes) -> bytes:
+        observer.wait_for(lambda state: state.held_bytes >= size_bytes)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
+        assert given_up.wait(20)
+        return reply
+
+    relay.forgers["AllocateBuffer"] = answered_late
+    with interrupted(_Alarm, after_s=0):
+        ResidentTensor(device, TensorDesc(DataType.FLOAT32, (size_bytes // 4,)))
+    given_up.set()
+    observer.wait_for(lambda state: state.held_bytes < size_bytes)
 
 
 def test_replies_that_have_come_are_not_kept(start_daemon: StartDaemon) -> None:
