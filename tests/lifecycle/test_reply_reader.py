@@ -26,6 +26,15 @@ class Reply:
     def fileno(self) -> int:
         return self._here.fileno()
 
+    def close(self) -> None:
+        self._here.close()
+
+    def take(self, closing: ExitStack, fd: int) -> None:
+        """Have the descriptor of that number, which nobody has, instead."""
+        os.dup2(self._here.fileno(), fd, inheritable=False)
+        self._here.close()
+        self._here = closing.enter_context(socket.socket(fileno=fd))
+
     def read_ready(self) -> None:
         self._here.recv(100, socket.MSG_DONTWAIT)
         self.is_read.set()
@@ -61,6 +70,33 @@ def test_a_reply_that_leads_to_an_error(closing: ExitStack, reader: ReplyReader,
         reader.arm(reply)
         reply.there.send(b"reply")
         assert reply.is_read.wait(DEADLINE_S)
+
+
+def test_a_descriptor_that_is_closed_and_opened_again_while_it_is_armed(
+    closing: ExitStack, reader: ReplyReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has it now is read, not who had it."""
+    former, later = Reply(closing), Reply(closing)
+    closing.callback(reader.stop)
+
+    def replace() -> None:
+        reader.close(former, former.close)
+        later.take(closing, fd)
+        reader.arm(later)
+
+    fd, replacing = former.fileno(), threading.Thread(target=replace)
+
+    def ask() -> int:
+        monkeypatch.undo()  # Those who ask later are told at once.
+        replacing.start()
+        replacing.join(0.1)  # If it needn't wait for who arms it, which has its number and nothing else.
+        return fd
+
+    monkeypatch.setattr(former, "fileno", ask)
+    reader.arm(former)
+    replacing.join(DEADLINE_S)
+    later.there.send(b"reply")
+    assert later.is_read.wait(DEADLINE_S)
 
 
 def test_a_reply_that_comes_while_it_stops(
