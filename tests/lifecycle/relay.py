@@ -1,5 +1,6 @@
 """A gRPC server that hands every call on to a daemon, and ends some early."""
 
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -10,6 +11,8 @@ from typing_extensions import Self
 
 _OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 _CALLS = 40
+# Longer than any test waits.
+_PAUSE_S = 60.0
 
 
 class Relay(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
@@ -22,6 +25,9 @@ class Relay(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
         self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
         # By the name of a method after how many replies its calls lose one and end, and whether as if all were well.
         self.ends: dict[str, tuple[int, bool]] = {}
+        # By the name of a method after how many replies its calls stand still, until somebody lets them go on.
+        self.pauses: dict[str, int] = {}
+        self.may_go_on = threading.Event()
         # By the name of a method what its replies become.
         self.forgers: dict[str, Callable[[bytes], bytes]] = {}
 
@@ -30,6 +36,7 @@ class Relay(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.may_go_on.set()
         self._server.stop(0).wait()
         self._channel.close()
         self._threads.shutdown()
@@ -43,7 +50,11 @@ class Relay(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
             name = call.method.rpartition("/")[2]
             try:
                 if name not in self.ends:
-                    yield from (self.forgers.get(name, bytes)(reply) for reply in there)
+                    replies = (self.forgers.get(name, bytes)(reply) for reply in there)
+                    if name in self.pauses:
+                        yield from islice(replies, self.pauses[name])
+                        self.may_go_on.wait(_PAUSE_S)
+                    yield from replies
                     return
                 count, is_well = self.ends[name]
                 yield from islice(there, count)

@@ -1,0 +1,147 @@
+"""A reply whose chunks stop coming: whatever ends its run doesn't wait for them, and nothing is written afterwards."""
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Any
+
+import numpy as np
+import pytest
+from daemon_process import DaemonProcess
+from relay import Relay
+from tensor_runs import LONG_MS, compiled
+from waiting import until
+
+from nnrt_client import (
+    ConnectionFailed,
+    DataType,
+    OperationFailed,
+    OperationForbidden,
+    Settings,
+    Tensor,
+    TensorDesc,
+    TimedOut,
+    UnavailableDevice,
+)
+
+DEADLINE_S = 20.0
+ONE = np.ones(1, np.float32)
+# Comes in chunks.
+LARGE = np.ones(1 << 20, np.float32)
+
+
+class SlowRun:
+    """Begins a run whose reply stops in the middle, and ends it."""
+
+    def __init__(self, closing: ExitStack, daemon: DaemonProcess, call: str, into: str) -> None:
+        """The reply comes by that call, into arrays or tensors."""
+        self.relay = closing.enter_context(Relay(daemon.address))
+        self.device, self.executor = compiled(closing, self.relay.address, settings=Settings(share_memory=False))
+        self.targets: list[Tensor] | None = None
+        if into == "tensors":
+            desc = TensorDesc(DataType.FLOAT32, LARGE.shape)
+            self.targets = [closing.enter_context(Tensor(self.device, desc))]
+        if call == "AwaitRun":
+            self.relay.ends["RunStream"] = 0, False
+        self.relay.pauses[call] = 1
+
+    def is_read(self) -> bool:
+        """Tell if the beginning of its reply has come."""
+        return any(run._making.locked() for run in list(self.executor._runs))
+
+    def begin(self, timeout_ms: int = LONG_MS) -> Any:
+        return self.executor.submit([LARGE], self.targets, timeout_ms=timeout_ms)  # type: ignore[arg-type]
+
+    def require(self, error: type[BaseException] | tuple[type[BaseException], ...], end: Callable[[], object]) -> None:
+        future = self.begin()
+        until(self.is_read)
+        end()
+        with pytest.raises(error):
+            future.result(DEADLINE_S)
+
+    def its_deadline(self) -> None:
+        with pytest.raises(TimedOut):
+            self.begin(1000).result(DEADLINE_S)
+
+    def who_cancels(self) -> None:
+        future = self.begin()
+        until(self.is_read)
+        assert future.cancel()
+        assert future._run.ended.wait(DEADLINE_S)
+
+    def who_closes_the_executor(self) -> None:
+        self.require(OperationFailed, self.executor.close)
+
+    def who_closes_the_session(self) -> None:
+        self.require((UnavailableDevice, ConnectionFailed), self.device._session().close)
+
+    def a_handler(self) -> None:
+        with signals_when(self.is_read), pytest.raises(TimeoutError, match="of the handler"):
+            self.executor.run_sync([LARGE], self.targets)  # type: ignore[arg-type]
+
+    def an_event_loop(self) -> None:
+        async def awaited() -> None:
+            waiting = asyncio.wrap_future(future)
+            while not self.is_read():
+                await asyncio.sleep(0)
+            await asyncio.wait_for(waiting, 0)
+
+        future = self.begin()
+        with pytest.raises(asyncio.TimeoutError):
+            asyncio.run(awaited())
+        assert future._run.ended.wait(DEADLINE_S)
+
+
+CLOSING = SlowRun.who_closes_the_executor, SlowRun.who_closes_the_session
+
+
+@contextmanager
+def signals_when(ask: Callable[[], bool]) -> Iterator[None]:
+    """A handler raises TimeoutError in this thread when this is so."""
+
+    def handle(*_: object) -> None:
+        raise TimeoutError("of the handler")
+
+    def send() -> None:
+        until(ask)
+        signal.pthread_kill(here, signal.SIGUSR1)
+
+    here, former = threading.get_ident(), signal.signal(signal.SIGUSR1, handle)
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        yield
+    finally:
+        sender.join()
+        signal.signal(signal.SIGUSR1, former)
+
+
+@pytest.mark.parametrize("call", ["RunStream", "AwaitRun"])
+@pytest.mark.parametrize("into", ["arrays", "tensors"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        SlowRun.its_deadline,
+        SlowRun.who_cancels,
+        SlowRun.who_closes_the_executor,
+        SlowRun.who_closes_the_session,
+        SlowRun.a_handler,
+        SlowRun.an_event_loop,
+    ],
+)
+def test_nobody_waits_for_the_rest(
+    shared_daemon: DaemonProcess, closing: ExitStack, end: Callable[[SlowRun], None], into: str, call: str
+) -> None:
+    run = SlowRun(closing, shared_daemon, call, into)
+    end(run)
+    for target in run.targets or ():
+        target.numpy()[:] = -8
+    run.relay.pauses.clear()
+    run.relay.ends.clear()
+    run.relay.may_go_on.set()
+    with pytest.raises((OperationForbidden, UnavailableDevice)) if end in CLOSING else nullcontext():
+        np.testing.assert_array_equal(run.executor.run_sync([ONE])[0], ONE)
+    for target in run.targets or ():
+        np.testing.assert_array_equal(target.numpy(), -8)
