@@ -174,7 +174,7 @@ class BundleStream(ConnectionStream):
         now = perf_counter_ns()
         for run in self.runs:
             run.stamps.sent_ns = now
-        self.pass_on(data)
+        self._connection.send(data)
 
     def read_here(self, run: Run) -> None:
         raise NotImplementedError("bundles are read by the thread that reads all replies")

@@ -33,7 +33,8 @@ class Stream(Protocol):
         """Carry none of these any more."""
 
     def send(self, run: Run, packet: Any) -> None:
-        """Send a run, without waiting for the daemon. Whoever reads the stream learns that it is broken."""
+        """Send a run, without waiting for the daemon. Raises OSError where nothing of it can be sent; whoever reads the
+        stream learns that it is broken."""
 
     def read_here(self, run: Run) -> None:
         """Read until the run has ended, in the thread that waits for it. Only where `Carrier.is_read_by_callers`."""

@@ -99,15 +99,6 @@ class ConnectionStream(ABC):
         if not self._reader.arm(self):
             self.read_ready()
 
-    def pass_on(self, data: bytes) -> None:
-        """Send a packet. Who reads finds the end of a connection that doesn't take it, such as for want of memory."""
-        try:
-            self._connection.send(data)
-        except OSError as error:
-            if raised_by_handler(error):
-                raise
-            self._connection.end()
-
     def shut_down(self) -> None:
         self._connection.end()
 
@@ -125,7 +116,7 @@ class LocalStream(ConnectionStream, OneRun):
         self._packet, data = packed
         run.packet = self._packet
         run.stamps.sent_ns = perf_counter_ns()
-        self.pass_on(data)
+        self._connection.send(data)
 
     def read_here(self, run: Run) -> None:
         receive = self._connection.receive

@@ -309,11 +309,19 @@ class RunQueue(LockOwner):
                 run.fail(run.given_up or told(error, _COULD_NOT_SEND.details))
             return False
         stream.run, run.stream = run, stream
-        if stream.is_over:
+        is_refused = stream.is_over
+        if not is_refused:
+            try:
+                stream.send(run, packet)
+            except OSError as error:  # Such as for want of memory. The daemon has nothing of it.
+                if raised_by_handler(error):
+                    raise
+                _log.debug("a run goes over gRPC: %s", error)
+                is_refused, lane, run.packet = True, self._remote, None
+        if is_refused:
             if self._session.off_the_main_thread(self._taken_off, stream, run):
                 self._enqueue(lane, run)
             return False
-        stream.send(run, packet)
         if run.deadline < self._wakes_at:
             self._keep_deadline(run)
         return True
@@ -394,17 +402,25 @@ class RunQueue(LockOwner):
             if stream.lane.has_waiting:
                 self._take_along(stream.lane, runs)
             parts = self._put_on(stream, runs)
-            if stream.is_over:
-                self._enqueue_again(stream)
-            elif parts:
-                stream.send(run, parts)
-                stream.read_elsewhere()
-            else:
+            if not parts and not stream.is_over:
                 self._release(stream)
+            elif stream.is_over or not self._sent_bundle(stream, run, parts):
+                self._enqueue_again(stream)
+            else:
+                stream.read_elsewhere()
         except BaseException as error:  # They wait no more: nobody else would end them.
             for one in runs:
                 one.fail(told(error, _COULD_NOT_SEND.details))
             self._could_not_begin(stream, None, error)
+
+    def _sent_bundle(self, stream: BundleStream, run: Run, parts: Sequence[bytes]) -> bool:
+        """Send the parts of a bundle; false where the connection doesn't take them, as in `_sent`."""
+        try:
+            stream.send(run, parts)
+        except OSError as error:
+            _log.debug("runs go over gRPC: %s", error)
+            return False
+        return True
 
     def _take_along(self, lane: Lane, runs: list[Run]) -> None:
         """Add runs that wait to the one that a bundle has, as there is room for them."""
@@ -415,12 +431,13 @@ class RunQueue(LockOwner):
             lane.has_waiting = bool(lane.waiting)
 
     def _enqueue_again(self, stream: BundleStream) -> None:
-        """Have the runs wait that were put on a stream that is over; who has read its end may have some of them."""
+        """Have the runs go over gRPC that were put on a stream in vain; who has read its end may have some of them."""
         with self._lock:
             runs = stream.take_off()
         self._discard(stream)
         for run in runs:
-            self._enqueue(stream.lane, run)
+            run.packet = None
+            self._enqueue(self._remote, run)
 
     def _put_on(self, stream: BundleStream, runs: Sequence[Run]) -> list[bytes]:
         """Pack runs, and have the stream carry them, but for those that have ended."""

@@ -126,9 +126,7 @@ def test_an_interrupted_run_writes_nothing(
     assert y.numpy() == [-8]
 
 
-def test_an_allocation_given_up_when_its_answer_had_been_sent(
-    closing: ExitStack, start_daemon: StartDaemon
-) -> None:
+def test_an_allocation_given_up_when_its_answer_had_been_sent(closing: ExitStack, start_daemon: StartDaemon) -> None:
     """The daemon doesn't keep memory that nobody can name."""
     daemon, size_bytes = start_daemon(), 1 << 20
     given_up = threading.Event()

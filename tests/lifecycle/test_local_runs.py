@@ -1,9 +1,11 @@
 """Runs on the local socket where it falls short: a daemon that is stopped, packets too long, connections too few."""
 
+import errno
 import os
 import resource
 import signal
 import socket
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from itertools import count
@@ -28,12 +30,15 @@ from nnrt_client import (
     OutOfMemory,
     ResidentTensor,
     Settings,
+    Tensor,
     TensorDesc,
     UnavailableDevice,
     load,
 )
+from nnrt_client.run import bundles, local_carrier
 from nnrt_client.run.queue import RunQueue
 from nnrt_client.run.run import Run
+from nnrt_client.session import staging_pool
 from nnrt_client.session.local_socket import LocalConnection
 from nnrt_client.session.session import Session
 from nnrt_client.session.staging_pool import StagingPool
@@ -41,9 +46,12 @@ from nnrt_hdi.shared_memory import SharedMemory
 from nnrt_hdi.v2 import local_socket_pb2
 
 ONE = np.ones(1, np.float32)
+# Too large for a socket with little room, and small enough for a packet of most.
+SMALL = np.ones(1500, np.float32)
 # Too large for a packet, so that memory must be shared.
 LARGE = np.ones(1 << 16, np.float32)
 DEADLINE_S = 30.0
+LONG_S = 600.0
 
 
 def test_a_daemon_stops_while_memory_is_shared(start_daemon: StartDaemon) -> None:
@@ -60,6 +68,58 @@ def test_a_daemon_stops_while_memory_is_shared(start_daemon: StartDaemon) -> Non
                 run.result(DEADLINE_S)
 
 
+def refused_for_want_of_memory(connection: LocalConnection) -> None:
+    def send(data: bytes) -> int:
+        raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
+
+    connection.send = send
+
+
+def refused_as_too_long(connection: LocalConnection) -> None:
+    connection._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+    with pytest.raises(OSError, match=os.strerror(errno.EMSGSIZE)):
+        connection.send(bytes(SMALL.nbytes))
+
+
+@pytest.mark.parametrize("refused", [refused_for_want_of_memory, refused_as_too_long])
+@pytest.mark.parametrize("way", ["run_sync", "from a thread", "submit", "in bundles", "with tensors"])
+def test_a_packet_that_the_system_does_not_take(
+    cached_daemon: DaemonProcess,
+    monkeypatch: pytest.MonkeyPatch,
+    way: str,
+    refused: Callable[[LocalConnection], None],
+) -> None:
+    """Its run goes another way at once, for the daemon has nothing of it; nobody waits for a verdict."""
+    begun = list[LocalConnection]()
+
+    class Refusing(LocalConnection):
+        def __init__(self, session: Session) -> None:
+            super().__init__(session)
+            refused(self)
+            begun.append(self)
+
+    with ThreadPoolExecutor(1) as threads, ExitStack() as closing:
+        device, executor = compiled(closing, cached_daemon.address, settings=Settings(verdict_timeout_s=LONG_S))
+        if way == "in bundles":  # As runs go whose plan is known.
+            until(lambda: executor.run_sync([SMALL]) and executor._signature.plans._known)
+        for module in (bundles, local_carrier):
+            monkeypatch.setattr(module, "LocalConnection", Refusing)
+        if way == "with tensors":
+            target = closing.enter_context(Tensor(device, TensorDesc(DataType.FLOAT32, SMALL.shape)))
+            executor.submit([SMALL], [target]).result(DEADLINE_S)
+            np.testing.assert_array_equal(target.numpy(), SMALL)
+        elif way == "run_sync":
+            np.testing.assert_array_equal(executor.run_sync([SMALL])[0], SMALL)
+        elif way == "from a thread":
+            (output,) = threads.submit(executor.run_sync, [SMALL]).result(DEADLINE_S)
+            np.testing.assert_array_equal(output, SMALL)
+        else:
+            runs = [executor.submit([SMALL + number]) for number in range(3)]
+            for number, run in enumerate(runs):
+                np.testing.assert_array_equal(run.result(DEADLINE_S)[0], SMALL + number)
+        assert begun
+
+
 def test_memory_of_a_closed_runtime(shared_daemon: DaemonProcess) -> None:
     """Memory that arrays went through is freed, though the executor is still there; a result lives on."""
     with ExitStack() as closing:
@@ -71,6 +131,21 @@ def test_memory_of_a_closed_runtime(shared_daemon: DaemonProcess) -> None:
     np.testing.assert_array_equal(output, LARGE)
     assert staged() - before <= 2  # The descriptors of one region: of its own, and of its mapping.
     del output
+    assert staged() <= before
+
+
+def test_memory_of_results_that_may_not_lie_idle(
+    shared_daemon: DaemonProcess, closing: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is freed with the last of them, though nobody runs the model again."""
+    _, executor = compiled(closing, shared_daemon.address)
+    for _ in range(2):
+        (output,) = executor.run_sync([LARGE])
+    before = staged()
+    monkeypatch.setattr(staging_pool, "_MOST_IDLE_BYTES", output.nbytes)
+    kept = [executor.run_sync([LARGE])[0] for _ in range(4)]
+    assert staged() > before
+    kept.clear()
     assert staged() <= before
 
 
