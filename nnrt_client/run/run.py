@@ -332,7 +332,7 @@ class RunFuture(CalledBackFuture[ResultT]):
         """Give the outputs as they are wanted, whoever is the first to ask. Raises why there are none."""
         result, error = self._outcome
         try:
-            if error is None and self._convert is not None and not self._converted:
+            if result is not None and self._convert is not None and not self._converted:
                 try:
                     self._converted.append(self._convert(result))
                 except Exception as failure:

@@ -51,8 +51,8 @@ class TracedRun(Run):
     def _end(self) -> None:
         try:
             trace = self._untold.pop()
-        except IndexError as error:
-            if raised_by_handler(error):
+        except IndexError as empty:
+            if raised_by_handler(empty):
                 raise
             super()._end()
             return

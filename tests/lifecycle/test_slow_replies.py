@@ -52,7 +52,7 @@ class SlowRun:
         return any(run._making.locked() for run in list(self.executor._runs))
 
     def begin(self, timeout_ms: int = LONG_MS) -> Any:
-        return self.executor.submit([LARGE], self.targets, timeout_ms=timeout_ms)  # type: ignore[arg-type]
+        return self.executor.submit([LARGE], self.targets, timeout_ms=timeout_ms)
 
     def require(self, error: type[BaseException] | tuple[type[BaseException], ...], end: Callable[[], object]) -> None:
         future = self.begin()
@@ -79,7 +79,7 @@ class SlowRun:
 
     def a_handler(self) -> None:
         with signals_when(self.is_read), pytest.raises(TimeoutError, match="of the handler"):
-            self.executor.run_sync([LARGE], self.targets)  # type: ignore[arg-type]
+            self.executor.run_sync([LARGE], self.targets)
 
     def an_event_loop(self) -> None:
         async def awaited() -> None:
