@@ -9,6 +9,7 @@ from nnrt_device_service.settings import Settings, parsed
 
 WATCHDOG_S = 30.0
 START_TIMEOUT_S = 120.0
+_CHOOSING = ("--backend=", "--provider=", "--device-index=", "--option=")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,11 @@ class DeviceSpec:
     start_timeout_s: float = START_TIMEOUT_S
     # What work under way gets when it drains.
     drain_timeout_s: float = Settings().drain_timeout_s
+
+    @property
+    def accelerator(self) -> tuple[object, ...]:
+        """All that chooses its accelerator: of two devices that differ in it each has one."""
+        return (*sorted(each for each in self.arguments if each.startswith(_CHOOSING)), self.environment)
 
     def settings(self) -> Settings:
         """Raises click.UsageError."""

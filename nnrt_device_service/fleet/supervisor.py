@@ -152,7 +152,9 @@ class Supervisor:
 
         async def begin(spec: DeviceSpec) -> None:
             for name, (daemon, end) in ending.items():
-                if name == spec.name or set(daemon.record.addresses) & set(spec.listen):
+                former = daemon.record
+                has_what_it_takes = former.spec.accelerator == spec.accelerator or {*former.addresses} & {*spec.listen}
+                if name == spec.name or has_what_it_takes:
                     await end
             self._add(spec, ending[spec.name][0].record if spec.name in ending else None)
 

@@ -59,6 +59,20 @@ def test_device_may_take_the_address_of_one_that_goes(start_fleet: StartFleet, s
     assert wait_for(state, "b", state="ready", restarts=0)["addresses"] == [address]
 
 
+def test_device_may_take_the_accelerator_of_one_that_goes(start_fleet: StartFleet, state: Path, gate: Path) -> None:
+    """Under another name, which is no other accelerator: it waits until the other has drained."""
+    path = gated_file(gate)
+    fleet = start_fleet(path)
+    with run_under_way(ps(state)["a"]) as (_, run):
+        path.write_text(path.read_text().replace("[device.a]", "[device.b]"))
+        fleet.send(signal.SIGHUP)
+        wait_for(state, "a", state="draining")
+        assert set(ps(state)) == {"a"}
+        gate.write_bytes(b"")
+        assert run.result(30)[0] == ONE
+    wait_for(state, "b", state="ready", restarts=0)
+
+
 def test_drain_loses_no_run(start_fleet: StartFleet, state: Path, gate: Path) -> None:
     """The daemon is seen draining until its run has ended, takes nothing new, and stays down."""
     start_fleet(gated_file(gate))
