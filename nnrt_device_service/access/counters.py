@@ -4,6 +4,7 @@ import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
+from copy import deepcopy
 from types import MappingProxyType
 from typing import Any
 
@@ -138,19 +139,18 @@ class Usage:
 
     def add(self, other: "Usage") -> None:
         """Take over what another one has counted."""
-        with self._lock, other._lock:
+        with other._lock:  # No thread has the locks of two.
+            in_bytes, out_bytes = other._in_bytes, other._out_bytes
+            histograms, counters = deepcopy((other._histograms, other._counters))
+        with self._lock:
             self.runs.add(other.runs)
             self.compilations.add(other.compilations)
             self.opened_sessions += other.opened_sessions
-            self._in_bytes += other._in_bytes
-            self._out_bytes += other._out_bytes
-            for mine, its in zip(self._histograms, other._histograms, strict=True):
+            self._in_bytes += in_bytes
+            self._out_bytes += out_bytes
+            for mine, its in zip(self._histograms, histograms, strict=True):
                 mine.add(its)
-            for counter, more in (
-                (self._ended_runs, other._ended_runs),
-                (self._models, other._models),
-                (self._errors, other._errors),
-            ):
+            for counter, more in zip(self._counters, counters, strict=True):
                 counter.update(more)
 
     def told(self, connections: int, held_bytes: int, under_way_ns: Mapping[Tally, int]) -> IdentityCounters:
@@ -180,6 +180,10 @@ class Usage:
     @property
     def _histograms(self) -> tuple[_Histogram, ...]:
         return self._queued, self._copied, self._computed, self._served
+
+    @property
+    def _counters(self) -> tuple[Counter[str], ...]:
+        return self._ended_runs, self._models, self._errors
 
 
 class Counters:

@@ -4,7 +4,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Optional
 from weakref import WeakSet
 
@@ -52,8 +52,9 @@ class MemoryBudget:
     @property
     def used_bytes(self) -> int:
         """The bytes that are reserved."""
+        self._take_over()
         with self._lock:
-            return self._count()
+            return self._used[0]
 
     def close(self) -> None:
         """Give back what nobody needs. What is in use counts until it is released, or nobody refers to this budget."""
@@ -111,19 +112,18 @@ class MemoryBudget:
         return short
 
     def _take(self, cost: int) -> bool:
+        self._take_over()
         with self._lock:
-            if self._count() + cost > self.limit_bytes:
+            if self._used[0] + cost > self.limit_bytes:
                 return False
             self._used[0] += cost
             return True
 
-    def _count(self) -> int:
-        while self._left:
-            (left,) = self._left.popleft()
-            self._used[0] -= left
-            if self._whole is not None:
-                self._whole._give_back(left)
-        return self._used[0]
+    def _take_over(self) -> None:
+        """Give back what parts left. Without the lock, for the whole has one of the same kind."""
+        with suppress(IndexError):
+            while True:
+                self._give_back(*self._left.popleft())
 
     def _give_back(self, cost: int) -> None:
         with self._lock:
@@ -135,6 +135,7 @@ class MemoryBudget:
         return any(reclaim() for reclaim in self._reclaims)
 
     def _reclaim_of_parts(self) -> bool:
+        before = self.used_bytes
         with self._lock:
-            parts, before = list(self._parts), self._count()
+            parts = list(self._parts)
         return any(part._reclaim() or part._reclaim_of_parts() for part in parts) or self.used_bytes < before

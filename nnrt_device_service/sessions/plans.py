@@ -25,15 +25,21 @@ class Plans:
 
     def keep(self, number: int, plan: Any) -> bool:
         """Keep a plan if there is room for it, and no other one of its number; whether it is kept."""
+        if not self._has_room(number):
+            return False
+        try:
+            self._budget.reserve(plan.held_bytes)  # Without the lock: others may have to give memory back.
+        except OutOfMemory:
+            return False
         with self._lock:
-            if not self._is_open or len(self._plans) >= MAX_PLANS or number in self._plans:
-                return False
-            try:
-                self._budget.reserve(plan.held_bytes)
-            except OutOfMemory:
-                return False
-            self._plans[number] = plan
-            return True
+            if is_kept := self._has_room(number):
+                self._plans[number] = plan
+        if not is_kept:
+            self._budget.release(plan.held_bytes)
+        return is_kept
+
+    def _has_room(self, number: int) -> bool:
+        return self._is_open and len(self._plans) < MAX_PLANS and number not in self._plans
 
     def forget(self, model: LoadedModel) -> None:
         """The session has a model no more."""

@@ -70,15 +70,24 @@ class RunRegistry:
     def keep(self, run: Run, size_bytes: int) -> None:
         """The run's stream has ended: hold its reply, of that size, for `reply_of` if memory allows, until `cancel` or
         `close`."""
+        if not self._is_known(run):
+            return
+        has_room = True
+        try:
+            self._budget.reserve(size_bytes)  # Without the lock: others may have to give memory back.
+        except OutOfMemory:
+            has_room = False
         with self._changed:
-            if not self._is_open or self._runs.get(run.id) is not run:
-                return
-            try:
-                self._budget.reserve(size_bytes)
-            except OutOfMemory:
-                del self._runs[run.id]
-            else:
-                run.held_bytes = size_bytes
+            if is_known := self._is_known(run):
+                if has_room:
+                    run.held_bytes = size_bytes
+                else:
+                    del self._runs[run.id]
+        if has_room and not is_known:
+            self._budget.release(size_bytes)
+
+    def _is_known(self, run: Run) -> bool:
+        return self._is_open and self._runs.get(run.id) is run
 
     @property
     def held_bytes(self) -> int:
