@@ -1,5 +1,4 @@
-"""Locks that know who holds what, for tests: they tell of an order that may deadlock, and of what must not be done under
-a lock.
+"""Locks that know who holds what: they tell of an order that may deadlock, and of what must not be done under a lock.
 
 As a program it becomes a daemon whose locks are such ones: `python lock_watch.py PYTHON -m nnrt_device_service serve`.
 """
@@ -13,8 +12,9 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
@@ -80,7 +80,7 @@ class Watch:
             way = self._way(inner, outer)
         self._tell(f"{ORDER}{outer} > {inner}")
         if way:
-            others = "".join(f"--- {a} > {b}:\n{self._under[a][b]}" for a, b in zip(way, way[1:], strict=False))
+            others = "".join(f"--- {a} > {b}:\n{self._under[a][b]}" for a, b in pairwise(way))
             self._problem(f"{' > '.join([outer, *way])} may deadlock\n{others}")
 
     def _way(self, start: str, end: str, seen: tuple[str, ...] = ()) -> list[str]:
@@ -242,9 +242,13 @@ def _tell(said: str) -> None:
     os.write(2, f"{said}\n".encode())
 
 
-if __name__ == "__main__":
-    sys.path.remove(str(Path(__file__).parent))  # It is there a second time.
-    watch_all(Watch(_tell))
-    module = sys.argv.index("-m") + 1
-    sys.argv = sys.argv[module:]
+def become(command: Sequence[str]) -> None:
+    """Run the module that a command of Python's names, in this process. The folder of this file is a package's, too."""
+    sys.path.remove(str(Path(__file__).parent))
+    sys.argv = list(command[command.index("-m") + 1 :])
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    watch_all(Watch(_tell))
+    become(sys.argv)

@@ -4,8 +4,9 @@ import logging
 import math
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from weakref import WeakValueDictionary
 
@@ -51,6 +52,8 @@ class SessionRegistry:
         self._sessions: dict[bytes, _Entry] = {}
         # Of identities that have sessions.
         self._budgets: WeakValueDictionary[str, MemoryBudget] = WeakValueDictionary()
+        # Those that are to be closed, each with the cause.
+        self._cut_off: deque[tuple[Session, str]] = deque()
         # The last places are for those who administer the daemon.
         self._places = settings.max_sessions - settings.max_sessions // _PLACES_PER_RESERVED
 
@@ -225,17 +228,31 @@ class SessionRegistry:
             session.close("the client has not come back")
         return expired
 
-    def close_if(self, is_over: Callable[[Session], bool], cause: str) -> Sequence[Session]:
-        """End the sessions of which that is true; which ones."""
+    def cut_off(self, is_over: Callable[[Session], bool], cause: str) -> Sequence[Session]:
+        """End the connections of the sessions of which that is true, and let nothing more begin in them; which ones.
+
+        `close_cut_off` frees what they have: nobody's end waits for that of another one.
+        """
         over = [entry for entry in list(self._sessions.values()) if is_over(entry.session)]
         for entry in over:
+            with self._lock:
+                self._sessions.pop(entry.session.id, None)
+            self._cut_off.append((entry.session, cause))
             hang_up = [entry.hang_up] if entry.hang_up is not None else []
-            take_each((*hang_up, partial(self.close, entry.session, cause)), f"ending client {entry.session.client}")
+            take_each((*hang_up, entry.session.end), f"ending client {entry.session.client}")
         return [entry.session for entry in over]
+
+    def close_cut_off(self) -> None:
+        """Close the sessions that have been cut off."""
+        with suppress(IndexError):
+            while True:
+                session, cause = self._cut_off.popleft()
+                session.close(cause)
 
     def hang_up_all(self) -> None:
         """End every session; new ones may still come."""
-        self.close_if(lambda _: True, "the daemon ended")
+        self.cut_off(lambda _: True, "the daemon ended")
+        self.close_cut_off()
 
     def _entry(self, session_id: bytes) -> _Entry:
         try:

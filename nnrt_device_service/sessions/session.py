@@ -116,7 +116,9 @@ class Session:
         self._freeing = freeing
         self._lock = threading.Lock()
         self._stream_ended = threading.Condition(self._lock)
+        # Whether anything may begin in it, and whether it has been freed.
         self.is_open = True
+        self._is_closed = False
         self._model_ids = count(1)
         # By their ids, to look one up; `add_model` and `release_model` change it.
         self.models: dict[int, LoadedModel] = {}
@@ -350,8 +352,13 @@ class Session:
         with self._lock:
             endings = [*self._on_close, *(end for (end,) in self._local_connections)]
             self._local_connections.clear()
-        for end in endings:
-            end()
+        take_each(endings, f"breaking off the calls of client {self.client}")
+
+    def end(self) -> None:
+        """Let nothing more begin, and end the calls and connections under way; waits for nothing. Idempotent."""
+        with self._lock:
+            self.is_open = False
+        self.break_off()
 
     def close(self, cause: str = "closed") -> None:
         """Free everything; what is the backend's, soon. Runs in flight are cancelled; what they use is freed when they
@@ -359,18 +366,15 @@ class Session:
 
         Raises nothing: what goes wrong is logged, and the rest is freed.
         """
+        self.end()  # First: to its client a run cut off is a death, not a run that the device cancelled.
         with self._lock:
-            if not self.is_open:
+            if self._is_closed:
                 return
-            self.is_open = False
+            self._is_closed = True
             models, self.models = self.models, {}
-            endings = [*self._on_close, *(end for (end,) in self._local_connections)]
-            self._on_close.clear()
         steps: tuple[Callable[[], object], ...] = (
             partial(self.on_end, self, cause),
             self.on_closed,
-            # The calls first: to its client a run cut off is a death, not a run that the device cancelled.
-            *endings,
             self.runs.close,
             *(cancellation.cancel for cancellation in list(self.cancellations)),
             *(loaded.release for loaded in models.values()),

@@ -6,7 +6,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -22,8 +22,7 @@ from nnrt_device_service.host.allocator import give_back_freed_memory
 from nnrt_device_service.host.exit import ExitCode, exit_at_once
 from nnrt_device_service.host.log_handler import flush_log
 from nnrt_device_service.host.readiness import sign_of_life_s, tell_alive, tell_condition, tell_ready, tell_stopping
-from nnrt_device_service.host.steps import take_each
-from nnrt_device_service.host.threads import start_thread
+from nnrt_device_service.host.rounds import Rounds
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings
 from nnrt_device_service.transport.admission import FOREIGN_CALLS, AdmissionInterceptor, count_error
@@ -74,6 +73,8 @@ _END_S = 5.0
 # Threads for calls that belong to no session: to other services, with their methods, or to be refused.
 _OTHER_THREADS = 6 * FOREIGN_CALLS
 _MIN_WATCH_INTERVAL_S, _MAX_WATCH_INTERVAL_S = 0.02, 1.0
+# What a step of the watch may take, where no supervisor says it.
+_HANGING_S = 15.0
 # What clients get to hear, with their next beats, that the device is stuck.
 _TELL_S = 3.0
 # What a connection gets to speak HTTP/2, and how long it may go without a call.
@@ -186,7 +187,7 @@ class Daemon:
             self._health_port = HealthPort(self._settings.health_listen, self._health, self._calls)
         if self._settings.metrics_listen:
             self._metrics_port = _metrics_port(self._device, self._settings)
-        start_thread(partial(self._watch, bound), "session-watch")
+        self._watch(bound)
         if self._announcer is not None:
             self._announcer.start(bound)
         _log.info("serving %s on %s", self._device.info.device_name, ", ".join(bound))
@@ -276,39 +277,35 @@ class Daemon:
             self._health.set(name, status)
 
     def _watch(self, addresses: list[str]) -> None:
+        """Take the steps of the watch from now on. Raises OutOfMemory where no threads are left."""
         sessions, timeout_s, lease_s = self._device.sessions, self._settings.heartbeat_timeout_s, self._settings.lease_s
         interval_s = min(max(min(timeout_s, lease_s or timeout_s) / 4, _MIN_WATCH_INTERVAL_S), _MAX_WATCH_INTERVAL_S)
         sign_s = sign_of_life_s()
-        interval_s = min(interval_s, sign_s or interval_s)
-        looked_at = signed_at = time.monotonic()
+        rounds = Rounds(min(interval_s, sign_s or interval_s), timeout_s / 4, self._stopped)
         memory = _IdleMemory()
-        while not self._stopped.wait(interval_s):
-            stood_still = time.monotonic() - looked_at > interval_s + timeout_s / 4
-            looked_at = time.monotonic()
-            if not all(thread.is_alive() for thread in self._serving) and not self._stopped.is_set():
-                exit_at_once(ExitCode.NOT_SERVING, "gRPC serves no more calls")
-            steps = (
-                sessions.forgive_silence if stood_still else self._look_after_work,
-                partial(memory.look, len(sessions), looked_at),
-                sessions.tend_chunked_inputs,
-                self._close_those_without_rights,
-                self._hang_up_silent,
-                self._close_expired,
-                self._device.refusals.summarize,
-                flush_log,
-            )
-            take_each(steps, "looking after sessions")
-            if sign_s and time.monotonic() - signed_at >= sign_s - interval_s / 2:
-                signed_at = time.monotonic()
-                tell_alive(addresses, self._device.out)
+        rounds.take("serving", self._require_serving)
+        rounds.take("work", self._look_after_work, after_standstill=lambda: None)
+        rounds.take("memory", lambda: memory.look(len(sessions), time.monotonic()))
+        rounds.take("inputs", sessions.tend_chunked_inputs)
+        rounds.take("rights", self._cut_off_those_without_rights)
+        rounds.take("cut-off", sessions.close_cut_off)
+        rounds.take("silence", self._hang_up_silent, after_standstill=sessions.forgive_silence)
+        rounds.take("leases", self._close_expired)
+        rounds.take("refusals", self._device.refusals.summarize)
+        rounds.take("log", flush_log)
+        rounds.take("life", SignsOfLife(rounds, sign_s, lambda: tell_alive(addresses, self._device.out)).look)
+
+    def _require_serving(self) -> None:
+        if not all(thread.is_alive() for thread in self._serving) and not self._stopped.is_set():
+            exit_at_once(ExitCode.NOT_SERVING, "gRPC serves no more calls")
 
     def _look_after_work(self) -> None:
         self._device.look_after_work()
         if self._device.stuck:
             self._give_up(self._device.stuck)
 
-    def _close_those_without_rights(self) -> None:
-        for session in self._device.sessions.close_if(self._has_lost_its_rights, "its identity was taken away"):
+    def _cut_off_those_without_rights(self) -> None:
+        for session in self._device.sessions.cut_off(self._has_lost_its_rights, "its identity was taken away"):
             _log.info("client %s is no more let in as it was; its session is over", session.client, extra=session.names)
 
     def _hang_up_silent(self) -> None:
@@ -332,6 +329,28 @@ class Daemon:
             self._stopped.wait(_MIN_WATCH_INTERVAL_S)
         self._server.stop(_STOP_GRACE_S).wait(_STOP_GRACE_S)  # What clients were told last is still to be sent.
         exit_at_once(ExitCode.STUCK, why)
+
+
+class SignsOfLife:
+    """Tells the supervisor that the daemon lives as long as all steps of its watch do, so that it replaces a daemon of
+    which one hangs."""
+
+    def __init__(self, rounds: Rounds, every_s: float | None, tell: Callable[[], None]) -> None:
+        """Where nobody wants signs, what hangs is logged all the same."""
+        self._rounds = rounds
+        self._every_s = every_s
+        self._tell = tell
+        self._told_at = time.monotonic()
+        self._hanging: list[str] = []
+
+    def look(self) -> None:
+        hanging = self._rounds.hanging(self._every_s or _HANGING_S)
+        if hanging and hanging != self._hanging:
+            _log.critical("a step of the watch hangs (%s): the daemon gives no sign of life", ", ".join(hanging))
+        self._hanging, now = hanging, time.monotonic()
+        if not hanging and self._every_s and now - self._told_at >= self._every_s - self._rounds.interval_s / 2:
+            self._told_at = now
+            self._tell()
 
 
 class _IdleMemory:
