@@ -154,13 +154,6 @@ def mapped(fd: int, size_bytes: int) -> memoryview:
     Whoever touches a mapping behind the end of its file is ended with SIGBUS, so the file must be unable to shrink.
     Raises InvalidParameter for any other descriptor, OutOfMemory where it can't be mapped.
     """
-    try:
-        mapping_fd = os.dup(fd)  # As the mapping is about to: it keeps one of its own.
-    except OSError as error:
-        raise OutOfMemory(f"{size_bytes} bytes could not be mapped: {error.strerror}") from error
-    os.close(mapping_fd)
-    if has_few_left(mapping_fd):
-        raise OutOfMemory("the daemon has few descriptors left; release buffers, or raise its limit of open files")
     found = _lasting(fd)
     if found is None:
         raise InvalidParameter(
@@ -169,6 +162,13 @@ def mapped(fd: int, size_bytes: int) -> memoryview:
         )
     if found.st_size < size_bytes:
         raise InvalidParameter(f"the memory has {found.st_size} bytes, not {size_bytes}; make it longer first")
+    try:
+        mapping_fd = os.dup(fd)  # As the mapping is about to: it keeps one of its own.
+    except OSError as error:
+        raise OutOfMemory(f"{size_bytes} bytes could not be mapped: {error.strerror}") from error
+    os.close(mapping_fd)
+    if has_few_left(mapping_fd):
+        raise OutOfMemory("the daemon has few descriptors left; release buffers, or raise its limit of open files")
     try:
         return memoryview(_mapping(fd, size_bytes))
     except OSError as error:

@@ -32,7 +32,7 @@ from nnrt_hdi.errors import InvalidParameter, OperationForbidden, OutOfMemory
 from nnrt_hdi.limits import LOCAL_PACKET_BYTES
 from nnrt_hdi.v2 import local_socket_pb2, prepared_model_pb2
 from nnrt_hdi.wire.bundles import HEAD_BYTES, LENGTH_BYTES, REPLIES_MARK, REQUESTS_MARK, bundled, parts_of
-from nnrt_hdi.wire.packets import AT_ONCE, receive_packet, send_packet
+from nnrt_hdi.wire.packets import AT_ONCE, PEEK, receive_packet, send_packet
 
 _log = logging.getLogger(__name__)
 
@@ -149,6 +149,8 @@ class LocalConnection:
         # more: its descriptor would become another client's.
         self._unsent: set[_BegunRun] = set()
         self._is_over = False
+        # Whether descriptors may come: not on a connection that has had a planned request, for looking takes time.
+        self._may_share = True
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -157,7 +159,10 @@ class LocalConnection:
         """Answer one request. See `Served`."""
         fd = None
         try:
-            data, fd = receive_packet(self._socket, AT_ONCE)
+            try:
+                data, fd, request = self._received(hand_over)
+            except BlockingIOError:
+                return True  # It was ready for somebody else.
             received_at_ns = perf_counter_ns()
             if not data:
                 return False
@@ -175,15 +180,13 @@ class LocalConnection:
                 model = plan.model if plan is not None else None
                 self._answer_run(planned, model, self._requests.planned.run, received_at_ns, hand_over)
                 return True
-            request = local_socket_pb2.LocalRequest.FromString(data)
+            request = request or local_socket_pb2.LocalRequest.FromString(data)
             if request.WhichOneof("request") == "run" and not request.released_buffers:
                 self._answer_message(request.run, received_at_ns, hand_over)
             else:
                 self._answer(request, received_at_ns, fd, hand_over)
-        except BlockingIOError:
-            return True  # It was ready for somebody else.
         except OSError:
-            return False  # The client is gone.
+            return False  # The client is gone, or reads no replies.
         except DecodeError as error:
             refuse(self._socket, undecodable(error), self.session)
             return False
@@ -195,6 +198,22 @@ class LocalConnection:
                 with suppress(OSError):  # Of its file system, which may be gone. It is closed all the same.
                     os.close(fd)
         return True
+
+    def _received(self, hand_over: HandOver) -> tuple[bytes, int | None, local_socket_pb2.LocalRequest | None]:
+        """The next packet, with the descriptor that it shares, and the request where it has been looked at already.
+
+        Raises as `receive_packet`, BlockingIOError where there is none.
+        """
+        request = None
+        if self._may_share:
+            data = self._socket.recv(LOCAL_PACKET_BYTES, PEEK)
+            self._may_share = data[:1] != b"\0"
+            with suppress(DecodeError):
+                request = local_socket_pb2.LocalRequest.FromString(data)
+        is_share = request is not None and request.HasField("share")
+        if is_share:  # Whoever looks at a descriptor, or closes it, may wait for a file system of the client's own.
+            hand_over(None)
+        return *receive_packet(self._socket, AT_ONCE, takes_descriptor=is_share), request
 
     def close(self) -> None:
         try:
@@ -232,7 +251,10 @@ class LocalConnection:
             match request.WhichOneof("request"):
                 case "share":
                     if fd is None:
-                        raise InvalidParameter("no descriptor came with it; send one", place="ShareBuffer")
+                        raise InvalidParameter(
+                            "no descriptor came with it; send one, where no planned request has come",
+                            place="ShareBuffer",
+                        )
                     reply.buffer_id = self._shared(fd, request.share)
                 case "map":
                     mapped, reply.length = self.session.buffers.descriptor(request.map.buffer_id)
@@ -480,7 +502,11 @@ class LocalConnection:
             while last < len(replies) and (size := size + LENGTH_BYTES + len(replies[last])) <= LOCAL_PACKET_BYTES:
                 last += 1
             together = replies[first:last]
-            self._socket.send(together[0] if len(together) == 1 else bundled(REPLIES_MARK, together), flags)
+            try:
+                self._socket.send(together[0] if len(together) == 1 else bundled(REPLIES_MARK, together), flags)
+            except OSError:
+                end_connection(self._socket)  # Nobody is to wait for it once more.
+                raise
             first = last
 
     def _to_join(self, runs: Sequence[_BegunRun], bucket: Bucket) -> Joint:

@@ -1,7 +1,6 @@
 """The local socket: runs and shared memory for clients on this host (protos/nnrt_hdi/v2/local_socket.proto)."""
 
 import logging
-import os
 import secrets
 import socket
 import struct
@@ -28,6 +27,8 @@ _log = logging.getLogger(__name__)
 _CREDENTIALS = struct.Struct("iII")
 # What a connection gets to say whose it is.
 _ATTACH_S = 2.0
+# What a client gets to read replies that came before, when there is no room for the next one: two seconds.
+_SEND = struct.pack("@ll", 2, 0)
 # Connections that have not yet said so.
 _UNATTACHED = 64
 # Between attempts to accept when the process has no descriptor left.
@@ -108,10 +109,9 @@ class LocalSocket:
     def _attached(self, connection: socket.socket) -> Session | None:
         """The session that a new connection says it belongs to; None if it says nothing."""
         connection.settimeout(_ATTACH_S)
-        data, fd = receive_packet(connection)
+        data, _ = receive_packet(connection)
         connection.settimeout(None)
-        if fd is not None:
-            os.close(fd)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SEND)
         if not data:
             return None
         try:

@@ -12,11 +12,14 @@ import termios
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from local_side import Side, memfd, side_of
 from model_draft import Draft
@@ -24,6 +27,7 @@ from observer import Observer
 from raw_client import DEADLINE_S, INPUT, SUM, VALUES, RawClient, attacked_daemon, io_tensor
 from waiting import until
 
+from nnrt_device_service.transport.local_connection import LocalConnection
 from nnrt_hdi import wire
 from nnrt_hdi.enums import NodeType, ReturnCode
 from nnrt_hdi.errors import NnrtError
@@ -249,6 +253,42 @@ def test_descriptors_of_unattached_connections(client: RawClient, daemon: Daemon
     until(lambda: descriptors_of(daemon) < before + 10)  # gRPC opens and closes some of its own.
 
 
+def test_descriptors_that_are_not_taken(closing: ExitStack) -> None:
+    """The kernel drops them: a daemon that has room for none gets none with what needs none."""
+    daemon = closing.enter_context(attacked_daemon())
+    client = closing.enter_context(RawClient(daemon.address))
+    model_id, fd = prepared(client), closing.enter_context(memfd(PAGE))
+    unattached, attached = Side(client.welcome), closing.enter_context(side_of(client))
+    closing.callback(unattached.close)
+    until(lambda: run(attached, model_id, 1) is not None)
+    limits = resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        assert attached.ask(run_request(model_id, 2), (fd,)).run.run_id == 2
+        with pytest.raises(NnrtError, match="no room for it"):
+            attached.share(fd, PAGE)
+        attach = local_socket_pb2.LocalRequest(attach={"session_id": client.welcome.session_id})
+        assert unattached.ask(attach, (fd,)).done
+    finally:
+        resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, limits)
+
+
+def test_another_thread_leads_before_a_descriptor_is_looked_at(closing: ExitStack) -> None:
+    """What it is of may be a file system that never answers."""
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    closing.enter_context(near)
+    closing.enter_context(far)
+    done, session = list[str](), Mock()
+    session.buffers.adopt.side_effect = lambda *_: done.append("it is looked at") or 7
+    connection = LocalConnection(Mock(), Mock(), Mock(), session, near, ExitStack())
+    share = local_socket_pb2.LocalRequest(share={"length": PAGE}).SerializeToString()
+    with memfd(PAGE) as fd:
+        socket.send_fds(far, [share], [fd])
+        assert connection.serve(lambda _: done.append("another one leads"))
+    assert done == ["another one leads", "it is looked at"]
+    assert local_socket_pb2.LocalReply.FromString(far.recv(LOCAL_PACKET_BYTES)).buffer_id == 7
+
+
 def test_regions_outside_their_buffer(client: RawClient) -> None:
     model_id = prepared(client)
     with side_of(client) as side, memfd(PAGE) as fd:
@@ -422,6 +462,23 @@ def test_a_refusal_that_nobody_reads(client: RawClient, daemon: DaemonProcess) -
             assert is_read(side)
         side.send(b"\xff")
         until(lambda: descriptors_of(daemon) <= before)
+
+
+@pytest.mark.slow
+def test_draining_waits_for_nobody_who_reads_no_replies(start_daemon: StartDaemon) -> None:
+    daemon = start_daemon("--drain-timeout-s", "1000", "--heartbeat-timeout-s", "1000")
+    with RawClient(daemon.address) as client, side_of(client) as side, side_of(client) as other:
+        model_id, run_ids = prepared(client), count(1)
+        is_served = True
+        while is_served:
+            side.send(run_request(model_id, next(run_ids)).SerializeToString())
+            for _ in range(10):  # Others are served meanwhile.
+                if is_served := is_read(side, 0.0):
+                    break
+                run(other, model_id, next(run_ids))
+        daemon.send(signal.SIGTERM)
+        assert daemon.wait() == 0
+    assert "cut off" not in daemon.log()
 
 
 def unread_replies(side: Side, model_id: int) -> int:

@@ -15,8 +15,8 @@ import pytest
 from access.conftest import Access
 from batching.conftest import dense_model, rows
 from daemon_process import DaemonProcess
-from lock_watch import ORDER, PROBLEM, Watch, WatchedCondition, WatchedLock
 from grpc import RpcError
+from lock_watch import ORDER, PROBLEM, Watch, WatchedCondition, WatchedLock
 from metrics.scraping import LISTEN, scraped
 from mixed_use import MixedUse
 from raw_client import RawClient, chunks
