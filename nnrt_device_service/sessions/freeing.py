@@ -42,6 +42,8 @@ class Freeing:
         self._has_freed = threading.Condition(self._lock)
         # How many things there have been, how many of them nobody uses any more, and how many of those are free.
         self._expected = self._left = self._freed = 0
+        # How many there had been when a thread left its latest.
+        self._own = threading.local()
         self._to_free: deque[Callable[[], None]] = deque()
         self._is_under_way = False
         self._asked: dict[Cancellation, str] = {}
@@ -58,6 +60,7 @@ class Freeing:
         """
         with self._lock:
             self._left += 1
+            self._own.left = self._left
             self._to_free.append(partial(self._free, doing, close, on_freed))
         self.go_on()
 
@@ -109,10 +112,16 @@ class Freeing:
         """What the backend is doing with its models and its memory besides computing. It heeds no cancellation."""
         return list(self._asked.items())
 
-    def settle(self, timeout_s: float = _PATIENCE_S) -> bool:
+    def settle(self, timeout_s: float) -> bool:
         """Wait until all is free that nobody uses by now; whether it came to that in time."""
         with self._lock:
             left = self._left
+            return self._has_freed.wait_for(lambda: self._freed >= left, timeout_s)
+
+    def settle_own(self, timeout_s: float = _PATIENCE_S) -> bool:
+        """Wait until what this thread has left is free, for no time if that is nothing; whether it came to that."""
+        with self._lock:
+            left = getattr(self._own, "left", 0)
             return self._has_freed.wait_for(lambda: self._freed >= left, timeout_s)
 
     def await_all(self, timeout_s: float) -> bool:

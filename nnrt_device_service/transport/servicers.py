@@ -99,7 +99,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
         finally:
             ending(session)
             if not session.is_open:
-                self._device.freeing.settle()
+                self._device.freeing.settle_own()
 
     def _opened(self, session_id: bytes | None, context: Any) -> Session:
         """The session that a client opens, or resumes; a refusal is audited."""
@@ -289,7 +289,7 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
 
     def ReleaseBuffer(self, request: device_pb2.ReleaseBufferRequest, context: Any) -> device_pb2.ReleaseBufferReply:
         session_of(self._device, context).release_buffer(request.buffer_id)
-        self._device.freeing.settle()
+        self._device.freeing.settle_own()
         return device_pb2.ReleaseBufferReply()
 
     def WriteBuffer(self, requests: Iterator[device_pb2.BufferChunk], context: Any) -> device_pb2.WriteBufferReply:
@@ -447,7 +447,7 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
             session.give_up(request.request_id)
         else:
             session.release_model(request.model_id)
-            self._device.freeing.settle()
+            self._device.freeing.settle_own()
         return prepared_model_pb2.ReleaseReply()
 
 

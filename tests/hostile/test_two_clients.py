@@ -1,10 +1,13 @@
 """Clients that upload more than a daemon holds stop nobody else."""
 
+import os
 import signal
 import threading
 import time
+from collections.abc import Hashable
 from contextlib import suppress
 from itertools import count, islice
+from pathlib import Path
 
 import pytest
 from conftest import StartDaemon
@@ -12,6 +15,7 @@ from raw_client import RawClient, chunks
 
 from nnrt_device_service.sessions.constants import ConstantPool
 from nnrt_device_service.sessions.memory_budget import MemoryBudget
+from nnrt_device_service.sessions.shared_files import FileRegion, SharedFile
 from nnrt_hdi.errors import NnrtError
 
 DEADLINE_S = 10.0
@@ -25,16 +29,45 @@ def test_memory_is_reclaimed_without_the_lock_of_a_pool() -> None:
     served: list[bool] = []
 
     def give_back() -> bool:
-        other = threading.Thread(target=pool.pause, args=([b"x" * 32],), daemon=True)
-        other.start()
-        other.join(DEADLINE_S)
-        served.append(not other.is_alive())
+        served.append(serves_another_thread(pool))
         budget.release(2 << 10)
         return True
 
     budget.on_shortage(give_back)
     pool.write(b"x" * 32, 100, 0, b"y")
     assert served == [True]
+
+
+def test_a_file_is_waited_for_without_the_lock_of_a_pool(tmp_path: Path) -> None:
+    """It is the client's own, and so may its file system be."""
+    pool, served = ConstantPool(MemoryBudget(2 << 10)), list[bool]()
+
+    class SlowFile(SharedFile):
+        def settle(self, state: Hashable) -> None:
+            served.append(serves_another_thread(pool))
+            super().settle(state)
+
+        def state(self) -> Hashable:
+            served.append(serves_another_thread(pool))
+            return "known"
+
+        def read(self, memory: memoryview, start: int) -> None:
+            served.append(serves_another_thread(pool))
+            super().read(memory, start)
+
+    path = tmp_path / "file"
+    path.write_bytes(b"y")
+    with path.open("rb") as file:
+        region = FileRegion(SlowFile(file.fileno(), os.getuid()), 0, 1)
+    pool.write(b"x" * 32, 100, 0, region)
+    assert served == [True] * 4
+
+
+def serves_another_thread(pool: ConstantPool) -> bool:
+    other = threading.Thread(target=pool.pause, args=([b"x" * 32],), daemon=True)
+    other.start()
+    other.join(DEADLINE_S)
+    return not other.is_alive()
 
 
 @pytest.mark.slow

@@ -74,6 +74,18 @@ def test_one_that_fails(threads: FewThreads, caplog: pytest.LogCaptureFixture, k
     assert "the vendor's mistake" in caplog.text
 
 
+def test_who_left_nothing_waits_for_nobody(threads: FewThreads) -> None:
+    freeing, may_end = Freeing(threads), threading.Event()
+    other = threading.Thread(target=left_to, args=(freeing, may_end.wait))
+    other.start()
+    other.join()
+    assert freeing.settle_own(NO_TIME_S)
+    left_to(freeing, lambda: None)
+    assert not freeing.settle_own(NO_TIME_S)
+    may_end.set()
+    assert freeing.settle_own(DEADLINE_S)
+
+
 def test_what_is_in_use(threads: FewThreads) -> None:
     """The end of the daemon waits for it, a client that releases something else does not."""
     freeing = Freeing(threads)
