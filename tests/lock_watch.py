@@ -25,7 +25,7 @@ PROBLEM, ORDER = "LOCK PROBLEM: ", "LOCK ORDER: "
 _ROOMS = ("nnrt_device_service", "nnrt_hdi", "grpc")
 # Starting a thread waits until it has begun, for which it needs no lock of ours.
 _STARTS_THREAD = threading.Thread.start.__code__
-_real_lock, _real_rlock, _RealCondition = threading.Lock, threading.RLock, threading.Condition
+_real_lock, _real_rlock, _real_condition = threading.Lock, threading.RLock, threading.Condition
 _WAITS: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (time, ("sleep",)),
     (os, ("fsync", "fdatasync", "preadv")),
@@ -143,7 +143,7 @@ class WatchedLock:
             self.acquire()
 
 
-class WatchedCondition(_RealCondition):
+class WatchedCondition(threading.Condition):
     """A Condition under a watch: who waits for it may hold its own lock, and no other."""
 
     def __init__(self, watch: Watch, lock: WatchedLock) -> None:
@@ -173,7 +173,7 @@ def watch_all(watch: Watch) -> None:
         frame = sys._getframe(1)
         if lock is None and _is_ours(frame):
             lock = WatchedLock(watch, _name(frame), is_reentrant=True)
-        return WatchedCondition(watch, lock) if isinstance(lock, WatchedLock) else _RealCondition(lock)
+        return WatchedCondition(watch, lock) if isinstance(lock, WatchedLock) else _real_condition(lock)
 
     for owner, names in _WAITS:
         for name in names:
@@ -229,7 +229,7 @@ def _name(frame: FrameType) -> str:
     """The name of the class in whose constructor a lock is made; else the place."""
     made = frame.f_locals.get("self")
     for kind in type(made).__mro__:
-        if getattr(kind.__init__, "__code__", None) is frame.f_code:
+        if getattr(vars(kind).get("__init__"), "__code__", None) is frame.f_code:
             return kind.__name__
     return f"{frame.f_globals['__name__']}:{frame.f_lineno}"
 

@@ -26,8 +26,8 @@ class Rounds:
         self._turned_at: dict[str, float] = {}
 
     def take(self, name: str, step: _Step, after_standstill: _Step | None = None) -> None:
-        """Take a step from now on, in a round after a standstill perhaps another one. Raises OutOfMemory where no thread
-        can be started."""
+        """Take a step from now on, or another one in a round after a standstill. Raises OutOfMemory where no thread can
+        be started."""
         self._turned_at[name] = time.monotonic()
         start_thread(partial(self._turn, name, step, after_standstill or step), f"watch-{name}")
 

@@ -350,15 +350,22 @@ class Session:
     def break_off(self) -> None:
         """End the calls under way: their client has another connection now, and may not be able to end them itself."""
         with self._lock:
-            endings = [*self._on_close, *(end for (end,) in self._local_connections)]
-            self._local_connections.clear()
-        take_each(endings, f"breaking off the calls of client {self.client}")
+            endings = self._take_endings()
+        for end in endings:
+            end()
+
+    def _take_endings(self) -> list[Callable[[], object]]:
+        endings = [*self._on_close, *(end for (end,) in self._local_connections)]
+        self._local_connections.clear()
+        return endings
 
     def end(self) -> None:
         """Let nothing more begin, and end the calls and connections under way; waits for nothing. Idempotent."""
         with self._lock:
             self.is_open = False
-        self.break_off()
+            endings = self._take_endings()
+            self._on_close.clear()
+        take_each(endings, f"ending the session of client {self.client}")
 
     def close(self, cause: str = "closed") -> None:
         """Free everything; what is the backend's, soon. Runs in flight are cancelled; what they use is freed when they

@@ -279,7 +279,12 @@ def test_another_thread_leads_before_a_descriptor_is_looked_at(closing: ExitStac
     closing.enter_context(near)
     closing.enter_context(far)
     done, session = list[str](), Mock()
-    session.buffers.adopt.side_effect = lambda *_: done.append("it is looked at") or 7
+
+    def adopt(*_: object) -> int:
+        done.append("it is looked at")
+        return 7
+
+    session.buffers.adopt = adopt
     connection = LocalConnection(Mock(), Mock(), Mock(), session, near, ExitStack())
     share = local_socket_pb2.LocalRequest(share={"length": PAGE}).SerializeToString()
     with memfd(PAGE) as fd:

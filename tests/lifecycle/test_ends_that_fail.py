@@ -64,9 +64,14 @@ def test_a_session_frees_everything(
 def test_all_sessions_are_closed(registry: SessionRegistry) -> None:
     """Also those after one of which the stream can't be hung up."""
     sessions = [registry.open("client", hang_up) for hang_up in (fail, lambda: None)]
-    assert registry.close_if(lambda _: True, "the daemon ended") == sessions
+    ended: list[str] = []
+    for session in sessions:
+        session.on_end = lambda _, cause: ended.append(cause)
+    assert registry.cut_off(lambda _: True, "the daemon ended") == sessions
     assert not any(session.is_open for session in sessions)
-    assert not len(registry)
+    assert not len(registry) and not ended
+    registry.close_cut_off()
+    assert ended == ["the daemon ended"] * 2
 
 
 def test_each_step_is_taken(caplog: pytest.LogCaptureFixture) -> None:
