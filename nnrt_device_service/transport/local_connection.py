@@ -157,10 +157,15 @@ class LocalConnection:
 
     def serve(self, hand_over: HandOver) -> bool | Joint:
         """Answer one request. See `Served`."""
-        fd = None
+        fd = request = None
         try:
             try:
-                data, fd, request = self._received(hand_over)
+                if self._may_share:
+                    request = self._peeked()
+                is_share = request is not None and request.HasField("share")
+                if is_share:  # Who looks at a descriptor, or closes it, may wait for a file system of the client's own.
+                    hand_over(None)
+                data, fd = receive_packet(self._socket, AT_ONCE, takes_descriptor=is_share)
             except BlockingIOError:
                 return True  # It was ready for somebody else.
             received_at_ns = perf_counter_ns()
@@ -199,21 +204,14 @@ class LocalConnection:
                     os.close(fd)
         return True
 
-    def _received(self, hand_over: HandOver) -> tuple[bytes, int | None, local_socket_pb2.LocalRequest | None]:
-        """The next packet, with the descriptor that it shares, and the request where it has been looked at already.
-
-        Raises as `receive_packet`, BlockingIOError where there is none.
-        """
-        request = None
-        if self._may_share:
-            data = self._socket.recv(LOCAL_PACKET_BYTES, PEEK)
-            self._may_share = data[:1] != b"\0"
-            with suppress(DecodeError):
-                request = local_socket_pb2.LocalRequest.FromString(data)
-        is_share = request is not None and request.HasField("share")
-        if is_share:  # Whoever looks at a descriptor, or closes it, may wait for a file system of the client's own.
-            hand_over(None)
-        return *receive_packet(self._socket, AT_ONCE, takes_descriptor=is_share), request
+    def _peeked(self) -> local_socket_pb2.LocalRequest | None:
+        """The next request, which is still to be received, if it is a message. Raises OSError."""
+        data = self._socket.recv(LOCAL_PACKET_BYTES, PEEK)
+        self._may_share = data[:1] != b"\0"
+        try:
+            return local_socket_pb2.LocalRequest.FromString(data)
+        except DecodeError:
+            return None
 
     def close(self) -> None:
         try:
