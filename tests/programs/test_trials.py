@@ -101,8 +101,8 @@ def test_a_daemon_outlives_it(start_daemon: StartDaemon, tmp_path: Path) -> None
 class NeverPlain(Trials):
     """Tries models with optimizations, whatever is asked for: a crash without them is not known of any."""
 
-    def begin(self, *arguments: Any, is_optimized: bool) -> Trial:
-        return super().begin(*arguments, is_optimized=True)
+    def begin(self, *arguments: Any, is_optimized: bool, **options: Any) -> Trial:
+        return super().begin(*arguments, is_optimized=True, **options)
 
 
 @crashes

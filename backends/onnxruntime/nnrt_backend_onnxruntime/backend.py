@@ -100,14 +100,15 @@ class OnnxRuntimeBackend(Backend):
 
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
         if programs.is_program(parts):
-            trials = None if config.is_own else self._trials
-            return programs.restored_program(parts, config, self._device, self._deadlines, trials)
+            return programs.restored_program(parts, config, self._device, self._deadlines, self._trials)
         return restored(parts, config, self._device, self._deadlines)
 
     def start(self, run_bytes: int, *, accepts_programs: bool) -> None:
         limit_memory(run_bytes)
-        if accepts_programs and self._trials is not None:
-            self._trials.start()
+        if self._trials is not None:
+            self._trials.run_bytes = run_bytes
+            if accepts_programs:
+                self._trials.start()
 
     def close(self) -> None:
         self._deadlines.close()

@@ -189,8 +189,12 @@ def skeleton(graph: Graph) -> Graph:
 
 def translated(error: Exception) -> NnrtError:
     """The error of NNRt for one of ONNX Runtime, which has no classes for what matters."""
-    text = str(error).replace("\n", " ").strip()
+    return error_of(type(error).__name__, str(error))
+
+
+def error_of(kind: str, said: str) -> NnrtError:
+    """The error of NNRt for one of ONNX Runtime's, by the name of its class and what it says."""
+    text = said.replace("\n", " ").strip()
     if any(sign in text for sign in ("Available memory of", "Failed to allocate", "bad_alloc", "out of memory")):
         return OutOfMemory(text)
-    kind = type(error).__name__
     return InvalidParameter(text) if kind == "InvalidArgument" else OperationFailed(text)

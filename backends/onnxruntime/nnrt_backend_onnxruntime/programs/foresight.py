@@ -60,6 +60,16 @@ class Foresight:
     folding_is_bounded: bool
     # Of graphs that have any, inner ones before those around them.
     divisions: Sequence[Divisions]
+    # Whether the rank of every tensor is known, and no constant is empty.
+    is_complete: bool
+
+    @property
+    def is_never_empty(self) -> bool:
+        """Whether no tensor can be empty in a run whose inputs aren't."""
+        given = {dim for entry in self.inputs for dim in entry.dims}
+        return self.is_complete and all(
+            dim in given if isinstance(dim, str) else dim for entry in self.tensors for dim in entry.dims
+        )
 
 
 def foreseen(model: onnx.ModelProto, compute: Compute) -> Foresight:
@@ -80,6 +90,7 @@ def foreseen(model: onnx.ModelProto, compute: Compute) -> Foresight:
         walk.tensors,
         walk.is_bounded,
         walk.divisions,
+        walk.is_complete,
     )
 
 
@@ -112,6 +123,7 @@ class _Walk:
     tensors: list[Sized] = field(default_factory=list)
     divisions: list[Divisions] = field(default_factory=list)
     is_bounded: bool = True
+    is_complete: bool = True
     products_left: int = MOST_FOLDED_PRODUCTS
     computations_left: int = MOST_COMPUTED
     bytes_left: int = field(init=False)
@@ -131,9 +143,11 @@ class _Walk:
         for tensor in graph.initializer:
             kind = helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
             scope[tensor.name] = _Value(kind, _bytes_of(tensor), tensor if _has_few(tensor) else None)
+            self.is_complete &= 0 not in tensor.dims
         for sparse in graph.sparse_initializer:
             size_bytes = size_of(sparse.values.data_type, math.prod(sparse.dims)) or 0
             scope[sparse.values.name] = _Value(None, size_bytes)
+            self.is_complete = False
         divided: dict[int, int] = {}
         for at, node in enumerate(graph.node):
             self._node(node, scope)
@@ -163,6 +177,8 @@ class _Walk:
         for name, value in outputs.items():
             if value.type is not None and (entry := sized(name, value.type)) is not None:
                 self.tensors.append(entry)
+            else:
+                self.is_complete = False
         # What has graphs is not computed beforehand, but for the choice between those of an If; nor are sequences.
         if (node.op_type == "If" or not branches) and _is_constant(node, given):
             self._fold(node, given, [value for value in outputs.values() if value.may_be_tensor])

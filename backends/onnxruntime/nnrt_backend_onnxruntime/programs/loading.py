@@ -5,6 +5,7 @@ What is kept of a program is the program: `export` gives its parts again, behind
 
 import logging
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 
 import onnx
 from nnrt_onnx_lowering.builder import AnyArray
@@ -57,9 +58,10 @@ def load_program(
     trials: Trials | None,
     *,
     is_optimized: bool = True,
+    is_tried: bool = False,
 ) -> ProgramModel:
-    """Load an ONNX model; the first part is it, the others hold data of its tensors. Without `trials` it is one that
-    has been loaded before.
+    """Load an ONNX model; the first part is it, the others hold data of its tensors. It `is_tried` if it has been
+    loaded before; without `trials` neither its loading nor its runs are tried.
 
     Raises InvalidFile, Unsupported or OutOfMemory for one that may not, or can't, be run here.
     """
@@ -73,7 +75,7 @@ def load_program(
     weights = take_tensors(model, parts[1:], config.max_tensor_bytes)
     progress(0.25)
     inputs, ranks = input_specs(model), take_output_ranks(model)
-    with Opening(weights, device, config, trials, lambda: progress(0.5), is_optimized) as opening:
+    with Opening(weights, device, config, trials, lambda: progress(0.5), is_optimized, is_tried) as opening:
         opening.begin(model.SerializeToString(), {})  # Most are opened so in the end.
         known = foreseen(model, compute)
         sizes = Sizes(known, config.max_tensor_bytes)
@@ -90,6 +92,7 @@ def load_program(
         except OperationFailed as error:
             raise _refusal(error) from error
     progress(1.0)
+    source = _source_of(parts, config, opening.is_optimized)
     shared = in_place_of_nodes(model.graph, [spec.name for spec in inputs], [spec.name for spec in outputs])
     about = {} if opening.is_optimized else {_AS_IT_IS: True}
     kept = [Part.of(b"".join(packed(_KIND, about, ()))), *parts]
@@ -104,6 +107,8 @@ def load_program(
         config.max_tensor_bytes,
         deadlines,
         opening.reopen,
+        None if trials is None else trials.first_runs(source, known.is_never_empty),
+        opening.try_run,
     )
 
 
@@ -115,14 +120,21 @@ def is_program(parts: Sequence[Part]) -> bool:
 def restored_program(
     parts: Sequence[Part], config: ModelConfig, device: ProviderDevice, deadlines: Deadlines, trials: Trials | None
 ) -> ProgramModel:
-    """Load what a program exported; without `trials` one that this daemon did. Raises InvalidFile for what is none."""
+    """Load what a program exported. Raises InvalidFile for what is none."""
     if not config.accepts_programs:
         raise Unsupported("it holds an ONNX file, which this daemon doesn't take as it is (--accept-programs)")
     about, _ = unpacked(_KIND, parts[0].data)
     is_optimized = not about.get(_AS_IT_IS)
     try:
         return load_program(
-            parts[1:], config, device, deadlines, lambda fraction: None, trials, is_optimized=is_optimized
+            parts[1:],
+            config,
+            device,
+            deadlines,
+            lambda fraction: None,
+            trials,
+            is_optimized=is_optimized,
+            is_tried=config.is_own,
         )
     except Unsupported as error:
         raise InvalidFile(error.message, place=error.place) from error
@@ -139,6 +151,12 @@ def compute(model: onnx.ModelProto) -> Sequence[AnyArray]:
     options = session_options(here, ModelConfig())
     options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
     return list(open_session(model.SerializeToString(), {}, options, here, {}).run(None, {}))
+
+
+def _source_of(parts: Sequence[Part], config: ModelConfig, is_optimized: bool) -> bytes:
+    """SHA-256 of all that decides what ONNX Runtime does in a run."""
+    settings = repr((config.mode, sorted(config.extensions.items()), is_optimized)).encode()
+    return sha256(b"".join([*(part.sha256 for part in parts), settings])).digest()
 
 
 def _inferred(declared: Sequence[TensorSpec], outputs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:

@@ -1,4 +1,4 @@
-"""Opens sessions of a program: each is tried in a process of its own before, unless it was once."""
+"""Opens sessions of a program: each is tried in a process of its own before, unless it was once; so are its runs."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -9,11 +9,16 @@ from typing import Any
 from nnrt_onnx_lowering.builder import AnyArray
 from onnxruntime import GraphOptimizationLevel
 
-from nnrt_backend_onnxruntime.programs.trials import Crashed, Trial, Trials
+from nnrt_backend_onnxruntime.model import error_of
+from nnrt_backend_onnxruntime.programs.trials import Crashed, Refused, Trial, Trials
 from nnrt_backend_onnxruntime.providers import ProviderDevice
 from nnrt_backend_onnxruntime.session import open_session, session_options
-from nnrt_hdi.backend import ModelConfig
+from nnrt_hdi.backend import Cancellation, ModelConfig
 from nnrt_hdi.closable import Closable
+from nnrt_hdi.errors import OperationFailed, OutOfMemory
+from nnrt_hdi.tensor import Array
+
+TryRun = Callable[[Mapping[str, Array], Cancellation], None]
 
 _log = logging.getLogger(__name__)
 
@@ -25,22 +30,22 @@ class Opening(Closable):
     weights: Mapping[str, AnyArray]
     device: ProviderDevice
     config: ModelConfig
-    # None for what has been tried before.
+    # None where nothing is tried.
     trials: Trials | None
     waiting: Callable[[], None]
     is_optimized: bool = True
-    # Opens the session of the latest model again.
+    # Whether its opening has been tried before.
+    is_tried: bool = False
+    # Opens the session of the latest model again, and tries a run of it; None where nothing is tried.
     reopen: Callable[..., Any] = field(init=False)
+    try_run: TryRun | None = field(default=None, init=False)
     _under_way: tuple[bytes, Mapping[str, str], Trial] | None = field(default=None, init=False)
 
     def begin(self, model: bytes, entries: Mapping[str, str]) -> None:
         """Have a model tried that is likely the one to open, with these entries of the configuration."""
         self.close()
-        if self.trials is not None:
-            trial = self.trials.begin(
-                model, self.weights, self.device, self.config, entries, is_optimized=self.is_optimized
-            )
-            self._under_way = model, entries, trial
+        if self.trials is not None and not self.is_tried:
+            self._under_way = model, entries, self._begun(self.trials, model, entries)
 
     def session(self, model: bytes, entries: Mapping[str, str]) -> Any:
         """The session of a model.
@@ -57,7 +62,23 @@ class Opening(Closable):
             self._try(model, entries)
             _log.warning("a program is run without optimizations, for with them %s", error.message)
         self.reopen = partial(self._opened, model, entries)
+        if self.trials is not None:
+            self.try_run = partial(self._try_run, self.trials, model, entries)
         return self.reopen()
+
+    def _begun(
+        self,
+        trials: Trials,
+        model: bytes,
+        entries: Mapping[str, str],
+        inputs: Mapping[str, Array] | None = None,
+    ) -> Trial:
+        try:
+            return trials.begin(
+                model, self.weights, self.device, self.config, entries, is_optimized=self.is_optimized, inputs=inputs
+            )
+        except OSError as error:
+            raise OutOfMemory(f"the daemon's host has nothing left to try it: {error.strerror}; try later") from error
 
     def _opened(self, model: bytes, entries: Mapping[str, str], profile: str = "") -> Any:
         options = session_options(self.device, self.config, entries, profile)
@@ -73,6 +94,27 @@ class Opening(Closable):
                 self._under_way[2].require_success(self.waiting)
         finally:
             self.close()
+
+    def _try_run(
+        self,
+        trials: Trials,
+        model: bytes,
+        entries: Mapping[str, str],
+        inputs: Mapping[str, Array],
+        cancellation: Cancellation,
+    ) -> None:
+        """Raise Unsupported where ONNX Runtime crashes in a run, and what the run raises if it is but a failed one."""
+        with self._begun(trials, model, entries, inputs) as trial:
+            take_back = cancellation.on_cancel(trial.give_up)
+            try:
+                trial.require_success(cancellation.check, cancellation.deadline)
+            except Refused as error:
+                raise error_of(error.kind, error.said) from error
+            except OperationFailed:
+                cancellation.check()  # That may be why it has ended.
+                raise
+            finally:
+                take_back()
 
     def close(self) -> None:
         if self._under_way is not None:

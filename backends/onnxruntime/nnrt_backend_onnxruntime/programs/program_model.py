@@ -1,6 +1,9 @@
 """A program in a session of ONNX Runtime, ready to run."""
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,13 +12,18 @@ from nnrt_onnx_lowering.builder import AnyArray
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.model import Stopping
 from nnrt_backend_onnxruntime.profiling import Reopen, profiled
+from nnrt_backend_onnxruntime.programs.first_runs import FirstRuns, Shapes
+from nnrt_backend_onnxruntime.programs.opening import TryRun
 from nnrt_backend_onnxruntime.programs.sizes import Sizes
 from nnrt_backend_onnxruntime.session import release_memory
 from nnrt_hdi.backend import Cancellation, PreparedModel
 from nnrt_hdi.errors import OperationFailed, too_much
 from nnrt_hdi.operator_times import OperatorTime
 from nnrt_hdi.part import Part
+from nnrt_hdi.sizes import Sizes as RunSizes
 from nnrt_hdi.tensor import Array, TensorSpec
+
+_MOST_SHAPES = 64
 
 
 class ProgramModel(PreparedModel):
@@ -33,8 +41,10 @@ class ProgramModel(PreparedModel):
         max_tensor_bytes: int,
         deadlines: Deadlines,
         reopen: Reopen,
+        first_runs: FirstRuns | None,
+        try_run: TryRun | None,
     ) -> None:
-        """`parts` are what `export` gives."""
+        """`parts` are what `export` gives. Without `first_runs` no run is tried."""
         self.inputs, self.outputs, self.reads_in_place = inputs, outputs, reads_in_place
         self.session = session
         self._sizes = sizes
@@ -43,6 +53,11 @@ class ProgramModel(PreparedModel):
         self._max_tensor_bytes = max_tensor_bytes
         self._deadlines = deadlines
         self._reopen = reopen
+        self._first_runs = first_runs
+        self._try_run = try_run
+        self._usual_sizes = super().sizes(())
+        # Of inputs that fit, and with which ONNX Runtime computes, the latest ones.
+        self._shapes: OrderedDict[Shapes, None] = OrderedDict()
         self._names = [spec.name for spec in self.inputs]
         self._output_names = [spec.name for spec in self.outputs]
 
@@ -50,10 +65,19 @@ class ProgramModel(PreparedModel):
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
     ) -> list[Array]:
         cancellation.check()
-        self._sizes.require_run_fits(inputs)
+        if (shapes := tuple([array.shape for array in inputs])) not in self._shapes:
+            self._admit(shapes, inputs, cancellation)
         with Stopping(cancellation, self._deadlines) as options:
             results = self.session.run(self._output_names, dict(zip(self._names, inputs, strict=True)), options)
         return [self._checked(spec, result) for spec, result in zip(self.outputs, results, strict=True)]
+
+    def sizes(self, inputs: Sequence[Array]) -> RunSizes:
+        """See PreparedModel. A run that is tried is copied with the model, and makes its tensors there before."""
+        shapes = tuple([array.shape for array in inputs])
+        if shapes in self._shapes or self._first_runs is None or self._first_runs.has(shapes):
+            return self._usual_sizes
+        copied = sum(part.size_bytes for part in self._parts) + sum(array.nbytes for array in inputs)
+        return replace(self._usual_sizes, peak_bytes=self._usual_sizes.peak_bytes + copied)
 
     def profile(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
@@ -67,6 +91,16 @@ class ProgramModel(PreparedModel):
         self.session = None
         self._weights = {}
         release_memory()
+
+    def _admit(self, shapes: Shapes, inputs: Sequence[Array], cancellation: Cancellation) -> None:
+        """Take inputs of shapes that may be new. Raises as `run`."""
+        self._sizes.require_run_fits(inputs)
+        if self._first_runs is not None and self._try_run is not None:
+            named = dict(zip(self._names, inputs, strict=True))
+            self._first_runs.require(shapes, partial(self._try_run, named, cancellation), cancellation)
+        self._shapes[shapes] = None
+        while len(self._shapes) > _MOST_SHAPES:
+            self._shapes.popitem(last=False)
 
     def _checked(self, spec: TensorSpec, result: Any) -> Array:
         """An output, if it is what the model says: it is the file that says so, and ONNX Runtime only warns."""

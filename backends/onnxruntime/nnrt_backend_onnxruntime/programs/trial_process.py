@@ -1,7 +1,7 @@
 """The process in which programs are tried: it has ONNX Runtime loaded, and forks for each of them.
 
 It is started with as little as it needs, reads requests from a socket that the daemon has the other end of, and ends
-with it. What it forks opens one session and exits. How that went is all that comes back.
+with it. What it forks opens one session, may run it once, and exits. How that went is all that comes back.
 """
 
 import ctypes
@@ -27,9 +27,13 @@ ROOM_SHARE = 8
 # Exit status where ONNX Runtime refuses the model. It has said why before: the class of its error, and the message.
 REFUSED = 3
 MOST_SAID = 4096
+# What is said of the network once it has been left.
+ISOLATED = "isolated"
 # Between what is said and the exit status, which is the last.
 SEPARATOR = b"\0"
 HEADER_BYTES = 8
+# What each thread of ONNX Runtime takes of address space, for its stack and the C library's heap.
+_THREAD_BYTES = 160 << 20
 
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _PR_SET_PDEATHSIG = 1
@@ -47,11 +51,16 @@ class Request:
     model_bytes: int
     # Name, data type, shape and offset of each.
     weights: Sequence[tuple[str, str, tuple[int, ...], int]]
+    # The like of a run to try besides, None where there is none; and what a run may take of memory.
+    inputs: Sequence[tuple[str, str, tuple[int, ...], int]] | None = None
+    run_bytes: int = 0
 
 
-def serve(fd: int) -> None:
-    """Serve requests until the other end of this socket is closed."""
-    _leave_network()
+def serve(fd: int, told: int) -> None:
+    """Serve requests until the other end of this socket is closed. What comes of leaving the network is written to
+    `told`, which is closed then."""
+    with open(told, "w") as file:
+        file.write(_leave_network())
     # Only now: a process with threads can't leave.
     from nnrt_backend_onnxruntime.session import release_memory
 
@@ -120,21 +129,19 @@ class _Server:
 
 
 def _tried(memory: int, reply: int) -> int:
-    """Open the session that is asked for; the exit status."""
+    """Open the session that is asked for, and run it if it is to be; the exit status."""
     signal.set_wakeup_fd(-1)
     _end_with_parent()
-    size_bytes = os.fstat(memory).st_size
-    _bound(ROOM_BYTES + ROOM_SHARE * size_bytes)
     logging.disable()
     try:
-        _open(memory, size_bytes)
+        _try(memory)
     except Exception as error:
         os.write(reply, f"{type(error).__name__} {error}".encode(errors="replace")[:MOST_SAID])
         return REFUSED
     return 0
 
 
-def _open(memory: int, size_bytes: int) -> None:
+def _try(memory: int) -> None:
     import numpy as np
     from onnxruntime import GraphOptimizationLevel
 
@@ -142,33 +149,43 @@ def _open(memory: int, size_bytes: int) -> None:
     from nnrt_backend_onnxruntime.session import created_session, session_options
     from nnrt_hdi.errors import OutOfMemory
 
+    size_bytes = os.fstat(memory).st_size
     data = memoryview(mmap.mmap(memory, size_bytes, mmap.MAP_PRIVATE, mmap.PROT_READ))
     begin = HEADER_BYTES + int.from_bytes(data[:HEADER_BYTES], "little")
     request: Request = pickle.loads(data[HEADER_BYTES:begin])  # noqa: S301  # Of the daemon.
     data = data[begin:]
     options = session_options(request.device, request.config, request.entries)
-    options.intra_op_num_threads = 1
+    if request.inputs is None:
+        options.intra_op_num_threads = 1
+    threads = options.intra_op_num_threads
+    room_bytes = ROOM_BYTES + ROOM_SHARE * size_bytes + request.run_bytes + (threads - 1) * _THREAD_BYTES
+    _bound(room_bytes, MOST_CPU_S * threads)
     if not request.is_optimized:
         options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
-    weights = {name: np.ndarray(shape, dtype, data, offset) for name, dtype, shape, offset in request.weights}
+    weights, inputs = (
+        {name: np.ndarray(shape, dtype, data, offset) for name, dtype, shape, offset in arrays or ()}
+        for arrays in (request.weights, request.inputs)
+    )
     model = bytes(data[: request.model_bytes])
     try:
-        created_session(model, weights, options, request.device, request.config.extensions)
+        session = created_session(model, weights, options, request.device, request.config.extensions)
     except Exception as error:
         unoptimized = GraphOptimizationLevel.ORT_DISABLE_ALL
         if isinstance(translated(error), OutOfMemory) or options.graph_optimization_level == unoptimized:
             raise
         options.graph_optimization_level = unoptimized  # As `open_session` does.
-        created_session(model, {}, options, request.device, request.config.extensions)
+        session = created_session(model, {}, options, request.device, request.config.extensions)
+    if request.inputs is not None:
+        session.run(None, inputs)
 
 
-def _bound(room_bytes: int) -> None:
+def _bound(room_bytes: int, cpu_s: int) -> None:
     """Let this process take no more than a trial may."""
     pages = int(open("/proc/self/statm").read().split()[0])  # noqa: SIM115, PTH123
     most_bytes = pages * resource.getpagesize() + room_bytes
     for limit, most in (
         (resource.RLIMIT_AS, most_bytes),
-        (resource.RLIMIT_CPU, MOST_CPU_S),
+        (resource.RLIMIT_CPU, cpu_s),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_NOFILE, 64),
@@ -176,9 +193,10 @@ def _bound(room_bytes: int) -> None:
         resource.setrlimit(limit, (most, most))
 
 
-def _leave_network() -> None:
-    """Leave the network where the system lets this process."""
-    ctypes.CDLL(None).unshare(_CLONE_NEWUSER | _CLONE_NEWNET)
+def _leave_network() -> str:
+    """Leave the network; ISOLATED, or why the system doesn't let this process."""
+    failed = ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWUSER | _CLONE_NEWNET)
+    return os.strerror(ctypes.get_errno()) if failed else ISOLATED
 
 
 def _end_with_parent() -> None:

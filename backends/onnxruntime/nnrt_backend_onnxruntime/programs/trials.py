@@ -1,9 +1,12 @@
-"""Trials: a process of its own opens the session of a program before the daemon does, for ONNX Runtime may crash on it.
+"""Trials: a process of its own opens the session of a program before the daemon does, and makes its first runs, for
+ONNX Runtime may crash on either.
 
-What tells is that the process lives on: the session is opened once more here. Nothing that a file may have got hold of
-there comes back but how the process ended.
+What tells is that the process lives on: all that is done once more here. Nothing that a file may have got hold of there
+comes back but how the process ended.
 """
 
+import logging
+import math
 import os
 import pickle
 import select
@@ -13,15 +16,19 @@ import subprocess
 import sys
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import accumulate
+from typing import BinaryIO
 
 import onnxruntime
 from nnrt_onnx_lowering.builder import AnyArray
 
+from nnrt_backend_onnxruntime.programs.first_runs import FirstRuns, run_with
 from nnrt_backend_onnxruntime.programs.trial_process import (
     HEADER_BYTES,
+    ISOLATED,
     MOST_CPU_S,
     MOST_SAID,
     REFUSED,
@@ -32,7 +39,9 @@ from nnrt_backend_onnxruntime.providers import ProviderDevice
 from nnrt_hdi.backend import ModelConfig
 from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import OperationFailed, Unsupported
-from nnrt_hdi.tensor import flat_bytes
+from nnrt_hdi.tensor import Array, flat_bytes
+
+_log = logging.getLogger(__name__)
 
 CAN_TRY = sys.platform == "linux"
 # Beyond its share of the processor a trial may wait for that, too.
@@ -40,9 +49,11 @@ MOST_S = 4 * MOST_CPU_S
 _POLL_S = 0.25
 _ALIGNMENT = 64
 _END_S = 30.0
+# Programs of which is known what has been tried.
+_MOST_PROGRAMS = 256
 _START = (
     "import sys; sys.path[:] = sys.argv[2:];"
-    " from nnrt_backend_onnxruntime.programs.trial_process import serve; serve(int(sys.argv[1]))"
+    " from nnrt_backend_onnxruntime.programs.trial_process import serve; serve(*map(int, sys.argv[1].split(',')))"
 )
 _KEPT = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PATH", "TMPDIR")
 # What forks has no other threads: numpy's, and those by which ONNX Runtime tells its makers how it is used.
@@ -50,15 +61,16 @@ _SINGLE = {"OPENBLAS_NUM_THREADS": "1", "ORT_DISABLE_TELEMETRY": "1"}
 
 
 class Crashed(Unsupported, code=Unsupported.code, status=Unsupported.grpc_status):
-    """ONNX Runtime has crashed while it opened a session."""
+    """ONNX Runtime has crashed while it opened a session, or ran it."""
 
 
 class Refused(OperationFailed, code=OperationFailed.code, status=OperationFailed.grpc_status):
-    """ONNX Runtime does not take a model. `kind` is the name of its class of errors."""
+    """ONNX Runtime does not take a model, or inputs. `kind` is the name of its class of errors, `said` its message."""
 
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(f"ONNX Runtime does not take the model: {message}")
+    def __init__(self, kind: str, said: str) -> None:
+        super().__init__(f"ONNX Runtime does not take the model: {said}")
         self.kind = kind
+        self.said = said
 
 
 class Trials:
@@ -68,6 +80,10 @@ class Trials:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._requests: socket.socket | None = None
+        # What the runs of this process may take of memory.
+        self.run_bytes = 0
+        # Of the latest programs, by what they were loaded from.
+        self._first_runs: OrderedDict[bytes, FirstRuns] = OrderedDict()
 
     @property
     def pid(self) -> int | None:
@@ -88,28 +104,50 @@ class Trials:
         entries: Mapping[str, str],
         *,
         is_optimized: bool,
+        inputs: Mapping[str, Array] | None = None,
     ) -> "Trial":
-        """Begin to try a model with these weights, device, configuration and entries of it."""
-        arrays = {name: flat_bytes(array) for name, array in weights.items()}
-        *offsets, size_bytes = accumulate(
-            map(_aligned, (len(model), *(data.nbytes for data in arrays.values()))), initial=0
-        )
+        """Begin to try a model with these weights, device, configuration and entries of it: to open it, and to run it
+        where there are inputs."""
+        given = [*weights.items(), *(inputs or {}).items()]
+        arrays = [flat_bytes(array) for _, array in given]
+        *offsets, size_bytes = accumulate(map(_aligned, (len(model), *(data.nbytes for data in arrays))), initial=0)
         places = [
-            (name, weights[name].dtype.str, weights[name].shape, offset)
-            for name, offset in zip(arrays, offsets[1:], strict=True)
+            (name, array.dtype.str, array.shape, offset)
+            for (name, array), offset in zip(given, offsets[1:], strict=True)
         ]
-        header = pickle.dumps(Request(device, config, entries, is_optimized, len(model), places))
+        count = len(weights)
+        request = Request(
+            device,
+            config,
+            entries,
+            is_optimized,
+            len(model),
+            places[:count],
+            None if inputs is None else places[count:],
+            0 if inputs is None else self.run_bytes,
+        )
+        header = pickle.dumps(request)
         start = _aligned(HEADER_BYTES + len(header))
         header = header.ljust(start - HEADER_BYTES, b"\0")
         memory = os.memfd_create("nnrt-trial", os.MFD_CLOEXEC)
         try:
             os.truncate(memory, start + size_bytes)
             os.pwritev(memory, [len(header).to_bytes(HEADER_BYTES, "little"), header, model], 0)
-            for data, offset in zip(arrays.values(), offsets[1:], strict=True):
+            for data, offset in zip(arrays, offsets[1:], strict=True):
                 _write(memory, data, start + offset)
-            return Trial(self._request(memory))
+            place = "" if inputs is None else run_with([array.shape for array in inputs.values()])
+            return Trial(self._request(memory), place)
         finally:
             os.close(memory)
+
+    def first_runs(self, source: bytes, is_never_empty: bool) -> FirstRuns:
+        """What has been tried of a program, by the digest of all that it is loaded from."""
+        with self._lock:
+            first_runs = self._first_runs.pop(source, None) or FirstRuns(is_never_empty)
+            self._first_runs[source] = first_runs
+            while len(self._first_runs) > _MOST_PROGRAMS:
+                self._first_runs.popitem(last=False)
+        return first_runs
 
     def close(self) -> None:
         """End the process."""
@@ -148,68 +186,95 @@ class Trials:
                 return self._requests
             self._requests.close()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        told, tells = map(os.fdopen, os.pipe(), ("rb", "wb"))
+        with theirs, tells:
+            ends = theirs.fileno(), tells.fileno()
             self._process = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-I", "-c", _START, str(theirs.fileno()), *sys.path],
+                [sys.executable, "-I", "-c", _START, ",".join(map(str, ends)), *sys.path],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
+                pass_fds=ends,
                 env={name: os.environ[name] for name in _KEPT if name in os.environ} | _SINGLE,
             )
         self._requests = ours
+        with suppress(RuntimeError):  # No thread is left, and it stays untold.
+            threading.Thread(target=_log_isolation, args=(told,), name="nnrt-onnxruntime-trials", daemon=True).start()
         return ours
 
 
 class Trial(Closable):
     """A trial under way. Closed, it ends."""
 
-    def __init__(self, reply: socket.socket) -> None:
-        """Made by Trials."""
+    def __init__(self, reply: socket.socket, place: str) -> None:
+        """Made by Trials; `place` says which run it is, and nothing where a session is only opened."""
         self._reply = reply
+        self.place = place
         self._deadline = time.monotonic() + MOST_S
 
-    def require_success(self, waiting: Callable[[], None]) -> None:
-        """Wait for its end, and call `waiting` meanwhile.
+    def require_success(self, waiting: Callable[[], None], deadline: float | None = None) -> None:
+        """Wait for its end, and call `waiting` meanwhile, and at a deadline on the clock of time.monotonic.
 
         Raises Crashed or Refused, and Unsupported for what takes too much time.
         """
-        said, separator, status = self._answer(waiting).rpartition(SEPARATOR)
+        said, separator, status = self._answer(waiting, math.inf if deadline is None else deadline).rpartition(
+            SEPARATOR
+        )
         if not separator:
             raise OperationFailed(
-                "the process that tries files has ended, and the daemon's log may say why; load the file again"
+                "the process that tries files has ended, and the daemon's log may say why; try it again"
             )
-        _require_success(int(status), said.decode(errors="replace"))
+        self._require_success(int(status), said.decode(errors="replace"))
 
-    def _answer(self, waiting: Callable[[], None]) -> bytes:
+    def give_up(self) -> None:
+        """Let who waits get OperationFailed at once. Any thread."""
+        with suppress(OSError):  # It has ended.
+            self._reply.shutdown(socket.SHUT_RD)
+
+    def _answer(self, waiting: Callable[[], None], deadline: float) -> bytes:
         answer = b""
         while time.monotonic() < self._deadline and len(answer) <= 2 * MOST_SAID:
-            if not select.select([self._reply], [], [], _POLL_S)[0]:
+            if not select.select([self._reply], [], [], min(_POLL_S, max(deadline - time.monotonic(), 0)))[0]:
                 waiting()
             elif piece := self._reply.recv(MOST_SAID):
                 answer += piece
             else:
                 return answer
-        raise Unsupported(f"ONNX Runtime has not opened it after {MOST_S} s")
+        raise Unsupported(
+            f"ONNX Runtime has not {'run' if self.place else 'opened'} it after {MOST_S} s", place=self.place
+        )
 
     def close(self) -> None:
         """End it. Idempotent."""
         self._reply.close()
 
+    def _require_success(self, status: int, said: str) -> None:
+        if status == REFUSED:
+            kind, _, message = said.partition(" ")
+            raise Refused(kind, message)
+        if -status in (signal.SIGXCPU, signal.SIGKILL):
+            raise Unsupported(
+                f"{'running' if self.place else 'opening'} it takes ONNX Runtime more than {MOST_CPU_S} s of the"
+                " processor for each thread, or more memory than there is",
+                place=self.place,
+            )
+        if status:
+            name = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+            other = "run it with inputs of other shapes (without a dimension of 0), " if self.place else ""
+            raise Crashed(
+                f"ONNX Runtime {onnxruntime.__version__} crashes on it ({name}); {other}export it in another way, or"
+                " have the daemon use another version of ONNX Runtime",
+                place=self.place,
+            )
 
-def _require_success(status: int, said: str) -> None:
-    if status == REFUSED:
-        kind, _, message = said.partition(" ")
-        raise Refused(kind, message)
-    if -status in (signal.SIGXCPU, signal.SIGKILL):
-        raise Unsupported(
-            f"opening it takes ONNX Runtime more than {MOST_CPU_S} s of the processor, or more memory than there is"
-        )
-    if status:
-        name = signal.Signals(-status).name if status < 0 else f"exit status {status}"
-        raise Crashed(
-            f"ONNX Runtime {onnxruntime.__version__} crashes on it ({name}); export it in another way, or have the"
-            " daemon use another version of ONNX Runtime"
-        )
+
+def _log_isolation(told: BinaryIO) -> None:
+    """Log whether the process that tries files has left the network, as soon as it says so."""
+    with told:
+        said = told.read().decode()
+    if said == ISOLATED:
+        _log.info("ONNX files are tried in a process of its own, without network")
+    elif said:
+        _log.warning("ONNX files are tried in a process that can reach the network, for it can't leave it: %s", said)
 
 
 def _aligned(size_bytes: int) -> int:

@@ -1,0 +1,122 @@
+"""First runs of a kind: a process of its own makes each before the daemon does, for ONNX Runtime may crash on it.
+
+ONNX Runtime mostly crashes on tensors without elements. So kinds differ in which dimensions of the inputs are 0, and in
+the sizes of the others: one that is smaller than those tried, or much larger, may leave a tensor inside without any.
+Where no tensor can be empty unless an input is, no run is tried but those with an empty input. A trial gets the inputs
+of its run.
+"""
+
+import math
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+from nnrt_hdi.backend import Cancellation
+from nnrt_hdi.errors import NnrtError, TimedOut, Unsupported
+from nnrt_hdi.tensor import Shape
+
+KeyT = TypeVar("KeyT")
+ValueT = TypeVar("ValueT")
+
+# A size is known up to so many times the largest one tried.
+_GROWTH = 16
+# Of one program: kinds, and shapes that ended badly.
+_MOST_KEPT = 64
+# Whoever had less time than this to try a run in may have been unlucky.
+_LEAST_S = 30.0
+
+Shapes = tuple[Shape, ...]
+
+
+class FirstRuns:
+    """The runs of one program that have been tried, for all models that are loaded of it."""
+
+    def __init__(self, is_never_empty: bool) -> None:
+        """`is_never_empty`: no tensor is, where no input is."""
+        self._is_never_empty = is_never_empty
+        self._turn = threading.Condition()
+        self._is_trying = False
+        # The sizes that are known of each dimension, by which of them are 0.
+        self._sizes: OrderedDict[tuple[bool, ...], Sequence[range]] = OrderedDict()
+        # Errors, and what time a run must have for another trial.
+        self._failures: OrderedDict[Shapes, tuple[NnrtError, float]] = OrderedDict()
+
+    def has(self, shapes: Shapes) -> bool:
+        """Whether runs with inputs of these shapes are of a kind that ONNX Runtime has computed."""
+        dims = [dim for shape in shapes for dim in shape]
+        if self._is_never_empty and all(dims):
+            return True
+        sizes = self._sizes.get(tuple(map(bool, dims)))
+        return sizes is not None and all(dim in known for dim, known in zip(dims, sizes, strict=True))
+
+    def require(self, shapes: Shapes, try_it: Callable[[], None], cancellation: Cancellation) -> None:
+        """Return when a run with inputs of these shapes is of a known kind; `try_it` is called where it isn't yet.
+
+        Raises what that raises, again where that was Unsupported or took too long, and what `Cancellation.check` does.
+        """
+        with self._one_at_a_time(cancellation):
+            if self.has(shapes):
+                return
+            left_s = math.inf if cancellation.remaining is None else cancellation.remaining
+            failure, most_s = self._failures.get(shapes, (None, 0.0))
+            if failure is not None and left_s <= most_s:
+                raise failure.copy()
+            began = time.monotonic()
+            try:
+                try_it()
+            except Unsupported as error:
+                _keep(self._failures, shapes, (error.copy(), math.inf))
+                raise
+            except TimedOut:
+                if (tried_s := time.monotonic() - began) >= _LEAST_S:
+                    slow = f"ONNX Runtime had not run it after {tried_s:.0f} s; give it more time, or other inputs"
+                    _keep(self._failures, shapes, (TimedOut(slow, place=run_with(shapes)), left_s))
+                raise
+            self._add(shapes)
+
+    def _add(self, shapes: Shapes) -> None:
+        dims = [dim for shape in shapes for dim in shape]
+        kind = tuple(map(bool, dims))
+        known = self._sizes.get(kind) or [range(dim, dim) for dim in dims]
+        sizes = [
+            range(min(size.start, dim), max(size.stop, _GROWTH * dim + 1))
+            for size, dim in zip(known, dims, strict=True)
+        ]
+        _keep(self._sizes, kind, sizes)
+
+    @contextmanager
+    def _one_at_a_time(self, cancellation: Cancellation) -> Iterator[None]:
+        take_back = cancellation.on_cancel(self._wake)
+        try:
+            with self._turn:
+                while self._is_trying:
+                    cancellation.check()
+                    self._turn.wait(cancellation.remaining)
+                self._is_trying = True
+        finally:
+            take_back()
+        try:
+            yield
+        finally:
+            with self._turn:
+                self._is_trying = False
+                self._turn.notify_all()
+
+    def _wake(self) -> None:
+        with self._turn:
+            self._turn.notify_all()
+
+
+def run_with(shapes: Sequence[Shape]) -> str:
+    """Words for a run with inputs of these shapes."""
+    return f"a run with inputs of the shapes {', '.join(str(list(shape)) for shape in shapes)}"
+
+
+def _keep(entries: OrderedDict[KeyT, ValueT], key: KeyT, value: ValueT) -> None:
+    """Keep an entry, and the latest ones beside it."""
+    entries[key] = value
+    while len(entries) > _MOST_KEPT:
+        entries.popitem(last=False)

@@ -1,0 +1,178 @@
+"""First runs of a kind that a program meets: ONNX Runtime may end its process in them, and the daemon lives on."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from daemon_process import DaemonProcess
+from empty_programs import CRASHING, ENDLESS, GRU, LATE, EmptyCase, ones
+from nnrt_backend_onnxruntime.deadlines import Deadlines
+from nnrt_backend_onnxruntime.programs import first_runs
+from nnrt_backend_onnxruntime.programs.loading import load_program
+from nnrt_backend_onnxruntime.programs.trials import Trial, Trials
+from nnrt_backend_onnxruntime.providers import ProviderDevice
+from program_models import AnyArray, parsed
+from waiting import until
+
+from nnrt_client import TimedOut, Unsupported, Way, load
+from nnrt_hdi.backend import Cancellation, ModelConfig, PreparedModel
+from nnrt_hdi.errors import OperationFailed
+from nnrt_hdi.part import Part
+
+CPU = ProviderDevice("cpu", 0, threads=1)
+PROGRAM = (Way.PROGRAM,)
+# What is not known of all shapes in it.
+UNKNOWN = parsed("f (float[N, M] x) => (int64[2, K] y) { y = NonZero (x) }")
+
+
+@pytest.mark.parametrize("case", CRASHING, ids=lambda case: case.name)
+def test_a_daemon_outlives_it(onnxruntime_daemon: DaemonProcess, case: EmptyCase) -> None:
+    with (
+        load(case.model.SerializeToString(), onnxruntime_daemon.address, ways=PROGRAM) as session,
+        load(GRU.SerializeToString(), onnxruntime_daemon.address, ways=PROGRAM) as other,
+    ):
+        for _ in range(2):
+            with pytest.raises(Unsupported, match=rf"inputs of the shapes \[.*crashes on it \({case.signal}\); run it"):
+                session.run(case.fatal)
+            # The same instance: models outlive no daemon.
+            assert np.isfinite(session.run(case.harmless)["y"]).all()
+            assert other.run(ones(x=(3, 2, 4)))["y"].shape == (3, 1, 2, 3)
+
+
+def test_what_never_ends_ends_with_its_run(onnxruntime_daemon: DaemonProcess) -> None:
+    with load(ENDLESS.model.SerializeToString(), onnxruntime_daemon.address, ways=PROGRAM) as session:
+        with pytest.raises(TimedOut):
+            session.run(ENDLESS.fatal, timeout_ms=500)
+        assert session.run(ENDLESS.harmless)["y"].shape == (1, 1, 3, 3)
+
+
+class CountingTrials(Trials):
+    """Tells with which shapes runs have been tried."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runs: list[list[tuple[int, ...]]] = []
+
+    def begin(self, *arguments: Any, inputs: Mapping[str, AnyArray] | None = None, **options: Any) -> Trial:
+        if inputs is not None:
+            self.runs.append([array.shape for array in inputs.values()])
+        return super().begin(*arguments, inputs=inputs, **options)
+
+
+@pytest.fixture(scope="module")
+def trials() -> Iterator[CountingTrials]:
+    with closing(CountingTrials()) as trials:
+        trials.start()
+        yield trials
+
+
+@pytest.fixture
+def loaded(trials: CountingTrials) -> Iterator[Callable[[onnx.ModelProto], PreparedModel]]:
+    trials.runs.clear()
+    trials._first_runs.clear()
+    with closing(Deadlines()) as deadlines:
+        yield lambda model: load_program(
+            [Part.of(model.SerializeToString())], ModelConfig(), CPU, deadlines, lambda fraction: None, trials
+        )
+
+
+Loaded = Callable[[onnx.ModelProto], PreparedModel]
+
+
+def run(model: PreparedModel, *shapes: tuple[int, ...]) -> list[AnyArray]:
+    return model.run([np.ones(shape, "f4") for shape in shapes], Cancellation())
+
+
+def test_a_kind_is_tried_once(loaded: Loaded, trials: CountingTrials) -> None:
+    """For all who load the program."""
+    for _ in range(2):
+        model = loaded(UNKNOWN)
+        for _ in range(2):
+            run(model, (2, 3))
+            run(model, (4, 30))
+            run(model, (2, 0))
+            run(model, (5, 0))
+    assert trials.runs == [[(2, 3)], [(2, 0)]]
+
+
+def test_smaller_and_much_larger_ones_are_another_kind(loaded: Loaded, trials: CountingTrials) -> None:
+    model = loaded(UNKNOWN)
+    for rows in (4, 64, 65, 3, 5, 1, 2):
+        run(model, (rows, 1))
+    assert trials.runs == [[(rows, 1)] for rows in (4, 65, 3, 1)]
+
+
+def test_where_no_tensor_can_be_empty_nothing_is_tried(loaded: Loaded, trials: CountingTrials) -> None:
+    model = loaded(GRU)
+    for steps in (1, 500, 2):
+        run(model, (steps, 2, 4))
+    assert not trials.runs
+
+
+def test_what_crashed_is_not_tried_again(loaded: Loaded, trials: CountingTrials) -> None:
+    for _ in range(2):
+        model = loaded(LATE)
+        for _ in range(2):
+            run(model, (3, 2, 4))
+            with pytest.raises(Unsupported, match=r"a run with inputs of the shapes \[1, 2, 4\]: ONNX Runtime"):
+                run(model, (1, 2, 4))
+    assert trials.runs == [[(3, 2, 4)], [(1, 2, 4)]]
+
+
+def test_what_only_fails_says_why(loaded: Loaded, trials: CountingTrials) -> None:
+    model = loaded(parsed("f (float[N, M] x, float[K, L] z) => (int64[2, Q] y) { m = MatMul (x, z) y = NonZero (m) }"))
+    for _ in range(2):
+        with pytest.raises(OperationFailed, match="running MatMul node"):
+            run(model, (2, 3), (4, 5))
+    run(model, (2, 3), (3, 5))
+    run(model, (2, 3), (3, 5))
+    assert len(trials.runs) == 3
+
+
+def test_a_trial_has_room_beside_the_run(loaded: Loaded) -> None:
+    model, inputs = loaded(UNKNOWN), [np.ones((100, 1000), "f4")]
+    before = model.sizes(inputs).peak_bytes
+    model.run(inputs, Cancellation())
+    assert before - model.sizes(inputs).peak_bytes >= inputs[0].nbytes
+
+
+def test_a_run_that_is_cancelled_waits_for_no_trial(loaded: Loaded, trials: CountingTrials) -> None:
+    """Neither for its own nor for another's."""
+    model = loaded(ENDLESS.model)
+    inputs, cancellations = list(ENDLESS.fatal.values()), [Cancellation(), Cancellation()]
+    ended: list[int] = []
+
+    def wait(index: int) -> None:
+        with pytest.raises(OperationFailed, match="cancelled"):
+            model.run(inputs, cancellations[index])
+        ended.append(index)
+
+    threads = [threading.Thread(target=wait, args=(index,)) for index in range(2)]
+    threads[0].start()
+    until(lambda: trials.runs)
+    threads[1].start()
+    for index in (1, 0):
+        cancellations[index].cancel()
+        threads[index].join()
+    assert ended == [1, 0]
+    assert len(trials.runs) == 1
+
+
+def test_what_took_too_long_is_remembered(
+    loaded: Loaded, trials: CountingTrials, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever has more time may try again."""
+    monkeypatch.setattr(first_runs, "_LEAST_S", 0.0)
+    model, inputs = loaded(ENDLESS.model), list(ENDLESS.fatal.values())
+    for given_s, is_tried in ((0.2, True), (0.1, False), (0.4, True)):
+        trials.runs.clear()
+        with pytest.raises(
+            TimedOut, match="longer than it was given" if is_tried else "had not run it after 0 s; give"
+        ):
+            model.run(inputs, Cancellation(time.monotonic() + given_s))
+        assert bool(trials.runs) == is_tried
