@@ -16,7 +16,7 @@ from nnrt_backend_onnxruntime.programs import first_runs
 from nnrt_backend_onnxruntime.programs.loading import load_program
 from nnrt_backend_onnxruntime.programs.trials import Trial, Trials
 from nnrt_backend_onnxruntime.providers import ProviderDevice
-from program_models import AnyArray, parsed
+from program_models import AnyArray, in_process, parsed, weights
 from waiting import until
 
 from nnrt_client import TimedOut, Unsupported, Way, load
@@ -176,3 +176,22 @@ def test_what_took_too_long_is_remembered(
         ):
             model.run(inputs, Cancellation(time.monotonic() + given_s))
         assert bool(trials.runs) == is_tried
+
+
+def test_an_lstm_of_operators_has_no_batch(onnxruntime_daemon: DaemonProcess) -> None:
+    """Whose outputs are summed up: of empty outputs alone nothing is computed."""
+    model = parsed(
+        """
+        f (float[T, B, 4] x) => (float[1, 5] z) {
+            y = LSTM <hidden_size = 5> (x, w, r)
+            axes = Constant <value = int64[2] {0, 2}> ()
+            z = ReduceSum <keepdims = 0> (y, axes)
+        }
+        """,
+        weights("w", 1, 20, 4),
+        weights("r", 1, 20, 5),
+    )
+    with load(model.SerializeToString(), onnxruntime_daemon.address, ways=[Way.OPERATORS]) as session:
+        for feed in (ones(x=(5, 2, 4)), ones(x=(5, 0, 4))):
+            wanted = 0.0 if not feed["x"].size else in_process(model.SerializeToString(), feed)[0]
+            np.testing.assert_allclose(session.run(feed)["z"], np.broadcast_to(wanted, (1, 5)), rtol=1e-5)

@@ -65,6 +65,12 @@ def lstm(
         op.unsqueeze(value, range(rank - spec.rank))
         for value, spec, rank in zip((w_ih, w_hh, bias, hx, cx), call.inputs[1:], (3, 3, 2, 3, 3), strict=True)
     ]
+    batch = None
+    if call.inputs[0].shape[1] in NONE_OR_UNKNOWN:  # Of no batch ONNX Runtime ends the process.
+        batch = op.Shape(x, start=1, end=2)
+        lacking = op.Sub(op.ints([1]), op.Min(batch, op.ints([1])))
+        pads = op.Concat(op.ints([0] * 4), lacking, op.ints([0]), axis=0)
+        x, *operands[3:] = (op.Pad(value, pads) for value in (x, *operands[3:]))
     ends = []
     for layer in range(layers):
         span = [layer * directions], [(layer + 1) * directions]
@@ -74,4 +80,5 @@ def lstm(
         y, *states = op.several("LSTM", 3, x, w, r, biases, None, h, c, direction=direction, hidden_size=hidden)
         x = op.Reshape(y.transposed([0, 2, 1, 3]), op.ints([0, 0, directions * hidden]))
         ends.append(states)
-    return x, *(state[0] if layers == 1 else op.Concat(*state, axis=0) for state in zip(*ends, strict=True))
+    outputs = x, *(state[0] if layers == 1 else op.Concat(*state, axis=0) for state in zip(*ends, strict=True))
+    return outputs if batch is None else tuple(op.Slice(y, op.ints([0]), batch, op.ints([1])) for y in outputs)
