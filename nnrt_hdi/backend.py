@@ -530,6 +530,11 @@ class Backend(ABC):
         """
         raise Unsupported("this device takes no model files as they are")
 
+    def loading_bytes(self, parts: Sequence[Part], config: ModelConfig) -> int:
+        """Bytes of the host that `load_program` or `restore` takes besides these parts until it returns, such as for a
+        copy in another process. The daemon reserves them before the call. 0 by default."""
+        return 0
+
     def allocate(self, size_bytes: int) -> DeviceBuffer | None:
         """Memory of the device for a client, all zero; None, as by default, where that is to be memory of the host.
 

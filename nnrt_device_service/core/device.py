@@ -375,7 +375,11 @@ class Device:
             parts = self._held(session, program.buffers, undo)
             if isinstance(parts, MissingConstants):
                 return parts
-            load_it = partial(self._backend.load_program, program.format, parts, config, partial(progress, "compiling"))
+
+            def load_it() -> PreparedModel:
+                with session.budget.reserved(self._backend.loading_bytes(parts, config)):
+                    return self._backend.load_program(program.format, parts, config, partial(progress, "compiling"))
+
             return self._compiled(session, program, recipe, config, progress, undo, load_it, _size_of(parts))
 
     def restore(
@@ -409,7 +413,9 @@ class Device:
             parts, is_signed = self._trusted(session, parts)
             with self._compiler(session, config.priority, progress), ExitStack() as unchecked:
                 try:
-                    prepared = self._backend.restore(parts, replace(config, is_own=self._signatures.are_needed))
+                    own = replace(config, is_own=self._signatures.are_needed)
+                    with session.budget.reserved(self._backend.loading_bytes(parts, own)):
+                        prepared = self._backend.restore(parts, own)
                     unchecked.callback(self._discard, prepared, undo)
                     if batching is not None:
                         require_open_rows(prepared)

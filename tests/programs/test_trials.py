@@ -4,7 +4,9 @@ Another ONNX Runtime may be without the fault that CRASHING is an instance of, a
 """
 
 import os
+import re
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -14,23 +16,30 @@ import numpy as np
 import onnxruntime
 import pytest
 from conftest import StartDaemon
+from daemon_process import DaemonProcess
+from nnrt_backend_onnxruntime.backend import OnnxRuntimeBackend
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.programs import trials as trials_module
 from nnrt_backend_onnxruntime.programs.loading import load_program
 from nnrt_backend_onnxruntime.programs.trials import Crashed, Refused, Trial, Trials
 from nnrt_backend_onnxruntime.providers import ProviderDevice
 from onnx import ModelProto, TensorProto, numpy_helper
-from program_models import CASES, parsed
+from program_models import CASES, parsed, weights
 from waiting import until
 
 from nnrt_client import Origin, Way, load
-from nnrt_hdi.backend import ModelConfig, PreparedModel
+from nnrt_device_service.core.compilations import Progress
+from nnrt_device_service.core.device import Device, Program
+from nnrt_device_service.sessions.session import Prepared
+from nnrt_device_service.settings import Settings
+from nnrt_hdi.backend import Cancellation, ModelConfig, PreparedModel
 from nnrt_hdi.errors import OperationFailed, Unsupported
 from nnrt_hdi.part import Part
 
 pytestmark = pytest.mark.slow
 
 CPU = ProviderDevice("cpu", 0, threads=1)
+NO_PROGRESS = Progress(lambda stage, _: None)
 VECTOR = numpy_helper.from_array(np.ones((16, 1), np.float16), "v")
 # MatMul's optimization takes what is transposed for FLOAT32.
 CRASHING: ModelProto = parsed(
@@ -180,3 +189,70 @@ def test_a_daemon_that_takes_no_programs_has_none(start_daemon: StartDaemon) -> 
 def require_idle(trials: Trials) -> None:
     assert trials.pid is not None
     until(lambda: not children(trials.pid or 0))
+
+
+class CountingTrials(Trials):
+    """Notes what sessions hold when a trial begins."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.device: Device | None = None
+        self.held_bytes: list[int] = []
+
+    def begin(self, *arguments: Any, **options: Any) -> Trial:
+        assert self.device is not None
+        self.held_bytes.append(self.device.sessions.held_bytes)
+        return super().begin(*arguments, **options)
+
+
+def test_copies_of_a_program_count() -> None:
+    """When it is opened, when it is run, and when it is restored; and not longer."""
+    model = parsed(
+        "f (float[N, 512] x) => (int64[2, K] y) { m = MatMul (x, w) y = NonZero (m) }", weights("w", 512, 512)
+    )
+    file, x = model.SerializeToString(), np.ones((1, 512), np.float32)
+    trials = CountingTrials()
+    backend = OnnxRuntimeBackend(CPU)
+    backend._trials = trials
+    device = trials.device = Device(backend, Settings(accept_programs="always"))
+    session = device.sessions.open("a test", lambda: None)
+    device.open_account(session, "a test")
+    try:
+        made = device.load_program(session, Program("onnx", [file]), ModelConfig(), NO_PROGRESS)
+        assert isinstance(made, Prepared)
+        loaded = session.model(made.model_id)
+        device.run(session, loaded, [x], Cancellation())
+        device.run(session, loaded, [x], Cancellation())
+        assert session.budget.used_bytes < 1.5 * len(file)
+        parts = [bytes(part.data) for part in loaded.prepared.export()]
+        device.restore(session, parts, ModelConfig(accepts_programs=True), NO_PROGRESS)
+        assert session.budget.used_bytes < 2.5 * len(file)
+    finally:
+        device.sessions.close(session)
+        device.close(30.0)
+    opened, ran, restored = trials.held_bytes
+    assert min(opened, ran) >= 2 * len(file)
+    assert restored >= 3 * len(file)
+
+
+def test_the_log_says_which_isolation_there_is(start_daemon: StartDaemon) -> None:
+    daemon = start_daemon("--backend", "onnxruntime")
+    said = until(
+        lambda: re.search(" (INFO|WARNING) .*: ONNX files are tried in a process .*", daemon.log()), daemon.log
+    )
+    (pid,) = children(daemon.pid)
+    is_apart = Path(f"/proc/{pid}/ns/net").readlink() != Path("/proc/self/ns/net").readlink()
+    assert (said[1], "without network" in said[0]) == (("INFO", True) if is_apart else ("WARNING", False))
+
+
+def test_a_process_that_can_not_leave_the_network_says_so() -> None:
+    """As where a container lets nobody make a namespace."""
+    no_more = "echo 0 > /proc/sys/user/max_user_namespaces && exec"
+    through = ("unshare", "--user", "--map-root-user", "sh", "-c", f'{no_more} "$@"', "sh")
+    if subprocess.run([*through, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this host lets nobody make a namespace")
+    daemon = DaemonProcess("--backend", "onnxruntime", through=through)
+    try:
+        until(lambda: "WARNING" in daemon.log() and "can't leave it: No space left" in daemon.log(), daemon.log)
+    finally:
+        daemon.kill()

@@ -103,6 +103,11 @@ class OnnxRuntimeBackend(Backend):
             return programs.restored_program(parts, config, self._device, self._deadlines, self._trials)
         return restored(parts, config, self._device, self._deadlines)
 
+    def loading_bytes(self, parts: Sequence[Part], config: ModelConfig) -> int:
+        """What the process of trials gets is a copy of the program."""
+        is_tried = self._trials is not None and not config.is_own and programs.may_be_program(parts)
+        return sum(part.size_bytes for part in parts) if is_tried else 0
+
     def start(self, run_bytes: int, *, accepts_programs: bool) -> None:
         limit_memory(run_bytes)
         if self._trials is not None:

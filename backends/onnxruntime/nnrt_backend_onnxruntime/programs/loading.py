@@ -117,6 +117,11 @@ def is_program(parts: Sequence[Part]) -> bool:
     return bool(parts) and is_packed(parts[0].data) and kind_of(parts[0].data) == _KIND
 
 
+def may_be_program(parts: Sequence[Part]) -> bool:
+    """Tell if these are not the parts of a compiled model: those of an ONNX file, or of what a program exported."""
+    return not parts or not is_packed(parts[0].data) or is_program(parts)
+
+
 def restored_program(
     parts: Sequence[Part], config: ModelConfig, device: ProviderDevice, deadlines: Deadlines, trials: Trials | None
 ) -> ProgramModel:
