@@ -538,6 +538,10 @@ class Device:
                 run.session.cancellations.discard(run.cancellation)
                 run.model.release(run.computed_ns)
 
+    def damage(self) -> str:
+        """Say which file of the store has been cut short under a model that runs; empty mostly."""
+        return "" if self._store is None else self._store.damage()
+
     def look_after_work(self) -> None:
         """End runs and compilations that last too long. Where one doesn't end, say so in `stuck`, and take no new
         work."""

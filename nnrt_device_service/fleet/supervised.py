@@ -22,7 +22,11 @@ _log = logging.getLogger(__name__)
 _END_S = 20.0
 # With these `serve` refuses its settings, or what it finds on the host: errors, and usage errors.
 _REFUSALS = frozenset({1, 2})
-_MEANINGS = {ExitCode.NOT_SERVING: "served no more calls", ExitCode.STUCK: "its device was stuck"}
+_MEANINGS = {
+    ExitCode.NOT_SERVING: "served no more calls",
+    ExitCode.DAMAGED: "a file of its model store was cut short",
+    ExitCode.STUCK: "its device was stuck",
+}
 # From linux/prctl.h.
 _PR_SET_PDEATHSIG = 1
 # What systemd gave the supervisor, and not the daemons.

@@ -15,6 +15,8 @@ class ExitCode(IntEnum):
 
     NOT_SERVING = 70
     """gRPC answers no calls any more (EX_SOFTWARE of sysexits.h)."""
+    DAMAGED = 74
+    """A file that it has mapped was cut short, and models compute with what is left (EX_IOERR)."""
     STUCK = 75
     """A run on the device can't be stopped (EX_TEMPFAIL: what is asked again later may well work)."""
 

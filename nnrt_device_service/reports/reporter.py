@@ -97,6 +97,8 @@ class Reporter:
         self._listener = _listener()
         signal.signal(signal.SIGUSR1, lambda number, frame: self._ask())
         signal.siginterrupt(signal.SIGUSR1, False)
+        # Where a fault of the processor, or a file that was cut short while it is mapped, ends the process.
+        faulthandler.enable(all_threads=False)
         if hasattr(os, "memfd_create"):
             faulthandler.register(signal.SIGUSR2, os.memfd_create(STACKS_NAME, os.MFD_CLOEXEC))
         start_thread(self._serve, "report")

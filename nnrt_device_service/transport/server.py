@@ -284,6 +284,7 @@ class Daemon:
         rounds = Rounds(min(interval_s, sign_s or interval_s), timeout_s / 4, self._stopped)
         memory = _IdleMemory()
         rounds.take("serving", self._require_serving)
+        rounds.take("store", self._require_whole_store)
         rounds.take("work", self._look_after_work, after_standstill=lambda: None)
         rounds.take("memory", lambda: memory.look(len(sessions), time.monotonic()))
         rounds.take("inputs", sessions.tend_chunked_inputs)
@@ -298,6 +299,10 @@ class Daemon:
     def _require_serving(self) -> None:
         if not all(thread.is_alive() for thread in self._serving) and not self._stopped.is_set():
             exit_at_once(ExitCode.NOT_SERVING, "gRPC serves no more calls")
+
+    def _require_whole_store(self) -> None:
+        if damage := self._device.damage():
+            exit_at_once(ExitCode.DAMAGED, f"a file of the model store was cut short: {damage}")
 
     def _look_after_work(self) -> None:
         self._device.look_after_work()

@@ -65,6 +65,10 @@ class ModelStore:
         touch(entry.path)
         return compiled
 
+    def damage(self) -> str:
+        """Say which file has been cut short while a model of this process is mapped from it; empty mostly."""
+        return self._whole.damage()
+
     def keep(self, compiled: CompiledModel) -> None:
         """Write a model to the disk; the least recently used ones make room for it."""
         key = Recipe.of(compiled).key

@@ -4,8 +4,10 @@ import hashlib
 import mmap
 import os
 import stat
+import threading
 import time
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from nnrt_hdi.errors import InvalidFile
 from nnrt_hdi.files.container import read
@@ -25,6 +27,18 @@ class WholeParts:
         self._directory = directory
         self._may_map: bool | None = None
         self._states: dict[bytes, object] = {}
+        self._lock = threading.Lock()
+        # Where those lie that are in use, and their sizes.
+        self._mapped: WeakKeyDictionary[mmap.mmap, tuple[Path, int]] = WeakKeyDictionary()
+
+    def damage(self) -> str:
+        """Say which file in use is no longer as long as it was, for what lay behind its end is lost; empty mostly."""
+        with self._lock:
+            mapped = list(self._mapped.items())
+        for memory, (path, size) in mapped:
+            if (found := memory.size()) != size:
+                return f"{str(path)!r} has {found} bytes, and had {size} when it was mapped"
+        return ""
 
     def part(self, path: Path, size: int, sha256: bytes) -> Part:
         """The part in a file: mapped, or read where the directory is of a file system that other hosts have too.
@@ -44,9 +58,17 @@ class WholeParts:
                 _require_whole(descriptor, size, sha256)
                 if _state(descriptor) == state and os.fstat(descriptor).st_ctime_ns < began_ns - _SETTLED_NS:
                     self._states[sha256] = state
-            return Part(_mapped(descriptor, size), sha256)
+            return Part(self._map(path, descriptor, size), sha256)
         finally:
             os.close(descriptor)
+
+    def _map(self, path: Path, descriptor: int, size: int) -> memoryview:
+        if not size:
+            raise InvalidFile("its part is empty")
+        memory = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
+        with self._lock:
+            self._mapped[memory] = path, size
+        return memoryview(memory)
 
 
 def required(part: Part, size: int, sha256: bytes) -> Part:
@@ -54,12 +76,6 @@ def required(part: Part, size: int, sha256: bytes) -> Part:
     if part.sha256 != sha256 or part.data.nbytes != size:
         raise InvalidFile(f"its part {sha256.hex()[:12]} is not what was written; the file is damaged")
     return part
-
-
-def _mapped(descriptor: int, size: int) -> memoryview:
-    if not size:
-        raise InvalidFile("its part is empty")
-    return memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_READ))
 
 
 def _require_whole(descriptor: int, size: int, sha256: bytes) -> None:

@@ -35,10 +35,13 @@ def test_four_devices_serve(start_fleet: StartFleet, state: Path, tmp_path: Path
     assert ps(state) == {}
 
 
-def test_killed_daemon_comes_back_where_it_was(start_fleet: StartFleet, state: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGBUS])
+def test_killed_daemon_comes_back_where_it_was(
+    start_fleet: StartFleet, state: Path, tmp_path: Path, number: signal.Signals
+) -> None:
     start_fleet(fleet_file(tmp_path / "fleet.toml", "a", "b"))
     before = ps(state)
-    os.kill(before["a"]["pid"], signal.SIGKILL)
+    os.kill(before["a"]["pid"], number)
     after = wait_for(state, "a", state="ready", restarts=1)
     assert after["addresses"] == before["a"]["addresses"]
     assert after["pid"] != before["a"]["pid"]

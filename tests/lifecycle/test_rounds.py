@@ -95,7 +95,9 @@ def test_a_supervisor_gets_no_sign_of_life(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_a_line_taken_out_counts_whatever_hangs(tmp_path: Path) -> None:
     access = Access(tmp_path)
     alice, carol = access.add("alice", "compile"), access.add("carol", "compile")
-    others = ("serving", "work", "memory", "inputs", "cut-off", "silence", "leases", "log", "life")
+    others = (
+        "serving", "store", "work", "memory", "inputs", "cut-off", "silence", "leases", "refusals", "log", "life",
+    )  # fmt: skip
     daemon = hanging_daemon(*others, flags=("--access", str(access.path)))
     try:
         with Runtime([daemon.address], alice) as runtime, Runtime([daemon.address], carol) as other:

@@ -240,6 +240,7 @@ def test_the_log_says_which_isolation_there_is(start_daemon: StartDaemon) -> Non
     said = until(
         lambda: re.search(" (INFO|WARNING) .*: ONNX files are tried in a process .*", daemon.log()), daemon.log
     )
+    assert said is not None
     (pid,) = children(daemon.pid)
     is_apart = Path(f"/proc/{pid}/ns/net").readlink() != Path("/proc/self/ns/net").readlink()
     assert (said[1], "without network" in said[0]) == (("INFO", True) if is_apart else ("WARNING", False))
