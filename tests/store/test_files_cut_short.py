@@ -24,7 +24,7 @@ def stored(start_daemon: StartDaemon, tmp_path: Path) -> DaemonProcess:
     """A daemon that has a model in its store, which it has not made itself."""
     first = start(start_daemon, tmp_path)
     with Runtime([first.address]) as runtime:
-        assert built(runtime).report.origin is Origin.COMPILED
+        assert origin(built(runtime)) is Origin.COMPILED
     first.send(signal.SIGTERM)  # It finishes what is being written.
     assert first.wait() == 0
     return start(start_daemon, tmp_path)
@@ -40,6 +40,11 @@ def built(runtime: Runtime) -> Compilation:
     return compilation
 
 
+def origin(compilation: Compilation) -> Origin:
+    assert compilation.report is not None
+    return compilation.report.origin
+
+
 def cut_short(store: Path, size_bytes: int) -> Path:
     (path,) = store.glob(f"*{PART_SUFFIX}")
     os.truncate(path, size_bytes)
@@ -49,7 +54,7 @@ def cut_short(store: Path, size_bytes: int) -> Path:
 def test_a_run_that_reads_what_is_lost_ends_the_daemon(stored: DaemonProcess, tmp_path: Path) -> None:
     with Runtime([stored.address]) as runtime:
         compilation = built(runtime)
-        assert compilation.report.origin is Origin.STORED
+        assert origin(compilation) is Origin.STORED
         executor = Executor(compilation)
         cut_short(tmp_path, 0)
         with pytest.raises(UnavailableDevice):
@@ -65,14 +70,14 @@ def test_a_daemon_whose_model_is_damaged_ends_before_a_run_is_wrong(
 ) -> None:
     """Of a page that is cut the host shows zeros."""
     with Runtime([stored.address]) as runtime:
-        assert built(runtime).report.origin is Origin.STORED
+        assert origin(built(runtime)) is Origin.STORED
         path = cut_short(tmp_path, LARGE * 4 - 8)
         assert stored.wait() == ExitCode.DAMAGED
     assert f"a file of the model store was cut short: {str(path)!r} has {LARGE * 4 - 8} bytes" in stored.log()
     again = start(start_daemon, tmp_path)
     with Runtime([again.address]) as runtime:
         compilation = built(runtime)
-        assert compilation.report.origin is Origin.COMPILED
+        assert origin(compilation) is Origin.COMPILED
         (y,) = Executor(compilation).run_sync(X)
         np.testing.assert_array_equal(y, weighted_model(LARGE)._graph.constants[1].data)
     assert "is removed and will be compiled again" in again.log()
