@@ -36,6 +36,17 @@ _log = logging.getLogger(__name__)
 _WAIT = struct.pack("@ll", 0, 500_000)
 
 
+# What a daemon on this host can have.
+Shareable = SharedMemory | OpenFile
+
+
+class _Shared(weakref.ref[Shareable]):
+    """Watches over memory that the daemon may have. Python drops what a signal handler raises in a function that is
+    called when an object goes, so what is called then is no Python code."""
+
+    buffer_id: int
+
+
 class LocalConnection:
     """One connection, on which one request at a time is under way; `end` is for any thread."""
 
@@ -120,9 +131,11 @@ class LocalSocket(LockOwner):
     def __init__(self, session: "Session") -> None:
         """Raises ConnectionFailed where the daemon is not here after all."""
         self._session = session
-        self._buffers: weakref.WeakKeyDictionary[SharedMemory | OpenFile, int] = weakref.WeakKeyDictionary()
+        # What the daemon has, by the identity of each memory; and what it may have, by its number.
+        self._known: dict[int, _Shared] = {}
+        self._shared: dict[int, _Shared] = {}
         self._buffer_ids = count(FIRST_CLIENT_BUFFER_ID)
-        self._unused: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self._unused: queue.SimpleQueue[weakref.ref[Shareable] | None] = queue.SimpleQueue()
         self._releaser: threading.Thread | None = None
         self.staging = StagingPool()
         self._control: LocalConnection | None = None
@@ -150,29 +163,31 @@ class LocalSocket(LockOwner):
     def buffer_of(self, memory: SharedMemory) -> int:
         """Give the id of the buffer that a shared memory is to the daemon, which is asked to map it the first time.
         Raises what the daemon refuses with."""
-        buffer_id = self._buffers.get(memory)
-        if buffer_id is not None:
-            return buffer_id
+        shared = self._known.get(id(memory))
+        if shared is not None and shared() is memory:
+            return shared.buffer_id
         return self._session.off_the_main_thread(self._share, memory, memory.fd, {"length": memory.size_bytes})
 
     def buffer_of_file(self, file: OpenFile) -> int:
         """Give the id by which the daemon reads constants from a file. Raises what the daemon refuses with."""
         return self._session.off_the_main_thread(self._share, file, file.descriptor, {"is_file": True})
 
-    def _share(self, memory: SharedMemory | OpenFile, fd: int, about: Mapping[str, int]) -> int:
+    def _share(self, memory: Shareable, fd: int, about: Mapping[str, int]) -> int:
         with self._turn():
-            if (known := self._buffers.get(memory)) is not None:  # Another thread was first.
-                return known
-            buffer_id = next(self._buffer_ids)
+            known = self._known.get(id(memory))
+            if known is not None and known() is memory:  # Another thread was first.
+                return known.buffer_id
+            shared = _Shared(memory, self._unused.put)
+            shared.buffer_id = buffer_id = next(self._buffer_ids)
             # Before it is asked for: the daemon may have it though its reply is lost.
-            weakref.finalize(memory, self._unused.put, buffer_id).atexit = False
+            self._shared[buffer_id] = shared
             if self._releaser is None:
                 releaser = threading.Thread(target=self._release, name="nnrt-release", daemon=True)
                 releaser.start()
                 self._releaser = releaser  # One that could not be started is tried again.
             request = local_socket_pb2.LocalRequest(share={**about, "buffer_id": buffer_id})
             self._asked(request, (fd,))
-            self._buffers[memory] = buffer_id
+            self._known[id(memory)] = shared
         return buffer_id
 
     def mapped(self, buffer_id: int, size_bytes: int) -> SharedMemory | None:
@@ -219,17 +234,26 @@ class LocalSocket(LockOwner):
     def _release(self) -> None:
         """Let the daemon forget the buffers of memory that is gone. In a thread of its own, for any thread frees
         memory."""
-        while (buffer_id := self._unused.get()) is not None:
-            request = local_socket_pb2.LocalRequest(released_buffers=[buffer_id])
+        while (gone := self._unused.get()) is not None:
+            request = local_socket_pb2.LocalRequest(released_buffers=[self._forgotten(gone)])
             while not self._unused.empty():
-                if (buffer_id := self._unused.get()) is None:
+                if (gone := self._unused.get()) is None:
                     return
-                request.released_buffers.append(buffer_id)
+                request.released_buffers.append(self._forgotten(gone))
+            del gone
             try:
                 with self._turn():
                     self._asked(request)
             except NnrtError as error:
                 _log.debug("buffers may be held to the end of the session: %s", error)
+
+    def _forgotten(self, gone: "weakref.ref[Shareable]") -> int:
+        """Forget memory that is gone, and give the number that it had. Its identity may be another's by now."""
+        assert isinstance(gone, _Shared)
+        del self._shared[gone.buffer_id]
+        for known in [known for known, shared in list(self._known.items()) if shared is gone]:
+            self._known.pop(known)
+        return gone.buffer_id
 
     def _close(self, reason: NnrtError) -> None:
         self._unused.put(None)
