@@ -9,7 +9,8 @@ import resource
 import stat
 import tempfile
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 from typing_extensions import Self
@@ -22,6 +23,18 @@ from nnrt_hdi.tensor import Array
 _NO_MEMORY = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EAGAIN)
 # Of the process's descriptors, the part that memory may take.
 _SHARABLE = 0.75
+
+
+class _Closer(weakref.ref["SharedMemory"]):
+    """Closes the descriptor of memory that goes. Python drops what a signal handler raises in a function that is called
+    when an object goes, so what is called then is no Python code."""
+
+    # Does nothing: what each has of its own is taken out when it is called.
+    close: Callable[[], object] = dict
+
+
+# By their descriptors, until these are used again.
+_closers: dict[int, _Closer] = {}
 
 
 class SharedMemory:
@@ -37,13 +50,14 @@ class SharedMemory:
         self.size_bytes = size_bytes
         self.offset = offset
         self._is_sealed: bool | None = None
-        self._close_fd = weakref.finalize(self, os.close, fd)
+        closer = self._closer = _closers[fd] = _Closer(self, operator.methodcaller("close"))
+        closer.close = partial(os.close, fd)
         # A mapping begins at a page, a region anywhere.
         skipped = offset % mmap.ALLOCATIONGRANULARITY
         try:
             mapping = mmap.mmap(fd, size_bytes - offset + skipped, offset=offset - skipped)
         except BaseException:
-            self._close_fd()
+            self.close()
             raise
         self._view: memoryview | None = memoryview(mapping)[skipped:]
 
@@ -117,7 +131,8 @@ class SharedMemory:
     def close(self) -> None:
         """Give the memory back. Idempotent."""
         self._view = None
-        self._close_fd()
+        if (close := self._closer.__dict__.pop("close", None)) is not None:
+            close()
 
 
 def checked_size(size_bytes: int) -> int:

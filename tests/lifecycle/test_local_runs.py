@@ -5,6 +5,7 @@ import os
 import resource
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -147,6 +148,19 @@ def test_memory_of_results_that_may_not_lie_idle(
     assert staged() > before
     kept.clear()
     assert staged() <= before
+
+
+def test_no_python_code_is_called_when_memory_goes(shared_daemon: DaemonProcess, closing: ExitStack) -> None:
+    """What a signal handler raises there would be lost."""
+    _, executor = compiled(closing, shared_daemon.address)
+    local_socket = executor._session.local_socket
+    assert local_socket is not None
+    called, memory, former = list[str](), SharedMemory.allocate(4096), sys.getprofile()
+    local_socket.buffer_of(memory)
+    sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_name) if event == "call" else None)
+    del memory
+    sys.setprofile(former)
+    assert not called
 
 
 def test_the_room_for_an_output_that_varies(shared_daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:
