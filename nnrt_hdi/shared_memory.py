@@ -214,7 +214,9 @@ def _lasting(fd: int) -> os.stat_result | None:
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
         found = os.fstat(fd)  # After the seals: before, it could still shrink.
-    except (OSError, AttributeError):  # Of a file that has no seals, or a host that knows none.
+    except (OSError, AttributeError) as error:  # Of a file that has no seals, or a host that knows none.
+        if raised_by_handler(error):
+            raise
         return None
     # Files of huge pages can be sealed too, but touching them ends a process when the host has no such page left.
     stays = seals & fcntl.F_SEAL_SHRINK and stat.S_ISREG(found.st_mode) and found.st_blksize == mmap.PAGESIZE
