@@ -34,6 +34,9 @@ _LATE_BEATS = 16
 # A connection with calls and without the session's stream is asked for a sign after so long a silence, and given up
 # when none has come through what is under way there. (It may be lost alone: a router forgets it.)
 _ASKED_MS, _GIVEN_UP_MS = 20_000, 60_000
+# A connection without calls is closed from here after so long, or twice as long, as gRPC looks: before the daemon would
+# (30 s), which gRPC writes to stderr as an error.
+_IDLE_MS = 12_000
 
 
 class Channel:
@@ -66,6 +69,7 @@ class Channel:
             # A connection of its own: it ends when the channel does.
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.enable_retries", 0),
+            ("grpc.client_idle_timeout_ms", _IDLE_MS),
             *name_options(settings),
             *settings.channel_options,
         ]

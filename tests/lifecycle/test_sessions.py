@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -15,6 +16,7 @@ from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from networks import identity_model, weighted_model
 from observer import DEADLINE_S, Observer
+from waiting import until
 
 from nnrt_client import (
     Compilation,
@@ -24,12 +26,16 @@ from nnrt_client import (
     TimedOut,
     UnavailableDevice,
 )
+from nnrt_client.session import channel
+from nnrt_device_service.transport import server
 from nnrt_hdi.v2 import device_pb2, device_pb2_grpc, prepared_model_pb2, session_pb2, session_pb2_grpc
 from nnrt_hdi.wire import SESSION_METADATA
 
 ONE = np.ones(1, np.float32)
 WEIGHT_BYTES = WEIGHTS * 4
 MIB = 1 << 20
+# In the tables of /proc/net.
+_ESTABLISHED = "01"
 
 HEARTBEAT_S = 1.0
 LEASE_S = 0.2
@@ -47,6 +53,32 @@ def wait_for_descriptors(daemon: DaemonProcess, most: int) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while (count := daemon.descriptor_count()) > most:
         assert time.monotonic() < deadline, f"{count} descriptors, {most} before"
+
+
+def connections_to(daemon: DaemonProcess) -> int:
+    """Connections that the daemon has, beside the socket on which it listens."""
+    port = f":{int(daemon.address.rpartition(':')[2]):04X}"
+    tables = Path("/proc/net/tcp").read_text(), Path("/proc/net/tcp6").read_text()
+    rows = [line.split() for table in tables for line in table.splitlines()[1:]]
+    return sum(row[1].endswith(port) and row[3] == _ESTABLISHED for row in rows)
+
+
+# ---- idle
+
+
+def test_a_client_closes_the_connection_that_it_does_not_use(
+    start_daemon: StartDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the daemon does, of which gRPC tells on the client's stderr. gRPC may take twice as long as it is told."""
+    assert 2 * channel._IDLE_MS < server._IDLE_S * 1000
+    monkeypatch.setattr(channel, "_IDLE_MS", 100)
+    daemon = start_daemon("--no-shared-memory")
+    with Runtime([daemon.address]) as runtime:
+        device = runtime.device()
+        session = device._session()
+        until(lambda: connections_to(daemon) == 1)
+        device.status()
+        assert device._session() is session
 
 
 # ---- killed
