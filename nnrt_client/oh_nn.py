@@ -50,13 +50,19 @@ from nnrt_client.session.process_runtime import process_runtime
 from nnrt_client.tensors.quant_param import QuantParam
 from nnrt_client.tensors.tensor import Tensor
 from nnrt_client.tensors.tensor_desc import TensorDesc
-from nnrt_hdi.errors import InvalidParameter, OperationForbidden, UnavailableDevice
+from nnrt_hdi.errors import InvalidParameter, OperationFailed, OperationForbidden, UnavailableDevice
 
 # ---- Device
 
 
 def _device(device_id: int) -> Device:
-    return process_runtime().device(device_id)
+    """The device of an id. To NNRt one that doesn't answer is FAILED, for whatever reason."""
+    runtime = process_runtime()
+    device = runtime._found(device_id)
+    if device is None:
+        raise OperationFailed(runtime._why_not(device_id).message)
+    runtime._tell()
+    return device
 
 
 @returns_value("ids", (), "Runtime.devices, Device.id")

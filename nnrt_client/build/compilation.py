@@ -239,7 +239,7 @@ class Compilation(LockOwner, Closable):
         cache.require_accessible()
         try:
             device = self.device
-        except (OperationFailed, InvalidParameter):
+        except NnrtError:
             pass  # There is no such device now; `build` will say so.
         else:
             compiled, model = cache.found(device), self._source
@@ -452,7 +452,7 @@ class Compilation(LockOwner, Closable):
             return  # Which no device need be asked for.
         try:
             device = self.device
-        except (OperationFailed, InvalidParameter):
+        except NnrtError:
             return  # There is no such device now; `build` will say so.
         require_offered(device, capability, value, UnavailableDevice)
 

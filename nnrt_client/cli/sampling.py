@@ -80,7 +80,7 @@ class _Follower:
         except Unsupported:  # An earlier daemon.
             counters = None
         except NnrtError as error:  # It has died since.
-            return Answer(Look(device, None, error.reason))
+            return Answer(Look(device, None, error))
         # Of the instance that has answered, which may be another one than before.
         return Answer(look, device.state, device._latest.welcome.instance_id, counters)
 

@@ -1,6 +1,7 @@
 """From a file to a session, in one step."""
 
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache as cached
@@ -14,15 +15,17 @@ from nnrt_client.model_session.loading import DEFAULT_WAYS, Loading
 from nnrt_client.model_session.model_session import ModelSession
 from nnrt_client.model_session.opened_model import Shapes, Source
 from nnrt_client.model_session.partition.fallback import Fallback
-from nnrt_client.model_session.pool import Pool
+from nnrt_client.model_session.pool import Pool, require_wait
 from nnrt_client.model_session.reloaded_session import reloaded
+from nnrt_client.pool.backoff import Backoff
+from nnrt_client.resolvers.names import is_name
 from nnrt_client.session.device import Device
 from nnrt_client.session.runtime import Runtime
 from nnrt_client.settings import Settings, addresses_to_ask_for
 from nnrt_client.tensors.frozen import Constants
 from nnrt_hdi.batching import Batching
 from nnrt_hdi.enums import PerformanceMode, Priority
-from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.errors import InvalidParameter, UnavailableDevice
 
 
 def load(
@@ -44,11 +47,13 @@ def load(
     extensions: Mapping[str, bytes] | None = None,
     batching: Batching | None = None,
     on_death: Literal["raise", "reload"] = "raise",
+    wait_s: float = 0.0,
 ) -> "ModelSession":
     """Have a device ready to run a model: an ONNX file, a saved model or an offline one, its bytes, or a Model.
 
     The device is given by its address, name or id, or as a Device; without, it is the first of NNRT_DEVICES that
-    answers. `shapes` settle unknown dimensions of inputs, `constants` freeze inputs to what they always are, by name:
+    answers. Where it can't be reached, `wait_s` is how long to look for it again: for who starts before its daemon.
+    `shapes` settle unknown dimensions of inputs, `constants` freeze inputs to what they always are, by name:
     `constants={"sr": 16000}` leaves a model without the input sr. An ONNX file goes to the device in the first of these
     `ways` that works: as NNRt's operators, or as it is, where the device takes such files; all else as operators. Where
     the device can restore what it compiled and its daemon doesn't keep that itself, it is kept in the directory
@@ -57,13 +62,14 @@ def load(
     a file that goes in none of these ways is cut: the parts that the device runs go there, the others run here, in ONNX
     Runtime. `ways` may name "partition" then, to have that come earlier. With `batching` the device computes runs that
     wait for it together with those of other sessions that ask the same of the same model; it goes as operators then,
-    and computes the rows of its inputs apart from each other. `progress` is called as by
-    `Compilation.build`. The session makes a runtime with these `settings`, unless it is given one, or a Device. Raises
-    InvalidPath and InvalidFile for files, InvalidParameter for `shapes` and `constants` that don't fit, OperationFailed
-    where there is no such device, and what `Compilation.build` raises; Unsupported for an ONNX model that can't be
-    imported. Where there are several ways the error has the reasons of all.
-    With several addresses, or with `replicas`, so many of these devices get the model (all without), and each run goes
-    to one of them: the session has a Pool of its own, see `Pool.load`.
+    and computes the rows of its inputs apart from each other. `progress` is called as by `Compilation.build`. The
+    session makes a runtime with these `settings`, unless it is given one, or a Device. Raises InvalidPath and
+    InvalidFile for files, InvalidParameter for `shapes` and `constants` that don't fit, UnavailableDevice where the
+    device can't be reached, with each address and its reason, OperationFailed where all answer and none is that device,
+    ConnectionFailed where the client is refused, and what `Compilation.build` raises; Unsupported for an ONNX model
+    that can't be imported. Where there are several ways the error has the reasons of all.
+    With several addresses, with a name behind which addresses are found, or with `replicas`, so many of these devices
+    get the model (all without), and each run goes to one of them: the session has a Pool of its own, see `Pool.load`.
     With `on_death="reload"` the session loads the model again when its daemon has died, by the same call: a
     ReloadedSession.
     """
@@ -84,10 +90,12 @@ def load(
         batching=batching,
     )
     with ExitStack() as stack:
-        if replicas is None and (device is None or isinstance(device, str | int | Device)):
-            return loading.on(cached(partial(_device, device, runtime, settings, stack)), stack, progress)
+        is_name_of_many = isinstance(device, str) and is_name(device)
+        if replicas is None and (device is None or isinstance(device, str | int | Device)) and not is_name_of_many:
+            require_wait(wait_s)
+            return loading.on(cached(partial(_device, device, runtime, settings, wait_s, stack)), stack, progress)
         pool = stack.enter_context(Pool(_addresses(device), settings=settings, runtime=runtime))
-        return pool._session(loading, stack, replicas=replicas, progress=progress)
+        return pool._session(loading, stack, replicas=replicas, progress=progress, wait_s=wait_s)
 
 
 def _addresses(device: str | int | Device | Sequence[str] | None) -> Sequence[str] | None:
@@ -98,11 +106,24 @@ def _addresses(device: str | int | Device | Sequence[str] | None) -> Sequence[st
 
 
 def _device(
-    device: str | int | Device | None, runtime: Runtime | None, settings: Settings | None, stack: ExitStack
+    device: str | int | Device | None,
+    runtime: Runtime | None,
+    settings: Settings | None,
+    wait_s: float,
+    stack: ExitStack,
 ) -> Device:
-    """The device that is meant; a runtime that is made for it is closed with the stack."""
+    """Find the device, for so long if it can't be reached. The stack closes a runtime that is made for it."""
     if isinstance(device, Device):
         return device
     if runtime is None:
         runtime = stack.enter_context(Runtime(addresses_to_ask_for(device), settings))
-    return runtime.device(0 if device is None else device)
+    until, backoff = time.monotonic() + wait_s, Backoff()
+    while True:
+        try:
+            return runtime.device(0 if device is None else device)
+        except UnavailableDevice:
+            now = time.monotonic()
+            if now >= until:
+                raise
+            backoff.failed(now)
+            time.sleep(min(backoff.due, until) - now)

@@ -27,11 +27,12 @@ from nnrt_client.pool.replicated_executor import ReplicatedExecutor
 from nnrt_client.pool.report import PoolReport
 from nnrt_client.pool.traced import executor_of
 from nnrt_client.session.device import Device
+from nnrt_client.session.reasons import joined_reasons
 from nnrt_client.session.runtime import Runtime
 from nnrt_client.settings import DEVICES_VARIABLE, Settings
 from nnrt_client.tracing.choice import tracer_of
 from nnrt_hdi.closable import Closable
-from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, UnavailableDevice
 
 RETRIES = 2
 PATIENCE_S = 10.0
@@ -109,6 +110,7 @@ class Pool(Closable):
         hedging: Hedging | None = None,
         same_numbers: bool = False,
         progress: Progress | None = None,
+        wait_s: float = 0.0,
         **how: Unpack[LoadOptions],
     ) -> PooledSession:
         """Have devices ready to run a model: so many, or all; a session as `load` gives, which takes the rest as here.
@@ -118,8 +120,9 @@ class Pool(Closable):
         `retries` times at most and within its time; runs with tensors are not. Where no replica is left a run waits
         for one, `patience_s` at most, and then raises UnavailableDevice. With `hedging` runs that take long are begun
         on another device as well. With `same_numbers` only devices of one kind take part, with one backend in one
-        version: the kind of which there are the most. Raises what `load` raises; where devices have different reasons,
-        OperationFailed with all of them.
+        version: the kind of which there are the most. With `wait_s` it waits so long for the first device, where none
+        can be reached. Raises what `load` raises, UnavailableDevice where none can be reached, with each address and
+        its reason; where devices have different reasons, OperationFailed with all of them.
         """
         with ExitStack() as stack:
             return self._session(
@@ -127,6 +130,7 @@ class Pool(Closable):
                 stack,
                 replicas=replicas,
                 progress=progress,
+                wait_s=wait_s,
                 rule=Rule(retries, patience_s),
                 hedging=hedging,
                 same_numbers=same_numbers,
@@ -151,11 +155,13 @@ class Pool(Closable):
         *,
         replicas: int | None,
         progress: Progress | None,
+        wait_s: float = 0.0,
         rule: Rule = _DEFAULT_RULE,
         hedging: Hedging | None = None,
         same_numbers: bool = False,
     ) -> PooledSession:
         """See `load`. The session takes over what the stack closes."""
+        require_wait(wait_s)
         _require_count("replicas", replicas, 1)
         _require_count("retries", rule.retries, 0)
 
@@ -176,9 +182,17 @@ class Pool(Closable):
         executor = stack.enter_context(executor_of(placed, rule, hedger, tracer))
         fleet.add(placed)
         placed.wait_settled()
+        if not placed.serving and wait_s:
+            placed.wait_first(wait_s)
         if not placed.serving:
             raise _why_none(fleet, placed)
         return PooledSession(executor, placed, self, stack.pop_all())
+
+
+def require_wait(wait_s: float) -> None:
+    """Raises InvalidParameter for what is no number of seconds."""
+    if isinstance(wait_s, bool) or not isinstance(wait_s, int | float) or not wait_s >= 0:
+        raise InvalidParameter(f"wait_s is {wait_s!r}; use a number of seconds, 0 or more")
 
 
 def _require_count(name: str, given: int | None, least: int) -> None:
@@ -191,12 +205,7 @@ def _why_none(fleet: Fleet, placed: Replicas) -> NnrtError:
     if placed.end_reason is not None:
         return placed.end_reason.copy()
     reasons = placed.reasons(fleet.candidates)
-    reasons |= {name: OperationFailed(why) for name, why in fleet.runtime._members.failures().items()}
+    reasons |= {name: UnavailableDevice(why) for name, why in fleet.runtime._members.failures().items()}
     if not reasons:
         return OperationFailed(f"no addresses are known; give those of devices, or set {DEVICES_VARIABLE}")
-    kinds = {type(error) for error in reasons.values()}
-    if len(reasons) == 1:
-        ((address, error),) = reasons.items()
-        return error.at(f"device at {address}")
-    told = "; ".join(f"{address}: {error}" for address, error in reasons.items())
-    return (kinds.pop() if len(kinds) == 1 else OperationFailed)(f"no device takes the model: {told}")
+    return joined_reasons(reasons)

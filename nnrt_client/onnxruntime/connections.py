@@ -33,7 +33,7 @@ class Connection:
         self._notes: queue.SimpleQueue[Release] = queue.SimpleQueue()
 
     def device(self, which: str | int | None) -> Device:
-        """The device that was asked for. Raises OperationFailed if no such device answers."""
+        """The device that was asked for. Raises as `Runtime.device`."""
         return self._runtime.device(0 if which is None else which)
 
     def devices(self) -> list[Device]:

@@ -87,7 +87,8 @@ class Attempts:
         if self._supply.end_reason is not None:
             return self._supply.end_reason.copy()
         tried = "; ".join(f"{replica.candidate.address}: {error}" for replica, error in self._tried.items())
+        missing = "; ".join(f"{address}: {error}" for address, error in self._supply.missing.items())
         return UnavailableDevice(
             f"no device of the pool has the model, since {time.monotonic() - self._began:.1f} s; the run was tried on"
-            f" {tried or 'none'}; `Pool.members` says what became of them"
+            f" {tried or 'none'}; why they don't have it: {missing or '`Pool.members` says it'}"
         )

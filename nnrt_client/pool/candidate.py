@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 from nnrt_client.pool.backoff import Backoff
 from nnrt_client.session.device import Device
+from nnrt_client.session.reasons import why_missing
 from nnrt_client.session.runtime import Runtime
 from nnrt_client.session.session import Session
-from nnrt_hdi.errors import NnrtError
+from nnrt_hdi.errors import NnrtError, UnavailableDevice
 
 
 class Candidate:
@@ -19,7 +20,8 @@ class Candidate:
         self.session: Session | None = None
         # What it said when it was last asked if it takes work; None where it has to be asked first.
         self.takes_work: bool | None = None
-        self.why = "it has not been asked yet"
+        # Why it doesn't; None where it does.
+        self.error: NnrtError | None = UnavailableDevice("it has not been asked yet")
         # Whether it is among the addresses of the runtime now.
         self.is_listed = True
         self.is_being_asked = False
@@ -49,11 +51,18 @@ class Candidate:
         return self.session.state.out if self.session is not None and self.session.is_alive else ""
 
     @property
-    def trouble(self) -> str:
+    def why(self) -> str:
+        """Why it took no work when it was last asked; empty where it did."""
+        return self.error.reason if self.error else ""
+
+    @property
+    def trouble(self) -> NnrtError:
         """Why it takes no work."""
         if self.is_draining and self.is_connected:
-            return "its daemon is shutting down"
-        return f"the device is out: {self.out}" if self.out else self.why
+            return UnavailableDevice("its daemon is shutting down")
+        if self.out:
+            return UnavailableDevice(f"the device is out: {self.out}")
+        return self.error or UnavailableDevice("it doesn't take work now")
 
     @property
     def name(self) -> str:
@@ -88,13 +97,13 @@ class Candidate:
         it is. `on_death` is called when the session ends that is found."""
         device: Device | None = None
         session: Session | None = None
+        error: NnrtError | None = None
         try:
-            device = runtime._probe(self.address)
-            session = None if device is None else device._session()
-            left = runtime._left_out.get(self.address)
-            why = left.why if left is not None else "it takes no work now"
-        except NnrtError as error:
-            device, why = None, error.message
+            look = runtime._look(self.address)
+            device, error = look.device, look.error
+            session = None if device is None or error is not None else device._session()
+        except NnrtError as failure:
+            error = why_missing(failure)
         if session is not None and session is not self.session:
             session.on_death(on_death)
 
@@ -102,10 +111,10 @@ class Candidate:
             self.is_being_asked = False
             self.takes_work = session is not None
             if session is None:
-                self.why = why
+                self.error = error
                 self._backoff.failed(now)
             else:
-                self.device, self.session, self.why = device, session, ""
+                self.device, self.session, self.error = device, session, None
                 self._backoff.succeeded()
 
         return enter

@@ -187,9 +187,9 @@ class Fleet(LockOwner):
         if not candidate.is_listed:
             return MemberState.GONE, "its address is gone"
         if candidate.is_draining and candidate.is_connected:
-            return MemberState.DRAINING, candidate.trouble
+            return MemberState.DRAINING, candidate.trouble.reason
         if candidate.takes_work is False or candidate.out:
-            return MemberState.GONE, candidate.trouble
+            return MemberState.GONE, candidate.trouble.reason
         if not candidate.is_up or any(model.loads.on(candidate) for model in self._models):
             return MemberState.JOINING, candidate.why
         refusals = [model.loads.refusal_of(candidate) for model in self._models]

@@ -30,6 +30,7 @@ class OneReplica(Supply):
         self._waiting: deque[Waiting] = deque()
         self.is_open = True
         self.end_reason: NnrtError | None = None
+        self.missing = {}
 
     @property
     def loaded(self) -> Loaded:

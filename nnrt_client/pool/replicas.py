@@ -4,7 +4,7 @@ import logging
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from itertools import count
 
@@ -17,6 +17,7 @@ from nnrt_client.pool.supply import Specs, Supply, Waiting
 from nnrt_client.run.base_executor import Targets
 from nnrt_client.run.signature import Inputs
 from nnrt_client.session.latch import Changes
+from nnrt_client.session.reasons import is_of_now, is_refused_identity, joined_reasons
 from nnrt_hdi.errors import NnrtError, OperationFailed
 
 _log = logging.getLogger(__name__)
@@ -54,6 +55,11 @@ class Replicas(Supply):
         self._leaving: list[Replica] = []
         self._waiting: deque[Waiting] = deque()
         self._forgets_at = 0.0
+        # Why devices have no replica, by address, while none has.
+        self.missing: Mapping[str, NnrtError] = {}
+        # Whether a device may still come to have one, and what all refuse the client with, if that is why none has.
+        self._may_come = True
+        self._refusal: NnrtError | None = None
         self._changes = Changes()
         self.is_open = True
         # Why it isn't.
@@ -109,15 +115,22 @@ class Replicas(Supply):
         self._wake()
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for a replica that gets runs, or for the end, so long at most."""
-        self._changes.wait_for(lambda: self.choose() is not None or not self.is_open, timeout_s)
+        """Wait for a replica that gets runs, or for the end, so long at most. Raises what all devices refuse the client
+        with."""
+        self._changes.wait_for(lambda: self.choose() is not None or not self.is_open or self._refusal, timeout_s)
+        self._require_admitted()
+
+    def wait_first(self, timeout_s: float) -> None:
+        """Wait for the first replica as long as devices that are not reached may come, and so long at most."""
+        self._changes.wait_for(lambda: self.choose() is not None or not self.is_open or not self._may_come, timeout_s)
 
     def wait_settled(self) -> None:
         """Wait until there are as many as there are to be, or no device could have another one now."""
         self._changes.wait_for(lambda: self.loads.is_settled or not self.is_open)
 
     def park(self, run: Waiting) -> None:
-        """Have a run go on when there is a replica, or when its time is over."""
+        """Have a run go on when there is a replica, or when its time is over. Raises as `wait`."""
+        self._require_admitted()
         self._waiting.append(run)
         if not self.is_open:  # `end` may have looked before.
             self._resume_all()
@@ -168,7 +181,7 @@ class Replicas(Supply):
             if candidate in there:
                 continue
             if not candidate.is_up:
-                reasons[candidate.address] = OperationFailed(candidate.trouble or "it doesn't take work now")
+                reasons[candidate.address] = candidate.trouble
             elif refusal is not None:
                 reasons[candidate.address] = refusal
         return reasons
@@ -200,6 +213,10 @@ class Replicas(Supply):
             for replica in self.everywhere:
                 stack.callback(replica.loaded.close)
 
+    def _require_admitted(self) -> None:
+        if self._refusal is not None and self.choose() is None:
+            raise self._refusal.copy()
+
     def _resume_all(self) -> None:
         while self._waiting:
             with suppress(IndexError):  # Another thread does the same.
@@ -226,8 +243,17 @@ class Replicas(Supply):
         )
         ring = tuple(replica for replica in self._all if not (replica.is_out or replica.is_ejected))
         self._ring = ring + ring if self.is_open else ()
+        self._explain(listed)
         self._changes.announce()
         return min(due, self._resume_waiting(now))
+
+    def _explain(self, listed: Sequence[Candidate]) -> None:
+        """Enter why there is no replica, where there is none."""
+        self.missing = missing = {} if self._all else self.reasons(listed)
+        are_all = len(missing) == len(listed)
+        self._may_come = not are_all or not listed or any(map(is_of_now, missing.values()))
+        is_refused = bool(missing) and are_all and all(map(is_refused_identity, missing.values()))
+        self._refusal = joined_reasons(missing) if is_refused else None
 
     def _look_at(self, replica: Replica) -> None:
         candidate = replica.candidate
@@ -238,7 +264,7 @@ class Replicas(Supply):
         elif candidate.is_up:
             replica.is_out = False
         elif candidate.takes_work is not None:
-            self._leave(replica, candidate.trouble)
+            self._leave(replica, candidate.trouble.reason)
         else:
             replica.is_out = True
 
@@ -278,7 +304,7 @@ class Replicas(Supply):
                 run = self._waiting.popleft()
             except IndexError:  # `end` has another thread do the same.
                 break
-            if has_replica or run.waits_until <= now:
+            if has_replica or self._refusal or run.waits_until <= now:
                 self.begin_soon(run.resume)
             else:
                 due = min(due, run.waits_until)

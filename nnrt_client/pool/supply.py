@@ -1,7 +1,7 @@
 """Where runs get their replicas from."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from nnrt_client.pool.replica import Replica
@@ -33,6 +33,8 @@ class Supply(Closable, ABC):
     is_open: bool
     # Why it isn't.
     end_reason: NnrtError | None
+    # Why devices have no replica, by address, where there is none.
+    missing: Mapping[str, NnrtError]
 
     @property
     @abstractmethod
@@ -71,8 +73,8 @@ class Supply(Closable, ABC):
 
     @abstractmethod
     def wait(self, timeout_s: float) -> None:
-        """Wait for a replica that gets runs, or for the end, so long at most. Raises UnavailableDevice where it is no
-        use to wait."""
+        """Wait for a replica that gets runs, or for the end, so long at most. Raises UnavailableDevice, or what devices
+        refuse the client with, where it is no use to wait."""
 
     @abstractmethod
     def park(self, run: Waiting) -> None:

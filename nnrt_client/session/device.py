@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from nnrt_client.session.compression import CompressionStatistics
 from nnrt_client.session.fork import LockOwner
+from nnrt_client.session.reasons import why_missing
 from nnrt_client.session.session import Session
 from nnrt_hdi import wire
 from nnrt_hdi.backend import CanaryState, Capabilities, DeviceInfo, DeviceState
@@ -138,8 +139,8 @@ class Device(LockOwner):
         try:
             session = Session(self.address, self._latest.settings, self._latest.callbacks)
         except ConnectionFailed as error:
-            # The address was good before, so it is the device that is missing.
-            raise UnavailableDevice(error.message, place=error.place).of_request(error.request_id) from error
+            # The address was good before, so it is the device that is missing, unless it refuses the client.
+            raise why_missing(error) from error
         if (name := _unique_name(session)) != self.name:
             session.close()
             raise UnavailableDevice(f"{self.name} is gone; {name} answers in its place", place=session.place)

@@ -13,11 +13,12 @@ from numbers import Integral
 from nnrt_client.session import fork
 from nnrt_client.session.device import Device
 from nnrt_client.session.membership import AddressChange, Membership
+from nnrt_client.session.reasons import kind_of, why_missing
 from nnrt_client.session.session import Session
 from nnrt_client.settings import DEVICES_VARIABLE, Settings, addresses_from_environment
 from nnrt_hdi.closable import Closable
 from nnrt_hdi.enums import DeviceStatus
-from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OperationForbidden
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OperationForbidden, UnavailableDevice
 
 _log = logging.getLogger(__name__)
 
@@ -32,8 +33,8 @@ class _LeftOut:
     """Why an address has no device to use, and since when."""
 
     since: float
+    error: NnrtError
     looked_at: float = 0.0
-    why: str = ""
     # Whether the log says so.
     is_told: bool = False
 
@@ -44,8 +45,13 @@ class Look:
 
     device: Device | None
     status: DeviceStatus | None
-    # Why it takes no work; empty where it does.
-    why: str = ""
+    # Why it takes no work; None where it does.
+    error: NnrtError | None = None
+
+    @property
+    def why(self) -> str:
+        """Why it takes no work; empty where it does."""
+        return self.error.reason if self.error else ""
 
 
 class Runtime(fork.LockOwner, Closable):
@@ -113,24 +119,33 @@ class Runtime(fork.LockOwner, Closable):
         return devices
 
     def device(self, which: str | int = 0) -> Device:
-        """A device by name, address or id; 0 is the first. Raises OperationFailed if no such device answers.
+        """A device by name, address or id; 0 is the first.
 
-        It costs nothing where the device is known, connected, and took work as of its last heartbeat.
+        It costs nothing where the device is known, connected, and took work as of its last heartbeat. Raises
+        UnavailableDevice, with each address and its reason, where the device was not found and addresses have none to
+        use; what they refuse with, if all refuse the client; OperationFailed where all answer, and none is that device.
         """
         device = self._found(which)
-        if device is not None:
-            self._tell()
-            return device
+        if device is None:
+            raise self._why_not(which)
+        self._tell()
+        return device
+
+    def _why_not(self, which: str | int) -> NnrtError:
+        """The error of a device that was not found."""
         if not self._members.given:
             what = "" if which == 0 else f"{which!r} is no HOST:PORT, and "
-            raise OperationFailed(f"{what}no addresses are known; give a device's address, or set {DEVICES_VARIABLE}")
+            return OperationFailed(f"{what}no addresses are known; give a device's address, or set {DEVICES_VARIABLE}")
         wanted = "no device" if which == 0 else f"no device {which!r}"
         there = ", ".join(device.name for device in self._usable()) or "none"
         with self._lock:
-            reasons = {address: left.why for address, left in self._left_out.items()} | self._doubles
-        reasons |= self._members.failures()
+            errors = {address: left.error for address, left in self._left_out.items()}
+            doubles = dict(self._doubles)
+        errors |= {name: UnavailableDevice(why) for name, why in self._members.failures().items()}
+        reasons = {address: error.reason for address, error in errors.items()} | doubles
         left_out = ", ".join(f"{address} ({why})" for address, why in reasons.items()) or "none"
-        raise OperationFailed(
+        kind = kind_of(errors.values()) if errors else OperationFailed
+        return kind(
             f"{wanted} answers at {', '.join(self._members.given)}; devices there: {there}; left out: {left_out}"
         )
 
@@ -239,23 +254,24 @@ class Runtime(fork.LockOwner, Closable):
                 device = self._devices.get(address) or self._connected(address)
             status, canary = device._asked()
         except NnrtError as error:
-            self._leave_out(address, error.reason)
-            return Look(self._devices.get(address), None, error.reason)
+            return Look(self._devices.get(address), None, self._leave_out(address, why_missing(error)))
         if status not in _USABLE:
             why = f"{device.name} is {_condition(device, status)}"
-            self._leave_out(address, f"{why}; since {canary.for_s:.0f} s" if canary and canary.is_out else why)
-            return Look(device, status, why)
+            since = f"; since {canary.for_s:.0f} s" if canary and canary.is_out else ""
+            self._leave_out(address, UnavailableDevice(f"{why}{since}"))
+            return Look(device, status, UnavailableDevice(why))
         with self._lock:
             left = self._left_out.pop(address, None)
         if left is not None and left.is_told:
             _log.warning("%s is back at %s, after %.1f s", device.name, address, time.monotonic() - left.since)
         return Look(device, status)
 
-    def _leave_out(self, address: str, why: str) -> None:
+    def _leave_out(self, address: str, error: NnrtError) -> NnrtError:
         now = time.monotonic()
         with self._lock:
-            left = self._left_out.setdefault(address, _LeftOut(now))
-            left.looked_at, left.why = now, why
+            left = self._left_out.setdefault(address, _LeftOut(now, error))
+            left.looked_at, left.error = now, error
+        return error
 
     def _tell(self) -> None:
         """Log which addresses have been left out since it was last told; an error that is raised says so itself."""
@@ -264,7 +280,7 @@ class Runtime(fork.LockOwner, Closable):
             for left in untold.values():
                 left.is_told = True
         for address, left in untold.items():
-            _log.warning("no device at %s: %s", address, left.why)
+            _log.warning("no device at %s: %s", address, left.error.reason)
 
     def _connected(self, address: str) -> Device:
         device = Device(Session(address, self._settings, self._callbacks))

@@ -15,7 +15,7 @@ from observer import Observer
 from waiting import until
 
 from canary.faults import NOT_SERVING, SERVING, FaultyDaemon, canary_of, executor_on, until_back, until_out
-from nnrt_client import Compilation, DeviceStatus, OperationFailed, Runtime, Settings, UnavailableDevice
+from nnrt_client import Compilation, DeviceStatus, Runtime, Settings, UnavailableDevice
 from nnrt_device_service.host.exit import ExitCode
 
 ONE, MANY = np.ones(1, np.float32), np.arange(100, dtype=np.float32)
@@ -61,7 +61,7 @@ def test_a_fault_takes_the_device_out_until_it_is_gone(
             another.build()
         until(lambda: daemon.health() == NOT_SERVING)
         assert daemon.health("alive") == SERVING
-        with pytest.raises(OperationFailed, match=rf"left out: \S+ \(\w+ is out: {why}; since \d+ s\)"):
+        with pytest.raises(UnavailableDevice, match=rf"left out: \S+ \(\w+ is out: {why}; since \d+ s\)"):
             runtime.device()
         with Observer(daemon.address) as observer:
             assert observer.state().out
@@ -112,7 +112,7 @@ def test_a_device_that_is_wrong_from_the_beginning_begins_out(start_daemon: Star
     daemon = FaultyDaemon(start_daemon, tmp_path, fault="wrong")
     assert (daemon.health(), daemon.health("alive")) == (NOT_SERVING, SERVING)
     with Runtime([daemon.address]) as runtime:
-        with pytest.raises(OperationFailed, match="its canary's answer is wrong"):
+        with pytest.raises(UnavailableDevice, match="its canary's answer is wrong"):
             runtime.device()
         daemon.switch("")
         until(runtime.find)

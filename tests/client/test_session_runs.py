@@ -396,7 +396,7 @@ def test_the_log_of_a_runtime(start_daemon: StartDaemon, tmp_path: Path, caplog:
     caplog.clear()
     with Runtime(["127.0.0.1:1"]) as runtime:
         for _ in range(3):
-            with pytest.raises(OperationFailed, match="no device answers"):
+            with pytest.raises(UnavailableDevice, match="no device answers"):
                 runtime.device()
     assert not caplog.records
 
@@ -445,5 +445,5 @@ def test_a_run_with_tensors_does_not_go_on(start_daemon: StartDaemon, monkeypatc
 def test_on_death(shared_daemon: DaemonProcess) -> None:
     with pytest.raises(InvalidParameter, match="on_death is 'wait'; use 'raise' or 'reload'"):
         load(sums_model(), shared_daemon.address, on_death="wait")  # type: ignore[arg-type]
-    with pytest.raises(OperationFailed, match=r"no device '127.0.0.1:1' answers"):
+    with pytest.raises(UnavailableDevice, match=r"no device '127.0.0.1:1' answers"):
         load(sums_model(), "127.0.0.1:1", on_death="reload")

@@ -12,7 +12,7 @@ from daemon_process import DaemonProcess
 import nnrt_client.onnxruntime as ours
 from drop_in.both_runtimes import require_equal
 from drop_in.conftest import sums
-from nnrt_client.onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument
+from nnrt_client.onnxruntime.capi.onnxruntime_pybind11_state import EPFail, InvalidArgument, NoSuchFile
 from nnrt_client.onnxruntime.connections import _connections
 from nnrt_device_service.access.access_file import new_entry
 from nnrt_device_service.access.identity import Identity, Role
@@ -63,12 +63,13 @@ def test_options_of_the_provider(guarded: Guarded) -> None:
     """A certificate, and with it a token, which counts first; as texts or as paths."""
     runs({**guarded.options, **guarded.certificate})
     runs({**guarded.options, **guarded.certificate, **guarded.token})
-    for options, says in (
-        ({"device": guarded.daemon.address}, "it speaks TLS, and this client doesn't"),
-        (guarded.options, "hangs up on a client without a certificate"),
-        ({**guarded.options, **guarded.certificate, "token_file": "/nowhere"}, "token_file '/nowhere' can't be read"),
+    no_token = {**guarded.options, **guarded.certificate, "token_file": "/nowhere"}
+    for options, kind, says in (
+        ({"device": guarded.daemon.address}, EPFail, "it speaks TLS, and this client doesn't"),
+        (guarded.options, EPFail, "hangs up on a client without a certificate"),
+        (no_token, NoSuchFile, "token_file '/nowhere' can't be read"),
     ):
-        with pytest.raises(Fail, match=says):
+        with pytest.raises(kind, match=says):
             runs(dict(options))
 
 

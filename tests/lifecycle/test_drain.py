@@ -22,7 +22,7 @@ from networks import identity_model
 from observer import Observer
 from recorder import Recorder
 
-from nnrt_client import Compilation, DeviceStatus, Executor, NnrtError, OperationFailed, Runtime, UnavailableDevice
+from nnrt_client import Compilation, DeviceStatus, Executor, NnrtError, Runtime, UnavailableDevice
 
 ONE = np.ones(1, np.float32)
 LONG_MS = 600_000
@@ -114,7 +114,7 @@ def test_sessions_learn_of_the_drain(start_daemon: StartDaemon) -> None:
             daemon.send(signal.SIGTERM)
             while not connection.state.is_draining:
                 observer.wait_for(lambda state: state.draining)
-            with pytest.raises(OperationFailed, match=rf"left out: {daemon.address} \(\w+ is shutting down\)"):
+            with pytest.raises(UnavailableDevice, match=rf"left out: {daemon.address} \(\w+ is shutting down\)"):
                 runtime.device()
             assert run.cancel()
         assert daemon.wait() == 0

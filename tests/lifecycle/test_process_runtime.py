@@ -25,6 +25,7 @@ from nnrt_client import (
     OperationForbidden,
     Runtime,
     Settings,
+    UnavailableDevice,
     connect,
     disconnect,
 )
@@ -133,7 +134,7 @@ def test_the_first_device_is_the_first_of_the_list(start_daemon: StartDaemon) ->
         first.kill()
         assert [device.id for device in runtime.devices()] == ids[1:]
         assert runtime.device().id == ids[1]
-        with pytest.raises(OperationFailed):
+        with pytest.raises(UnavailableDevice):
             runtime.device(ids[0])
         assert runtime.find(ids[0]) is None
         assert runtime._knows(ids[0])

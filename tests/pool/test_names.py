@@ -46,3 +46,12 @@ def test_a_spare_device_does_not_replace_what_works(fleet: Fleet, tmp_path: Path
         until(lambda: states(session.pool).get(third.address) == "spare")  # type: ignore[attr-defined]
         assert session.devices == before
         session.run([ONE])
+
+
+def test_a_name_stands_for_all_its_devices(fleet: Fleet, tmp_path: Path) -> None:
+    daemons = fleet(2)
+    names = tmp_path / "names"
+    write(names, *(daemon.address for daemon in daemons))
+    with load(identity(), f"file://{names}") as session:
+        assert {device.address for device in session.devices} == {daemon.address for daemon in daemons}
+        session.run([ONE])

@@ -140,7 +140,7 @@ def test_no_device_takes_the_model(start_daemon: StartDaemon) -> None:
         ),
     ):
         load(sub_model(), [first.address, second.address])
-    with pytest.raises(OperationFailed, match=r"127.0.0.1:1: no daemon answers.*; 127.0.0.1:2: no daemon answers"):
+    with pytest.raises(UnavailableDevice, match=r"127.0.0.1:1: no daemon answers.*; 127.0.0.1:2: no daemon answers"):
         load(sub_model(), ["127.0.0.1:1", "127.0.0.1:2"])
 
 

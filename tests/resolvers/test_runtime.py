@@ -10,7 +10,7 @@ from onnx import parser
 from waiting import until
 
 import nnrt_client
-from nnrt_client import AddressChange, DeviceStatus, OperationFailed, OperationForbidden, Runtime, Settings
+from nnrt_client import AddressChange, DeviceStatus, OperationForbidden, Runtime, Settings, UnavailableDevice
 from nnrt_client.onnxruntime import InferenceSession
 from resolvers.name_server import NameServer
 
@@ -111,11 +111,11 @@ def test_a_listener_may_close_the_runtime(path: Path) -> None:
 
 
 def test_why_there_is_no_device(path: Path) -> None:
-    with Runtime([f"file://{path}"]) as runtime, pytest.raises(OperationFailed) as raised:
+    with Runtime([f"file://{path}"]) as runtime, pytest.raises(UnavailableDevice) as raised:
         runtime.device()
     assert "left out: " + f"file://{path} (the file can't be read: No such file or directory)" in str(raised.value)
     path.write_text("")
-    with Runtime([f"file://{path}"]) as runtime, pytest.raises(OperationFailed, match="no address is behind it"):
+    with Runtime([f"file://{path}"]) as runtime, pytest.raises(UnavailableDevice, match="no address is behind it"):
         runtime.device()
 
 
