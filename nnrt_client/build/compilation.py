@@ -331,8 +331,7 @@ class Compilation(LockOwner, Closable):
             with self._lock:
                 build.check()  # `cancel` and `close` come too late from here on.
                 self._result, self._report, self._under_way = result, report, None
-                if isinstance(self._source, Program):
-                    self._source = None  # It may be gigabytes, which the device has now.
+                self._source = self._imported = None  # It may be gigabytes, which the device has now.
                 outcome = self._state = _State.BUILT
         except Refused as refused:
             outcome = _State.FAILED

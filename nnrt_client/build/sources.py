@@ -165,12 +165,13 @@ def from_model(site: Site, model: Model, cache: Cache | None) -> BuildResult:
         if prepared.origin is Origin.COMPILED:
             _completed(build, prepared, "compiling")
     is_compiled = prepared.origin is Origin.COMPILED
+    digest = model.digest  # And not the model, whose weights take memory.
     return BuildResult(
         prepared=prepared,
         device=site.device,
         origin=prepared.origin,
         config=site.config,
-        digest=lambda: model.digest,
+        digest=lambda: digest,
         # What the daemon's store had was built some time ago, for somebody else.
         build_s=build.report(prepared.origin).total_s if is_compiled else None,
         notes=prepared.notes,

@@ -14,7 +14,7 @@ from nnrt_client.onnx_import.node_import import import_nodes
 from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
 from nnrt_client.onnx_import.operators.operator import FIRST_OPSET, MICROSOFT
 from nnrt_client.onnx_import.scope import Missing, Scope
-from nnrt_client.onnx_import.value import Value
+from nnrt_client.onnx_import.value import Value, values_of_an_import
 from nnrt_client.tensors.frozen import Constants
 from nnrt_hdi.errors import Unsupported
 
@@ -45,6 +45,11 @@ def attempted(file: OnnxFile) -> Attempt:
 
 
 def _attempt(context: Context) -> Attempt:
+    with values_of_an_import():
+        return _imported_of(context)
+
+
+def _imported_of(context: Context) -> Attempt:
     file, graph, model, problems = context.file, context.file.proto.graph, context.model, context.problems
     opsets = _opsets(file)
     values = context.constants(graph)

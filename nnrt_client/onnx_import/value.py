@@ -1,7 +1,9 @@
 """Values behind the names of an ONNX graph: tensors of the model, constants, and numbers that are partly known."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +19,9 @@ from nnrt_client.tensors.tensor_desc import api_data_type
 from nnrt_hdi.tensor import NUMPY_DTYPES, Array
 
 Dtype = np.dtype[np.generic]
+
+# The values that an import in this context has made.
+_made: ContextVar[list["Value"] | None] = ContextVar("values of an import", default=None)
 
 _DATA_TYPES = {dtype: api_data_type(data_type) for data_type, dtype in NUMPY_DTYPES.items()}
 
@@ -73,6 +78,8 @@ class Value:
         self._array = array
         self._elements = known
         self._tensor: ModelTensor | None = None
+        if (made := _made.get()) is not None:
+            made.append(self)
 
     @property
     def tensor(self) -> ModelTensor:
@@ -127,6 +134,20 @@ class Value:
 
     def __str__(self) -> str:
         return f"{self.dtype}{list(self.shape)}".replace("-1", "?")
+
+
+@contextmanager
+def values_of_an_import() -> Iterator[None]:
+    """Empty the values that are made in the block when it ends, for they know each other, and weights."""
+    made: list[Value] = []
+    before = _made.set(made)
+    try:
+        yield
+    finally:
+        _made.reset(before)
+        for value in made:
+            del value._make, value._array, value._tensor
+            value.quantized = value.real = None
 
 
 def data_type_of(dtype: Dtype) -> DataType:

@@ -104,6 +104,7 @@ class Loads:
     def close(self) -> None:
         """Have no more devices take it, and those that are about to give it back; waits for them, for a while."""
         self._is_open = False
+        self._place = _place_no_more  # The other one knows the model, with its weights.
         self._drop_ended()
         self._changes.wait_for(lambda: not self._under_way, _END_S)
 
@@ -220,6 +221,10 @@ def _numbers_of(candidate: Candidate) -> tuple[object, ...]:
     assert candidate.device is not None
     info = candidate.device.info
     return info.backend_name, info.backend_version, info.device_type
+
+
+def _place_no_more(device: Device, require_wanted: Callable[[], None]) -> Loaded:
+    raise OperationFailed("the session was closed")
 
 
 def _start(work: Callable[[], object], what: str) -> None:

@@ -1,5 +1,6 @@
 """Pools whose client is refused: that is no outage."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,8 @@ def named(start_daemon: StartDaemon, access: Access, number: int) -> DaemonProce
 def outcomes(session: PooledSession) -> list[NnrtError | None]:
     """What becomes of two runs, of which no thread waits for the second."""
     ends: list[NnrtError | None] = []
-    for run in (lambda: session.run([ONE]), lambda: session.submit([ONE]).result(LONG_S)):
+    runs: list[Callable[[], object]] = [lambda: session.run([ONE]), lambda: session.submit([ONE]).result(LONG_S)]
+    for run in runs:
         try:
             run()
             ends.append(None)
