@@ -75,7 +75,10 @@ def load(
     """
     if on_death != "raise":
         ways = tuple(ways) if isinstance(ways, Iterator) else ways  # It would be empty the next time.
-        return reloaded(on_death, partial(load, **{**locals(), "on_death": "raise"}))
+        given = {**locals(), "on_death": "raise"}
+        return reloaded(
+            on_death, lambda told, wait_s: load(**{**given, "progress": told, "wait_s": wait_s}), progress, wait_s
+        )
     loading = Loading(
         model,
         shapes=shapes,

@@ -1,13 +1,12 @@
 """A session that outlives its daemon."""
 
 import math
-from collections.abc import Callable
 from contextlib import ExitStack
 
-from nnrt_client.build.build_task import BuildReport
+from nnrt_client.build.build_task import BuildReport, Progress
 from nnrt_client.model_session.model_session import ModelSession
 from nnrt_client.pool.attempts import Rule
-from nnrt_client.pool.one_replica import OneReplica
+from nnrt_client.pool.one_replica import LoadAgain, OneReplica
 from nnrt_client.pool.replicated_executor import ReplicatedExecutor
 from nnrt_client.session.device import Device
 from nnrt_hdi.errors import InvalidParameter
@@ -24,10 +23,10 @@ class ReloadedSession(ModelSession):
     `on_death="reload"`.
     """
 
-    def __init__(self, load_again: Callable[[], ModelSession]) -> None:
-        """Loads the model."""
+    def __init__(self, load_again: LoadAgain, progress: Progress | None, wait_s: float) -> None:
+        """Loads the model; only now it looks for the device for `wait_s`."""
         with ExitStack() as stack:
-            self._replica = stack.enter_context(OneReplica(load_again))
+            self._replica = stack.enter_context(OneReplica(load_again, progress, wait_s))
             executor = stack.enter_context(ReplicatedExecutor(self._replica, _ONCE))
             super().__init__(executor, self.device, self.report, stack.pop_all())
 
@@ -42,8 +41,8 @@ class ReloadedSession(ModelSession):
         return self._replica.loaded.report
 
 
-def reloaded(on_death: str, load_again: Callable[[], ModelSession]) -> ReloadedSession:
+def reloaded(on_death: str, load_again: LoadAgain, progress: Progress | None, wait_s: float) -> ReloadedSession:
     """A session that loads its model again. Raises InvalidParameter for anything but "reload"."""
     if on_death != "reload":
         raise InvalidParameter(f"on_death is {on_death!r}; use 'raise' or 'reload'")
-    return ReloadedSession(load_again)
+    return ReloadedSession(load_again, progress, wait_s)

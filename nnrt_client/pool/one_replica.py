@@ -1,10 +1,14 @@
 """The pool of one: a model on one device, loaded again by the first run after the death of its daemon."""
 
+import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 
+from nnrt_client.build.build_task import Progress
 from nnrt_client.pool.candidate import Candidate
 from nnrt_client.pool.outage import Outage
 from nnrt_client.pool.replica import GUESSED_S, Loaded, Replica
@@ -12,25 +16,38 @@ from nnrt_client.pool.supply import Specs, Supply, Waiting
 from nnrt_client.run.base_executor import Targets
 from nnrt_client.run.signature import Inputs
 from nnrt_client.session.fork import ModuleLock
+from nnrt_client.session.latch import Latch
+from nnrt_client.session.main_thread import off_the_main_thread
 from nnrt_hdi.errors import NnrtError, OperationFailed, OperationForbidden
+
+_log = logging.getLogger(__name__)
 
 # How long to wait for the end of a run whose daemon is dead.
 _END_S = 5.0
+# Runs that no thread waits for end so much later than they should, while the model is being loaded.
+_LOOK_AGAIN_S = 0.05
+
+
+# Loads the model, tells its progress, and looks for the device so many seconds.
+LoadAgain = Callable[[Progress, float], Loaded]
 
 
 class OneReplica(Supply):
-    """Has no thread: who needs the replica loads it, and for runs that no thread waits for, a thread of its own."""
+    """Who needs the replica begins to load it, in threads that last as long as that does, and waits within its time."""
 
-    def __init__(self, load_again: Callable[[], Loaded]) -> None:
+    def __init__(self, load_again: LoadAgain, progress: Progress | None = None, wait_s: float = 0.0) -> None:
         """Loads the model. Raises what that raises."""
         self._load_again = load_again
-        self._replica = _replica(load_again())
-        self._loading = ModuleLock()
-        self._outage = Outage()
-        self._waiting: deque[Waiting] = deque()
+        self._progress = progress
         self.is_open = True
         self.end_reason: NnrtError | None = None
         self.missing = {}
+        self._replica = _replica(load_again(self._told, wait_s))
+        self._lock = ModuleLock()
+        self._outage = Outage()
+        # What is under way while the daemon is dead.
+        self._reload: _Reload | None = None
+        self._waiting: deque[Waiting] = deque()
 
     @property
     def loaded(self) -> Loaded:
@@ -72,23 +89,26 @@ class OneReplica(Supply):
         """No device is tried."""
 
     def wait(self, timeout_s: float) -> None:
-        """Load the model again, unless another thread was first. Raises UnavailableDevice where that can't be done."""
-        with self._loading.itself:
-            if not self.is_open:
-                raise OperationForbidden("the session is closed; load the model again")
-            if self.choose() is None:
-                dead, self._replica = self._replica, _replica(self._outage.end(self._load_again))
-                for run in list(dead.under_way):  # Each is about to end with what has become of it.
-                    run.ended.wait(_END_S)
-                dead.loaded.close()
+        """Wait, so long at most, until the model is loaded again. Raises UnavailableDevice where that can't be done."""
+        if self._reload is None:
+            self._outage.require_due()
+        reload = off_the_main_thread(self._begin, when_interrupted=_nothing)
+        if reload is not None and reload.ended.wait(timeout_s) and reload.error is not None:
+            raise reload.error.copy()
 
     def park(self, run: Waiting) -> None:
-        """Have a thread load the model again. Raises UnavailableDevice while it is not time to try that again."""
+        """Have a run go on when the model is loaded again, or when its time is over. Raises as `wait`."""
         if self.end_reason is not None:
             raise self.end_reason.copy()
         self._outage.require_due()
         self._waiting.append(run)
-        threading.Thread(target=self._load_for_waiting, name="nnrt-reload", daemon=True).start()
+        try:
+            reload = off_the_main_thread(self._begin, when_interrupted=_nothing)
+        except NnrtError as error:
+            self._resume_all(error)
+            return
+        if reload is None:
+            self._resume_all()
 
     def call_back(self, function: Callable[..., object], *arguments: object) -> None:
         """Have a thread for callbacks call this."""
@@ -99,22 +119,76 @@ class OneReplica(Supply):
         begin()
 
     def close(self) -> None:
-        """End the runs that are under way, and free the model. Idempotent."""
+        """End the runs that are under way, and free the model. Idempotent.
+
+        It waits for no model that is being loaded: that ends with its next sign of progress, and frees what it made.
+        """
         self.is_open = False
         self.end_reason = self.end_reason or OperationFailed("the session was closed")
-        with self._loading.itself:
-            self._replica.loaded.close()
+        with self._lock.itself:
+            reload, self._reload = self._reload, None
+        if reload is not None:
+            reload.end(self.end_reason)
+        self._resume_all(self.end_reason)
+        self._replica.loaded.close()
 
     def enter_child(self, reason: NnrtError) -> None:
         """End after a fork."""
         self.end_reason, self.is_open = reason, False
 
-    def _load_for_waiting(self) -> None:
+    def _begin(self) -> "_Reload | None":
+        """Begin to load the model again, unless that is under way; None where it is there."""
+        with self._lock.itself:
+            if not self.is_open:
+                raise OperationForbidden("the session is closed; load the model again")
+            if self.choose() is not None:
+                return None
+            if self._reload is None:
+                self._outage.require_due()
+                reload = _Reload()
+                for work in (self._load, self._keep_deadlines):
+                    threading.Thread(target=work, args=(reload,), name="nnrt-reload", daemon=True).start()
+                self._reload = reload
+            return self._reload
+
+    def _load(self, reload: "_Reload") -> None:
         error: NnrtError | None = None
         try:
-            self.wait(0)
+            loaded = self._outage.end(partial(self._load_again, self._told, 0.0))
+            dead, self._replica = self._replica, _replica(loaded)
+            if not self.is_open:  # `close` may have looked before.
+                loaded.close()
+            for run in list(dead.under_way):  # Each is about to end with what has become of it.
+                run.ended.wait(_END_S)
+            dead.loaded.close()
         except NnrtError as failure:
             error = failure
+        except Exception as failure:
+            _log.exception("the model was not loaded again")
+            error = OperationFailed(f"the model could not be loaded again: {failure!r}")
+        with self._lock.itself:
+            if self._reload is reload:
+                self._reload = None
+        reload.end(error)
+        self._resume_all(error)
+
+    def _keep_deadlines(self, reload: "_Reload") -> None:
+        """Have runs whose time is over end while the model is being loaded."""
+        while not reload.ended.wait(_LOOK_AGAIN_S):
+            now = time.monotonic()
+            for run in [run for run in list(self._waiting) if run.waits_until <= now]:
+                with suppress(ValueError):  # Another thread has it.
+                    self._waiting.remove(run)
+                    run.resume()
+
+    def _told(self, stage: str, fraction: float) -> None:
+        """Take note of the progress of a build, which ends with the session."""
+        if not self.is_open:
+            raise OperationFailed("the session was closed")
+        if self._progress is not None:
+            self._progress(stage, fraction)
+
+    def _resume_all(self, error: NnrtError | None = None) -> None:
         while self._waiting:
             with suppress(IndexError):  # Another thread does the same.
                 run = self._waiting.popleft()
@@ -122,6 +196,24 @@ class OneReplica(Supply):
                     run.resume()
                 else:
                     run.give_up(error.copy())
+
+
+class _Reload:
+    """One attempt to load the model again."""
+
+    def __init__(self) -> None:
+        self.ended = Latch()
+        self.error: NnrtError | None = None
+
+    def end(self, error: NnrtError | None) -> None:
+        """Tell those who wait, unless they have been told. Without the frames that the error knows."""
+        if not self.ended.is_set:
+            self.error = None if error is None else error.copy()
+            self.ended.set()
+
+
+def _nothing() -> None:
+    """What is begun in place of a thread that is interrupted need not be ended."""
 
 
 def _replica(loaded: Loaded) -> Replica:

@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from blocked_call import BlockedCall
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
+from gate import Gate
 from networks import identity_model
 from waiting import until
 
@@ -440,6 +442,35 @@ def test_a_run_with_tensors_does_not_go_on(start_daemon: StartDaemon, monkeypatc
     desc = TensorDesc(DataType.FLOAT32, [1])
     with load(identity_model(), on_death="reload") as session, Tensor(session.device, desc) as tensor:
         assert all(isinstance(end, UnavailableDevice) for end in asyncio.run(ends(session, tensor)))
+
+
+def test_nobody_waits_longer_than_it_wants_for_a_model_that_is_being_loaded(
+    start_daemon: StartDaemon, tmp_path: Path
+) -> None:
+    """Neither a run with a deadline, nor `close`; and runs that wait have no threads of their own."""
+    listen, gate = f"unix:{tmp_path / 'd'}", Gate(tmp_path)
+    arguments = "--backend", "building", "--option", f"gate={gate.path}"
+    daemon = start_daemon(*arguments, listen=listen)
+    with load(identity_model(), daemon.address, on_death="reload") as session:
+        daemon.kill()
+        gate.shut()
+        start_daemon(*arguments, listen=listen)
+        until(lambda: not session._executor._is_living)
+        waiting = [session.submit([[1.0]]) for _ in range(20)]
+        for call in (
+            BlockedCall(lambda: session.run([[1.0]], timeout_ms=50)),
+            BlockedCall(lambda: session.submit([[1.0]], timeout_ms=50).result()),
+        ):
+            assert isinstance(call.wait().error, UnavailableDevice)
+        assert sum(thread.name == "nnrt-reload" for thread in threading.enumerate()) == 2
+        unbounded = BlockedCall(lambda: session.run([[1.0]]))
+        unbounded.require_blocked()
+        BlockedCall(session.close).wait()
+        for run in waiting:
+            with pytest.raises(OperationFailed, match="the session was closed"):
+                run.result(20)
+        assert isinstance(unbounded.wait().error, OperationFailed)
+        gate.release(lambda: not any(thread.name == "nnrt-reload" for thread in threading.enumerate()))
 
 
 def test_on_death(shared_daemon: DaemonProcess) -> None:
