@@ -34,6 +34,7 @@ from nnrt_client.enums import (
 from nnrt_client.model.model import Model, ModelTensor
 from nnrt_client.model_session.load import load
 from nnrt_client.model_session.loading import LoadOptions
+from nnrt_client.model_session.model_cache import wait_until_cached
 from nnrt_client.model_session.model_session import ModelSession, NamedOutputs
 from nnrt_client.model_session.partition.fallback import Fallback
 from nnrt_client.model_session.partition.report import PartitionReport, PartReport
@@ -162,4 +163,5 @@ __all__ = [
     "disconnect",
     "from_onnx",
     "load",
+    "wait_until_cached",
 ]

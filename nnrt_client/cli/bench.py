@@ -45,6 +45,7 @@ from nnrt_client.cli.printing import print_json, print_line, print_table, step_b
 from nnrt_client.cli.run_parts import MEANINGS, parts_ms, said_shares
 from nnrt_client.cli.sessions import asked, described_way, print_way, ready_session
 from nnrt_client.cli.spread import Spread
+from nnrt_client.model_session.model_cache import wait_until_cached
 from nnrt_client.model_session.opened_model import is_onnx
 from nnrt_client.model_session.partition.fallback import Fallback
 from nnrt_hdi.batching import Batching
@@ -178,6 +179,7 @@ def bench(
         if in_process:
             compared = in_process.compared(partial(session.run, inputs, timeout_ms=run_timeout_ms), inputs)
         where = asked(session)
+        wait_until_cached()
     percentiles = sorted({*_PERCENTILES, *([percentile] if percentile else [])})
     kind = "concurrency" if rate is None else "rate"
     rows = [_row(kind, one, percentiles) for one in measured]

@@ -37,6 +37,7 @@ from nnrt_client.cli.printing import print_json, print_line, print_table
 from nnrt_client.cli.run_parts import described_times, print_times
 from nnrt_client.cli.run_profile import Profile
 from nnrt_client.cli.sessions import described_way, print_way, ready_session
+from nnrt_client.model_session.model_cache import wait_until_cached
 from nnrt_client.model_session.model_session import ModelSession
 from nnrt_client.model_session.partition.fallback import Fallback
 from nnrt_client.model_session.pool import PooledSession
@@ -115,6 +116,7 @@ def run(
         if chrome.could_profile:
             chrome.profiles = True
             session.run(arrays, timeout_ms=run_timeout_ms)
+        wait_until_cached()
     if trace:
         chrome.write(trace)
     profiled = Profile(chrome.profiled) if profile and chrome.profiled else None

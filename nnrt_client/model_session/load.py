@@ -58,16 +58,16 @@ def load(
     `ways` that works: as NNRt's operators, or as it is, where the device takes such files; all else as operators. Where
     the device can restore what it compiled and its daemon doesn't keep that itself, it is kept in the directory
     `cache`, or in the user's (see `cache_directory`), and found there the next time; it is written while the session is
-    used, and `close` waits for that. (A file that goes as it is needs no cache.) With `fallback="cpu"`, or a Fallback,
-    a file that goes in none of these ways is cut: the parts that the device runs go there, the others run here, in ONNX
-    Runtime. `ways` may name "partition" then, to have that come earlier. With `batching` the device computes runs that
-    wait for it together with those of other sessions that ask the same of the same model; it goes as operators then,
-    and computes the rows of its inputs apart from each other. `progress` is called as by `Compilation.build`. The
-    session makes a runtime with these `settings`, unless it is given one, or a Device. Raises InvalidPath and
-    InvalidFile for files, InvalidParameter for `shapes` and `constants` that don't fit, UnavailableDevice where the
-    device can't be reached, with each address and its reason, OperationFailed where all answer and none is that device,
-    ConnectionFailed where the client is refused, and what `Compilation.build` raises; Unsupported for an ONNX model
-    that can't be imported. Where there are several ways the error has the reasons of all.
+    used, and `close` ends that: see `wait_until_cached`. (A file that goes as it is needs no cache.) With
+    `fallback="cpu"`, or a Fallback, a file that goes in none of these ways is cut: the parts that the device runs go
+    there, the others run here, in ONNX Runtime. `ways` may name "partition" then, to have that come earlier. With
+    `batching` the device computes runs that wait for it together with those of other sessions that ask the same of the
+    same model; it goes as operators then, and computes the rows of its inputs apart from each other. `progress` is
+    called as by `Compilation.build`. The session makes a runtime with these `settings`, unless it is given one, or a
+    Device. Raises InvalidPath and InvalidFile for files, InvalidParameter for `shapes` and `constants` that don't fit,
+    UnavailableDevice where the device can't be reached, with each address and its reason, OperationFailed where all
+    answer and none is that device, ConnectionFailed where the client is refused, and what `Compilation.build` raises;
+    Unsupported for an ONNX model that can't be imported. Where there are several ways the error has the reasons of all.
     With several addresses, with a name behind which addresses are found, or with `replicas`, so many of these devices
     get the model (all without), and each run goes to one of them: the session has a Pool of its own, see `Pool.load`.
     With `on_death="reload"` the session loads the model again when its daemon has died, by the same call: a

@@ -3,6 +3,7 @@
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,6 +46,10 @@ def cache_bytes() -> int:
     return int(text)
 
 
+# What is being written. A set, for it changes in single steps.
+_under_way: "set[Saving]" = set()
+
+
 class ModelCache:
     """A model's place in the cache, from which a build restores it; as `CacheDirectory` is for applications."""
 
@@ -72,7 +77,7 @@ class ModelCache:
 
     def store(self, device: Device, compiled: CompiledModel, remaining_s: Callable[[], float]) -> None:
         """Write the compiled model; the least recently used ones make room for it."""
-        self._store.keep(compiled)
+        self._store.keep(compiled, remaining_s)
 
     def place(self, device: Device) -> str:
         """Name the place, for messages."""
@@ -99,6 +104,17 @@ def model_cache(
     return ModelCache(store, path, model, options)
 
 
+def wait_until_cached(timeout_s: float | None = None) -> bool:
+    """Wait until what `load` has had compiled is in the cache, or was not kept; true if that is so in time.
+
+    A session that is closed before goes without: for programs that load a model, run it once, and end.
+    """
+    until = None if timeout_s is None else time.monotonic() + timeout_s
+    for saving in [saving for saving in list(_under_way) if saving.is_of_this_process]:
+        saving.ended.wait(None if until is None else max(until - time.monotonic(), 0.0))
+    return not any(saving.is_of_this_process for saving in list(_under_way))
+
+
 class Saving:
     """Writes a compiled model to the cache while its session runs it already."""
 
@@ -107,31 +123,34 @@ class Saving:
         self._result = result
         self._build = BuildTask()
         self._build.connect(result.prepared.session)
-        self._ended = Latch()
+        self.ended = Latch()
         self._process = os.getpid()
+        _under_way.add(self)
         result.prepared.retain()
         # If the process ends before, the file isn't there.
         threading.Thread(target=self._save, name="nnrt-cache", daemon=True).start()
 
+    @property
+    def is_of_this_process(self) -> bool:
+        """False in a forked child, where nobody writes it."""
+        return os.getpid() == self._process
+
     def close(self) -> None:
-        """Wait until it is written. Who interrupts that goes without."""
-        if os.getpid() != self._process:  # In a forked child nobody writes it.
-            return
-        try:
-            self._ended.wait()
-        except BaseException:
+        """End the writing. What is not written by now is not kept. Only a disk that stands still outlives this."""
+        if self.is_of_this_process:
             self._build.end(OperationFailed("the session was closed"))
-            raise
+            self.ended.wait(self._build.settings.verdict_timeout_s)
 
     def _save(self) -> None:
         try:
             self._result.save(self._build)
         except (SaveCacheFailed, NnrtError) as error:
-            is_missed = not self._result.prepared.session.is_leaving
+            is_missed = not (self._result.prepared.session.is_leaving or self._build.is_ended)
             _log.log(logging.WARNING if is_missed else logging.DEBUG, "%s", error)
         except Exception:
             _log.exception("the compiled model was not kept")
         finally:
             self._result.prepared.release()
             del self._result  # It knows the model, with its weights.
-            self._ended.set()
+            _under_way.discard(self)
+            self.ended.set()

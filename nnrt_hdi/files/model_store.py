@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from nnrt_hdi.errors import InvalidFile, InvalidPath, NnrtError
@@ -69,8 +69,11 @@ class ModelStore:
         """Say which file has been cut short while a model of this process is mapped from it; empty mostly."""
         return self._whole.damage()
 
-    def keep(self, compiled: CompiledModel) -> None:
-        """Write a model to the disk; the least recently used ones make room for it."""
+    def keep(self, compiled: CompiledModel, check: Callable[[], object] = lambda: None) -> None:
+        """Write a model to the disk; the least recently used ones make room for it.
+
+        `check` is called again and again; what it raises ends the writing, which leaves nothing then.
+        """
         key = Recipe.of(compiled).key
         beside = parts_beside(compiled)
         try:
@@ -90,11 +93,11 @@ class ModelStore:
             return
         try:
             self._directory.make()  # Somebody may have removed it.
-            with self._directory.locked():
+            with self._directory.locked(check):
                 self._make_room(file_bytes, beside)
                 try:
-                    self._directory.write(key, compiled)
-                except OSError:
+                    self._directory.write(key, compiled, check)
+                except BaseException:
                     self._directory.remove_parts_of_none()
                     raise
         except (OSError, InvalidPath) as error:

@@ -2,17 +2,20 @@
 
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from blocked_call import BlockedCall
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from networks import identity_model, weighted_model
 from waiting import until
 
-from nnrt_client import InvalidParameter, Model, OperationType, Origin, load
-from nnrt_hdi.files.store_directory import PART_SUFFIX, SUFFIX, StoreDirectory
+from nnrt_client import InvalidParameter, Model, OperationType, Origin, load, wait_until_cached
+from nnrt_hdi.files.compiled import CompiledModel
+from nnrt_hdi.files.store_directory import MARKER, PART_SUFFIX, SUFFIX, StoreDirectory
 
 # Of a model whose weights have a file of their own, and of its numbers.
 ELEMENTS = 500_000
@@ -28,6 +31,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def origin(model: Model, address: str, **options: object) -> Origin:
     with load(model, address, **options) as session:  # type: ignore[arg-type]
+        wait_until_cached()
         return session.report.origin
 
 
@@ -36,18 +40,53 @@ def count(directory: Path, suffix: str) -> int:
 
 
 def test_a_session_runs_while_its_model_is_written(start_daemon: StartDaemon, directory: Path, tmp_path: Path) -> None:
-    """And its end waits for the file."""
+    os.mkfifo(gate := tmp_path / "gate")
+    daemon = start_daemon("--backend", "restoring", "--option", "wait=exporting", "--option", f"gate={gate}")
+    with load(identity_model(), daemon.address) as session:
+        (output,) = session.run({"x": [3.0]}).values()
+        assert output.tolist() == [3.0]
+        assert not wait_until_cached(0.01)
+        assert count(directory, SUFFIX) == 0
+        gate.write_bytes(b"")
+        assert wait_until_cached(30)
+        assert count(directory, SUFFIX) == 1
+
+
+def test_closing_ends_the_export(
+    start_daemon: StartDaemon, directory: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     os.mkfifo(gate := tmp_path / "gate")
     daemon = start_daemon("--backend", "restoring", "--option", "wait=exporting", "--option", f"gate={gate}")
     session = load(identity_model(), daemon.address)
-    (output,) = session.run({"x": [3.0]}).values()
-    assert output.tolist() == [3.0]
-    closing = threading.Thread(target=session.close)
-    closing.start()
-    assert count(directory, SUFFIX) == 0
-    gate.write_bytes(b"")
-    closing.join(30)
-    assert count(directory, SUFFIX) == 1
+    BlockedCall(session.close).wait()
+    until(wait_until_cached)
+    assert [path.name for path in directory.iterdir()] == [MARKER]
+    assert not caplog.records
+
+
+def test_closing_ends_the_writing(
+    restoring_daemon: DaemonProcess, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a file that the disk takes long for; nothing is left of it."""
+    write, is_writing, may_go_on = StoreDirectory.write, threading.Event(), threading.Event()
+
+    def write_slowly(store: StoreDirectory, key: str, compiled: CompiledModel, check: Callable[[], object]) -> None:
+        def wait_first() -> None:
+            is_writing.set()
+            may_go_on.wait(30)
+            check()
+
+        write(store, key, compiled, wait_first)
+
+    monkeypatch.setattr(StoreDirectory, "write", write_slowly)
+    session = load(weighted_model(ELEMENTS), restoring_daemon.address)
+    assert is_writing.wait(30)
+    closing = BlockedCall(session.close)
+    until(lambda: not session._is_open)
+    closing.wait()
+    may_go_on.set()
+    until(wait_until_cached)
+    assert [path.name for path in directory.iterdir()] == [MARKER]
 
 
 def test_a_death_while_the_model_is_written(
@@ -57,6 +96,7 @@ def test_a_death_while_the_model_is_written(
     daemon = start_daemon("--backend", "restoring", "--option", "wait=exporting", "--option", f"gate={gate}")
     session = load(identity_model(), daemon.address)
     daemon.kill()
+    assert wait_until_cached(30)
     session.close()
     assert count(directory, SUFFIX) == 0
     assert [record.levelname for record in caplog.records] == ["WARNING"], caplog.text
@@ -89,6 +129,7 @@ def test_weights_are_kept_once(onnxruntime_daemon: DaemonProcess, directory: Pat
             with load(model, onnxruntime_daemon.address, shapes={"x": (rows, 1000)}) as session:
                 assert session.report.origin is expected
                 (output,) = session.run({"x": given[:rows]}).values()
+                wait_until_cached()
             np.testing.assert_allclose(output, given[:rows] @ weights.T, rtol=1e-4, atol=1e-4)
     assert (count(directory, SUFFIX), count(directory, PART_SUFFIX)) == (3, 1)
 
@@ -164,6 +205,7 @@ def test_processes_that_share_it(restoring_daemon: DaemonProcess, directory: Pat
             for index in np.random.default_rng(number).integers(3, size=4):
                 with load(models[index], restoring_daemon.address) as session:
                     (output,) = session.run({"x": [0.5]}).values()
+                    wait_until_cached()
                 (weights,) = models[index]._graph.constants.values()
                 assert weights.data is not None
                 np.testing.assert_array_equal(output, weights.data + np.float32(0.5))

@@ -31,6 +31,7 @@ from nnrt_client import (
     TensorDesc,
     UnavailableDevice,
     load,
+    wait_until_cached,
 )
 from nnrt_hdi.files.store_directory import SUFFIX
 
@@ -67,6 +68,7 @@ def caches(tmp_path: Path) -> list[Path]:
 
 def origin(model: object, address: str, **options: object) -> Origin:
     with load(model, address, **options) as session:  # type: ignore[arg-type]
+        wait_until_cached()
         return session.report.origin
 
 

@@ -26,6 +26,7 @@ PUBLIC = """
     ReloadedSession
     ResidentTensor ReturnCode RunFuture RunResult RunTensor RunTimes Runtime SaveCacheFailed Settings Support Telemetry
     Tensor TensorDesc TensorType TimedOut UnavailableDevice Unsupported Way connect disconnect from_onnx load
+    wait_until_cached
 """
 EXPORTED: dict[str, Any] = {name: getattr(nnrt_client, name) for name in nnrt_client.__all__}
 # Python 3.10 takes aliases such as Callable[[int], str] for classes.
