@@ -7,7 +7,7 @@ from daemon_process import DaemonProcess
 from networks import weighted_model
 
 from cli.command import nnrt, refused, told
-from nnrt_client import Origin, load
+from nnrt_client import Origin, load, wait_until_cached
 from nnrt_hdi.files.store_directory import PART_SUFFIX, SUFFIX
 
 ELEMENTS = 500_000
@@ -17,7 +17,8 @@ ELEMENTS = 500_000
 def directory(tmp_path: Path, restoring_daemon: DaemonProcess) -> Path:
     """The user's cache, of two models, of which the first was used last."""
     for seed in (0, 1, 0):
-        load(weighted_model(ELEMENTS, seed), restoring_daemon.address).close()
+        with load(weighted_model(ELEMENTS, seed), restoring_daemon.address):
+            wait_until_cached()
     return tmp_path / "cache" / "nnrt" / "models"
 
 
@@ -79,7 +80,8 @@ def test_parts_that_are_gone(directory: Path) -> None:
 
 def test_another_directory(tmp_path: Path, restoring_daemon: DaemonProcess) -> None:
     """One that `load` was given, and one that it was not."""
-    load(weighted_model(ELEMENTS), restoring_daemon.address, cache=tmp_path / "own").close()
+    with load(weighted_model(ELEMENTS), restoring_daemon.address, cache=tmp_path / "own"):
+        wait_until_cached()
     assert told("cache", "ls") == []
     assert len(told("cache", "ls", "--directory", tmp_path / "own")) == 1
     foreign = tmp_path / "foreign"
