@@ -254,7 +254,9 @@ class Runtime(fork.LockOwner, Closable):
                 device = self._devices.get(address) or self._connected(address)
             status, canary = device._asked()
         except NnrtError as error:
-            return Look(self._devices.get(address), None, self._leave_out(address, why_missing(error)))
+            missing = why_missing(error)
+            unplaced = type(missing)(missing.message).of_request(missing.request_id)  # The address says where.
+            return Look(self._devices.get(address), None, self._leave_out(address, unplaced))
         if status not in _USABLE:
             why = f"{device.name} is {_condition(device, status)}"
             since = f"; since {canary.for_s:.0f} s" if canary and canary.is_out else ""
