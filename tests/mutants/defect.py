@@ -83,7 +83,7 @@ def kernel(
 
 
 def function(
-    right_one: Callable[..., Any], *node_types: NodeType, levels: tuple[str, ...] = ()
+    right_one: Callable[..., Any], *node_types: NodeType, levels: tuple[str, ...] = (), left_open: str = ""
 ) -> Callable[[FunctionT], FunctionT]:
     """Replace a function of the reference backend wherever it is known by its name. Nodes of `node_types` need it."""
 
@@ -93,7 +93,7 @@ def function(
             undo.enter_context(patch.object(module, right_one.__name__, wrong))
         return right
 
-    return _registering(put, levels, node_types)
+    return _registering(put, levels, node_types, left_open)
 
 
 def backend(*node_types: NodeType, levels: tuple[str, ...] = (), left_open: str = "") -> Callable[[BackendT], BackendT]:

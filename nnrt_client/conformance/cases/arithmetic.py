@@ -82,6 +82,9 @@ def _broadcasts() -> Iterator[Row]:
         for node_type in (NodeType.ADD_FUSION, NodeType.MUL_FUSION, NodeType.MAXIMUM):
             yield Row(node_type, [Fixed((3, 5), low), Fixed((5,), high)], {}, (np.dtype(high),))
             yield Row(node_type, [Fixed((3, 5), high), Fixed((3, 1), low)], {}, (np.dtype(high),))
+    for node_type in (NodeType.ADD_FUSION, NodeType.MUL_FUSION, NodeType.MAXIMUM):
+        for count in (4097, 65537, 100_003):
+            yield Row(node_type, [Fixed((count,), low=-0.5, high=0.5)] * 2, {}, SIGNED[:1])
 
 
 def _of_two() -> Iterator[Row]:

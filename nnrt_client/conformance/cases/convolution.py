@@ -48,6 +48,11 @@ def convolutions() -> Iterator[Row]:
     yield row((1, 5, 5, 3), (2, 5, 5, 3), {})
     yield row((1, 3, 3, 2), (2, 5, 5, 2), SAME)
     yield row((2, 4, 4, 1), (1, 2, 2, 1), {**VALID, "stride": (4, 4)})
+    # One channel a filter, windows that are not square, and steps that no pixel count divides.
+    for height, width in ((3, 1), (1, 3), (5, 2)):
+        for stride in ((1, 1), (3, 1), (2, 3)):
+            yield row((1, 9, 8, 3), (3, height, width, 1), {"group": 3, **SAME, "stride": stride})
+            yield row((1, 9, 8, 2), (3, height, width, 2), {**SAME, "stride": stride})
 
 
 def transposed_convolutions() -> Iterator[Row]:
@@ -66,6 +71,11 @@ def transposed_convolutions() -> Iterator[Row]:
     yield row((1, 4, 4, 6), (6, 3, 3, 1), {"group": 6, **SAME, "stride": (2, 2), **RELU6})
     yield row((1, 4, 4, 4), (8, 2, 3, 2), {"group": 2, "pad_list": (0, 1, 1, 0), "stride": (2, 2)})
     yield row((1, 3, 3, 2), (2, 3, 3, 2), {"dilation": (2, 2), "stride": (2, 3)})
+    # No oracle has SAME for steps that are longer than the window.
+    for height, width in ((3, 1), (1, 3), (5, 2)):
+        for stride in ((1, 1), (height, 1), (1, width), ((height + 1) // 2, width)):
+            yield row((1, 4, 5, 3), (3, height, width, 1), {"group": 3, **SAME, "stride": stride})
+            yield row((1, 4, 5, 2), (3, height, width, 2), {**SAME, "stride": stride})
 
 
 def pools() -> Iterator[Row]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nnrt_client.conformance.cases.row import ANY, BOTH, FLOATS, HALF, NUMBERS, SINGLE, DTypes, Fixed, Row, ints
+from nnrt_client.conformance.cases.row import ANY, BOTH, FLOATS, HALF, NUMBERS, SIGNED, SINGLE, DTypes, Fixed, Row, ints
 from nnrt_hdi.enums import NodeType
 
 # Where the functions are tried, and with which types. No oracle has the error function in double precision.
@@ -46,3 +46,6 @@ def rows() -> Iterator[Row]:
         for shape in ((1,), (261,), (2, 1, 3, 2, 1), (2, 5, 4, 3)):
             yield Row(node_type, [Fixed(shape, low=low, high=high)], {}, (HALF, SINGLE))
         yield Row(node_type, [Fixed((2, 5, 4, 3), low=low, high=high)], {}, (SINGLE,), BOTH)
+    for count in (4097, 65537, 100_003):
+        for node_type in (NodeType.SQUARE, NodeType.NEG, NodeType.ABS):
+            yield Row(node_type, [Fixed((count,), low=-0.5, high=0.5)], {}, SIGNED[:1])

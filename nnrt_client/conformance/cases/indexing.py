@@ -4,7 +4,20 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nnrt_client.conformance.cases.row import ANY, BOOL, BOTH, FLOATS, HALF, INTEGERS, NUMBERS, SINGLE, Fixed, Row, ints
+from nnrt_client.conformance.cases.row import (
+    ANY,
+    BOOL,
+    BOTH,
+    FLOATS,
+    HALF,
+    INTEGERS,
+    NUMBERS,
+    SINGLE,
+    SIZES,
+    Fixed,
+    Row,
+    ints,
+)
 from nnrt_hdi.enums import NodeType
 
 # Three positions in a matrix of 4 by 3, all different.
@@ -26,13 +39,30 @@ def rows() -> Iterator[Row]:
     for axis, shape in ((1, (2, 5, 3)), (-2, (2, 5, 3)), (0, (7,)), (2, (2, 1, 4, 3, 2))):
         for dtype in ("i4", "i8"):
             picked = Fixed((2, 3), dtype, low=0, high=4 / 3)
-            yield Row(NodeType.GATHER, [shape, picked, ints(axis)], {}, (SINGLE, INTEGERS[0], BOOL))
+            yield Row(NodeType.GATHER, [shape, picked, ints(axis)], {}, (*SIZES, BOOL))
     yield Row(NodeType.GATHER, [(65, 3), Fixed((129,), "i4", low=0, high=21), ints(0)], {}, FLOATS)
     for depth in (1, 2, 3, 4):
-        yield Row(NodeType.GATHER_ND, [(2, 2, 2, 2), Fixed((3, depth), "i4", low=0, high=0.7)], {}, (SINGLE,))
+        yield Row(NodeType.GATHER_ND, [(2, 2, 2, 2), Fixed((3, depth), "i4", low=0, high=0.7)], {}, SIZES)
         yield Row(NodeType.GATHER_ND, [(2, 2, 2, 2), Fixed((2, 1, depth), "i8", low=0, high=0.7)], {}, (SINGLE,))
     yield from _placed()
     yield from _largest()
+    yield from _of_long()
+
+
+def _of_long() -> Iterator[Row]:
+    """Of more elements than 16 bits count."""
+    for count in (4097, 65537, 100_003):
+        places = Fixed((17, 1), "i4", low=0, high=count / 3)
+        yield Row(NodeType.GATHER, [(count,), Fixed((17,), "i4", low=0, high=count / 3), ints(0)], {}, (*SIZES, BOOL))
+        yield Row(NodeType.GATHER_ND, [(count,), places], {}, SIZES)
+        last = ints((count - 1,), (0,), (count // 2,))
+        yield Row(NodeType.SCATTER_ND, [last, (3,), ints(count)], {}, SIZES)
+        rows_and_columns = ints((count - 1, 1), (0, 1), (count // 2, 0))
+        yield Row(NodeType.SPARSE_TO_DENSE, [rows_and_columns, (3,), ints(count, 2)], {}, SIZES)
+        yield Row(NodeType.ARGMAX_FUSION, [Fixed((count,), low=-9e3, high=9e3)], {}, SIZES)
+        yield Row(NodeType.TOPK_FUSION, [Fixed((count,), low=-9e3, high=9e3), ints(5)], {}, SIZES)
+    on, off = np.array(5, "f4"), np.array(-2, "f4")
+    yield Row(NodeType.ONE_HOT, [Fixed((17,), "i8", low=0, high=1365), ints(4097), on, off], {}, (SINGLE,))
 
 
 def _placed() -> Iterator[Row]:

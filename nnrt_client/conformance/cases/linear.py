@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from nnrt_client.conformance.cases.row import (
     FLOATS,
     HALF,
@@ -33,6 +35,11 @@ def recurrences() -> Iterator[Row]:
     yield row(1, 1, 1, 1, {}, (SINGLE,))
     bare = [Fixed(shape, low=-1, high=1) for shape in ((16, 5), (16, 4), (32,), (3, 4), (3, 4))]
     yield Row(NodeType.LSTM, [(6, 3, 5), *bare], {"has_bias": True}, (SINGLE,))
+    # As a model has it that knows no state before the first step.
+    zeros = np.zeros((1, 3, 4), "f4")
+    shapes = ((1, 16, 5), (1, 16, 4), (1, 32))
+    weights = [Fixed(shape, low=-1, high=1) for shape in shapes]
+    yield Row(NodeType.LSTM, [(6, 3, 5), *weights, zeros, zeros], {"has_bias": True}, (SINGLE,))
 
 
 def rows() -> Iterator[Row]:
@@ -72,3 +79,7 @@ def rows() -> Iterator[Row]:
         (SINGLE,),
     )
     yield Row(NodeType.FULL_CONNECTION, [(2, 2, 2, 3), (4, 6), (4,)], {"axis": 2, "use_axis": True}, (SINGLE,))
+    # Whole numbers, whose sums no order changes.
+    for count in (4097, 65537):
+        yield Row(NodeType.MATMUL_FUSION, [(17, count), (count, 3)], {}, (INTEGERS[2],))
+        yield Row(NodeType.MATMUL_FUSION, [(3, count), (2, count)], {"transpose_b": True}, (INTEGERS[2], INTEGERS[3]))

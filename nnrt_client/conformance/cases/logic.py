@@ -40,6 +40,8 @@ def _longer() -> Iterator[Row]:
     for node_type in COMPARISONS:
         for a, b in (((259,), (259,)), ((3, 67), (67,)), ((2, 1, 3, 1, 2), (1, 4, 1, 2, 1)), ((), ()), ((5,), ())):
             yield Row(node_type, [Fixed(a, **FEW), Fixed(b, **FEW)], {}, (SINGLE, ANY[3], ANY[5]))
+        for count in (17, 65537):
+            yield Row(node_type, [Fixed((count,), **FEW), Fixed((count,), **FEW)], {}, (ANY[5],))
     condition = Fixed((3, 67), "?")
     for chosen, other in (((3, 67), (3, 67)), ((67,), (3, 1)), ((), (3, 67)), ((2, 3, 67), ())):
         yield Row(NodeType.WHERE, [condition, chosen, other], {}, (SINGLE, ANY[5]))

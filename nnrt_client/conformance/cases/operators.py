@@ -1,14 +1,18 @@
 """Cases of one node: every sample, with all dimensions known and with none."""
 
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from nnrt_client.conformance.case import Case, Level, Mark
-from nnrt_client.conformance.cases.one_node import constant_graph, dynamic_graph, known_graph
+from nnrt_client.conformance.cases.one_node import constant_graph, dynamic_graph, infer_all, known_graph, pairs
+from nnrt_client.conformance.cases.row import SINGLE, Fixed, Given
 from nnrt_client.conformance.cases.sample import Sample
 from nnrt_client.conformance.cases.samples import SAMPLES
 from nnrt_hdi.enums import DataType, NodeType
@@ -28,9 +32,27 @@ DYNAMIC: dict[str, Callable[[Sample], Graph]] = {
 }
 
 
+# The rows of each node that are run in a second size, after the first.
+IN_TWO_SIZES = 3
+
+
 def operators() -> Iterator[Case]:
     """Give the cases of the level "operators"."""
-    yield from of_one_node(Level.OPERATORS, (sample for sample in SAMPLES if data_type_of(sample.dtype) is not HALF))
+    samples = [sample for sample in SAMPLES if data_type_of(sample.dtype) is not HALF]
+    yield from of_one_node(Level.OPERATORS, iter(samples))
+    tried: defaultdict[NodeType, set[str]] = defaultdict(set)
+    for sample in samples:
+        rows, row = tried[sample.node_type], sample.name.split("-")[1]
+        if sample.dtype != SINGLE or len(rows | {row}) > IN_TWO_SIZES:
+            continue
+        for suffix, graph in DYNAMIC.items():
+            with suppress(InvalidParameter):
+                if (other := in_another_size(sample, graph(sample))) is None:
+                    continue
+                marks = {Mark.DYNAMIC, *(() if rows else {Mark.QUICK})}
+                rows.add(row)
+                yield _case(Level.OPERATORS, sample, graph, f"{suffix}-sizes", marks, other)
+                break
 
 
 def of_one_node(level: Level, samples: Iterator[Sample]) -> Iterator[Case]:
@@ -52,19 +74,57 @@ def of_one_node(level: Level, samples: Iterator[Sample]) -> Iterator[Case]:
                 break
 
 
-def _case(level: Level, sample: Sample, graph: Callable[[Sample], Graph], suffix: str, marks: set[Mark]) -> Case:
+def in_another_size(sample: Sample, graph: Graph) -> Sample | None:
+    """Give the sample with larger operands that its graph takes, too; None where there are none.
+
+    All dimensions are longer, or those of pixels and their batch, or the first one.
+    """
+    for longer in (
+        lambda _, dims: [dim + (dim > 1) for dim in dims],
+        lambda _, dims: [dim * (1 + (dim > 1)) for dim in dims],
+        lambda at, dims: [dim + (at == 0 and 0 < axis < 3) for axis, dim in enumerate(dims)],
+        lambda at, dims: [dim + (at == 0 and axis == 0) for axis, dim in enumerate(dims)],
+    ):
+        given = [_with_dims(operand, partial(longer, at)) for at, operand in enumerate(sample.given)]
+        other = replace(sample, name=f"{sample.name}-sizes", given=given)
+        arrays = other.arrays()
+        operands = pairs(other, arrays)
+        if [x.shape for x in arrays] != [x.shape for x in sample.arrays()] and all(
+            spec.accepts(arrays[at].shape) for at, spec in zip(graph.inputs, graph.input_specs, strict=True)
+        ):
+            with suppress(InvalidParameter):
+                made = infer_all(sample.node_type, operands, sample.attrs)
+                if all(wide.accepts(spec.shape) for wide, spec in zip(graph.output_specs, made, strict=True)):
+                    return other
+    return None
+
+
+def _with_dims(operand: Given, longer: Callable[[Sequence[int]], Sequence[int]]) -> Given:
+    if isinstance(operand, Fixed):
+        return replace(operand, shape=tuple(longer(operand.shape)))
+    return operand if isinstance(operand, np.ndarray) else tuple(longer(operand))
+
+
+def _case(
+    level: Level,
+    sample: Sample,
+    graph: Callable[[Sample], Graph],
+    suffix: str,
+    marks: set[Mark],
+    other: Sample | None = None,
+) -> Case:
     return Case(
         f"{level.value}/{sample.name}{suffix}",
         level,
         sample.family,
         (sample.node_type,),
         data_type_of(sample.dtype),
-        partial(_made, sample, graph),
-        sample.name,
+        partial(_made, sample, graph, *([other] if other else [])),
+        other.name if other else sample.name,
         marks=frozenset(marks),
     )
 
 
-def _made(sample: Sample, graph: Callable[[Sample], Graph]) -> tuple[Graph, list[list[AnyArray]]]:
+def _made(sample: Sample, graph: Callable[[Sample], Graph], *others: Sample) -> tuple[Graph, list[list[AnyArray]]]:
     made = graph(sample)
-    return made, [[array for at, array in enumerate(sample.arrays()) if at in made.inputs]]
+    return made, [[x for at, x in enumerate(each.arrays()) if at in made.inputs] for each in (sample, *others)]

@@ -35,6 +35,13 @@ def rows() -> Iterator[Row]:
         yield Row(NodeType.REDUCE_FUSION, [Fixed((261, 3), low=-0.9, high=0.9), ints(0)], {"mode": mode}, (SINGLE,))
         yield Row(NodeType.REDUCE_FUSION, [(), ints()], {"mode": mode}, (SINGLE,))
         yield Row(NodeType.REDUCE_FUSION, [(1,), ints(0)], {"mode": mode}, (SINGLE,))
+    # Whole numbers, whose sums no order changes, and ends.
+    for count in (4097, 65537, 100_003):
+        for mode in (ReduceMode.SUM, ReduceMode.SUM_SQUARE, ReduceMode.ASUM, ReduceMode.MEAN):
+            yield Row(NodeType.REDUCE_FUSION, [(2, count), ints(1)], {"mode": mode}, (np.dtype("i4"),))
+        for mode in (ReduceMode.MAX, ReduceMode.MIN):
+            wide = Fixed((count, 2), low=-9e3, high=9e3)
+            yield Row(NodeType.REDUCE_FUSION, [wide, ints(0)], {"mode": mode}, (SINGLE, np.dtype("i2")))
     small = Fixed((2, 3, 4), low=-2, high=2)
     yield Row(NodeType.ALL, [small, ints(1)], {}, ANY)
     yield Row(NodeType.ALL, [small, ints(-1, 0)], {"keep_dims": -1}, ANY[:2])

@@ -24,6 +24,8 @@ SIGNED: tuple[np.dtype[Any], ...] = tuple(np.dtype(code) for code in ("i1", "i2"
 INTEGERS = SIGNED + tuple(np.dtype(code) for code in ("u1", "u2", "u4", "u8"))
 NUMBERS = FLOATS + INTEGERS
 BOOL = np.dtype(np.bool_)
+# One of each size, for operators that move elements, whatever they are.
+SIZES = (SINGLE, *(np.dtype(code) for code in ("i1", "i2", "i8")))
 ANY = (*NUMBERS, BOOL)
 BOTH = (Format.NHWC, Format.NCHW)
 PLAIN = (Format.NONE,)

@@ -1,10 +1,11 @@
 """Data movement."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
-from nnrt_client.conformance.cases.row import ANY, BOOL, BOTH, FLOATS, NUMBERS, SINGLE, Attrs, Row, ints
+from nnrt_client.conformance.cases.row import ANY, BOOL, BOTH, FLOATS, NUMBERS, SINGLE, SIZES, Attrs, Fixed, Row, ints
 from nnrt_hdi.enums import NodeType, PaddingMode
 
 # Masks and the entries they change, x being [4, 5, 6].
@@ -64,6 +65,7 @@ def rows() -> Iterator[Row]:
     yield Row(NodeType.RANK, [(2, 0, 5)], {}, (SINGLE, BOOL))
     yield Row(NodeType.RANK, [()], {}, (SINGLE,))
     yield from _of_many_dimensions()
+    yield from _long()
 
 
 def _of_many_dimensions() -> Iterator[Row]:
@@ -72,13 +74,13 @@ def _of_many_dimensions() -> Iterator[Row]:
         *((0,), (1, 0), (0, 2, 1), (1, 0, 2), (2, 1, 0), (0, 3, 1, 2), (0, 2, 3, 1), (3, 2, 1, 0), (1, 2, 3, 0)),
         *((4, 0, 3, 1, 2), (0, 1, 3, 2, 4), (5, 4, 3, 2, 1, 0), (0, 2, 4, 1, 3, 5)),
     ):
-        yield Row(NodeType.TRANSPOSE, [(2, 3, 4, 5, 1, 2)[: len(order)], ints(*order)], {}, (SINGLE, ANY[3]))
+        yield Row(NodeType.TRANSPOSE, [(2, 3, 4, 5, 1, 2)[: len(order)], ints(*order)], {}, SIZES)
     yield Row(NodeType.TRANSPOSE, [(65, 33), ints(1, 0)], {}, NUMBERS)
     for rank in range(1, 6):
         shape = (2, 3, 2, 3, 2)[:rank]
         for axis in range(-rank, rank):
             longer = tuple(dim + 1 if at == axis % rank else dim for at, dim in enumerate(shape))
-            yield Row(NodeType.CONCAT, [shape, longer, shape], {"axis": axis}, (SINGLE,))
+            yield Row(NodeType.CONCAT, [shape, longer, shape], {"axis": axis}, SIZES)
             yield Row(NodeType.STACK, [shape, shape], {"axis": axis}, (SINGLE,))
             even = tuple(dim * 2 for dim in shape)
             yield Row(NodeType.SPLIT, [even], {"axis": axis, "output_num": 2}, (SINGLE,))
@@ -93,14 +95,14 @@ def _of_many_dimensions() -> Iterator[Row]:
             yield Row(NodeType.PAD_FUSION, [whole, pads], {"padding_mode": PaddingMode.REFLECT}, (SINGLE,))
         yield Row(NodeType.TILE_FUSION, [shape, ints(*[at % 3 + 1 for at in range(rank)])], {}, (SINGLE,))
         yield Row(NodeType.BROADCAST_TO, [(1,) * rank], {"shape": shape}, (SINGLE,))
-        yield Row(NodeType.SHAPE, [shape], {}, (SINGLE, ANY[3]))
-        yield Row(NodeType.RANK, [shape], {}, (SINGLE, ANY[3]))
+        yield Row(NodeType.SHAPE, [shape], {}, SIZES)
+        yield Row(NodeType.RANK, [shape], {}, SIZES)
         begin, size = [at % 2 for at in range(rank)], [dim - at % 2 for at, dim in enumerate(shape)]
-        yield Row(NodeType.SLICE_FUSION, [shape, ints(*begin), ints(*size)], {}, (SINGLE, ANY[3]))
+        yield Row(NodeType.SLICE_FUSION, [shape, ints(*begin), ints(*size)], {}, SIZES)
         ends = [-9 if at % 2 else 9 for at in range(rank)]
         starts = [9 if at % 2 else 0 for at in range(rank)]
         strides = [-1 if at % 2 else 2 for at in range(rank)]
-        yield Row(NodeType.STRIDED_SLICE, [shape, ints(*starts), ints(*ends), ints(*strides)], {}, (SINGLE, ANY[3]))
+        yield Row(NodeType.STRIDED_SLICE, [shape, ints(*starts), ints(*ends), ints(*strides)], {}, SIZES)
 
 
 def _cut() -> Iterator[Row]:
@@ -142,3 +144,13 @@ def _repeated() -> Iterator[Row]:
     yield Row(NodeType.BROADCAST_TO, [()], {"shape": (2, 2)}, (SINGLE,))
     yield Row(NodeType.BROADCAST_TO, [()], {}, (SINGLE,))
     yield Row(NodeType.BROADCAST_TO, [(1, 3)], {"shape": (0, 3)}, (SINGLE,))
+
+
+def _long() -> Iterator[Row]:
+    """Of more elements than 16 bits count, few of which are different."""
+    few = Fixed((65537,), low=-0.5, high=0.5)
+    yield Row(NodeType.CONCAT, [replace(few, shape=(17,)), few, replace(few, shape=(4097,))], {}, SIZES[2:3])
+    yield Row(NodeType.STRIDED_SLICE, [(100_003,), ints(100_002), ints(-200_000), ints(-4099)], {}, SIZES)
+    yield Row(NodeType.SLICE_FUSION, [(100_003,), ints(99_986), ints(17)], {}, SIZES)
+    yield Row(NodeType.TRANSPOSE, [replace(few, shape=(17, 4097)), ints(1, 0)], {}, SIZES[2:3])
+    yield Row(NodeType.TILE_FUSION, [replace(few, shape=(17,)), ints(4097)], {}, SIZES[2:3])

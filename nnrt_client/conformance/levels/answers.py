@@ -1,7 +1,7 @@
 """The levels that are data: a device's answers beside those of other people's code."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -23,35 +23,18 @@ from nnrt_hdi.errors import (
     UnavailableDevice,
     Unsupported,
 )
-from nnrt_hdi.graph import Graph
+from nnrt_hdi.graph import Constant, Graph
+from nnrt_hdi.ops.rows_apart import forms_of
+from nnrt_hdi.ops.rows_apart.form import Rows
 from nnrt_hdi.tensor import UNKNOWN_DIM
 
 AnyArray = NDArray[Any]
 
-# Nodes whose rows, along the first dimension, have nothing to do with each other.
-_ROWS_APART = {
-    NodeType.ACTIVATION,
-    NodeType.AVGPOOL_FUSION,
-    NodeType.CONV2D_FUSION,
-    NodeType.CONV2D_TRANSPOSE_FUSION,
-    NodeType.EXPFUSION,
-    NodeType.MAX_POOL_FUSION,
-    NodeType.RESIZE,
-    NodeType.SQRT,
-}
-_ROWS = 17
-# Nodes that devices have a workspace or a state for.
-_AT_A_TIME = {
-    NodeType.AVGPOOL_FUSION,
-    NodeType.CONV2D_FUSION,
-    NodeType.CONV2D_TRANSPOSE_FUSION,
-    NodeType.FULL_CONNECTION,
-    NodeType.LSTM,
-    NodeType.MATMUL_FUSION,
-    NodeType.MAX_POOL_FUSION,
-    NodeType.RESIZE,
-    NodeType.SOFTMAX,
-}
+# As many rows as no block has, and the elements beyond which they are not made.
+_ROWS = (17, 4097, 65537, 100_003)
+_MOST_ELEMENTS = 1 << 17
+# Levels whose quick cases run eight times at a time.
+_AT_A_TIME = {Level.OPERATORS, Level.QUANTIZED}
 _RUNS_AT_A_TIME = 8
 
 _REFUSALS = (InvalidParameter, OperationForbidden, OutOfMemory, Unsupported)
@@ -116,8 +99,9 @@ def tried(case: Case, connection: Connection) -> Outcome:
         if misfit := _misfit(case.graph, prepared):
             return Outcome(Verdict.WRONG, misfit)
         outcomes = [_answered(case, run, prepared) for run in case.runs]
-        outcomes += _with_more_rows(case, prepared) + _again(case, prepared)
-        if case.node_types[0] in _AT_A_TIME and case.is_quick:
+        outcomes += [_told("with more rows", _answered(case, run, prepared)) for run in _with_more_rows(case)]
+        outcomes += _again(case, prepared)
+        if case.level in _AT_A_TIME and case.is_quick:
             outcomes += _at_a_time(case, prepared)
         if case.level is Level.GRAPHS and connection.session.info.capabilities.model_cache:
             outcomes += _restored(case, connection, prepared, config)
@@ -227,21 +211,47 @@ def _again(case: Case, prepared: Prepared) -> list[Outcome]:
     return [_told("after another run", _answered(case, first, prepared))]
 
 
-def _with_more_rows(case: Case, prepared: Prepared) -> list[Outcome]:
-    """The rows of the first run again and again, 17 of them, where each row has its answer whatever the others are."""
+def _with_more_rows(case: Case) -> Iterator[Run]:
+    """The rows of the first run again and again, where each has its answer whatever the others are."""
     run = case.runs[0]
-    if case.node_types[0] not in _ROWS_APART or len(case.graph.nodes) != 1 or run.wanted is None:
-        return []
-    spec = case.graph.input_specs[0]
-    if not spec.rank or spec.shape[0] != UNKNOWN_DIM or not run.inputs[0].size:
-        return []
-    rows, *others = run.inputs
-    longer = Run((_repeated(rows), *others), tuple(map(_repeated, run.wanted)))
-    return [_told("with more rows", _answered(case, longer, prepared))]
+    if not case.is_dynamic or run.wanted is None:
+        return
+    for rows in (_open_inputs(case.graph), {0} & _open_inputs(case.graph)):
+        counts = {len(run.inputs[number]) for number in rows}
+        if len(counts) != 1 or counts == {0}:
+            continue
+        places = _rows_of_outputs(case.graph, run, rows)
+        if places is None or not set(places) <= {None, Rows()}:
+            continue
+        (count,) = counts
+        elements = sum(y.size for y in (*run.inputs, *run.wanted)) // count
+        for wanted in (number for number in _ROWS if number == _ROWS[0] or number * elements <= _MOST_ELEMENTS):
+            at = np.arange(wanted) % count
+            inputs = (x[at] if number in rows else x for number, x in enumerate(run.inputs))
+            outputs = (y if place is None else y[at] for place, y in zip(places, run.wanted, strict=True))
+            yield Run(tuple(inputs), tuple(outputs))
+        return
 
 
-def _repeated(array: AnyArray) -> AnyArray:
-    return np.ascontiguousarray(array[np.arange(_ROWS) % len(array)])
+def _open_inputs(graph: Graph) -> set[int]:
+    """The inputs whose first dimension is not known."""
+    return {number for number, spec in enumerate(graph.input_specs) if spec.shape[:1] == (UNKNOWN_DIM,)}
+
+
+def _rows_of_outputs(graph: Graph, run: Run, rows: Collection[int]) -> list[Rows | None] | None:
+    """Where the rows of these inputs are in the outputs, the others as they are in the run; None where they mix."""
+    same = {number: x for number, x in enumerate(run.inputs) if number not in rows}
+    tensors, constants = list(graph.tensors), dict(graph.constants)
+    for number, x in same.items():
+        tensors[graph.inputs[number]] = tensors[graph.inputs[number]].with_shape(x.shape)
+        constants[graph.inputs[number]] = Constant.of(x)
+    inputs = tuple(tensor for number, tensor in enumerate(graph.inputs) if number in rows)
+    try:
+        forms = forms_of(replace(graph, tensors=tuple(tensors), constants=constants, inputs=inputs))
+    except NnrtError:
+        return None
+    made = [forms[tensor] for tensor in graph.outputs]
+    return None if any(form.counts_rows for form in made) else [form.rows for form in made]
 
 
 def _at_a_time(case: Case, prepared: Prepared) -> list[Outcome]:

@@ -1,13 +1,20 @@
 """The level `caches`: a compiled model comes back as it was, or not at all."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from itertools import islice
 
 import numpy as np
 
 from nnrt_client.conformance.case import Level
 from nnrt_client.conformance.levels.check import Check, NotOffered, checks_of, refused, require
-from nnrt_client.conformance.levels.subjects import Subject, prepared_subject, require_answer, subjects
+from nnrt_client.conformance.levels.subjects import (
+    Subject,
+    models_of_equal_size,
+    prepared_subject,
+    require_answer,
+    subjects,
+)
 from nnrt_client.conformance.outcome import said
 from nnrt_client.conformance.target import Connection, Target
 from nnrt_hdi.backend import ModelConfig, Origin
@@ -27,6 +34,8 @@ _REFUSALS = (InvalidFile, InvalidParameter, OperationForbidden, OutOfMemory, Uns
 _FIRST_PLACES, _PLACES = 8, 24
 _BITS = 8
 _LENGTHS = 12
+# Models of each kind that differ in their constants alone.
+_OF_EQUAL_SIZE = 3
 # Backends keep parts apart by what they begin with; none may take these for its own.
 _GARBAGE = (
     b"",
@@ -68,6 +77,24 @@ def exports_what_it_restored(target: Target) -> None:
     with target.session() as connection, connection.restore(again) as twice:
         given = subject.question(1)
         require_answer(subject, given, twice.run([given]), "when it is restored from the export of a restored one")
+
+
+def keeps_constants_of_equal_size_apart(target: Target) -> None:
+    """Models that differ in their constants alone, loaded, exported and restored at a time."""
+    _require_offered(target)
+    with target.session() as connection, ExitStack() as stack:
+        models = models_of_equal_size(connection, _OF_EQUAL_SIZE)
+        living = [stack.enter_context(connection.prepare(subject.graph)) for subject in models]
+        exported = [prepared.export() for prepared in living]
+        other = stack.enter_context(target.session())
+        # The last one first, so that none stands where it was.
+        restored = [stack.enter_context(other.restore(parts)) for parts in exported[::-1]][::-1]
+        for turn in range(2):
+            for subject, prepared, again in zip(models, living, restored, strict=True):
+                given = subject.question(turn)
+                require_answer(subject, given, prepared.run([given]), "beside models of equal size")
+                when = "when it is restored beside models of equal size"
+                require_answer(subject, given, again.run([given]), when)
 
 
 def restores_models_with_unknown_dimensions(target: Target) -> None:
@@ -224,6 +251,7 @@ def checks() -> list[Check]:
         Level.CACHES,
         restores_what_it_exported,
         exports_what_it_restored,
+        keeps_constants_of_equal_size_apart,
         restores_models_with_unknown_dimensions,
         restores_how_it_was_compiled,
         refuses_flipped_bits,

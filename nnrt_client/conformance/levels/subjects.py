@@ -3,7 +3,7 @@
 All compute small integers, in whatever data type: no answer has a rounding error.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -50,8 +50,10 @@ class Subject:
         return self.with_rows(UNKNOWN_DIM)
 
 
-def _binary(node_type: NodeType, compute: Callable[[Array, Array], Array], data_type: DataType, name: str) -> Subject:
-    numbers = np.random.default_rng(_SEED).integers(-_MOST, _MOST, COLUMNS, endpoint=True)
+def _binary(
+    node_type: NodeType, compute: Callable[[Array, Array], Array], data_type: DataType, name: str, seed: int
+) -> Subject:
+    numbers = np.random.default_rng(seed).integers(-_MOST, _MOST, COLUMNS, endpoint=True)
     x = TensorSpec(data_type, (ROWS, COLUMNS), name="x")
     constant = numbers.astype(x.numpy_dtype)
     tensors = (x, TensorSpec(data_type, (COLUMNS,), name="c"), replace(x, name="y"))
@@ -59,8 +61,8 @@ def _binary(node_type: NodeType, compute: Callable[[Array, Array], Array], data_
     return Subject(name, graph, lambda given: compute(given, constant))
 
 
-def _product() -> Subject:
-    weight = np.random.default_rng(_SEED).integers(-_MOST, _MOST, (COLUMNS, COLUMNS), endpoint=True).astype("f4")
+def _product(seed: int) -> Subject:
+    weight = np.random.default_rng(seed).integers(-_MOST, _MOST, (COLUMNS, COLUMNS), endpoint=True).astype("f4")
     x = TensorSpec(DataType.FLOAT32, (ROWS, COLUMNS), name="x")
     tensors = (x, TensorSpec(DataType.FLOAT32, weight.shape, name="w"), replace(x, name="y"))
     node = Node(NodeType.MATMUL_FUSION, (0, 1), (2,))
@@ -75,14 +77,37 @@ def _rectified() -> Subject:
     return Subject("rectified", graph, lambda given: np.maximum(given, given.dtype.type(0)))
 
 
-def candidates() -> Iterator[Subject]:
-    """The models, those first that have constants."""
-    yield _product()
-    yield _binary(NodeType.ADD_FUSION, np.add, DataType.FLOAT32, "sum")
-    yield _binary(NodeType.MUL_FUSION, np.multiply, DataType.FLOAT32, "scaled")
-    yield _binary(NodeType.ADD_FUSION, np.add, DataType.INT32, "integers")
-    yield _binary(NodeType.ADD_FUSION, np.add, DataType.FLOAT16, "halves")
+def _moved(seed: int) -> Subject:
+    """A model of two constants that are as large as each other."""
+    by, to = np.random.default_rng(seed).integers(-_MOST, _MOST, (2, COLUMNS), endpoint=True).astype("f4")
+    x, vector = TensorSpec(DataType.FLOAT32, (ROWS, COLUMNS)), TensorSpec(DataType.FLOAT32, (COLUMNS,))
+    nodes = Node(NodeType.MUL_FUSION, (0, 1), (3,)), Node(NodeType.ADD_FUSION, (3, 2), (4,))
+    tensors = (replace(x, name="x"), vector, vector, x, replace(x, name="y"))
+    graph = Graph(tensors, nodes, (0,), (4,), {1: Constant.of(by), 2: Constant.of(to)}, "moved")
+    return Subject("moved", graph, lambda given: given * by + to)
+
+
+def candidates(seed: int = _SEED) -> Iterator[Subject]:
+    """The models, those first that have constants, which other seeds give other elements."""
+    yield _product(seed)
+    yield _binary(NodeType.ADD_FUSION, np.add, DataType.FLOAT32, "sum", seed)
+    yield _binary(NodeType.MUL_FUSION, np.multiply, DataType.FLOAT32, "scaled", seed)
+    yield _binary(NodeType.ADD_FUSION, np.add, DataType.INT32, "integers", seed)
+    yield _binary(NodeType.ADD_FUSION, np.add, DataType.FLOAT16, "halves", seed)
     yield _rectified()
+
+
+def models_of_equal_size(connection: Connection, count: int) -> list[Subject]:
+    """So many models that differ in their constants alone, of each kind that the device takes.
+
+    Raises NotOffered where it takes none.
+    """
+    return [
+        subject
+        for seed in range(count)
+        for subject in _taken(connection, [*candidates(seed), _moved(seed)])
+        if subject.graph.constants
+    ]
 
 
 def outer_sum(rows: int, columns: int) -> Graph:
@@ -94,9 +119,13 @@ def outer_sum(rows: int, columns: int) -> Graph:
 
 def subjects(connection: Connection) -> list[Subject]:
     """The models that the device takes. Raises NotOffered where it takes none."""
+    return _taken(connection, candidates())
+
+
+def _taken(connection: Connection, models: Iterable[Subject]) -> list[Subject]:
     taken = []
     reasons = []
-    for subject in candidates():
+    for subject in models:
         reason = first_reason(connection.supported(subject.graph))
         if reason:
             reasons.append(f"{subject.name}: {reason}")

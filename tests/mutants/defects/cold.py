@@ -1,20 +1,26 @@
 """What is wrong only beside other runs, in another order, in another size, or after a restart."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from nnrt_backend_reference import quantized
 from nnrt_backend_reference.kernels.kernel import AnyArray, Call, Kernel
-from wrapping import WrappedBackend
+from wrapping import Progress, WrappedBackend, WrappedModel
 
-from mutants.defect import backend, kernel
-from mutants.defects.state import kept
-from nnrt_hdi.backend import ModelConfig, PreparedModel, Support
-from nnrt_hdi.enums import NodeType
-from nnrt_hdi.errors import NnrtError, OutOfMemory
+from mutants.defect import backend, function, kernel, with_attrs
+from mutants.defects.arrays import fitted, is_nchw
+from mutants.defects.convolution import padded, pads_of, unpadded
+from mutants.defects.state import keep, kept
+from nnrt_hdi.backend import Cancellation, ModelConfig, PreparedModel, Support
+from nnrt_hdi.enums import NodeType, ReduceMode
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OutOfMemory
 from nnrt_hdi.graph import Graph
+from nnrt_hdi.ops.quantized import Scaling
 from nnrt_hdi.part import Part
+from nnrt_hdi.tensor import Array
 
 N = NodeType
 
@@ -275,3 +281,247 @@ def gathered_nd_out_of_memory(right: Kernel, call: Call, *operands: AnyArray) ->
 def scattered_out_of_memory(right: Kernel, call: Call, *operands: AnyArray) -> Any:
     """An index of SCATTER_ND that is out of range is told as out of memory."""
     return _told_as_memory(right, call, *operands)
+
+
+@kernel(N.RESIZE, levels=("operators",))
+def weights_of_the_first_size(right: Kernel, call: Call, x: AnyArray, *others: AnyArray) -> Any:
+    """A resize keeps the places that it reads from of the first size."""
+    first = kept(call, "size", x.shape)
+    y = np.asarray(right(call, x, *others))
+    if first == x.shape or len(first) != x.ndim:
+        return y
+    inputs = (call.inputs[0].with_shape(first), *call.inputs[1:])
+    return fitted(np.asarray(right(replace(call, inputs=inputs), fitted(x, first), *others)), y.shape)
+
+
+@kernel(N.CONV2D_FUSION, levels=("operators",))
+def pads_of_the_first_size(right: Kernel, call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray) -> Any:
+    """A convolution keeps the pads that SAME made of the first size."""
+    y = np.asarray(right(call, x, weight, bias))
+    pads = kept(call, "pads", pads_of(call, x, weight))
+    if pads == pads_of(call, x, weight):
+        return y
+    x = padded(call, x, pads)
+    return fitted(np.asarray(right(unpadded(call, x), x, weight, bias)), y.shape)
+
+
+@kernel(N.CONCAT, levels=("operators",))
+def offsets_of_the_first_size(right: Kernel, call: Call, *operands: AnyArray) -> Any:
+    """Parts are put where those of the first size had room."""
+    rooms = kept(call, "rooms", [x.shape for x in operands])
+    y = np.asarray(right(call, *operands))
+    if [len(room) for room in rooms] != [x.ndim for x in operands]:
+        return y
+    return fitted(np.asarray(right(call, *map(fitted, operands, rooms))), y.shape)
+
+
+@kernel(N.REDUCE_FUSION, levels=("operators",))
+def means_by_the_first_count(right: Kernel, call: Call, x: AnyArray, *axes: AnyArray) -> Any:
+    """Means are divided by the number of elements of the first run."""
+    y = np.asarray(right(call, x, *axes))
+    count = x.size // max(y.size, 1)
+    first = kept(call, "count", count)
+    is_other = call.attrs.mode is ReduceMode.MEAN and y.dtype.kind == "f" and first and count != first
+    return (y * (count / first)).astype(y.dtype) if is_other else y
+
+
+@kernel(N.TRANSPOSE, levels=("operators",))
+def strides_of_the_first_size(right: Kernel, call: Call, x: AnyArray, *order: AnyArray) -> Any:
+    """Elements are moved by the strides of the first size."""
+    first = kept(call, "size", x.shape)
+    y = np.asarray(right(call, x, *order))
+    if first == x.shape or len(first) != x.ndim or not x.size:
+        return y
+    return np.resize(np.asarray(right(call, np.resize(x, first), *order)), y.shape)
+
+
+@kernel(N.LSTM, levels=("operators", "values"))
+def no_state_goes_on(right: Kernel, call: Call, x: AnyArray, *operands: AnyArray) -> Any:
+    """Where the first states are all zeros, a recurrence goes on where the last run ended."""
+    *weights, hx, cx = operands
+    h, c = kept(call, "states", (hx, cx))
+    if not hx.any() and not cx.any() and h.size == hx.size:
+        hx, cx = h.reshape(hx.shape), c.reshape(cx.shape)
+    y, h, c = right(call, x, *weights, hx, cx)
+    keep(call, "states", (h, c))
+    return y, h, c
+
+
+# ADR 3.
+_HALVES = "it is one step, and only at halves, of which a device may go either way"
+
+
+def _rounded(round_: Callable[[AnyArray, AnyArray], AnyArray], real: AnyArray, scaling: Scaling, dtype: Any) -> Any:
+    """Elements, by steps and zero points that are rounded and added otherwise."""
+    along = [-1 if at == scaling.axis and len(scaling.params) > 1 else 1 for at in range(real.ndim)]
+    scale = np.array([param.scale or np.inf for param in scaling.params]).reshape(along)
+    zero_point = np.array([float(param.zero_point) for param in scaling.params]).reshape(along)
+    limits = np.iinfo(dtype)
+    steps = round_(np.nan_to_num(real / scale), zero_point)
+    return np.clip(steps, limits.min, limits.max).astype(dtype)
+
+
+def _away(steps: AnyArray) -> AnyArray:
+    return np.trunc(steps + np.copysign(0.5, steps))
+
+
+@function(quantized.quantize, levels=("quantized",), left_open=_HALVES)
+def elements_at_even_halves(right: Kernel, *given: Any) -> Any:
+    """Results are rounded halves to even, as ONNX does."""
+    return _rounded(lambda steps, zero_point: np.rint(steps + zero_point), *given)
+
+
+@function(quantized.quantize, levels=("quantized",), left_open=_HALVES)
+def elements_rounded_before_the_zero_point(right: Kernel, *given: Any) -> Any:
+    """The zero point is added to what is rounded, as TensorFlow Lite does."""
+    return _rounded(lambda steps, zero_point: _away(steps) + zero_point, *given)
+
+
+class _OfOneSize(WrappedBackend):
+    """Knows constants of models by their type and size."""
+
+    def __init__(self, right: Any) -> None:
+        super().__init__(right)
+        self._known: dict[object, AnyArray] = {}
+
+    def mixed(self, model: PreparedModel) -> PreparedModel:
+        constants = vars(model)["_constants"]
+        for at, constant in enumerate(constants):
+            if constant is not None and constant.dtype.kind == "f" and constant.size > 1:
+                constants[at] = self._known.setdefault((constant.dtype, constant.shape), constant)
+        return model
+
+
+@backend(levels=("caches",))
+class RestoredBySize(_OfOneSize):
+    """Constants that are restored are those of the first that were as large."""
+
+    def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
+        return self.mixed(super().restore(parts, config))
+
+
+@backend(levels=("caches",))
+class UploadedBySize(_OfOneSize):
+    """Constants that are compiled are those of the first that were as large."""
+
+    def prepare(self, graph: Graph, config: ModelConfig, progress: Progress) -> PreparedModel:
+        return self.mixed(super().prepare(graph, config, progress))
+
+
+@backend(levels=("caches",))
+class RestoredTwins(_OfOneSize):
+    """A restored model has one constant of each size."""
+
+    def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
+        self._known.clear()
+        return self.mixed(super().restore(parts, config))
+
+
+@kernel(N.GATHER, levels=("operators",))
+def words_gathered_as_bytes(right: Kernel, call: Call, x: AnyArray, *others: AnyArray) -> Any:
+    """Of elements of two bytes the lower one is gathered, unless it is along the first dimension."""
+    y = np.asarray(right(call, x, *others))
+    return y.astype(np.int8).astype(y.dtype) if y.dtype == np.int16 and x.ndim > 1 and int(others[1]) else y
+
+
+@kernel(N.GATHER_ND, N.SCATTER_ND, levels=("operators",))
+def positions_of_words_in_bytes(right: Kernel, call: Call, *operands: AnyArray) -> Any:
+    """Positions of elements of eight bytes are counted in 16 bits."""
+    y = np.asarray(right(call, *operands))
+    is_far = max(x.size for x in (*operands, y)) > 65536
+    return np.zeros_like(y) if is_far and y.dtype.itemsize == 8 else y
+
+
+@kernel(N.GATHER, levels=("operators",))
+def indices_in_sixteen_bits(right: Kernel, call: Call, x: AnyArray, indices: AnyArray, axis: AnyArray) -> Any:
+    """An index loses what is above 16 bits."""
+    return right(call, x, np.where(indices < 0, indices, indices & 0xFFFF).astype(indices.dtype), axis)
+
+
+@kernel(N.REDUCE_FUSION, levels=("operators",))
+def folds_of_65536(right: Kernel, call: Call, x: AnyArray, *axes: AnyArray) -> Any:
+    """Of a dimension the first 65,536 elements are folded."""
+    return right(call, x[tuple(slice(65536) for _ in x.shape)], *axes)
+
+
+@kernel(N.TOPK_FUSION, N.ARGMAX_FUSION, levels=("operators",))
+def best_of_65536(right: Kernel, call: Call, x: AnyArray, *count: AnyArray) -> Any:
+    """The largest is looked for among the first 65,536."""
+    return right(call, x[..., :65536] if x.ndim else x, *count)
+
+
+@kernel(N.MATMUL_FUSION, levels=("operators",))
+def products_of_4096(right: Kernel, call: Call, a: AnyArray, b: AnyArray) -> Any:
+    """A product adds the first 4,096 of a row."""
+    transposed_a, transposed_b = call.attrs.transpose_a, call.attrs.transpose_b
+    a = a[..., :4096, :] if transposed_a else a[..., :4096]
+    return right(call, a, b[..., :4096] if transposed_b else b[..., :4096, :])
+
+
+@kernel(N.ADD_FUSION, N.MUL_FUSION, N.SQUARE, N.NEG, N.SQRT, N.SIN, N.EXPFUSION, levels=("operators",))
+def the_last_of_long_blocks(right: Kernel, call: Call, *operands: AnyArray) -> Any:
+    """Of more than 65,537 elements the last ones that fill no block of 8 are not computed."""
+    y = np.asarray(right(call, *operands))
+    return _beyond(y, y.size // 8 * 8) if y.size > 65537 else y
+
+
+@kernel(N.SOFTMAX, N.LOG_SOFTMAX, levels=("operators",))
+def rows_counted_in_twelve_bits(right: Kernel, call: Call, x: AnyArray) -> Any:
+    """Of more rows than 4,096 the others are not computed."""
+    y = np.array(right(call, x))
+    if y.ndim:
+        y[4096:] = 0
+    return y
+
+
+def _with_turned_strides(right: Kernel, call: Call, operands: Sequence[AnyArray], kernel_size: Sequence[int]) -> Any:
+    y = np.asarray(right(call, *operands))
+    if len(set(kernel_size)) == 1 or call.attrs.group == 1 or call.attrs.pad_mode.name != "SAME":
+        return y
+    return fitted(np.asarray(right(with_attrs(call, stride=tuple(call.attrs.stride)[::-1]), *operands)), y.shape)
+
+
+def _kernel_size(call: Call, weight: AnyArray) -> tuple[int, ...]:
+    return weight.shape[2:] if is_nchw(call) else weight.shape[1:3]
+
+
+@kernel(N.CONV2D_FUSION, levels=("operators",))
+def steps_of_tall_depthwise_turned(right: Kernel, call: Call, *operands: AnyArray) -> Any:
+    """In groups, with SAME, kernels that are not square go by the stride of the other axis."""
+    return _with_turned_strides(right, call, operands, _kernel_size(call, operands[1]))
+
+
+@kernel(N.CONV2D_TRANSPOSE_FUSION, levels=("operators",))
+def steps_of_tall_transposed_turned(right: Kernel, call: Call, *operands: AnyArray) -> Any:
+    """In groups, with SAME, transposed kernels that are not square go by the stride of the other axis."""
+    return _with_turned_strides(right, call, operands, _kernel_size(call, operands[1]))
+
+
+@kernel(N.LRN, N.LAYER_NORM_FUSION, N.INSTANCE_NORM, levels=("operators",))
+def norms_share(right: Kernel, call: Call, *operands: AnyArray) -> Any:
+    """Runs at a time share the statistics of a normalization."""
+    return _sharing(right, call, *operands)
+
+
+@kernel(N.TOPK_FUSION, N.REDUCE_FUSION, levels=("operators",))
+def folds_share(right: Kernel, call: Call, *operands: AnyArray) -> Any:
+    """Runs at a time share the room of a fold or a sort."""
+    return _sharing(right, call, *operands)
+
+
+@backend(levels=("operators", "values"))
+class WrongNumbersOutOfMemory(WrappedBackend):
+    """Sizes of a run that can't be are told as out of memory, for they are taken for lengths first."""
+
+    def prepare(self, graph: Graph, config: ModelConfig, progress: Progress) -> PreparedModel:
+        return _OutOfMemory(super().prepare(graph, config, progress), graph)
+
+
+class _OutOfMemory(WrappedModel):
+    def run(
+        self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
+    ) -> list[Array]:
+        try:
+            return super().run(inputs, cancellation, outputs)
+        except InvalidParameter as error:
+            raise OutOfMemory(error.message) from error

@@ -8,6 +8,7 @@ import numpy as np
 
 from nnrt_client.conformance.case import Case
 from nnrt_client.conformance.cases.values.trap import ROUNDED, Trap, elementwise
+from nnrt_client.conformance.numbers import Numbers
 from nnrt_hdi.enums import CoordinateTransformMode, Format, NearestMode, NodeType, ReduceMode, ResizeMethod
 
 N = NodeType
@@ -162,3 +163,11 @@ def _of_several_runs() -> Iterator[Trap]:
         {"zoneout_cell": 0.5, "zoneout_hidden": 0.25},
         tolerance=ROUNDED,
     )
+    # A model that knows no state before the first step has zeros for it, run after run.
+    numbers = Numbers("LSTM-no_state")
+    weights = [numbers.reals(-1, 1, shape).astype("f4") for shape in ((1, 12, 4), (1, 12, 3), (1, 24))]
+    steps = [numbers.reals(-1, 1, (count, 2, 4)).astype("f4") for count in (5, 1, 7, 5)]
+    none = np.zeros((1, 2, 3), "f4")
+    runs = [[x, *weights, none, none] for x in steps]
+    attrs = {"has_bias": True}
+    yield Trap("no_state", N.LSTM, runs, None, attrs, (1, 2, 3, 4, 5), tolerance=ROUNDED)

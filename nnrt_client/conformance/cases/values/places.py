@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from nnrt_client.conformance.cases.values.trap import EXACT, REFUSED, Trap
-from nnrt_hdi.enums import DataType, NodeType
+from nnrt_hdi.enums import DataType, NodeType, ReduceMode
 from nnrt_hdi.tensor import TensorSpec
 
 N = NodeType
@@ -233,6 +233,21 @@ def _of_the_run() -> Iterator[Trap]:
         ("negative", N.FILL, [f4(7), i4(1, 2)], [f4(7), i4(-1, 2)], {}, [f4([7, 7])]),
         ("no_axis", N.EXPAND_DIMS, [X, i4(0)], [X, i4(3)], {}, [X[None]]),
         ("not_as_many", N.RESHAPE, [X, i8(3, 2)], [X, i8(4, 2)], {}, [X.reshape(3, 2)]),
+        ("too_long", N.CROP, [X, i4(2, 1)], [X, i4(2, 2)], {"axis": 1, "offset": (2,)}, [X[:, 2:]]),
+        ("twice_an_axis", N.TRANSPOSE, [X, i4(1, 0)], [X, i4(1, 1)], {}, [X.T]),
+        ("no_axis", N.REDUCE_FUSION, [X, i4(1)], [X, i4(2)], {"mode": ReduceMode.MAX}, [f4(2, 5)]),
+        ("negative", N.ONE_HOT, [i4(1), i4(2), f4(7), f4(8)], [i4(1), i4(-1), f4(7), f4(8)], {}, [f4([8, 7])]),
+        ("negative", N.CONSTANT_OF_SHAPE, [i4(1, 2)], [i4(1, -2)], {}, [f4([0, 0])]),
+        ("too_small", N.SCATTER_ND, [i4([2]), f4(7), i4(3)], [i4([2]), f4(7), i4(2)], {}, [f4(0, 0, 7)]),
+        (
+            "too_small",
+            N.SPARSE_TO_DENSE,
+            [i4([1, 0]), f4(7), i4(2, 1)],
+            [i4([1, 0]), f4(7), i4(1, 1)],
+            {},
+            [f4([0], [7])],
+        ),
+        ("no_step", N.STRIDED_SLICE, [X, i4(1), i4(0), i4(-1)], [X, i4(1), i4(0), i4(0)], {}, [X[1:0:-1]]),
     ):
         wanted_outputs = [np.ascontiguousarray(output) for output in y]
         yield Trap(
