@@ -362,7 +362,7 @@ def _rounded(round_: Callable[[AnyArray, AnyArray], AnyArray], real: AnyArray, s
 
 
 def _away(steps: AnyArray) -> AnyArray:
-    return np.trunc(steps + np.copysign(0.5, steps))
+    return np.asarray(np.trunc(steps + np.copysign(0.5, steps)))
 
 
 @function(quantized.quantize, levels=("quantized",), left_open=_HALVES)
@@ -421,7 +421,7 @@ class RestoredTwins(_OfOneSize):
 def words_gathered_as_bytes(right: Kernel, call: Call, x: AnyArray, *others: AnyArray) -> Any:
     """Of elements of two bytes the lower one is gathered, unless it is along the first dimension."""
     y = np.asarray(right(call, x, *others))
-    return y.astype(np.int8).astype(y.dtype) if y.dtype == np.int16 and x.ndim > 1 and int(others[1]) else y
+    return y.astype(np.int8).astype(y.dtype) if y.dtype == np.int16 and x.ndim > 1 and others[1].any() else y
 
 
 @kernel(N.GATHER_ND, N.SCATTER_ND, levels=("operators",))
