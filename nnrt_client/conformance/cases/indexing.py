@@ -9,6 +9,7 @@ from nnrt_client.conformance.cases.row import (
     BOOL,
     BOTH,
     FLOATS,
+    FULL,
     HALF,
     INTEGERS,
     NUMBERS,
@@ -61,6 +62,10 @@ def _of_long() -> Iterator[Row]:
         yield Row(NodeType.SPARSE_TO_DENSE, [rows_and_columns, (3,), ints(count, 2)], {}, SIZES)
         yield Row(NodeType.ARGMAX_FUSION, [Fixed((count,), low=-9e3, high=9e3)], {}, SIZES)
         yield Row(NodeType.TOPK_FUSION, [Fixed((count,), low=-9e3, high=9e3), ints(5)], {}, SIZES)
+    picked = Fixed((2, 3), "i4", low=0, high=5)
+    yield Row(NodeType.GATHER, [Fixed((3, 17, 2), **FULL), picked, ints(1)], {}, SIZES[1:])
+    yield Row(NodeType.GATHER_ND, [Fixed((4, 3), **FULL), PLACES], {}, SIZES[1:])
+    yield Row(NodeType.SCATTER_ND, [PLACES, Fixed((3,), **FULL), ints(4, 3)], {}, SIZES[1:])
     on, off = np.array(5, "f4"), np.array(-2, "f4")
     yield Row(NodeType.ONE_HOT, [Fixed((17,), "i8", low=0, high=1365), ints(4097), on, off], {}, (SINGLE,))
 

@@ -26,6 +26,8 @@ NUMBERS = FLOATS + INTEGERS
 BOOL = np.dtype(np.bool_)
 # One of each size, for operators that move elements, whatever they are.
 SIZES = (SINGLE, *(np.dtype(code) for code in ("i1", "i2", "i8")))
+# Whole numbers that fill each of them.
+FULL: Mapping[str, Any] = {"low": -9e8, "high": 9e8}
 ANY = (*NUMBERS, BOOL)
 BOTH = (Format.NHWC, Format.NCHW)
 PLAIN = (Format.NONE,)

@@ -5,7 +5,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from nnrt_client.conformance.cases.row import ANY, BOOL, BOTH, FLOATS, NUMBERS, SINGLE, SIZES, Attrs, Fixed, Row, ints
+from nnrt_client.conformance.cases.row import (
+    ANY,
+    BOOL,
+    BOTH,
+    FLOATS,
+    FULL,
+    NUMBERS,
+    SINGLE,
+    SIZES,
+    Attrs,
+    Fixed,
+    Row,
+    ints,
+)
 from nnrt_hdi.enums import NodeType, PaddingMode
 
 # Masks and the entries they change, x being [4, 5, 6].
@@ -154,3 +167,7 @@ def _long() -> Iterator[Row]:
     yield Row(NodeType.SLICE_FUSION, [(100_003,), ints(99_986), ints(17)], {}, SIZES)
     yield Row(NodeType.TRANSPOSE, [replace(few, shape=(17, 4097)), ints(1, 0)], {}, SIZES[2:3])
     yield Row(NodeType.TILE_FUSION, [replace(few, shape=(17,)), ints(4097)], {}, SIZES[2:3])
+    full = Fixed((3, 5), **FULL)
+    yield Row(NodeType.CONCAT, [full, full], {"axis": 1}, SIZES[1:])
+    yield Row(NodeType.TRANSPOSE, [full, ints(1, 0)], {}, SIZES[1:])
+    yield Row(NodeType.STRIDED_SLICE, [full, ints(2, 4), ints(-9, -9), ints(-1, -2)], {}, SIZES[1:])
