@@ -33,8 +33,26 @@ AnyArray = NDArray[Any]
 # As many rows as no block has, and the elements beyond which they are not made.
 _ROWS = (17, 4097, 65537, 100_003)
 _MOST_ELEMENTS = 1 << 17
-# Levels whose quick cases run eight times at a time.
-_AT_A_TIME = {Level.OPERATORS, Level.QUANTIZED}
+# Nodes that devices have a workspace or a state for.
+_AT_A_TIME = {
+    NodeType.ARGMAX_FUSION,
+    NodeType.AVGPOOL_FUSION,
+    NodeType.CONV2D_FUSION,
+    NodeType.CONV2D_TRANSPOSE_FUSION,
+    NodeType.DETECTION_POST_PROCESS,
+    NodeType.FULL_CONNECTION,
+    NodeType.INSTANCE_NORM,
+    NodeType.LAYER_NORM_FUSION,
+    NodeType.LOG_SOFTMAX,
+    NodeType.LRN,
+    NodeType.LSTM,
+    NodeType.MATMUL_FUSION,
+    NodeType.MAX_POOL_FUSION,
+    NodeType.REDUCE_FUSION,
+    NodeType.RESIZE,
+    NodeType.SOFTMAX,
+    NodeType.TOPK_FUSION,
+}
 _RUNS_AT_A_TIME = 8
 
 _REFUSALS = (InvalidParameter, OperationForbidden, OutOfMemory, Unsupported)
@@ -101,7 +119,7 @@ def tried(case: Case, connection: Connection) -> Outcome:
         outcomes = [_answered(case, run, prepared) for run in case.runs]
         outcomes += [_told("with more rows", _answered(case, run, prepared)) for run in _with_more_rows(case)]
         outcomes += _again(case, prepared)
-        if case.level in _AT_A_TIME and case.is_quick:
+        if case.node_types[0] in _AT_A_TIME and case.is_quick:
             outcomes += _at_a_time(case, prepared)
         if case.level is Level.GRAPHS and connection.session.info.capabilities.model_cache:
             outcomes += _restored(case, connection, prepared, config)
