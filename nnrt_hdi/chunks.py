@@ -71,6 +71,10 @@ class Assembly:
     def is_complete(self) -> bool:
         return self._index == len(self._sizes)
 
+    def throw_away(self) -> None:
+        """Write none of the pieces that are still to come."""
+        self._views = [None] * len(self._sizes)
+
     def take(self, piece: memoryview | bytes) -> None:
         """Put the next piece in its place. Raises InvalidParameter for one that is empty, or more than is missing of
         the array it is for."""

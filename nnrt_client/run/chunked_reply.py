@@ -49,7 +49,7 @@ class ChunkedReply:
         assembly = Assembly([arrays[index] for index in self._chunked])
         while not assembly.is_complete:
             try:
-                assembly.take(self._chunk().piece)
+                self._run.write(self._chunk().piece, assembly)
             except InvalidParameter as error:
                 raise OperationFailed(error.message) from error
         self.is_read = True

@@ -16,6 +16,7 @@ from nnrt_client.run.stamps import Stamps
 from nnrt_client.session.broken_call import CutOff
 from nnrt_client.session.latch import Latch
 from nnrt_client.tensors.device_buffer import DeviceBuffer, Elements, Stored
+from nnrt_hdi.chunks import Assembly
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import NnrtError, OperationFailed, OutOfMemory
 from nnrt_hdi.signals import raised_by_handler, suppressed
@@ -148,19 +149,18 @@ class Run:
         try:
             with self._making:
                 with self._lock:
-                    is_wanted = not (self.ended.is_set or self.given_up or self._error)
-                    stamps, tensors = self.stamps, self.tensors
+                    is_wanted, stamps, tensors = self._is_wanted, self.stamps, self.tensors
                 if is_wanted:
                     outputs, stamps.told = unpack(), times
                     if reply is not None and Stored in map(type, outputs):
                         self._require_asked(outputs)
-                    if tensors is None or tensors.outputs is None:
-                        result = RunResult(outputs)
-                    else:
-                        result = tensors.result(outputs)
-                    result._stamps, stamps.unpacked_ns = stamps, perf_counter_ns()
                     with self._lock:
-                        if not (self.ended.is_set or self.given_up or self._error):
+                        if self._is_wanted:
+                            if tensors is None or tensors.outputs is None:
+                                result = RunResult(outputs)
+                            else:
+                                result = tensors.result(outputs)
+                            result._stamps, stamps.unpacked_ns = stamps, perf_counter_ns()
                             self._result = result
         except CutOff:
             if self.given_up is not None or self._error is not None:
@@ -172,6 +172,18 @@ class Run:
             self.fail(told(error, "the reply could not be read"))
         else:
             self._end()
+
+    def write(self, piece: memoryview | bytes, assembly: Assembly) -> None:
+        """Write a piece of the outputs, or throw it and the rest away if nobody wants them: nothing is written into a
+        tensor after `give_up` has returned. Raises as `Assembly.take`."""
+        with self._lock:
+            if not self._is_wanted:
+                assembly.throw_away()
+            assembly.take(piece)
+
+    @property
+    def _is_wanted(self) -> bool:
+        return not (self.ended.is_set or self.given_up or self._error)
 
     def _require_asked(self, outputs: Sequence[Elements]) -> None:
         """Raise OperationFailed for an output in a buffer of the daemon that was not given for it."""
