@@ -38,10 +38,10 @@ class AwaitedRun:
         """See `Stream.carries`."""
         return self.run is run
 
-    def stop(self, run: Run) -> bool:
+    def stop(self, run: Run, reason: NnrtError) -> None:
         """See `Stream.stop`."""
+        run.fail(reason)
         self.shut_down()
-        return True
 
     def shut_down(self) -> None:
         """Fetch nothing any more."""

@@ -18,7 +18,7 @@ from nnrt_client.run.reply_reader import ReplyReader
 from nnrt_client.run.run import Run, told
 from nnrt_client.session.local_socket import LocalConnection
 from nnrt_client.session.session import Session
-from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.errors import InvalidParameter, NnrtError
 from nnrt_hdi.limits import LOCAL_PACKET_BYTES, MAX_BUNDLED_RUNS
 from nnrt_hdi.v2 import local_socket_pb2
 from nnrt_hdi.wire import times_told
@@ -200,9 +200,9 @@ class BundleStream(ConnectionStream):
                 self.shut_down()
                 self._runs.lost(self, BROKEN)
 
-    def stop(self, run: Run) -> bool:
+    def stop(self, run: Run, reason: NnrtError) -> None:
         self.read_elsewhere()
-        return True
+        run.fail(reason)
 
     def close(self) -> None:
         super().close()

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from nnrt_client.run.run import Run
 from nnrt_client.run.waiting_runs import WaitingRuns
+from nnrt_hdi.errors import NnrtError
 
 
 class Stream(Protocol):
@@ -42,9 +43,9 @@ class Stream(Protocol):
     def read_elsewhere(self) -> None:
         """Have a thread of the carrier read the reply when it comes. Idempotent."""
 
-    def stop(self, run: Run) -> bool:
-        """See that the reply of a run is read, though nobody wants its outputs. True where the run can end at once, for
-        the daemon writes nothing of it into memory of the application. Never called in the main thread."""
+    def stop(self, run: Run, reason: NnrtError) -> None:
+        """See that the reply of a run is read, though nobody wants its outputs. End the run with the reason unless the
+        daemon may write into memory of the application. Never called in the main thread."""
 
     def shut_down(self) -> None:
         """End the stream; whoever reads it finds what had arrived, and then its end."""

@@ -110,12 +110,12 @@ class GrpcStream(OneRun):
     def read_elsewhere(self) -> None:
         """Do nothing: the stream's own thread always reads."""
 
-    def stop(self, run: Run) -> bool:
+    def stop(self, run: Run, reason: NnrtError) -> None:
         if run.tensors is not None and any(isinstance(target, DeviceBuffer) for target in run.tensors.targets or ()):
-            return False
+            return
         if self._runs.withdraw(self, run):
             self.shut_down()
-        return True
+        run.fail(reason)
 
     def shut_down(self) -> None:
         self._call.cancel()

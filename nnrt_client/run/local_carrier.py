@@ -17,6 +17,7 @@ from nnrt_client.run.run import Run
 from nnrt_client.session.broken_call import BrokenCall
 from nnrt_client.session.local_socket import LocalConnection, LocalSocket
 from nnrt_client.session.session import Session
+from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.limits import LOCAL_PACKET_BYTES
 from nnrt_hdi.signals import raised_by_handler
 from nnrt_hdi.v2 import local_socket_pb2
@@ -146,13 +147,13 @@ class LocalStream(ConnectionStream, OneRun):
             _log.exception("a reply could not be read")
             self._runs.could_not_read(self, run, error)
 
-    def stop(self, run: Run) -> bool:
+    def stop(self, run: Run, reason: NnrtError) -> None:
         self.read_elsewhere()
-        ends_at_once = run.tensors is None or run.tensors.targets is None
-        if ends_at_once and self is self.lane.mains:
-            # The main thread may wait there, and each signal begins its wait for the reply, which nobody wants, anew.
-            self.shut_down()
-        return ends_at_once
+        if run.tensors is None or run.tensors.targets is None:
+            run.fail(reason)  # Before who reads the end of the connection looks whether its reply is still wanted.
+            if self is self.lane.mains:
+                # The main thread may wait there, and each signal begins its wait for the reply anew.
+                self.shut_down()
 
     def close(self) -> None:
         super().close()

@@ -729,8 +729,7 @@ class RunQueue(LockOwner):
             run.give_up(reason)
             self._stopping[run] = now + self._session.settings.verdict_timeout_s
             self.forget(run.id)
-            if stream.stop(run):
-                run.fail(reason)
+            stream.stop(run, reason)
         elif self._stopping[run] <= now:  # The daemon doesn't say that it has ended, or never had it.
             self._stopping[run] = math.inf
             if self.withdraw(stream, run):  # Else its reply has just come, and the stream may be another run's.

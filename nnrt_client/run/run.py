@@ -94,9 +94,10 @@ class Run:
         self.packet: Any = None
         # Why it is to end, once nobody wants its outputs any more.
         self.given_up: NnrtError | None = None
-        # Held for a step each by who ends it; a signal handler that comes in such a step may close its executor.
+        # Held by who ends it for a step, or while a piece of its outputs is copied, a MiB at most. A handler that comes
+        # in the same thread meanwhile may close its executor.
         self._lock = threading.RLock()
-        # Held by who makes its outputs, for as long as the network takes: nobody waits for this one.
+        # Held by who makes its outputs, for as long as the network takes. Who ends the run doesn't wait for it.
         self._making = threading.Lock()
         # It takes what comes of the run.
         self.future: RunFuture[Any] | None = None
@@ -175,7 +176,7 @@ class Run:
 
     def write(self, piece: memoryview | bytes, assembly: Assembly) -> None:
         """Write a piece of the outputs, or throw it and the rest away if nobody wants them: nothing is written into a
-        tensor after `give_up` has returned. Raises as `Assembly.take`."""
+        tensor after `give_up` has returned in another thread. Raises as `Assembly.take`."""
         with self._lock:
             if not self._is_wanted:
                 assembly.throw_away()

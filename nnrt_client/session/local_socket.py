@@ -45,6 +45,8 @@ class _Shared(weakref.ref[Shareable]):
     called when an object goes, so what is called then is no Python code."""
 
     buffer_id: int
+    # By which it is known.
+    key: int
 
 
 class LocalConnection:
@@ -179,6 +181,7 @@ class LocalSocket(LockOwner):
                 return known.buffer_id
             shared = _Shared(memory, self._unused.put)
             shared.buffer_id = buffer_id = next(self._buffer_ids)
+            shared.key = id(memory)
             # Before it is asked for: the daemon may have it though its reply is lost.
             self._shared[buffer_id] = shared
             if self._releaser is None:
@@ -251,8 +254,8 @@ class LocalSocket(LockOwner):
         """Forget memory that is gone, and give the number that it had. Its identity may be another's by now."""
         assert isinstance(gone, _Shared)
         del self._shared[gone.buffer_id]
-        for known in [known for known, shared in list(self._known.items()) if shared is gone]:
-            self._known.pop(known)
+        if self._known.get(gone.key) is gone:
+            del self._known[gone.key]
         return gone.buffer_id
 
     def _close(self, reason: NnrtError) -> None:

@@ -62,9 +62,8 @@ class StagingPool:
         self._keeps_idle = True
         self._idle_count = self._idle_bytes = 0
         # By their identities: a reference has the hash of what it refers to, and arrays have none. They come back when
-        # somebody needs memory, so there are no more of them than may lie idle: what is larger goes with its arrays.
+        # somebody needs memory, so they take no more than `_MOST_IDLE_BYTES`: what is beyond goes with its arrays.
         self._leases: dict[int, _Lease] = {}
-        self._leased_bytes = 0
         # Those whose arrays are gone. Python drops what a signal handler raises in a function that is called when an
         # array goes, so what is called then is no Python code.
         self._ended: deque[weakref.ref[_Leased]] = deque()
@@ -129,11 +128,11 @@ class StagingPool:
             return copies
         leased = _Leased(memory.size_bytes, np.uint8, memory.view)
         leased.flags.writeable = False
-        if self._keeps_idle and self._leased_bytes + memory.size_bytes <= _MOST_IDLE_BYTES:
+        leased_bytes = sum(lease.memory.size_bytes for lease in list(self._leases.values()))
+        if self._keeps_idle and leased_bytes + memory.size_bytes <= _MOST_IDLE_BYTES:
             lease = _Lease(leased, self._ended.append)
             lease.memory = memory
             self._leases[id(lease)] = lease
-            self._leased_bytes += memory.size_bytes
         return [
             np.ndarray(shape, dtype, leased, room.offset) for room, (dtype, shape) in zip(rooms, forms, strict=True)
         ]
@@ -144,7 +143,6 @@ class StagingPool:
             with suppressed(IndexError):  # Another thread does the same.
                 lease = self._leases.pop(id(self._ended.popleft()), None)
                 if lease is not None:
-                    self._leased_bytes -= lease.memory.size_bytes
                     self.give_back(lease.memory)
 
 

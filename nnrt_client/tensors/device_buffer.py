@@ -41,13 +41,13 @@ class DeviceBuffer:
             if self.id:
                 self.release()
             raise
-        self.place = model_pb2.BufferRegion(buffer_id=self.id, data_size=room_bytes)
 
     def _allocate(self) -> None:
         length = max(self.room_bytes, 1)
         reply = self._call("NnrtDevice.AllocateBuffer", device_pb2.AllocateBufferRequest(length=length))
         self._is_on_device: bool = reply.is_on_device
-        self.id = reply.buffer.region.buffer_id
+        self.place = model_pb2.BufferRegion(buffer_id=reply.buffer.region.buffer_id, data_size=self.room_bytes)
+        self.id = self.place.buffer_id
         if not self._is_wanted:
             self.release()
 

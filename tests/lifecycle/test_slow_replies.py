@@ -51,8 +51,8 @@ class SlowRun:
         """Tell if the beginning of its reply has come."""
         return any(run._making.locked() for run in list(self.executor._runs))
 
-    def begin(self, timeout_ms: int = LONG_MS) -> Any:
-        return self.executor.submit([LARGE], self.targets, timeout_ms=timeout_ms)
+    def begin(self) -> Any:
+        return self.executor.submit([LARGE], self.targets, timeout_ms=LONG_MS)
 
     def require(self, error: type[BaseException] | tuple[type[BaseException], ...], end: Callable[[], object]) -> None:
         future = self.begin()
@@ -62,8 +62,12 @@ class SlowRun:
             future.result(DEADLINE_S)
 
     def its_deadline(self) -> None:
+        future = self.begin()
+        until(self.is_read)
+        future._run.limit(50)
+        self.executor._queue._keep_deadline(future._run)
         with pytest.raises(TimedOut):
-            self.begin(1000).result(DEADLINE_S)
+            future.result(DEADLINE_S)
 
     def who_cancels(self) -> None:
         future = self.begin()
