@@ -19,6 +19,7 @@ from nnrt_hdi.errors import InvalidFile, InvalidParameter, InvalidPath, NnrtErro
 from nnrt_hdi.files import container
 from nnrt_hdi.files.compiled import MAX_VERSION, CompiledModel, Target
 from nnrt_hdi.files.directory_lock import only_writer
+from nnrt_hdi.files.fingerprint import Fingerprint
 
 FILE_NAME = "model.nnrtcache"
 
@@ -69,7 +70,7 @@ class CacheDirectory:
     # What reading and checking files has taken.
     spent_s: float = field(default=0.0, init=False)
     # What was found last and not fetched since, with the state that the file had.
-    _kept: tuple[object, CompiledModel] | None = field(default=None, init=False, repr=False)
+    _kept: tuple[Fingerprint, CompiledModel] | None = field(default=None, init=False, repr=False)
 
     def require_accessible(self) -> None:
         """Raises InvalidPath unless it is a directory that can be read."""
@@ -138,7 +139,7 @@ class CacheDirectory:
         file = self.file(device)
         kept, self._kept = self._kept, None
         try:
-            state = _state(file)
+            state = Fingerprint.of(file.stat())
             if kept and kept[0] == state:
                 compiled = kept[1]
             else:
@@ -170,9 +171,3 @@ def require_whole(compiled: CompiledModel, place: str) -> None:
         compiled.require_whole()
     except InvalidFile as error:
         raise error.at(place) from error
-
-
-def _state(file: Path) -> object:
-    """Identify a file and the state it is in: another value after each change of it, and for each other file."""
-    status = file.stat()
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

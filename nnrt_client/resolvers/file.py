@@ -8,6 +8,7 @@ from nnrt_client.resolvers.names import Name
 from nnrt_client.resolvers.resolver import PollingResolver
 from nnrt_client.settings import Settings
 from nnrt_hdi.errors import ConnectionFailed
+from nnrt_hdi.files.fingerprint import Fingerprint
 
 _EVERY_S = 0.2
 # A file that hasn't changed for so long is written to its end.
@@ -26,15 +27,14 @@ class FileResolver(PollingResolver):
         super().__init__(name, every_s + _SETTLED_S)
         self._path = path
         self._every_s = every_s
-        self._stamp: tuple[int, ...] = ()
+        self._stamp: Fingerprint | None = None
         self._changed_at = 0.0
         self._listed: tuple[str, ...] | None = None
 
     def _ask(self) -> tuple[tuple[str, ...], float]:
         try:
             with self._path.open("rb") as file:
-                status = os.fstat(file.fileno())
-                stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
+                stamp = Fingerprint.of(os.fstat(file.fileno()))
                 text = file.read(_MOST_BYTES + 1)
         except OSError as error:
             raise ConnectionFailed(f"the file can't be read: {error.strerror}", place=self.name) from error
@@ -44,7 +44,7 @@ class FileResolver(PollingResolver):
         if stamp != self._stamp:
             self._stamp, self._changed_at = stamp, now
         # One that nobody has touched since before it was first read, too.
-        is_settled = max(now - self._changed_at, time.time() - status.st_mtime) >= _SETTLED_S
+        is_settled = max(now - self._changed_at, time.time() - stamp.written_ns / 1e9) >= _SETTLED_S
         if is_settled:
             self._listed = _addresses(text)
         else:

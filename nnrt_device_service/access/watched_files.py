@@ -5,9 +5,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from nnrt_hdi.errors import NnrtError
+from nnrt_hdi.files.fingerprint import Fingerprint
 
 _log = logging.getLogger(__name__)
 
@@ -16,21 +17,6 @@ ContentT = TypeVar("ContentT")
 _SETTLED_S = 0.5
 # Between attempts to read files that couldn't be.
 _RETRY_S = 1.0
-
-
-class _Stamp(NamedTuple):
-    """What changes with a file."""
-
-    size: int
-    written_ns: int
-    # With its mode and its name as well.
-    changed_ns: int
-    inode: int
-
-    @property
-    def is_settled(self) -> bool:
-        """True where nobody is likely to be writing: it was written a while ago, or moved here when that was done."""
-        return self.written_ns < self.changed_ns or self.changed_ns < time.time_ns() - int(_SETTLED_S * 1e9)
 
 
 class WatchedFiles(Generic[ContentT]):
@@ -70,11 +56,11 @@ class WatchedFiles(Generic[ContentT]):
         if stamps != self._seen:
             self._seen, self._seen_at, self._read_at, self._has_failed = stamps, now, now, False
         # The second where clocks differ, such as those of a file server.
-        is_settled = all(stamp is None or stamp.is_settled for stamp in stamps) or now - self._seen_at > _SETTLED_S
+        is_settled = all(stamp is None or _is_settled(stamp) for stamp in stamps) or now - self._seen_at > _SETTLED_S
         if is_settled and now >= self._read_at:
             self._read_again(stamps, now)
 
-    def _read_again(self, stamps: tuple[_Stamp | None, ...], now: float) -> None:
+    def _read_again(self, stamps: tuple[Fingerprint | None, ...], now: float) -> None:
         names = ", ".join(map(str, self._paths))
         try:
             content = self._read()
@@ -88,13 +74,17 @@ class WatchedFiles(Generic[ContentT]):
             self._content, self._stamps = content, stamps
             _log.info("read again: %s", names)
 
-    def _present_stamps(self) -> tuple[_Stamp | None, ...]:
+    def _present_stamps(self) -> tuple[Fingerprint | None, ...]:
         return tuple(map(_stamp_of, self._paths))
 
 
-def _stamp_of(path: Path) -> _Stamp | None:
+def _stamp_of(path: Path) -> Fingerprint | None:
     try:
-        status = path.stat()
+        return Fingerprint.of(path.stat())
     except OSError:
         return None
-    return _Stamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+
+
+def _is_settled(stamp: Fingerprint) -> bool:
+    """Tell whether nobody is likely to be writing: it was written a while ago, or moved here when that was done."""
+    return stamp.written_ns < stamp.changed_ns or stamp.changed_ns < time.time_ns() - int(_SETTLED_S * 1e9)

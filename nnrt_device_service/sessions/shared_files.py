@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from nnrt_device_service.sessions.memory_budget import MemoryBudget
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, OutOfMemory, UnavailableDevice, UnknownHandle, Unsupported
+from nnrt_hdi.files.fingerprint import Fingerprint
 from nnrt_hdi.limits import FIRST_CLIENT_BUFFER_ID
 from nnrt_hdi.shared_memory import has_few_left
 
@@ -94,7 +95,7 @@ class SharedFile:
         is_own = status.st_uid == self._user_id and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
         if not is_own or status.st_ctime_ns > time.time_ns() - _SETTLED_NS:
             return None
-        return status.st_uid, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+        return status.st_uid, Fingerprint.of(status)
 
 
 def _answers_at_once(fd: int) -> bool:

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 from nnrt_hdi.errors import InvalidFile
 from nnrt_hdi.files.container import read
 from nnrt_hdi.files.file_systems import is_of_this_host
+from nnrt_hdi.files.fingerprint import Fingerprint
 from nnrt_hdi.part import Part
 
 # What is read at a time.
@@ -26,7 +27,7 @@ class WholeParts:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._may_map: bool | None = None
-        self._states: dict[bytes, object] = {}
+        self._states: dict[bytes, Fingerprint] = {}
         self._lock = threading.Lock()
         # Where those lie that are in use, and their sizes.
         self._mapped: WeakKeyDictionary[mmap.mmap, tuple[Path, int]] = WeakKeyDictionary()
@@ -56,7 +57,7 @@ class WholeParts:
                 self._states.pop(sha256, None)
                 began_ns = time.time_ns()
                 _require_whole(descriptor, size, sha256)
-                if _state(descriptor) == state and os.fstat(descriptor).st_ctime_ns < began_ns - _SETTLED_NS:
+                if _state(descriptor) == state and state.changed_ns < began_ns - _SETTLED_NS:
                     self._states[sha256] = state
             return Part(self._map(path, descriptor, size), sha256)
         finally:
@@ -88,9 +89,9 @@ def _require_whole(descriptor: int, size: int, sha256: bytes) -> None:
         raise InvalidFile(f"its part {sha256.hex()[:12]} is not what was written; the file is damaged")
 
 
-def _state(descriptor: int) -> object:
-    """Identify a file and the state it is in: another value after each change of it, and for each other file."""
+def _state(descriptor: int) -> Fingerprint:
+    """Take the fingerprint of a file. Raises InvalidFile for what is no regular one."""
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         raise InvalidFile("its part is no regular file")
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    return Fingerprint.of(status)
