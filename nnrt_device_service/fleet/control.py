@@ -9,19 +9,18 @@ import asyncio
 import json
 import os
 import socket
-import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from nnrt_device_service.host.peer import peer_of
 from nnrt_hdi.errors import NnrtError, OperationFailed, OperationForbidden
 
 Say = Callable[[str], None]
 Answer = Callable[[dict[str, Any], Say], Awaitable[list[dict[str, Any]]]]
 """Does what a request asks for, and gives how the devices are then. Raises NnrtError."""
 
-_PEER = struct.Struct("iII")
 _LINE_BYTES = 1 << 20
 
 
@@ -57,10 +56,9 @@ async def serve_control(path: Path, answer: Answer) -> AsyncIterator[None]:
 
 def _require_own(connection: socket.socket) -> None:
     """Only root and the supervisor's own user may ask."""
-    peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-    _, uid, _ = _PEER.unpack(peer)
-    if uid not in (0, os.geteuid()):
-        raise OperationForbidden(f"user {uid} may not ask this supervisor; its user and root may")
+    user_id = peer_of(connection).user_id
+    if user_id not in (0, os.geteuid()):
+        raise OperationForbidden(f"user {user_id} may not ask this supervisor; its user and root may")
 
 
 def ask(path: Path, request: dict[str, Any], say: Say) -> list[dict[str, Any]] | None:

@@ -1,12 +1,12 @@
 """The supervisor's end of the protocol in which daemons tell how they are; see `nnrt_device_service.host.readiness`."""
 
 import socket
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-_CREDENTIALS = struct.Struct("iII")
+from nnrt_device_service.host.peer import CREDENTIALS
+
 _DATAGRAM_BYTES = 4096
 
 
@@ -36,12 +36,12 @@ class NotifySocket:
         """Those that have come."""
         while True:
             try:
-                data, ancillary, _, _ = self._socket.recvmsg(_DATAGRAM_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size))
+                data, ancillary, _, _ = self._socket.recvmsg(_DATAGRAM_BYTES, socket.CMSG_SPACE(CREDENTIALS.size))
             except BlockingIOError:
                 return
             for level, kind, content in ancillary:
                 if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
-                    pid, _, _ = _CREDENTIALS.unpack(content[: _CREDENTIALS.size])
+                    pid, _, _ = CREDENTIALS.unpack(content[: CREDENTIALS.size])
                     lines = (line.partition("=") for line in data.decode(errors="replace").splitlines())
                     yield Notice(pid, {name: value for name, _, value in lines})
 

@@ -6,14 +6,13 @@ among the daemons that share a network namespace.
 
 import os
 import socket
-import struct
 import sys
 from contextlib import suppress
 from hashlib import sha256
 
+from nnrt_device_service.host.peer import peer_of
 from nnrt_hdi.errors import OperationForbidden
 
-_PEER = struct.Struct("iII")
 # Those who ask whose it is and go away are kept in the socket's queue, which is never read.
 _MOST_ASKED = 4096
 # So end the variables by which the libraries of accelerators let a process see only some of them.
@@ -46,6 +45,5 @@ def _owner_of(name: str) -> str:
     with suppress(OSError), socket.socket(socket.AF_UNIX) as asking:
         asking.setblocking(False)
         asking.connect(name)
-        pid, _, _ = _PEER.unpack(asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
-        return f"the process with pid {pid}"
+        return f"the process with pid {peer_of(asking).pid}"
     return "another process"

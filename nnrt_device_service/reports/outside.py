@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from nnrt_device_service.host.peer import peer_of
 from nnrt_device_service.reports.archive import MOST_BYTES, unpacked
-from nnrt_device_service.reports.reporter import SOCKET_NAME, STACKS_NAME, peer_of
+from nnrt_device_service.reports.reporter import SOCKET_NAME, STACKS_NAME
 from nnrt_hdi.errors import InvalidFile, OperationFailed
 
 _ABSTRACT_SOCKETS = Path("/proc/net/unix")
@@ -38,7 +39,7 @@ def told_by(pid: int, timeout_s: float) -> dict[str, str]:
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.settimeout(timeout_s)
                 connection.connect(b"\0" + name.encode())
-                if peer_of(connection)[0] == pid:  # Anybody may have taken the name.
+                if peer_of(connection).pid == pid:  # Anybody may have taken the name.
                     return unpacked(b"".join(_received(connection, timeout_s)))
         except (OSError, InvalidFile) as error:
             why = f"it did not give one within {timeout_s:g} s: {error}"

@@ -7,7 +7,6 @@ import secrets
 import select
 import signal
 import socket
-import struct
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from queue import Empty, SimpleQueue
 
 from nnrt_device_service.core.device import Device
 from nnrt_device_service.host.log_handler import LogHandler
+from nnrt_device_service.host.peer import peer_of
 from nnrt_device_service.host.threads import start_thread
 from nnrt_device_service.reports import parts
 from nnrt_device_service.reports.archive import file_name, packed, written
@@ -35,7 +35,6 @@ STACKS_NAME = "nnrt-stacks"
 """The memory that gets the stacks of all threads, at `signal.SIGUSR2`, where Python itself stands still."""
 
 _SEND_S = 10.0
-_PEER = struct.Struct("iII")
 # Descriptors that are let go of while a report is made, for a process that has no others left.
 _SPARE_DESCRIPTORS = 4
 
@@ -179,16 +178,10 @@ class Reporter:
         """Give a report to who asks, if it is this daemon's user or root."""
         connection, _ = listener.accept()
         with connection:
-            if peer_of(connection)[1] in (0, os.geteuid()):
+            if peer_of(connection).user_id in (0, os.geteuid()):
                 connection.settimeout(_SEND_S)
                 with suppress(OSError):  # Nobody waits for it any more.
                     connection.sendall(packed(self._name(), self.parts()))
-
-
-def peer_of(connection: socket.socket) -> tuple[int, int]:
-    """The process at the other end of a Unix socket and its user, by the kernel's word."""
-    pid, user_id, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
-    return pid, user_id
 
 
 def _listener() -> socket.socket | None:

@@ -10,10 +10,10 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import NamedTuple
 
 from nnrt_device_service.access.counters import Usage
 from nnrt_device_service.access.identity import ANYBODY, Identity
+from nnrt_device_service.host.peer import Peer
 from nnrt_device_service.host.steps import take_each
 from nnrt_device_service.scheduling.scheduler import Account
 from nnrt_device_service.sessions.buffers import BufferPool
@@ -42,13 +42,6 @@ _LABEL_LENGTH = 8
 _STREAM_END_S = 1.0
 # Of the compilations that were given up, the latest so many are remembered, for they may still end.
 _REMEMBERED_REQUESTS = 1024
-
-
-class Peer(NamedTuple):
-    """A process on this host, as the kernel names it."""
-
-    pid: int
-    user_id: int
 
 
 @dataclass(frozen=True, slots=True)

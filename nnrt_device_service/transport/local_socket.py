@@ -12,8 +12,9 @@ from google.protobuf.message import DecodeError
 
 from nnrt_device_service.access.identity import Role
 from nnrt_device_service.core.device import Device
+from nnrt_device_service.host.peer import peer_of
 from nnrt_device_service.host.threads import start_thread
-from nnrt_device_service.sessions.session import Peer, Session
+from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.transport.local_connection import PLACE, LocalConnection, end_connection, refuse, undecodable
 from nnrt_device_service.transport.reactor import Reactor
 from nnrt_device_service.transport.run_requests import RunRequests
@@ -24,7 +25,6 @@ from nnrt_hdi.wire.packets import receive_packet, send_packet
 
 _log = logging.getLogger(__name__)
 
-_CREDENTIALS = struct.Struct("iII")
 # What a connection gets to say whose it is.
 _ATTACH_S = 2.0
 # What a client gets to read replies that came before, when there is no room for the next one: two seconds.
@@ -123,16 +123,10 @@ class LocalSocket:
         session = self._device.sessions.of(request.attach.session_id)
         try:
             session.identity.require(Role.RUN, PLACE)
-            session.attach(_peer_of(connection))
+            session.attach(peer_of(connection))
         except OperationForbidden as error:
             session.usage.count_error(error)
             who = session.identity
             self._device.refusals.audit(str(who), who, session=session.label, method=PLACE, cause=str(error))
             raise
         return session
-
-
-def _peer_of(connection: socket.socket) -> Peer:
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid, user_id, _ = _CREDENTIALS.unpack(credentials)
-    return Peer(pid, user_id)

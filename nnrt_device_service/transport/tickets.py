@@ -7,18 +7,17 @@ and for a short time, and sends it when it opens a session.
 import logging
 import secrets
 import socket
-import struct
 import threading
 import time
 from contextlib import suppress
 from pathlib import Path
 
+from nnrt_device_service.host.peer import peer_of
 from nnrt_device_service.host.threads import start_thread
 from nnrt_hdi.limits import TICKET_BYTES, TICKET_SUFFIX
 
 _log = logging.getLogger(__name__)
 
-_CREDENTIALS = struct.Struct("iII")
 # A client asks for one when it is about to send it.
 _VALID_S = 30.0
 # Tickets of one user that count at a time; the oldest gives way.
@@ -84,9 +83,7 @@ class Tickets:
                     continue
                 # One that is gone must not have the others wait.
                 with connection, suppress(OSError):
-                    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-                    _, user_id, _ = _CREDENTIALS.unpack(credentials)
-                    connection.send(self._new(user_id), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+                    connection.send(self._new(peer_of(connection).user_id), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
     def _new(self, user_id: int) -> bytes:
         ticket, now = secrets.token_bytes(TICKET_BYTES), time.monotonic()
