@@ -1,14 +1,13 @@
 """Files of a fleet's folder, which are written whole or not at all, by one process at a time."""
 
 import os
-import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from nnrt_hdi.errors import InvalidPath
-from nnrt_hdi.files.container import temporary_name
+from nnrt_hdi.files.atomic_write import atomic_write
 from nnrt_hdi.files.directory_lock import only_writer
 
 _PUBLIC, _PRIVATE = 0o644, 0o600
@@ -37,18 +36,9 @@ def only_writer_of(folder: Path) -> Iterator[None]:
 def write_new(path: Path, data: bytes, *, is_private: bool, replaces: bool = False) -> None:
     """Write a file whole, in a folder that is made if it is missing. Raises InvalidPath for one that is there."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    unfinished = path.with_name(temporary_name(_OWNER, secrets.token_hex(8)))
     try:
-        with open(unfinished, "xb", opener=lambda name, flags: os.open(name, flags, _PRIVATE)) as file:
+        with atomic_write(path, _OWNER, _PRIVATE, os.replace if replaces else os.link) as file:
             os.fchmod(file.fileno(), _PRIVATE if is_private else _PUBLIC)
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if replaces:
-            unfinished.replace(path)
-        else:
-            path.hardlink_to(unfinished)
     except FileExistsError as error:
         raise InvalidPath("it is there already; move it away, or give --replace", place=str(path)) from error
-    finally:
-        unfinished.unlink(missing_ok=True)

@@ -1,16 +1,14 @@
 """The archive of a report: a compressed tar file with a file for each part."""
 
 import io
-import os
 import re
-import secrets
 import tarfile
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from nnrt_hdi.errors import InvalidFile, InvalidPath
+from nnrt_hdi.files.atomic_write import atomic_write
 
 MOST_BYTES = 64 << 20
 """More than a report has, of all parts together."""
@@ -50,15 +48,9 @@ def file_name(subject: str) -> str:
 def written(directory: Path, name: str, data: bytes) -> Path:
     """The path of an archive that is there as a whole, and its owner's only, when this returns. Raises InvalidPath."""
     path = directory / f"{name}.tar.gz"
-    new = directory / f".{name}.{secrets.token_hex(8)}"
     try:
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+        with atomic_write(path, "report", 0o600) as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
     except OSError as error:
-        with suppress(OSError):
-            new.unlink(missing_ok=True)
         raise InvalidPath(f"a report can't be written there: {error.strerror}", place=str(directory)) from error
     return path

@@ -8,19 +8,16 @@
 
 In a directory that many such files share, large parts may lie beside them, each once (see `store_directory`).
 
-A file is complete or not there: it is written beside its place and then moved there.
+A file is complete or not there.
 """
 
 import errno
 import hashlib
 import json
-import logging
 import os
 import re
 import reprlib
-import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +25,10 @@ import numpy as np
 from typing_extensions import Buffer
 
 from nnrt_hdi.errors import InvalidFile, InvalidParameter
+from nnrt_hdi.files.atomic_write import atomic_write
 from nnrt_hdi.files.file_part import FilePart, OpenFile
 from nnrt_hdi.part import SHA256_BYTES, Part
 from nnrt_hdi.tensor import flat_bytes
-
-_log = logging.getLogger(__name__)
 
 MAGIC = b"NNRTPART"
 FORMAT = 1
@@ -183,24 +179,13 @@ def write(path: Path, pieces: Iterable[Buffer], *, owner: str = "file", is_priva
     """Write a file that is complete when it appears, in place of an earlier one. Raises OSError, and leaves nothing.
 
     Only its owner may read a private one, others as far as the umask lets them. What a crash leaves behind is called
-    after the owner: see `remove_leftovers`.
+    after the owner: see `atomic_write`.
     """
     if not is_private:
         require_place(path)
-    # Not made from the name, which may be as long as names can be.
-    beside = path.with_name(temporary_name(owner, secrets.token_hex(16)))
-    mode = 0o600 if is_private else 0o666
-    try:
-        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb", buffering=0) as file:
-            for piece in pieces:
-                rest = flat_bytes(piece)
-                while rest.nbytes:
-                    rest = rest[file.write(rest) :]
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+    with atomic_write(path, owner, 0o600 if is_private else 0o666) as file:
+        for piece in pieces:
+            file.write(flat_bytes(piece))
     _sync_directory(path.parent)
 
 
@@ -216,19 +201,6 @@ def require_place(path: Path) -> None:
         raise kind(number, "there is no such directory; make it first", str(directory))
     if not os.access(directory, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, "files in it can't be made; allow it, or take another one", str(directory))
-
-
-def temporary_name(owner: str, unique: str) -> str:
-    """The name of a file of an owner until it is complete."""
-    return f".nnrt-{owner}-{unique}.tmp"
-
-
-def remove_leftovers(directory: Path, owner: str) -> None:
-    """Remove what writers that died have left of the owner's files. For who knows that nobody is writing one."""
-    for left in directory.glob(temporary_name(owner, "*")):
-        with suppress(OSError):  # Who can't remove it can write all the same.
-            left.unlink()
-            _log.info("removed %s, which a crash left behind", left)
 
 
 def read(path: Path) -> memoryview:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from nnrt_hdi.files.container import remove_leftovers
+from nnrt_hdi.files.atomic_write import remove_leftovers
 
 _POLL_S = 0.02
 

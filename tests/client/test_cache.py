@@ -38,8 +38,8 @@ from nnrt_client import (
 )
 from nnrt_client.build.cache import FILE_NAME, NO_VERSION
 from nnrt_client.oh_nn import OH_NN_INVALID_FILE, OH_NNCompilation, OH_NNCompilation_SetCache
+from nnrt_hdi.files.atomic_write import temporary_name
 from nnrt_hdi.files.compiled import CompiledModel
-from nnrt_hdi.files.container import temporary_name
 from nnrt_hdi.files.file_part import FilePart
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from nnrt_hdi.errors import InvalidFile, InvalidParameter
-from nnrt_hdi.files import container
+from nnrt_hdi.files import atomic_write, container
 from nnrt_hdi.files.container import MAGIC, MAX_MANIFEST_BYTES, packed, unpacked
 from nnrt_hdi.part import Part
 
@@ -295,9 +295,9 @@ def test_kill_9(kills: Sequence[tuple[int, int]], tmp_path: Path) -> None:
         left = [entry for entry in tmp_path.iterdir() if entry != path]
         assert stop < 0 or len(left) == 1, "the kill came in the middle"
         for entry in left:
-            container.remove_leftovers(tmp_path, "other")
+            atomic_write.remove_leftovers(tmp_path, "other")
             assert entry.exists()
-            container.remove_leftovers(tmp_path, "file")
+            atomic_write.remove_leftovers(tmp_path, "file")
             assert not entry.exists()
         if last == 0:
             assert not path.exists()

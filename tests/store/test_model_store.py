@@ -33,7 +33,7 @@ from nnrt_hdi.errors import (
     Unsupported,
 )
 from nnrt_hdi.files import store_directory
-from nnrt_hdi.files.container import temporary_name
+from nnrt_hdi.files.atomic_write import temporary_name
 from nnrt_hdi.files.model_store import ModelStore
 from nnrt_hdi.files.store_directory import MARKER, PART_SUFFIX, SUFFIX
 from nnrt_hdi.graph import Graph
