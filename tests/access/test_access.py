@@ -110,6 +110,7 @@ def test_a_cache_that_a_client_may_not_bring(start_daemon: StartDaemon, access: 
     for settings in (compiler, restorer, compiler, restorer):
         with load(identity_model(), daemon.address, cache=tmp_path / "cache", settings=settings) as session:
             origins.append(session.report.origin)
+            session.wait_until_cached(20)
     assert origins == [Origin.COMPILED, Origin.COMPILED, Origin.COMPILED, Origin.RESTORED]
 
 
