@@ -33,11 +33,12 @@ def peak_bytes():
         return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmHWM"))
 """
 _ON_A_DEVICE = """
-from nnrt_client import load
+from nnrt_client import load, wait_until_cached
 imported = peak_bytes()
 session = load(sys.argv[1], sys.argv[2], cache=json.loads(sys.argv[3]))
 seconds, report = time.perf_counter() - began, session.report
 peak = peak_bytes() - imported
+wait_until_cached()
 session.close()
 print(json.dumps([seconds, peak, report.sent_bytes, report.origin.value]))
 """

@@ -25,6 +25,7 @@ from nnrt_client import (
     SaveCacheFailed,
     Settings,
     load,
+    wait_until_cached,
 )
 from nnrt_client.onnx_import import program_from_onnx
 from nnrt_client.session.channel import Channel
@@ -110,7 +111,7 @@ def test_a_cache_that_a_client_may_not_bring(start_daemon: StartDaemon, access: 
     for settings in (compiler, restorer, compiler, restorer):
         with load(identity_model(), daemon.address, cache=tmp_path / "cache", settings=settings) as session:
             origins.append(session.report.origin)
-            session.wait_until_cached(20)
+            assert wait_until_cached(20)
     assert origins == [Origin.COMPILED, Origin.COMPILED, Origin.COMPILED, Origin.RESTORED]
 
 

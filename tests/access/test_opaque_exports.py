@@ -22,6 +22,7 @@ from nnrt_client import (
     Runtime,
     SaveCacheFailed,
     load,
+    wait_until_cached,
 )
 from nnrt_client.model.program import Program
 from nnrt_hdi.files.compiled import CompiledModel
@@ -135,6 +136,7 @@ def test_a_model_whose_cache_is_refused_is_compiled_again(start_daemon: StartDae
         for _ in range(2):
             with load(identity_model(), daemon.address, cache=tmp_path / "cache") as session:
                 origins.append(session.report.origin)
+                assert wait_until_cached(20)
         daemon.kill()
     assert origins == [Origin.COMPILED, Origin.RESTORED] * 2
 

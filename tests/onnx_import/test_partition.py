@@ -27,7 +27,7 @@ from test_torch_networks import SIZES as EXPORT_SIZES
 from typing_extensions import Self
 from waiting import until
 
-from nnrt_client import DataType, Device, ModelSession, OutputTooSmall, Runtime, Settings, Way, load
+from nnrt_client import DataType, Device, ModelSession, OutputTooSmall, Runtime, Settings, Way, load, wait_until_cached
 from nnrt_client.model_session.opened_model import Source
 from nnrt_client.model_session.partition.fallback import Fallback
 from nnrt_client.model_session.partition.report import PartitionReport, PartReport
@@ -366,6 +366,7 @@ def test_caches(restoring_daemon: DaemonProcess, tmp_path: Path) -> None:
             assert session.report.origin is origin
             given = feeds(model, 1)
             require_same(session.run(given), model, given)
+            assert wait_until_cached(20)
     assert len(list(tmp_path.glob("*.nnrtmodel"))) == 2
 
 
