@@ -17,6 +17,7 @@ import onnxruntime
 import pytest
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
+from empty_programs import faulty
 from nnrt_backend_onnxruntime.backend import OnnxRuntimeBackend
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.programs import trials as trials_module
@@ -57,9 +58,6 @@ SLOW: ModelProto = parsed(
     + " flat = ReduceSum <keepdims = 0> (c1000) y = Add (x, flat) }",
     numpy_helper.from_array(np.array([3000, 3000]), "square"),
 )
-crashes = pytest.mark.skipif(
-    onnxruntime.__version__ != "1.32.0", reason="the fault is known of ONNX Runtime 1.32.0 only"
-)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +82,7 @@ def tried(trials: Trials, model: ModelProto, waiting: Callable[[], None] = lambd
         trial.require_success(waiting)
 
 
-@crashes
+@faulty
 def test_the_error_says_that_it_crashes(trials: Trials) -> None:
     for _ in range(2):
         with pytest.raises(Crashed, match=rf"ONNX Runtime {onnxruntime.__version__} crashes on it \(SIGSEGV\)"):
@@ -92,7 +90,7 @@ def test_the_error_says_that_it_crashes(trials: Trials) -> None:
         tried(trials, CASES[0].model)
 
 
-@crashes
+@faulty
 def test_a_daemon_outlives_it(start_daemon: StartDaemon, tmp_path: Path) -> None:
     arguments = "--backend", "onnxruntime", "--store-dir", str(tmp_path)
     daemon = start_daemon(*arguments)
@@ -114,7 +112,7 @@ class NeverPlain(Trials):
         return super().begin(*arguments, is_optimized=True, **options)
 
 
-@crashes
+@faulty
 def test_what_crashes_all_the_same_is_refused() -> None:
     def loaded(model: ModelProto) -> PreparedModel:
         parts = [Part.of(model.SerializeToString())]
