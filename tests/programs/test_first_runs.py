@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,15 @@ from daemon_process import DaemonProcess
 from empty_programs import CRASHING, ENDLESS, GRU, LATE, EmptyCase, faulty, ones
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.programs import first_runs
+from nnrt_backend_onnxruntime.programs.first_runs import FirstRuns
 from nnrt_backend_onnxruntime.programs.loading import load_program
 from nnrt_backend_onnxruntime.programs.trials import Trial, Trials
 from nnrt_backend_onnxruntime.providers import ProviderDevice
 from program_models import AnyArray, in_process, parsed, weights
-from waiting import until
+from waiting import DEADLINE_S, until
 
 from nnrt_client import TimedOut, Unsupported, Way, load
+from nnrt_device_service.scheduling.run_watch import CompileWatch, RunWatch
 from nnrt_hdi.backend import Cancellation, ModelConfig, PreparedModel
 from nnrt_hdi.errors import OperationFailed
 from nnrt_hdi.part import Part
@@ -184,6 +187,67 @@ def test_what_took_too_long_is_remembered(
         ):
             model.run(inputs, Cancellation(time.monotonic() + given_s))
         assert bool(trials.runs) == is_tried
+
+
+SHAPES = ((2, 3),)
+
+
+def try_nothing() -> None:
+    """A run that would be tried, and has ended well."""
+
+
+def test_trials_count_as_compilations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For they open the program again; and the daemon's bounds are not the run's: others may try once more."""
+    monkeypatch.setattr(first_runs, "_LEAST_S", 0.0)
+    kinds, run_watch = FirstRuns(is_never_empty=False), RunWatch(0.001, 0.0, CompileWatch(600.0, 0.0))
+    compile_watch = RunWatch(0.0, 0.0, CompileWatch(1e-9, 0.0))
+
+    def look(watch: RunWatch, cancellation: Cancellation) -> None:
+        watch.look([cancellation])
+        cancellation.check()
+
+    for _ in range(2):
+        late = Cancellation()
+        with pytest.raises(TimedOut, match="--max-compile-s"):
+            kinds.require(SHAPES, partial(look, compile_watch, late), late)
+    long = Cancellation()
+    long.began_ns = time.perf_counter_ns() - 10**9
+    kinds.require(SHAPES, partial(look, run_watch, long), long)
+    assert kinds.is_known(SHAPES)
+
+
+def test_waiting_for_the_trial_of_another_counts_as_compiling() -> None:
+    kinds, waiting = FirstRuns(is_never_empty=False), Cancellation(time.monotonic())
+
+    def try_it() -> None:
+        with pytest.raises(TimedOut):
+            kinds.require(SHAPES, pytest.fail, waiting)
+
+    kinds.require(SHAPES, try_it, Cancellation())
+    assert waiting.on_device_s < 0  # Nothing but what it has compiled.
+
+
+def test_runs_of_a_known_kind_wait_for_no_trial() -> None:
+    kinds, cancellation = FirstRuns(is_never_empty=False), Cancellation(time.monotonic() + DEADLINE_S)
+    kinds.require(SHAPES, try_nothing, Cancellation())
+    kinds.require(((0, 3),), lambda: kinds.require(SHAPES, pytest.fail, cancellation), Cancellation())
+
+
+def test_a_kind_that_is_renewed_is_kept() -> None:
+    kinds = FirstRuns(is_never_empty=False)
+    for number in range(64):
+        kinds.require(kind_of(number), try_nothing, Cancellation())
+    larger = ((1, 1, 1, 1, 1, 1, 20),)
+    kinds.require(kind_of(0), pytest.fail, Cancellation())
+    kinds.require(larger, try_nothing, Cancellation())
+    kinds.require(kind_of(64), try_nothing, Cancellation())
+    assert kinds.is_known(larger)
+    assert not kinds.is_known(kind_of(1))
+
+
+def kind_of(number: int) -> tuple[tuple[int, ...]]:
+    """Shapes of one of 128 kinds."""
+    return (tuple(1 - (number >> bit & 1) for bit in range(7)),)
 
 
 def test_an_lstm_of_operators_has_no_batch(onnxruntime_daemon: DaemonProcess) -> None:

@@ -104,7 +104,7 @@ class OnnxRuntimeBackend(Backend):
         return restored(parts, config, self._device, self._deadlines)
 
     def loading_bytes(self, parts: Sequence[Part], config: ModelConfig) -> int:
-        """What the process of trials gets is a copy of the program."""
+        """Return the bytes of the copy that a trial gets."""
         is_tried = self._trials is not None and not config.is_own and programs.may_be_program(parts)
         return sum(part.size_bytes for part in parts) if is_tried else 0
 

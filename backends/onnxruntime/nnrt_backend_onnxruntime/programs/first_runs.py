@@ -44,7 +44,7 @@ class FirstRuns:
         # Errors, and what time a run must have for another trial.
         self._failures: OrderedDict[Shapes, tuple[NnrtError, float]] = OrderedDict()
 
-    def has(self, shapes: Shapes) -> bool:
+    def is_known(self, shapes: Shapes) -> bool:
         """Whether runs with inputs of these shapes are of a kind that ONNX Runtime has computed."""
         dims = [dim for shape in shapes for dim in shape]
         if self._is_never_empty and all(dims):
@@ -55,10 +55,14 @@ class FirstRuns:
     def require(self, shapes: Shapes, try_it: Callable[[], None], cancellation: Cancellation) -> None:
         """Return when a run with inputs of these shapes is of a known kind; `try_it` is called where it isn't yet.
 
-        Raises what that raises, again where that was Unsupported or took too long, and what `Cancellation.check` does.
+        A trial opens the program again, so it counts as a compilation, and so does waiting for one. Raises what
+        `try_it` raises, again where that was Unsupported or took longer than the run's deadline allows, and what
+        `Cancellation.check` does.
         """
-        with self._one_at_a_time(cancellation):
-            if self.has(shapes):
+        if self.is_known(shapes):
+            return
+        with cancellation.compiling(), self._one_at_a_time(cancellation):
+            if self.is_known(shapes):
                 return
             left_s = math.inf if cancellation.remaining is None else cancellation.remaining
             failure, most_s = self._failures.get(shapes, (None, 0.0))
@@ -71,7 +75,8 @@ class FirstRuns:
                 _keep(self._failures, shapes, (error.copy(), math.inf))
                 raise
             except TimedOut:
-                if (tried_s := time.monotonic() - began) >= _LEAST_S:
+                # Before the run's own deadline it was the daemon that ended it.
+                if cancellation.remaining == 0 and (tried_s := time.monotonic() - began) >= _LEAST_S:
                     slow = f"ONNX Runtime had not run it after {tried_s:.0f} s; give it more time, or other inputs"
                     _keep(self._failures, shapes, (TimedOut(slow, place=run_with(shapes)), left_s))
                 raise
@@ -118,5 +123,6 @@ def run_with(shapes: Sequence[Shape]) -> str:
 def _keep(entries: OrderedDict[KeyT, ValueT], key: KeyT, value: ValueT) -> None:
     """Keep an entry, and the latest ones beside it."""
     entries[key] = value
+    entries.move_to_end(key)
     while len(entries) > _MOST_KEPT:
         entries.popitem(last=False)

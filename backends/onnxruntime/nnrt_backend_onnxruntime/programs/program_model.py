@@ -74,7 +74,7 @@ class ProgramModel(PreparedModel):
     def sizes(self, inputs: Sequence[Array]) -> RunSizes:
         """See PreparedModel. A run that is tried is copied with the model, and makes its tensors there before."""
         shapes = tuple([array.shape for array in inputs])
-        if shapes in self._shapes or self._first_runs is None or self._first_runs.has(shapes):
+        if shapes in self._shapes or self._first_runs is None or self._first_runs.is_known(shapes):
             return self._usual_sizes
         copied = sum(part.size_bytes for part in self._parts) + sum(array.nbytes for array in inputs)
         return replace(self._usual_sizes, peak_bytes=self._usual_sizes.peak_bytes + copied)
