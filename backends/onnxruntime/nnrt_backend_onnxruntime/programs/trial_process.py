@@ -34,6 +34,7 @@ SEPARATOR = b"\0"
 HEADER_BYTES = 8
 # What each thread of ONNX Runtime takes of address space, for its stack and the C library's heap.
 _THREAD_BYTES = 160 << 20
+_CPU_MARGIN_S = 10
 
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _PR_SET_PDEATHSIG = 1
@@ -59,7 +60,7 @@ class Request:
 def serve(fd: int, told: int) -> None:
     """Serve requests until the other end of this socket is closed. What comes of leaving the network is written to
     `told`, which is closed then."""
-    with open(told, "w") as file:
+    with suppress(OSError), open(told, "w") as file:  # Nobody may listen.
         file.write(_leave_network())
     # Only now: a process with threads can't leave.
     from nnrt_backend_onnxruntime.session import release_memory
@@ -106,7 +107,12 @@ class _Server:
                 os.kill(pid, signal.SIGKILL)
 
     def _begin(self, memory: int, reply: int) -> None:
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:  # The host has no process left, or no memory.
+            os.close(memory)
+            _close(socket.socket(fileno=reply), -signal.SIGKILL)
+            return
         if pid == 0:
             for other in (self._requests, *self._replies.values()):
                 other.close()
@@ -120,12 +126,17 @@ class _Server:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if not pid:
                 return
-            with self._replies.pop(pid) as reply:
-                if reply in self._selector.get_map():
-                    self._selector.unregister(reply)
-                with suppress(OSError):  # Nobody may wait for it any more.
-                    reply.send(SEPARATOR + str(os.waitstatus_to_exitcode(status)).encode())
-                    reply.shutdown(socket.SHUT_RDWR)
+            reply = self._replies.pop(pid)
+            if reply in self._selector.get_map():
+                self._selector.unregister(reply)
+            _close(reply, os.waitstatus_to_exitcode(status))
+
+
+def _close(reply: socket.socket, status: int) -> None:
+    """Say how a trial ended."""
+    with reply, suppress(OSError):  # Nobody may wait for it any more.
+        reply.send(SEPARATOR + str(status).encode())
+        reply.shutdown(socket.SHUT_RDWR)
 
 
 def _tried(memory: int, reply: int) -> int:
@@ -183,9 +194,10 @@ def _bound(room_bytes: int, cpu_s: int) -> None:
     """Let this process take no more than a trial may."""
     pages = int(open("/proc/self/statm").read().split()[0])  # noqa: SIM115, PTH123
     most_bytes = pages * resource.getpagesize() + room_bytes
+    # At the higher one of the two it would be SIGKILL, as of a host without memory, and not SIGXCPU.
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + _CPU_MARGIN_S))
     for limit, most in (
         (resource.RLIMIT_AS, most_bytes),
-        (resource.RLIMIT_CPU, cpu_s),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_NOFILE, 64),

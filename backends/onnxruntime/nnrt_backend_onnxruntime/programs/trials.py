@@ -38,7 +38,7 @@ from nnrt_backend_onnxruntime.programs.trial_process import (
 from nnrt_backend_onnxruntime.providers import ProviderDevice
 from nnrt_hdi.backend import ModelConfig
 from nnrt_hdi.closable import Closable
-from nnrt_hdi.errors import OperationFailed, Unsupported
+from nnrt_hdi.errors import OperationFailed, OutOfMemory, TimedOut, Unsupported
 from nnrt_hdi.tensor import Array, flat_bytes
 
 _log = logging.getLogger(__name__)
@@ -197,8 +197,10 @@ class Trials:
                 env={name: os.environ[name] for name in _KEPT if name in os.environ} | _SINGLE,
             )
         self._requests = ours
-        with suppress(RuntimeError):  # No thread is left, and it stays untold.
+        try:
             threading.Thread(target=_log_isolation, args=(told,), name="nnrt-onnxruntime-trials", daemon=True).start()
+        except RuntimeError:  # No thread is left, and it stays untold.
+            told.close()
         return ours
 
 
@@ -214,7 +216,8 @@ class Trial(Closable):
     def require_success(self, waiting: Callable[[], None], deadline: float | None = None) -> None:
         """Wait for its end, and call `waiting` meanwhile, and at a deadline on the clock of time.monotonic.
 
-        Raises Crashed or Refused, and Unsupported for what takes too much time.
+        Raises Crashed or Refused; Unsupported for what takes too much of the processor, or isn't opened in time; TimedOut
+        for a run that isn't over in time; and OutOfMemory where the host had no memory, or no process, left for it.
         """
         said, separator, status = self._answer(waiting, math.inf if deadline is None else deadline).rpartition(
             SEPARATOR
@@ -231,17 +234,18 @@ class Trial(Closable):
             self._reply.shutdown(socket.SHUT_RD)
 
     def _answer(self, waiting: Callable[[], None], deadline: float) -> bytes:
-        answer = b""
+        answer, poll = b"", select.poll()
+        poll.register(self._reply, select.POLLIN)
         while time.monotonic() < self._deadline and len(answer) <= 2 * MOST_SAID:
-            if not select.select([self._reply], [], [], min(_POLL_S, max(deadline - time.monotonic(), 0)))[0]:
+            if not poll.poll(1000 * min(_POLL_S, max(deadline - time.monotonic(), 0))):
                 waiting()
             elif piece := self._reply.recv(MOST_SAID):
                 answer += piece
             else:
                 return answer
-        raise Unsupported(
-            f"ONNX Runtime has not {'run' if self.place else 'opened'} it after {MOST_S} s", place=self.place
-        )
+        if self.place:
+            raise TimedOut(f"ONNX Runtime has not run it after {MOST_S} s", place=self.place)
+        raise Unsupported(f"ONNX Runtime has not opened it after {MOST_S} s")
 
     def close(self) -> None:
         """End it. Idempotent."""
@@ -251,10 +255,16 @@ class Trial(Closable):
         if status == REFUSED:
             kind, _, message = said.partition(" ")
             raise Refused(kind, message)
-        if -status in (signal.SIGXCPU, signal.SIGKILL):
+        if status == -signal.SIGKILL:
+            raise OutOfMemory(
+                "the daemon's host had no process left to try it, or has killed that, as it does where memory is short;"
+                " try later",
+                place=self.place,
+            )
+        if status == -signal.SIGXCPU:
             raise Unsupported(
                 f"{'running' if self.place else 'opening'} it takes ONNX Runtime more than {MOST_CPU_S} s of the"
-                " processor for each thread, or more memory than there is",
+                " processor for each thread",
                 place=self.place,
             )
         if status:
