@@ -9,7 +9,6 @@ import onnxruntime
 import pytest
 from program_models import AnyArray, parsed, weights
 
-
 faulty = pytest.mark.skipif(
     onnxruntime.__version__ != "1.32.0", reason="the faults are known of ONNX Runtime 1.32.0 only"
 )

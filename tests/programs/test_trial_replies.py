@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import closing
 
@@ -16,6 +17,7 @@ from nnrt_backend_onnxruntime.programs import trials
 from nnrt_backend_onnxruntime.programs.first_runs import FirstRuns
 from nnrt_backend_onnxruntime.programs.trial_process import SEPARATOR, _Server
 from nnrt_backend_onnxruntime.programs.trials import Trial
+from waiting import DEADLINE_S
 
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.errors import NnrtError, OutOfMemory, TimedOut, Unsupported
@@ -66,13 +68,13 @@ def test_only_what_lies_in_the_program_is_remembered(
         try_it()
 
     for _ in range(2):
-        with pytest.raises(error, match="ONNX Runtime|try later"):
+        with pytest.raises(error, match=r"ONNX Runtime|try later"):
             kinds.require(SHAPES, count, Cancellation())
     assert len(tried) == times
 
 
 def test_too_much_of_the_processor_has_a_signal_of_its_own() -> None:
-    assert subprocess.run([sys.executable, "-c", BOUND], check=False).returncode == -signal.SIGXCPU
+    assert subprocess.run([sys.executable, "-c", BOUND], check=False, timeout=DEADLINE_S).returncode == -signal.SIGXCPU
 
 
 def test_replies_are_read_from_any_descriptor() -> None:
@@ -116,7 +118,7 @@ def test_a_trial_begins_though_nobody_is_told_of_the_network(monkeypatch: pytest
     def start(thread: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(trials.threading.Thread, "start", start)
+    monkeypatch.setattr(threading.Thread, "start", start)
     with closing(trials.Trials()) as started:
         started.start()
         assert started._process is not None

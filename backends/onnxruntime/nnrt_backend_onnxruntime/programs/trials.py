@@ -216,8 +216,8 @@ class Trial(Closable):
     def require_success(self, waiting: Callable[[], None], deadline: float | None = None) -> None:
         """Wait for its end, and call `waiting` meanwhile, and at a deadline on the clock of time.monotonic.
 
-        Raises Crashed or Refused; Unsupported for what takes too much of the processor, or isn't opened in time; TimedOut
-        for a run that isn't over in time; and OutOfMemory where the host had no memory, or no process, left for it.
+        Raises Crashed or Refused; Unsupported for what takes too much of the processor, or isn't opened in time;
+        TimedOut for a run that isn't over in time; and OutOfMemory where the host had no memory, or process, for it.
         """
         said, separator, status = self._answer(waiting, math.inf if deadline is None else deadline).rpartition(
             SEPARATOR
