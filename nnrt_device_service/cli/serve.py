@@ -17,7 +17,7 @@ from nnrt_device_service.host.stop_signals import StopSignals
 from nnrt_device_service.reports.reporter import Reporter
 from nnrt_device_service.settings import Settings, setting_options
 from nnrt_device_service.transport.server import Daemon
-from nnrt_hdi.backend import BackendSkipped, DeviceInfo, load_backend
+from nnrt_hdi.backend import BackendSkipped, DeviceInfo, load_backend, require_description
 from nnrt_hdi.enums import DeviceType
 from nnrt_hdi.errors import NnrtError, OperationForbidden
 
@@ -39,8 +39,9 @@ def serve(**values: Any) -> None:
     try:
         reporter = Reporter(settings, log)
         backend = load_backend(settings.backend, settings.backend_options())
-        _claim_accelerator(backend.describe(), settings)
-        device = reporter.device = Device(backend, settings)
+        info = require_description(backend.describe(), settings.backend)
+        _claim_accelerator(info, settings)
+        device = reporter.device = Device(backend, settings, info)
         log.device = device.info.device_name
         daemon = Daemon(device, settings)
         # No collection of garbage looks again at what stays as long as the daemon.

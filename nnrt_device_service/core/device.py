@@ -48,6 +48,7 @@ from nnrt_hdi.backend import (
     Backend,
     Cancellation,
     Capabilities,
+    DeviceInfo,
     DeviceState,
     ModelConfig,
     Origin,
@@ -136,14 +137,15 @@ class Program:
 class Device:
     """Does for clients what the daemon is for: says what it supports, compiles, restores and runs."""
 
-    def __init__(self, backend: Backend, settings: Settings) -> None:
+    def __init__(self, backend: Backend, settings: Settings, described: DeviceInfo | None = None) -> None:
+        """Without its description, asked and checked already, the backend is asked for it."""
         try:
             settings.name.encode()
         except UnicodeEncodeError as error:  # Nobody could be told of it.
             raise InvalidParameter(f"{settings.name!r} is not in UTF-8", place="--name") from error
         self._backend = backend
         self._settings = settings
-        described = require_description(backend.describe(), settings.backend)
+        described = described or require_description(backend.describe(), settings.backend)
         if not settings.takes_programs:
             described = replace(described, capabilities=without_programs(described.capabilities))
         self.info = replace(described, device_name=settings.name or described.device_name)

@@ -62,14 +62,21 @@ def test_right_descriptions_pass() -> None:
     require_description(replace(INFO, capabilities=Capabilities(program_formats=("onnx",))), "acme")
 
 
-@pytest.mark.parametrize("option", ["device_name=''", "backend_version=3"])
-def test_a_daemon_does_not_start_with_a_wrong_one(option: str) -> None:
-    """Before, it started, and clients could read nothing that it said."""
-    field, _, value = option.partition("=")
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["device_name=''"], "device_name is ''; give"),
+        (["backend_version=3"], "backend_version is 3; give"),
+        (["device_name=7", "device_type=GPU"], "device_name is 7; give"),
+        (["nothing=True"], "it is a NoneType; give a DeviceInfo"),
+    ],
+)
+def test_a_daemon_does_not_start_with_a_wrong_one(options: list[str], said: str) -> None:
+    """Before, it started, and clients could read nothing that it said; of a GPU it must not claim what has no name."""
     with pytest.raises(RuntimeError, match="the daemon did not start") as refused:
-        DaemonProcess("--backend", "described", "--option", option)
-    (said,) = str(refused.value).splitlines()
-    assert f"Error: describe() of backend 'described': {field} is {value}; give" in said
+        DaemonProcess("--backend", "described", *(f"--option={option}" for option in options))
+    (line,) = str(refused.value).splitlines()
+    assert f"Error: describe() of backend 'described': {said}" in line
 
 
 def test_the_list_of_backends_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
