@@ -3,7 +3,6 @@
 import os
 import shlex
 import sys
-import tempfile
 from importlib.resources import files
 from pathlib import Path
 
@@ -53,11 +52,11 @@ SystemCallArchitectures=native
 
 
 def require_lasting_interpreter() -> None:
-    """Raise InvalidPath where this interpreter lies in a folder for temporary files.
+    """Raise InvalidPath where this interpreter lies in a folder for temporary files, wherever TMPDIR is.
 
     Units have such folders of their own (PrivateTmp=), and hosts empty them.
     """
-    for folder in (tempfile.gettempdir(), "/tmp", "/var/tmp"):  # noqa: S108
+    for folder in ("/tmp", "/var/tmp"):  # noqa: S108
         if Path(sys.prefix).resolve().is_relative_to(Path(folder).resolve()):
             raise InvalidPath(
                 f"it lies in {folder!r}, which no service sees and which doesn't last; install nnrt elsewhere, such as"

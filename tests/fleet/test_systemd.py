@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import venv
 from pathlib import Path
 
@@ -76,14 +77,19 @@ def test_units_of_a_user() -> None:
     assert "DynamicUser" not in done.stdout
 
 
-def test_interpreter_in_a_folder_for_temporary_files_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interpreter_in_a_folder_for_temporary_files_is_refused(tmp_path: Path) -> None:
     """A unit has such folders of its own, and a host empties them."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    venv.create(tmp_path / "venv", symlinks=True)
-    interpreter = tmp_path / "venv" / "bin" / "python"
-    done = install("--folder", tmp_path / "units", interpreter=interpreter)
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # noqa: S108
+        venv.create(folder, symlinks=True)
+        interpreter = Path(folder, "bin", "python")
+        done = install("--folder", tmp_path / "units", interpreter=interpreter)
     assert done.returncode == 1
-    assert f"the interpreter {str(interpreter)!r}: it lies in {str(tmp_path)!r}" in done.stderr
+    assert f"the interpreter {str(interpreter)!r}: it lies in '/tmp'" in done.stderr
     assert not (tmp_path / "units").exists()
+
+
+def test_interpreter_below_a_users_own_tmpdir_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which no unit hides: it may be a home."""
+    monkeypatch.setenv("TMPDIR", sys.base_prefix)
+    done = install("--print")
+    assert done.returncode == 0, done.stderr
