@@ -33,7 +33,7 @@ class WholeParts:
         self._mapped: WeakKeyDictionary[mmap.mmap, tuple[Path, int]] = WeakKeyDictionary()
 
     def damage(self) -> str:
-        """Say which file in use is no longer as long as it was, for what lay behind its end is lost; empty mostly."""
+        """Name a mapped file whose size has changed; return '' if none has."""
         with self._lock:
             mapped = list(self._mapped.items())
         for memory, (path, size) in mapped:
