@@ -27,7 +27,8 @@ mount -o remount,bind,ro /
 exec unshare --user --map-user=65532 --map-group=65532 setpriv --no-new-privs "$@"
 """
 POD = ("unshare", "--mount", "--propagation", "private", "sh", "-c", _POD, "pod")
-HOST = "localhost"
+# One address: of a name that has several gRPC is content with one, and another daemon may have the port of the other.
+HOST = "127.0.0.1"
 
 
 @pytest.fixture
