@@ -9,10 +9,10 @@ import click
 
 from nnrt_device_service.core.device import Device
 from nnrt_device_service.host.allocator import keep_freed_memory
-from nnrt_device_service.host.claim import claim
+from nnrt_device_service.host.claim import chosen_by, claim
 from nnrt_device_service.host.log_handler import set_up_log
 from nnrt_device_service.host.log_lines import never_wait_for_a_reader
-from nnrt_device_service.host.readiness import is_supervised, notify
+from nnrt_device_service.host.readiness import is_supervised, notify, tell_kind
 from nnrt_device_service.host.stop_signals import StopSignals
 from nnrt_device_service.reports.reporter import Reporter
 from nnrt_device_service.settings import Settings, setting_options
@@ -40,6 +40,7 @@ def serve(**values: Any) -> None:
         reporter = Reporter(settings, log)
         backend = load_backend(settings.backend, settings.backend_options())
         info = require_description(backend.describe(), settings.backend)
+        tell_kind(is_shared=info.device_type is DeviceType.CPU)
         _claim_accelerator(info, settings)
         device = reporter.device = Device(backend, settings, info)
         log.device = device.info.device_name
@@ -62,9 +63,8 @@ def _claim_accelerator(info: DeviceInfo, settings: Settings) -> None:
     """Raises OperationForbidden where another daemon serves it, and a supervisor keeps this one."""
     if info.device_type not in (DeviceType.GPU, DeviceType.ACCELERATOR):
         return
-    options = (f"{name}={value}" for name, value in sorted(settings.backend_options().items()))
     try:
-        claim(info.device_name, settings.backend, *options)
+        claim(info.device_name, *chosen_by(settings.backend, settings.backend_options(), os.environ))
     except OperationForbidden as error:
         if is_supervised():
             raise

@@ -28,6 +28,6 @@ class Backoff:
         return FIRST_S * 2**doublings
 
     @property
-    def needed_s(self) -> float:
+    def least_wait_s(self) -> float:
         """The seconds to wait where no device serves: none, unless the daemon ended before it was ready."""
         return FIRST_S * 2 ** min(self._failures - 1, _MOST_DOUBLINGS) if self._failures else 0.0

@@ -1,15 +1,18 @@
 """What the supervisor knows of a device that it starts a daemon for."""
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+import click
+
+from nnrt_device_service.host.claim import chosen_by
 from nnrt_device_service.settings import Settings, parsed
 
 WATCHDOG_S = 30.0
 START_TIMEOUT_S = 120.0
-_CHOOSING = ("--backend=", "--provider=", "--device-index=", "--option=")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +35,13 @@ class DeviceSpec:
     drain_timeout_s: float = Settings().drain_timeout_s
 
     @property
-    def accelerator(self) -> tuple[object, ...]:
-        """All that chooses its accelerator: of two devices that differ in it each has one."""
-        return (*sorted(each for each in self.arguments if each.startswith(_CHOOSING)), self.environment)
+    def accelerator(self) -> tuple[str, ...]:
+        """Return the options and variables that decide which accelerator the daemon gets."""
+        try:
+            settings = self.settings()
+            return chosen_by(settings.backend, settings.backend_options(), {**os.environ, **dict(self.environment)})
+        except click.UsageError:  # Those of another version.
+            return self.arguments
 
     def settings(self) -> Settings:
         """Raises click.UsageError."""

@@ -50,6 +50,8 @@ class Record:
     last_exit: int | None = None
     # It stays down until somebody restarts it.
     is_drained: bool = False
+    # Its daemon has said that others may have the device at the same time.
+    is_shared: bool = False
 
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "process": self.process}

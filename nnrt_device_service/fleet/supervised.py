@@ -13,7 +13,7 @@ from nnrt_device_service.fleet.backoff import Backoff
 from nnrt_device_service.fleet.process import Process
 from nnrt_device_service.fleet.state_directory import Record, State, StateDirectory
 from nnrt_device_service.host.exit import ExitCode
-from nnrt_device_service.host.readiness import ADDRESSES, OUT
+from nnrt_device_service.host.readiness import ADDRESSES, OUT, SHARED
 from nnrt_device_service.settings import variable_of
 
 _log = logging.getLogger(__name__)
@@ -127,6 +127,8 @@ class SupervisedDaemon:
         self._said = "" if "READY" in fields or OUT in fields else fields.get("STATUS", self._said)
         if fields.get("EXIT_STATUS", "").isdecimal():
             self.record.last_exit = int(fields["EXIT_STATUS"])
+        if SHARED in fields:
+            self.record.is_shared = bool(fields[SHARED])
         if ADDRESSES in fields:
             self.record.addresses = tuple(fields[ADDRESSES].split())
             if self.state is State.STARTING and not self._end_asked.is_set():
@@ -268,7 +270,7 @@ class SupervisedDaemon:
         loop = asyncio.get_running_loop()
         ready_s = 0.0 if self._ready_at is None else loop.time() - self._ready_at
         wait_s = self._backoff.wait_s(ready_s)
-        self.may_start_at = loop.time() + self._backoff.needed_s
+        self.may_start_at = loop.time() + self._backoff.least_wait_s
         self._is_due.clear()
         self._due = loop.call_later(wait_s, self._is_due.set)
         self.record.restarts += 1

@@ -116,10 +116,12 @@ class Supervisor:
         return SupervisedDaemon(record, self._directory, is_one_shot=self._is_one_shot, on_change=self._have_one_serve)
 
     def _have_one_serve(self) -> None:
-        """Where no device serves, nor is about to, start one of those that back off, the first that may."""
+        """Hasten one daemon if none is ready or starting."""
         daemons = self._daemons.values()
         waiting = [daemon for daemon in daemons if daemon.state is State.BACKING_OFF]
-        if waiting and not any(daemon.state in (State.STARTING, State.READY) for daemon in daemons):
+        # A device that is out has a reason.
+        serve = (d.state is State.STARTING or (d.state is State.READY and not d.record.why) for d in daemons)
+        if waiting and not any(serve):
             min(waiting, key=lambda daemon: daemon.may_start_at).hasten()
 
     async def _start(self, specs: list[DeviceSpec]) -> None:
@@ -153,8 +155,8 @@ class Supervisor:
         async def begin(spec: DeviceSpec) -> None:
             for name, (daemon, end) in ending.items():
                 former = daemon.record
-                has_what_it_takes = former.spec.accelerator == spec.accelerator or {*former.addresses} & {*spec.listen}
-                if name == spec.name or has_what_it_takes:
+                has_accelerator = former.spec.accelerator == spec.accelerator and not former.is_shared
+                if name == spec.name or has_accelerator or {*former.addresses} & {*spec.listen}:
                     await end
             self._add(spec, ending[spec.name][0].record if spec.name in ending else None)
 

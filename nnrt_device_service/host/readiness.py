@@ -33,6 +33,11 @@ def tell_ready(what: str, addresses: list[str], out: str = "") -> None:
     notify(READY=1, STATUS=f"serving {what} on {', '.join(addresses)}", **_addresses(addresses), **_out(out))
 
 
+def tell_kind(*, is_shared: bool) -> None:
+    """Tell whether daemons may share the device, as they do a CPU; where they don't, one waits for another's end."""
+    notify(**{SHARED: "1" if is_shared else ""})
+
+
 def tell_alive(addresses: list[str], out: str = "") -> None:
     """The daemon still serves. Our own supervisor may be another one than that which heard where, and how."""
     notify(WATCHDOG=1, **_addresses(addresses), **_out(out))
@@ -58,6 +63,7 @@ def sign_of_life_s() -> float | None:
 
 ADDRESSES = "X_NNRT_ADDRESSES"
 OUT = "X_NNRT_OUT"
+SHARED = "X_NNRT_SHARED"
 
 
 def _addresses(addresses: list[str]) -> dict[str, str]:

@@ -18,6 +18,8 @@ from nnrt_device_service.fleet.shown import shown_alone
 from nnrt_device_service.fleet.state_directory import StateDirectory
 
 _TESTS = Path(__file__).parent.parent
+# Where daemons find the backends of tests.
+PLUGINS = f"{_TESTS / 'plugins'}:{_TESTS}"
 _EXIT_S = 60.0
 
 
@@ -120,7 +122,7 @@ def fleet_file(path: Path, *names: str, **defaults: object) -> Path:
 
 def _environment() -> dict[str, str]:
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("NNRT_", "NOTIFY_"))}
-    return {**variables, "PYTHONPATH": f"{_TESTS / 'plugins'}:{_TESTS}"}
+    return {**variables, "PYTHONPATH": PLUGINS}
 
 
 def pids(state: Path) -> dict[str, int]:

@@ -33,8 +33,8 @@ def test_one_that_was_ready_need_not_wait_where_nothing_else_serves() -> None:
     waits = []
     for ready_s in (1.0, 1.0, 0.0, 0.0, 0.0, 1.0):
         backoff.wait_s(ready_s)
-        waits.append(backoff.needed_s)
+        waits.append(backoff.least_wait_s)
     assert waits == pytest.approx([0, 0, 0.1, 0.2, 0.4, 0])
     for _ in range(12):
         backoff.wait_s(0.0)
-    assert backoff.needed_s == pytest.approx(30)
+    assert backoff.least_wait_s == pytest.approx(30)

@@ -73,6 +73,20 @@ def test_device_may_take_the_accelerator_of_one_that_goes(start_fleet: StartFlee
     wait_for(state, "b", state="ready", restarts=0)
 
 
+def test_nobody_waits_for_a_cpu(start_fleet: StartFleet, state: Path, tmp_path: Path) -> None:
+    """Which many may share. The one that goes has stopped, so it can't drain."""
+    path = fleet_file(tmp_path / "fleet.toml", "a")
+    fleet = start_fleet(path)
+    former = ps(state)["a"]["pid"]
+    os.kill(former, signal.SIGSTOP)
+    fleet_file(path, "b")
+    fleet.send(signal.SIGHUP)
+    wait_for(state, "b", state="ready", restarts=0)
+    assert ps(state)["a"]["state"] == "draining"
+    os.kill(former, signal.SIGCONT)
+    until(lambda: set(ps(state)) == {"b"}, lambda: ps(state))
+
+
 def test_drain_loses_no_run(start_fleet: StartFleet, state: Path, gate: Path) -> None:
     """The daemon is seen draining until its run has ended, takes nothing new, and stays down."""
     start_fleet(gated_file(gate))

@@ -79,7 +79,7 @@ def test_units_of_a_user() -> None:
 
 def test_interpreter_in_a_folder_for_temporary_files_is_refused(tmp_path: Path) -> None:
     """A unit has such folders of its own, and a host empties them."""
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # noqa: S108
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         venv.create(folder, symlinks=True)
         interpreter = Path(folder, "bin", "python")
         done = install("--folder", tmp_path / "units", interpreter=interpreter)
