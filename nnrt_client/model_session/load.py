@@ -52,26 +52,34 @@ def load(
     """Have a device ready to run a model: an ONNX file, a saved model or an offline one, its bytes, or a Model.
 
     The device is given by its address, name or id, or as a Device; without, it is the first of NNRT_DEVICES that
-    answers. Where it can't be reached, `wait_s` is how long to look for it again: for who starts before its daemon.
+    answers. Where it can't be reached, `wait_s` is how long to look for it again: for who starts before its daemon. The
+    session makes a runtime with these `settings`, unless it is given one, or a Device.
+
+    Several devices get the model where there are several addresses, a name behind which addresses are found, or
+    `replicas`: so many of them, all without. Each run goes to one of them: the session has a Pool of its own, see
+    `Pool.load`. In a `runtime` that is given a name stands for the first device behind it that answers; load the model
+    by `Pool(runtime=runtime)` to use all of the runtime.
+
     `shapes` settle unknown dimensions of inputs, `constants` freeze inputs to what they always are, by name:
     `constants={"sr": 16000}` leaves a model without the input sr. An ONNX file goes to the device in the first of these
-    `ways` that works: as NNRt's operators, or as it is, where the device takes such files; all else as operators. Where
-    the device can restore what it compiled and its daemon doesn't keep that itself, it is kept in the directory
-    `cache`, or in the user's (see `cache_directory`), and found there the next time; it is written while the session is
-    used, and `close` ends that: see `wait_until_cached`. (A file that goes as it is needs no cache.) With
-    `fallback="cpu"`, or a Fallback, a file that goes in none of these ways is cut: the parts that the device runs go
-    there, the others run here, in ONNX Runtime. `ways` may name "partition" then, to have that come earlier. With
+    `ways` that works: as NNRt's operators, or as it is, where the device takes such files; all else goes as operators.
+    With `fallback="cpu"`, or a Fallback, a file that goes in none of these ways is cut: the parts that the device runs
+    go there, the others run here, in ONNX Runtime. `ways` may name "partition" then, to have that come earlier. With
     `batching` the device computes runs that wait for it together with those of other sessions that ask the same of the
     same model; it goes as operators then, and computes the rows of its inputs apart from each other. `progress` is
-    called as by `Compilation.build`. The session makes a runtime with these `settings`, unless it is given one, or a
-    Device. Raises InvalidPath and InvalidFile for files, InvalidParameter for `shapes` and `constants` that don't fit,
+    called as by `Compilation.build`.
+
+    Where the device can restore what it compiled and its daemon doesn't keep that itself, it is kept in the directory
+    `cache`, or in the user's (see `cache_directory`), and found there the next time. It is written while the session is
+    used, and `close` ends that: see `wait_until_cached`. A file that goes as it is needs no cache.
+
+    With `on_death="reload"` the session loads the model again when its daemon has died, by the same call: a
+    ReloadedSession.
+
+    Raises InvalidPath and InvalidFile for files, InvalidParameter for `shapes` and `constants` that don't fit,
     UnavailableDevice where the device can't be reached, with each address and its reason, OperationFailed where all
     answer and none is that device, ConnectionFailed where the client is refused, and what `Compilation.build` raises;
     Unsupported for an ONNX model that can't be imported. Where there are several ways the error has the reasons of all.
-    With several addresses, with a name behind which addresses are found, or with `replicas`, so many of these devices
-    get the model (all without), and each run goes to one of them: the session has a Pool of its own, see `Pool.load`.
-    With `on_death="reload"` the session loads the model again when its daemon has died, by the same call: a
-    ReloadedSession.
     """
     if on_death != "raise":
         ways = tuple(ways) if isinstance(ways, Iterator) else ways  # It would be empty the next time.
@@ -93,7 +101,7 @@ def load(
         batching=batching,
     )
     with ExitStack() as stack:
-        is_name_of_many = isinstance(device, str) and is_name(device)
+        is_name_of_many = isinstance(device, str) and is_name(device) and runtime is None
         if replicas is None and (device is None or isinstance(device, str | int | Device)) and not is_name_of_many:
             require_wait(wait_s)
             return loading.on(cached(partial(_device, device, runtime, settings, wait_s, stack)), stack, progress)

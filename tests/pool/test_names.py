@@ -1,12 +1,14 @@
 """A pool whose devices are found by names: it follows what the names say."""
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
+import pytest
 from networks import identity_model as identity
 from waiting import until
 
-from nnrt_client import Pool, load
+from nnrt_client import Pool, Runtime, load
 from pool.conftest import Fleet
 from pool.load import Load, states
 
@@ -54,4 +56,20 @@ def test_a_name_stands_for_all_its_devices(fleet: Fleet, tmp_path: Path) -> None
     write(names, *(daemon.address for daemon in daemons))
     with load(identity(), f"file://{names}") as session:
         assert {device.address for device in session.devices} == {daemon.address for daemon in daemons}
+        session.run([ONE])
+
+
+@pytest.mark.parametrize("on_death", ["raise", "reload"])
+def test_a_name_of_a_runtime_that_is_given_stands_for_one_device(
+    fleet: Fleet, tmp_path: Path, on_death: Literal["raise", "reload"]
+) -> None:
+    """Of those behind it, whatever else the runtime has."""
+    other, wanted = fleet(2)
+    names = tmp_path / "names"
+    write(names, wanted.address)
+    with (
+        Runtime([other.address, f"file://{names}"]) as runtime,
+        load(identity(), f"file://{names}", runtime=runtime, on_death=on_death) as session,
+    ):
+        assert session.device.address == wanted.address
         session.run([ONE])
