@@ -5,20 +5,20 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from functools import partial
 
 from nnrt_client.build.build_task import Progress
 from nnrt_client.pool.candidate import Candidate
 from nnrt_client.pool.outage import Outage
 from nnrt_client.pool.replica import GUESSED_S, Loaded, Replica
-from nnrt_client.pool.supply import Specs, Supply, Waiting
+from nnrt_client.pool.supply import Specs, Supply, Waiting, resume_all
 from nnrt_client.run.base_executor import Targets
 from nnrt_client.run.signature import Inputs
 from nnrt_client.session.fork import ModuleLock
 from nnrt_client.session.latch import Latch
 from nnrt_client.session.main_thread import off_the_main_thread
-from nnrt_hdi.errors import NnrtError, OperationFailed, OperationForbidden
+from nnrt_hdi.errors import NnrtError, OperationFailed, OperationForbidden, OutOfMemory
+from nnrt_hdi.signals import suppressed
 
 _log = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class OneReplica(Supply):
         """Wait, so long at most, until the model is loaded again. Raises UnavailableDevice where that can't be done."""
         if self._reload is None:
             self._outage.require_due()
-        reload = off_the_main_thread(self._begin, when_interrupted=_nothing)
+        reload = off_the_main_thread(self._begin, when_interrupted=_go_on_loading)
         if reload is not None and reload.ended.wait(timeout_s) and reload.error is not None:
             raise reload.error.copy()
 
@@ -103,19 +103,20 @@ class OneReplica(Supply):
         self._outage.require_due()
         self._waiting.append(run)
         try:
-            reload = off_the_main_thread(self._begin, when_interrupted=_nothing)
-        except NnrtError as error:
-            self._resume_all(error)
-            return
+            reload = off_the_main_thread(self._begin, when_interrupted=_go_on_loading)
+        except BaseException:
+            with suppressed(ValueError):  # Another thread has it.
+                self._waiting.remove(run)
+            raise
         if reload is None:
-            self._resume_all()
+            resume_all(self._waiting)
 
     def call_back(self, function: Callable[..., object], *arguments: object) -> None:
         """Have a thread for callbacks call this."""
         self.loaded.device._latest.call_back(function, *arguments)
 
     def begin_soon(self, begin: Callable[[], object]) -> None:
-        """Call this: where the daemon is dead, another thread begins."""
+        """Call this at once: where the daemon is dead it only has the run wait, and other threads load the model."""
         begin()
 
     def close(self) -> None:
@@ -129,7 +130,7 @@ class OneReplica(Supply):
             reload, self._reload = self._reload, None
         if reload is not None:
             reload.end(self.end_reason)
-        self._resume_all(self.end_reason)
+        resume_all(self._waiting, self.end_reason)
         self._replica.loaded.close()
 
     def enter_child(self, reason: NnrtError) -> None:
@@ -145,10 +146,14 @@ class OneReplica(Supply):
                 return None
             if self._reload is None:
                 self._outage.require_due()
-                reload = _Reload()
-                for work in (self._load, self._keep_deadlines):
-                    threading.Thread(target=work, args=(reload,), name="nnrt-reload", daemon=True).start()
-                self._reload = reload
+                self._reload = reload = _Reload()
+                try:
+                    for work in (self._keep_deadlines, self._load):
+                        threading.Thread(target=work, args=(reload,), name="nnrt-reload", daemon=True).start()
+                except RuntimeError as error:  # The process has no thread left.
+                    self._reload = None
+                    reload.end(None)
+                    raise OutOfMemory(f"the model can't be loaded again: {error}") from error
             return self._reload
 
     def _load(self, reload: "_Reload") -> None:
@@ -170,16 +175,18 @@ class OneReplica(Supply):
             if self._reload is reload:
                 self._reload = None
         reload.end(error)
-        self._resume_all(error)
+        resume_all(self._waiting, error)
 
     def _keep_deadlines(self, reload: "_Reload") -> None:
         """Have runs whose time is over end while the model is being loaded."""
         while not reload.ended.wait(_LOOK_AGAIN_S):
             now = time.monotonic()
             for run in [run for run in list(self._waiting) if run.waits_until <= now]:
-                with suppress(ValueError):  # Another thread has it.
+                try:
                     self._waiting.remove(run)
-                    run.resume()
+                except ValueError:  # Another thread has it.
+                    continue
+                run.resume()
 
     def _told(self, stage: str, fraction: float) -> None:
         """Take note of the progress of a build, which ends with the session."""
@@ -187,15 +194,6 @@ class OneReplica(Supply):
             raise OperationFailed("the session was closed")
         if self._progress is not None:
             self._progress(stage, fraction)
-
-    def _resume_all(self, error: NnrtError | None = None) -> None:
-        while self._waiting:
-            with suppress(IndexError):  # Another thread does the same.
-                run = self._waiting.popleft()
-                if error is None:
-                    run.resume()
-                else:
-                    run.give_up(error.copy())
 
 
 class _Reload:
@@ -212,8 +210,8 @@ class _Reload:
             self.ended.set()
 
 
-def _nothing() -> None:
-    """What is begun in place of a thread that is interrupted need not be ended."""
+def _go_on_loading() -> None:
+    """Do nothing about a load whose first thread was interrupted: it goes on, for other runs may wait for it."""
 
 
 def _replica(loaded: Loaded) -> Replica:

@@ -17,6 +17,7 @@ from nnrt_client.run.composed_future import ComposedFuture
 from nnrt_client.run.signature import Inputs
 from nnrt_client.session.latch import Latch
 from nnrt_hdi.errors import NnrtError
+from nnrt_hdi.signals import raised_by_handler
 
 
 class PooledRun:
@@ -64,7 +65,7 @@ class PooledRun:
         try:
             self._begin(replica)
         except NnrtError as error:
-            if not self._attempts.allow(replica, error):
+            if raised_by_handler(error) or not self._attempts.allow(replica, error):
                 raise
             self._go_on()
 
@@ -105,14 +106,19 @@ class PooledRun:
                 self._begin(replica)
                 return
             except Exception as error:
-                if not (isinstance(error, NnrtError) and self._attempts.allow(replica, error)):
+                is_handlers = raised_by_handler(error)
+                if is_handlers or not (isinstance(error, NnrtError) and self._attempts.allow(replica, error)):
                     self._end(None, error)
+                if is_handlers:
+                    raise
 
     def _park(self) -> None:
         try:
             self._supply.park(self)
-        except NnrtError as error:
+        except Exception as error:
             self._end(None, error)
+            if raised_by_handler(error):
+                raise
 
     def _begin(self, replica: Replica) -> None:
         began = time.monotonic()

@@ -5,7 +5,7 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from itertools import count
 
 from nnrt_client.build.build_task import BuildReport
@@ -13,7 +13,7 @@ from nnrt_client.pool.candidate import Candidate
 from nnrt_client.pool.ejection import IN_A_ROW, Ejection
 from nnrt_client.pool.loads import Loads, Place, Wanted
 from nnrt_client.pool.replica import GUESSED_S, WARMING_RUNS, Replica, has_tensors
-from nnrt_client.pool.supply import Specs, Supply, Waiting
+from nnrt_client.pool.supply import Specs, Supply, Waiting, resume_all
 from nnrt_client.run.base_executor import Targets
 from nnrt_client.run.signature import Inputs
 from nnrt_client.session.latch import Changes
@@ -133,7 +133,7 @@ class Replicas(Supply):
         self._require_admitted()
         self._waiting.append(run)
         if not self.is_open:  # `end` may have looked before.
-            self._resume_all()
+            resume_all(self._waiting)
         self._wake()
 
     def call_back(self, function: Callable[..., object], *arguments: object) -> None:
@@ -197,7 +197,7 @@ class Replicas(Supply):
         self.end_reason, self.is_open = reason, False
         self._ring = ()
         self._changes.announce()
-        self._resume_all()
+        resume_all(self._waiting)
 
     def enter_child(self, reason: NnrtError) -> None:
         """End after a fork, whoever held locks before."""
@@ -216,11 +216,6 @@ class Replicas(Supply):
     def _require_admitted(self) -> None:
         if self._refusal is not None and self.choose() is None:
             raise self._refusal.copy()
-
-    def _resume_all(self) -> None:
-        while self._waiting:
-            with suppress(IndexError):  # Another thread does the same.
-                self._waiting.popleft().resume()
 
     # ---- in the pool's thread
 

@@ -15,6 +15,7 @@ from nnrt_client.run.result import RunResult
 from nnrt_client.run.signature import Inputs
 from nnrt_client.session.fork import LockOwner
 from nnrt_hdi.errors import NnrtError, OperationFailed
+from nnrt_hdi.signals import raised_by_handler
 from nnrt_hdi.tensor import TensorSpec
 
 
@@ -59,6 +60,8 @@ class ReplicatedExecutor(LockOwner, BaseExecutor):
             try:
                 result = replica.executor._run(inputs, outputs, remaining_ms, unwanted)
             except NnrtError as error:
+                if raised_by_handler(error):
+                    raise
                 attempts = attempts or self._attempts(began, timeout_ms, inputs, outputs)
                 if not attempts.allow(replica, error):
                     raise

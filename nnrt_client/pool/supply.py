@@ -1,6 +1,7 @@
 """Where runs get their replicas from."""
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -9,6 +10,7 @@ from nnrt_client.run.base_executor import Targets
 from nnrt_client.run.signature import Inputs
 from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import NnrtError
+from nnrt_hdi.signals import raised_by_handler
 from nnrt_hdi.tensor import TensorSpec
 
 Specs = tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]
@@ -24,6 +26,21 @@ class Waiting(Protocol):
 
     def give_up(self, reason: BaseException) -> bool:
         """End with this error. False where it was over already."""
+
+
+def resume_all(waiting: deque[Waiting], error: NnrtError | None = None) -> None:
+    """Have all go on, or end with a copy of the error. Any number of threads may do so at a time."""
+    while waiting:
+        try:
+            run = waiting.popleft()
+        except IndexError as empty:  # Another thread has them.
+            if raised_by_handler(empty):
+                raise
+            return
+        if error is None:
+            run.resume()
+        else:
+            run.give_up(error.copy())
 
 
 class Supply(Closable, ABC):

@@ -1,10 +1,10 @@
 """Releasing what a session has in its daemon, before the session ends."""
 
-from contextlib import suppress
 from typing import Any
 
 from nnrt_client.session.session import Session
 from nnrt_hdi.errors import ConnectionFailed, TimedOut, UnavailableDevice
+from nnrt_hdi.signals import suppressed
 from nnrt_hdi.v2 import device_pb2
 
 # Nothing was decided by the device: what was asked may be asked again.
@@ -14,7 +14,7 @@ TRANSPORT_ERRORS = (UnavailableDevice, ConnectionFailed, TimedOut)
 def release(session: Session, name: str, request: Any) -> None:
     """Have the daemon free what the request names; one that is gone has done so, and the end of the session does."""
     if session.is_alive:
-        with suppress(*TRANSPORT_ERRORS):
+        with suppressed(*TRANSPORT_ERRORS):
             session.call(name, request, session.settings.query_timeout_s)
 
 

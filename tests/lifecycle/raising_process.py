@@ -16,13 +16,26 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from networks import identity_model
 
-from nnrt_client import Compilation, DataType, Executor, NnrtError, Runtime, Settings, Tensor, TensorDesc, TimedOut
+from nnrt_client import (
+    Compilation,
+    DataType,
+    Executor,
+    NnrtError,
+    Runtime,
+    Settings,
+    Tensor,
+    TensorDesc,
+    TimedOut,
+    UnavailableDevice,
+    load,
+)
 
 # What a client may take for each thousand of signals, and for all else.
 _THOUSAND_S = 60.0
@@ -36,10 +49,11 @@ KINDS: dict[str, Callable[[], BaseException]] = {
     "Exception": lambda: Exception("of the handler"),
     "ValueError": lambda: ValueError("of the handler"),
     "TimedOut": lambda: TimedOut("of the handler"),
+    "UnavailableDevice": lambda: UnavailableDevice("of the handler"),
     "OSError": lambda: OSError(errno.EPIPE, "of the handler"),
     "BlockingIOError": lambda: BlockingIOError(errno.EAGAIN, "of the handler"),
 }
-WAYS = ("run_sync", "with_tensors", "submit", "result")
+WAYS = ("run_sync", "with_tensors", "submit", "result", "pool", "pool_submit", "reload", "reload_submit")
 
 
 def verdict_of(address: str, what: str, wanted: int, signals: int, **arguments: Any) -> dict[str, Any]:
@@ -130,12 +144,19 @@ def raising(address: str, wanted: int, size: str, settings: dict[str, Any]) -> d
         compilation.build()
         executor = closing.enter_context(Executor(compilation))
         target = closing.enter_context(Tensor(device, TensorDesc(DataType.FLOAT32, list(given.shape))))
+        loaded = partial(load, identity_model(), settings=Settings(**settings), cache=False)
+        pool = closing.enter_context(loaded([address]))
+        reload = closing.enter_context(loaded(address, on_death="reload"))
         began: list[Any] = []
         run: dict[str, Callable[[], object]] = {
             "run_sync": lambda: executor.run_sync([given]),
             "with_tensors": lambda: executor.run_sync([given], [target]),
             "submit": lambda: began.append(executor.submit([given])),
             "result": lambda: began[0].result(),
+            "pool": lambda: pool.run([given]),
+            "pool_submit": lambda: began.append(pool.submit([given])),
+            "reload": lambda: reload.run([given]),
+            "reload_submit": lambda: began.append(reload.submit([given])),
         }
         closing.enter_context(_signals())
         for way in WAYS:
