@@ -28,6 +28,7 @@ from nnrt_client import (
     ModelSession,
     OperationFailed,
     OperationType,
+    OutOfMemory,
     ResidentTensor,
     Runtime,
     RunTimes,
@@ -461,7 +462,9 @@ def test_nobody_waits_longer_than_it_wants_for_a_model_that_is_being_loaded(
             BlockedCall(lambda: session.run([[1.0]], timeout_ms=50)),
             BlockedCall(lambda: session.submit([[1.0]], timeout_ms=50).result()),
         ):
-            assert isinstance(call.wait().error, UnavailableDevice)
+            error = call.wait().error
+            assert isinstance(error, UnavailableDevice)
+            assert error.message.startswith("no device of the pool has the model")
         assert sum(thread.name == "nnrt-reload" for thread in threading.enumerate()) == 2
         unbounded = BlockedCall(lambda: session.run([[1.0]]))
         unbounded.require_blocked()
@@ -471,6 +474,39 @@ def test_nobody_waits_longer_than_it_wants_for_a_model_that_is_being_loaded(
                 run.result(20)
         assert isinstance(unbounded.wait().error, OperationFailed)
         gate.release(lambda: not any(thread.name == "nnrt-reload" for thread in threading.enumerate()))
+
+
+@pytest.mark.parametrize("fails", [0, 1])
+def test_no_thread_is_left_to_load_it_again(
+    start_daemon: StartDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: int
+) -> None:
+    """The runs that come just then fail; a later one loads it."""
+    listen = f"unix:{tmp_path / 'd'}"
+    daemon = start_daemon(listen=listen)
+    start = threading.Thread.start
+    reloads: list[threading.Thread] = []
+
+    def start_unless(thread: threading.Thread) -> None:
+        if thread.name == "nnrt-reload":
+            reloads.append(thread)
+            if len(reloads) % (fails + 1) == 0:
+                raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with load(identity_model(), daemon.address, on_death="reload") as session:
+        supply: Any = session._executor.supply  # type: ignore[attr-defined]
+        daemon.kill()
+        start_daemon(listen=listen)
+        until(lambda: not session._executor._is_living)
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", start_unless)
+            for run in (lambda: session.run([[1.0]]), lambda: session.submit([[1.0]]).result(20)):
+                with pytest.raises(OutOfMemory, match="can't be loaded again: can't start new thread"):
+                    run()
+            assert not supply._waiting
+        until(lambda: not any(thread.is_alive() for thread in reloads))
+        (output,) = session.run([[1.0]]).values()
+        assert output.tolist() == [1.0]
 
 
 def test_on_death(shared_daemon: DaemonProcess) -> None:
