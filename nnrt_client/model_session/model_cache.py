@@ -24,6 +24,7 @@ from nnrt_hdi.errors import (
 from nnrt_hdi.files.compiled import CompiledModel, Target
 from nnrt_hdi.files.model_store import ModelStore
 from nnrt_hdi.files.store_directory import SHOWN_KEY, Recipe
+from nnrt_hdi.signals import raised_by_handler
 
 _log = logging.getLogger(__name__)
 
@@ -128,7 +129,13 @@ class Saving:
         _under_way.add(self)
         result.prepared.retain()
         # If the process ends before, the file isn't there.
-        threading.Thread(target=self._save, name="nnrt-cache", daemon=True).start()
+        try:
+            threading.Thread(target=self._save, name="nnrt-cache", daemon=True).start()
+        except RuntimeError as error:  # The process has no thread left.
+            if raised_by_handler(error):
+                raise
+            _log.debug("the compiled model is not kept: %s", error)
+            self._end()
 
     @property
     def is_of_this_process(self) -> bool:
@@ -150,7 +157,10 @@ class Saving:
         except Exception:
             _log.exception("the compiled model was not kept")
         finally:
-            self._result.prepared.release()
-            del self._result  # It knows the model, with its weights.
-            _under_way.discard(self)
-            self.ended.set()
+            self._end()
+
+    def _end(self) -> None:
+        self._result.prepared.release()
+        del self._result  # It knows the model, with its weights.
+        _under_way.discard(self)
+        self.ended.set()

@@ -1,5 +1,6 @@
 """The user's compiled models: written beside the runs, not where the daemon keeps them, shared and bounded."""
 
+import logging
 import os
 import threading
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from networks import identity_model, weighted_model
 from waiting import until
 
 from nnrt_client import InvalidParameter, Model, OperationType, Origin, load, wait_until_cached
+from nnrt_client.build.prepared import PreparedHandle
 from nnrt_hdi.files.compiled import CompiledModel
 from nnrt_hdi.files.store_directory import MARKER, PART_SUFFIX, SUFFIX, StoreDirectory
 
@@ -87,6 +89,29 @@ def test_closing_ends_the_writing(
     may_go_on.set()
     until(wait_until_cached)
     assert [path.name for path in directory.iterdir()] == [MARKER]
+
+
+def test_no_thread_is_left_to_write_it(
+    restoring_daemon: DaemonProcess, directory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    start = threading.Thread.start
+
+    def start_unless(thread: threading.Thread) -> None:
+        if thread.name == "nnrt-cache":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_unless)
+    released: list[PreparedHandle] = []
+    release = PreparedHandle.release
+    monkeypatch.setattr(PreparedHandle, "release", lambda prepared: (released.append(prepared), release(prepared)))
+    with caplog.at_level(logging.DEBUG), load(identity_model(), restoring_daemon.address) as session:
+        assert len(released) == 2  # By the compilation as well.
+        assert wait_until_cached(0)
+        (output,) = session.run({"x": [3.0]}).values()
+        assert output.tolist() == [3.0]
+    assert "the compiled model is not kept: can't start new thread" in caplog.messages
+    assert count(directory, SUFFIX) == 0
 
 
 def test_a_death_while_the_model_is_written(
