@@ -143,7 +143,8 @@ class Saving:
         return os.getpid() == self._process
 
     def close(self) -> None:
-        """End the writing. What is not written by now is not kept. Only a disk that stands still outlives this."""
+        """End the writing. What is not written by now is not kept. Only the wait for a disk that takes longer than
+        `verdict_timeout_s` for 16 MiB outlives this, and what it writes is not kept either."""
         if self.is_of_this_process:
             self._build.end(OperationFailed("the session was closed"))
             self.ended.wait(self._build.settings.verdict_timeout_s)

@@ -25,11 +25,16 @@ def atomic_write(
     try:
         with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
+            sync(file)
         put(beside, path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def sync(file: BinaryIO) -> None:
+    """Bring to the disk what has been written into a file."""
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def temporary_name(owner: str, unique: str) -> str:

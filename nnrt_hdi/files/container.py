@@ -25,7 +25,7 @@ import numpy as np
 from typing_extensions import Buffer
 
 from nnrt_hdi.errors import InvalidFile, InvalidParameter
-from nnrt_hdi.files.atomic_write import atomic_write
+from nnrt_hdi.files.atomic_write import atomic_write, sync
 from nnrt_hdi.files.file_part import FilePart, OpenFile
 from nnrt_hdi.part import SHA256_BYTES, Part
 from nnrt_hdi.tensor import flat_bytes
@@ -37,6 +37,8 @@ ALIGNMENT = 64
 LARGE_BYTES = 1 << 20
 # What of them is read at a time.
 _PIECE_BYTES = 1 << 20
+# What is written at a time, between two looks whether it is still wanted.
+_WRITTEN_BYTES = 16 << 20
 # Room for the largest graph (see nnrt_hdi.graph), and parsed in about a second.
 MAX_MANIFEST_BYTES = 64 << 20
 # How JSON spells what is a character only in pairs.
@@ -175,17 +177,37 @@ def kind_of(data: Buffer) -> str:
     return str(manifest.get("kind"))
 
 
-def write(path: Path, pieces: Iterable[Buffer], *, owner: str = "file", is_private: bool = False) -> None:
+def write(
+    path: Path,
+    pieces: Iterable[Buffer],
+    *,
+    owner: str = "file",
+    is_private: bool = False,
+    check: Callable[[], object] | None = None,
+) -> None:
     """Write a file that is complete when it appears, in place of an earlier one. Raises OSError, and leaves nothing.
 
     Only its owner may read a private one, others as far as the umask lets them. What a crash leaves behind is called
-    after the owner: see `atomic_write`.
+    after the owner: see `atomic_write`. `check` is called whenever so much is on the disk that no disk takes long for
+    it, and before the file appears; what it raises ends the writing.
     """
     if not is_private:
         require_place(path)
+    unsynced = 0
     with atomic_write(path, owner, 0o600 if is_private else 0o666) as file:
         for piece in pieces:
-            file.write(flat_bytes(piece))
+            rest = flat_bytes(piece)
+            while rest.nbytes:
+                part, rest = rest[:_WRITTEN_BYTES], rest[_WRITTEN_BYTES:]
+                file.write(part)
+                unsynced += part.nbytes
+                if check is not None and unsynced >= _WRITTEN_BYTES:
+                    sync(file)
+                    check()
+                    unsynced = 0
+        if check is not None:
+            sync(file)
+            check()
     _sync_directory(path.parent)
 
 

@@ -17,14 +17,12 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
-
-from typing_extensions import Buffer
 
 from nnrt_hdi.backend import DEFAULT_MAX_TENSOR_BYTES, ModelConfig
 from nnrt_hdi.enums import Priority
@@ -35,7 +33,6 @@ from nnrt_hdi.files.directory_lock import only_writer
 from nnrt_hdi.files.file_part import FilePart, OpenFile
 from nnrt_hdi.files.whole_parts import WholeParts, required
 from nnrt_hdi.part import Part
-from nnrt_hdi.tensor import flat_bytes
 
 _log = logging.getLogger(__name__)
 
@@ -46,8 +43,6 @@ PART_SUFFIX = ".nnrtpart"
 # As much of a key as logs and tables show.
 SHOWN_KEY = 12
 LOCK_TIMEOUT_S = 10.0
-# What is written at a time, between two looks whether it is still wanted.
-_WRITTEN_BYTES = 16 << 20
 
 MARKER = ".nnrt-store"
 
@@ -258,10 +253,10 @@ class StoreDirectory:
             if part.sha256 in beside and not self.has_part(part.sha256, part.data.nbytes):
                 beside_path = part_path(self.path, part.sha256)
                 _cleared(beside_path)
-                write(beside_path, _checked_pieces([part.data], check), owner=_OWNER, is_private=True)
+                write(beside_path, [part.data], owner=_OWNER, is_private=True, check=check)
         path = self.path / f"{key}{SUFFIX}"
         _cleared(path)
-        write(path, _checked_pieces(pieces, check), owner=_OWNER, is_private=True)
+        write(path, pieces, owner=_OWNER, is_private=True, check=check)
         touch(path)
 
     def has_part(self, sha256: bytes, size: int) -> bool:
@@ -281,14 +276,6 @@ class StoreDirectory:
 
     def _opened_marker(self, flags: int = 0) -> int:
         return os.open(self.path / MARKER, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | flags, 0o600)
-
-
-def _checked_pieces(pieces: Iterable[Buffer], check: Callable[[], object]) -> Iterator[Buffer]:
-    """Cut what is to be written into pieces of which none takes a disk long, with a check before each."""
-    for piece in map(flat_bytes, pieces):
-        for offset in range(0, piece.nbytes, _WRITTEN_BYTES):
-            check()
-            yield piece[offset : offset + _WRITTEN_BYTES]
 
 
 def parts_beside(compiled: CompiledModel) -> dict[bytes, int]:

@@ -91,6 +91,28 @@ def test_closing_ends_the_writing(
     assert [path.name for path in directory.iterdir()] == [MARKER]
 
 
+def test_closing_while_a_file_is_put_on_the_disk(
+    restoring_daemon: DaemonProcess, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last one, whole: it doesn't appear."""
+    fsync, is_syncing, may_go_on = os.fsync, threading.Event(), threading.Event()
+
+    def sync_slowly(file: int) -> None:
+        is_syncing.set()
+        may_go_on.wait(30)
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", sync_slowly)
+    session = load(identity_model(), restoring_daemon.address)
+    assert is_syncing.wait(30)
+    closing = BlockedCall(session.close)
+    until(lambda: not session._is_open)
+    closing.wait()
+    may_go_on.set()
+    until(wait_until_cached)
+    assert [path.name for path in directory.iterdir()] == [MARKER]
+
+
 def test_no_thread_is_left_to_write_it(
     restoring_daemon: DaemonProcess, directory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

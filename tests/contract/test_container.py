@@ -193,6 +193,25 @@ def test_written_and_read(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
 
+@pytest.mark.parametrize("unwanted_at", [1, 2, 3])
+def test_writing_ends_between_pieces_that_are_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unwanted_at: int
+) -> None:
+    """However large a piece is, and before the file appears."""
+    synced: list[int] = []
+
+    def check() -> None:
+        if len(synced) == unwanted_at:
+            raise InvalidParameter("unwanted")
+
+    monkeypatch.setattr(container, "_WRITTEN_BYTES", 4)
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_size))
+    with pytest.raises(InvalidParameter, match="unwanted"):
+        container.write(tmp_path / "file", [b"01", b"234567", b"89"], check=check)
+    assert synced == [6, 10, 10][:unwanted_at]
+    assert not list(tmp_path.iterdir())
+
+
 def test_failing_to_write_leaves_what_was_there(tmp_path: Path) -> None:
     path = tmp_path / "file"
     container.write(path, [b"old"])
