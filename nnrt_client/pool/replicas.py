@@ -17,7 +17,7 @@ from nnrt_client.pool.supply import Specs, Supply, Waiting, resume_all
 from nnrt_client.run.base_executor import Targets
 from nnrt_client.run.signature import Inputs
 from nnrt_client.session.latch import Changes
-from nnrt_client.session.reasons import is_of_now, is_refused_identity, joined_reasons
+from nnrt_client.session.reasons import is_refused_identity, is_unreached, joined_reasons
 from nnrt_hdi.errors import NnrtError, OperationFailed
 
 _log = logging.getLogger(__name__)
@@ -246,8 +246,9 @@ class Replicas(Supply):
         """Enter why there is no replica, where there is none."""
         self.missing = missing = {} if self._all else self.reasons(listed)
         are_all = len(missing) == len(listed)
-        self._may_come = not are_all or not listed or any(map(is_of_now, missing.values()))
-        is_refused = bool(missing) and are_all and all(map(is_refused_identity, missing.values()))
+        self._may_come = not are_all or not listed or any(map(is_unreached, missing.values()))
+        # By daemons, not by devices that are up and don't take the model.
+        is_refused = bool(missing) and not any(one.is_up or not is_refused_identity(one.trouble) for one in listed)
         self._refusal = joined_reasons(missing) if is_refused else None
 
     def _look_at(self, replica: Replica) -> None:

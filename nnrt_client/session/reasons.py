@@ -21,14 +21,14 @@ def is_refused_identity(error: NnrtError) -> bool:
     return isinstance(error, InvalidFile | InvalidPath | OperationForbidden)
 
 
-def is_of_now(error: NnrtError) -> bool:
-    """Tell if a device was not reached, and may be later."""
+def is_unreached(error: NnrtError) -> bool:
+    """Tell if the error says that a device was not reached. It may be reached later."""
     return isinstance(error, TRANSPORT_ERRORS) and not is_refused_identity(error)
 
 
 def why_missing(error: NnrtError) -> NnrtError:
     """Turn the error of a daemon that was not reached into UnavailableDevice; copy any other."""
-    if is_of_now(error):
+    if is_unreached(error):
         return UnavailableDevice(error.message, place=error.place).of_request(error.request_id)
     return error.copy()
 
@@ -42,7 +42,7 @@ def kind_of(errors: Iterable[NnrtError]) -> type[NnrtError]:
     kinds = {type(error) for error in errors}
     if len(kinds) == 1:
         return kinds.pop()
-    is_access = all(is_of_now(error) or is_refused_identity(error) for error in errors)
+    is_access = all(is_unreached(error) or is_refused_identity(error) for error in errors)
     return UnavailableDevice if is_access else OperationFailed
 
 

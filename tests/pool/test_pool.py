@@ -4,6 +4,7 @@ import asyncio
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from observer import Observer
 from waiting import until
 
 from nnrt_client import (
+    Device,
+    InvalidFile,
     InvalidParameter,
     Model,
     OperationFailed,
@@ -267,6 +270,27 @@ def test_none_returns(fleet: Fleet) -> None:
         assert type(waits.wait().error) is OperationFailed
         with pytest.raises(OperationFailed, match="the session was closed"):
             submitted.result(20)
+
+
+def test_a_refusal_of_the_model_is_none_of_the_client(fleet: Fleet) -> None:
+    """Of whatever kind it is: other devices may come, so runs wait for them."""
+    (daemon,) = fleet(1)
+
+    def refuse(device: Device, require_wanted: Callable[[], None]) -> NoReturn:
+        raise InvalidFile("the weights are damaged")
+
+    with Pool([daemon.address]) as pool, pool.load(identity_model(), patience_s=IMPATIENT_S) as session:
+        session._replicas.loads._place = refuse
+        daemon.kill()
+        until(lambda: not session.devices)
+        fleet(1)
+        until(lambda: "the weights are damaged" in str(session.report.refused))
+        runs: list[Run] = [lambda: session.run([ONE]), lambda: session.submit([ONE]).result(20)]
+        for run in runs:
+            with pytest.raises(
+                UnavailableDevice, match=r"no device of the pool has the model.*the weights are damaged"
+            ):
+                run()
 
 
 # ---- runs that are made once
