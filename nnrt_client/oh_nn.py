@@ -58,10 +58,9 @@ from nnrt_hdi.errors import InvalidParameter, OperationFailed, OperationForbidde
 def _device(device_id: int) -> Device:
     """The device of an id. To NNRt one that doesn't answer is FAILED, for whatever reason."""
     runtime = process_runtime()
-    device = runtime._found(device_id)
+    device = runtime.find(device_id)
     if device is None:
         raise OperationFailed(runtime._why_not(device_id).message)
-    runtime._tell()
     return device
 
 

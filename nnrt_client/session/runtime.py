@@ -261,7 +261,7 @@ class Runtime(fork.LockOwner, Closable):
             why = f"{device.name} is {_condition(device, status)}"
             since = f"; since {canary.for_s:.0f} s" if canary and canary.is_out else ""
             self._leave_out(address, UnavailableDevice(f"{why}{since}"))
-            return Look(device, status, UnavailableDevice(why))
+            return Look(device, status, UnavailableDevice(why))  # Looks are compared: it says the same each time.
         with self._lock:
             left = self._left_out.pop(address, None)
         if left is not None and left.is_told:

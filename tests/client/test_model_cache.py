@@ -126,7 +126,12 @@ def test_no_thread_is_left_to_write_it(
     monkeypatch.setattr(threading.Thread, "start", start_unless)
     released: list[PreparedHandle] = []
     release = PreparedHandle.release
-    monkeypatch.setattr(PreparedHandle, "release", lambda prepared: (released.append(prepared), release(prepared)))
+
+    def release_noted(prepared: PreparedHandle) -> None:
+        released.append(prepared)
+        release(prepared)
+
+    monkeypatch.setattr(PreparedHandle, "release", release_noted)
     with caplog.at_level(logging.DEBUG), load(identity_model(), restoring_daemon.address) as session:
         assert len(released) == 2  # By the compilation as well.
         assert wait_until_cached(0)

@@ -500,7 +500,11 @@ def test_no_thread_is_left_to_load_it_again(
         until(lambda: not session._executor._is_living)
         with monkeypatch.context() as patched:
             patched.setattr(threading.Thread, "start", start_unless)
-            for run in (lambda: session.run([[1.0]]), lambda: session.submit([[1.0]]).result(20)):
+            runs: list[Callable[[], object]] = [
+                lambda: session.run([[1.0]]),
+                lambda: session.submit([[1.0]]).result(20),
+            ]
+            for run in runs:
                 with pytest.raises(OutOfMemory, match="can't be loaded again: can't start new thread"):
                     run()
             assert not supply._waiting
