@@ -2,6 +2,7 @@
 
 import ctypes
 import itertools
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -42,11 +43,13 @@ class OrtValue:
     ) -> None:
         """Over an array, which may be one of shared memory, or wait here for the first session that uses the value, to
         whose device it moves then."""
-        self._array = array
+        # Where its elements are. Another thread may move them at any time: read this once.
+        self._elements: NDArray[Any] | ResidentTensor = np.empty(0) if array is None else array
         self._region = region
         self._awaits_session = awaits_session
+        self._is_written = False
+        self._moves = threading.Lock()
         self._tensor: Tensor | None = None
-        self._resident: ResidentTensor | None = None
         # The session that the memory is gone with.
         self._keeper: object = None
         self._handle = 0
@@ -101,26 +104,26 @@ class OrtValue:
     @classmethod
     def _of_resident(cls, resident: ResidentTensor, keeper: object) -> "OrtValue":
         value = cls()
-        value._resident, value._keeper = resident, keeper
+        value._elements, value._keeper = resident, keeper
         return value
 
     # ---- what they are
 
     @property
     def _is_remote(self) -> bool:
-        return self._awaits_session or self._resident is not None
+        return self._awaits_session or isinstance(self._elements, ResidentTensor)
 
     def shape(self) -> list[int]:
         """Its dimensions."""
-        if self._resident is not None:
-            return list(self._resident.desc.shape or ())
-        return list(self._host.shape)
+        elements = self._elements
+        return list((elements.desc.shape or ()) if isinstance(elements, ResidentTensor) else elements.shape)
 
     @property
     def _dtype(self) -> np.dtype[Any]:
-        if self._resident is not None:
-            return self._resident.desc._to_spec().numpy_dtype
-        return self._host.dtype
+        elements = self._elements
+        if isinstance(elements, ResidentTensor):
+            return elements.desc._to_spec().numpy_dtype
+        return elements.dtype
 
     def data_type(self) -> str:
         """Its type as text: tensor(float)."""
@@ -167,10 +170,11 @@ class OrtValue:
 
     def numpy(self) -> NDArray[Any]:
         """The elements themselves; of a value on a device a copy."""
-        if self._resident is None:
-            return self._host.copy() if self._awaits_session else self._host
+        elements = self._elements
+        if not isinstance(elements, ResidentTensor):
+            return elements.copy() if self._awaits_session else elements
         try:
-            return self._resident.numpy()
+            return elements.numpy()
         except NnrtError as error:
             raise translated(error) from error
 
@@ -182,11 +186,14 @@ class OrtValue:
                 "The input size of numpy arrays does not match the size of the OrtValue."
                 f" It is {array.dtype}{list(array.shape)}; the value is {self._dtype}{self.shape()}"
             )
-        if self._resident is None:
-            self._host[...] = array.reshape(self._host.shape)
-            return
+        with self._moves:  # What is written here while the elements are moved would be lost.
+            elements = self._elements
+            if not isinstance(elements, ResidentTensor):
+                elements[...] = array.reshape(elements.shape)
+                self._is_written = True
+                return
         try:
-            self._resident.write(array.reshape(self.shape()))
+            elements.write(array.reshape(self.shape()))
         except NnrtError as error:
             raise translated(error) from error
 
@@ -207,22 +214,41 @@ class OrtValue:
 
     def _readable(self, connection: Connection, device: Device) -> Any:
         """What a run on a device reads."""
-        return self._writable_place(connection, device) or self._host
+        return self._place(connection, device, with_elements=True) or self._host
 
     def _writable_place(self, connection: Connection, device: Device) -> "Tensor | ResidentTensor | None":
         """What a run on a device writes to; None where its result is to be copied."""
-        if self._awaits_session:
-            elements = self._host
-            self._place(connection, device, elements.shape, elements.dtype)
-            self.update_inplace(elements)
-            self._awaits_session, self._array = False, None
-        return self._resident or self._shared(device)
+        return self._place(connection, device, with_elements=self._is_written)
 
-    def _place(self, connection: Connection, device: Device, shape: Sequence[int], element_type: Any) -> None:
-        """Make room on a device, whose connection stays while the value does."""
+    def _place(
+        self, connection: Connection, device: Device, *, with_elements: bool
+    ) -> "Tensor | ResidentTensor | None":
+        """Move the value to the device if it waits for one, and give what runs there use; None for an array."""
+        if self._awaits_session:
+            # Held while the elements are sent: only users of this value wait, who all need it on the device.
+            with self._moves:
+                if self._awaits_session:
+                    array = self._host
+                    self._move(connection, device, array.shape, array.dtype, array if with_elements else None)
+                    self._awaits_session = False
+        elements = self._elements
+        return elements if isinstance(elements, ResidentTensor) else self._shared(device)
+
+    def _move(
+        self,
+        connection: Connection,
+        device: Device,
+        shape: Sequence[int],
+        element_type: Any,
+        elements: NDArray[Any] | None = None,
+    ) -> None:
+        """Make room on a device and write the elements there. The connection stays while the value does."""
         made = ExitStack()
         with _undone_by(connection.used_by(self, made.close)):
-            self._resident = made.enter_context(resident(device, element_dtype(element_type), shape))
+            tensor = made.enter_context(resident(device, element_dtype(element_type), shape))
+            if elements is not None:
+                tensor.write(elements)
+            self._elements = tensor
 
     def _take(self, result: Any) -> None:
         """Have the result of a run: an array to copy, or the memory of the value, which holds it."""
@@ -244,8 +270,9 @@ class OrtValue:
 
     @property
     def _host(self) -> NDArray[Any]:
-        assert self._array is not None
-        return self._array
+        elements = self._elements
+        assert isinstance(elements, np.ndarray)
+        return elements
 
     def _require_host(self, call: str) -> NDArray[Any]:
         if self._is_remote:
@@ -291,7 +318,7 @@ def resident(
 def placed(connection: Connection, device: Device, shape: Sequence[int], element_type: Any) -> OrtValue:
     """A value on a device, whose connection stays while the value does."""
     value = OrtValue()
-    value._place(connection, device, shape, element_type)
+    value._move(connection, device, shape, element_type)
     return value
 
 
@@ -335,5 +362,5 @@ def _on_device_of(address: str | None, device_id: int, shape: tuple[int, ...], d
             device = devices[device_id]
         else:
             device = connection.device(address)
-        value._resident = made.enter_context(resident(device, dtype, shape))
+        value._elements = made.enter_context(resident(device, dtype, shape))
     return value

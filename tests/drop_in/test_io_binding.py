@@ -1,9 +1,10 @@
 """IOBinding and OrtValue beside ONNX Runtime's own; and what ours keep on the device."""
 
 import gc
+import threading
 import weakref
-from collections.abc import Iterator
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,12 @@ import onnx
 import pytest
 from daemon_process import DaemonProcess
 from onnx import parser
+from waiting import DEADLINE_S
 
 import nnrt_client.onnxruntime as ours
 from drop_in.both_runtimes import Call, require_equal, require_same
 from drop_in.conftest import sums
-from nnrt_client import InvalidParameter, OutOfMemory, UnavailableDevice, Unsupported
+from nnrt_client import InvalidParameter, OutOfMemory, ResidentTensor, UnavailableDevice, Unsupported
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 Y = np.full((2, 3), 10, np.float32)
@@ -223,13 +225,68 @@ def test_a_value_takes_the_device_of_its_session(
         binding.bind_ortvalue_input("y", late)
         binding.bind_ortvalue_output("s", target)
         session.run_with_iobinding(binding)
-        assert all(value._resident is not None for value in (early, late, target))
+        assert all(isinstance(value._elements, ResidentTensor) for value in (early, late, target))
         require_equal(target.numpy(), X + 1 + Y)
         require_equal(session.run(["s"], {"x": early, "y": target}), [2 * X + 2 + Y])
         early.update_inplace(X)
         require_equal(early.numpy(), X)
     with pytest.raises(RuntimeError, match="device_id is 1; 0 devices of NNRT_DEVICES answer"):
         ours.OrtValue.ortvalue_from_numpy(X, "nnrt", 1)
+
+
+def in_threads(count: int, call: Callable[[], Any]) -> list[Any]:
+    """What each of so many threads gives that call at the same time."""
+    together = threading.Barrier(count)
+
+    def one(_: int) -> Any:
+        together.wait(DEADLINE_S)
+        return call()
+
+    with ThreadPoolExecutor(count) as threads:
+        return list(threads.map(one, range(count)))
+
+
+def test_threads_that_use_a_value_first(mine: ours.InferenceSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only one of them moves it, and the others read it when its elements are on the device."""
+    value, write = ours.OrtValue.ortvalue_from_numpy(X, "nnrt"), ResidentTensor.write
+    moved = []
+
+    def written(self: ResidentTensor, array: Any) -> None:
+        moved.append(self)
+        require_equal(value.numpy(), X)
+        write(self, array)
+
+    monkeypatch.setattr(ResidentTensor, "write", written)
+    for result in in_threads(4, lambda: mine.run(["s"], {"x": value, "y": Y})):
+        require_equal(result, [X + Y])
+    assert len(moved) == 1
+
+
+def test_a_value_that_could_not_be_moved(mine: ours.InferenceSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is still here, with its elements; the next run moves it."""
+
+    def full(*_: object) -> None:
+        raise OutOfMemory("the session has no room for it")
+
+    value = ours.OrtValue.ortvalue_from_numpy(X, "nnrt")
+    with monkeypatch.context() as patch:
+        patch.setattr(ResidentTensor, "write", full)
+        with pytest.raises(OutOfMemory, match="no room"):
+            mine.run(["s"], {"x": value, "y": Y})
+    require_equal(value.numpy(), X)
+    value.update_inplace(X + 1)
+    require_equal(mine.run(["s"], {"x": value, "y": Y}), [X + 1 + Y])
+
+
+def test_a_value_for_an_output_sends_no_zeros(mine: ours.InferenceSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only one that runs read does, or that has been written."""
+    target, state = (ours.OrtValue.ortvalue_from_shape_and_type([2, 3], np.float32, "nnrt") for _ in range(2))
+    binding = bound(ours, mine, output=target)
+    with monkeypatch.context() as patch:
+        patch.delattr(ResidentTensor, "write")
+        mine.run_with_iobinding(binding)
+    require_equal(target.numpy(), X + Y)
+    require_equal(mine.run(["s"], {"x": state, "y": Y}), [Y])
 
 
 def test_a_state_grows_on_the_device(growing: ours.InferenceSession) -> None:
