@@ -34,14 +34,10 @@ def from_onnx(
     every node that is in the way, with the reason. Needs the extra `nnrt[onnx]`; Unsupported without.
     """
     with reading(model):
-        from nnrt_client.onnx_import.declared_types import require_declared_types
         from nnrt_client.onnx_import.file import OnnxFile
         from nnrt_client.onnx_import.importer import imported
 
-        file = OnnxFile(model)
-        finished = imported(file, shapes or {}, constants or {})
-        require_declared_types(file.proto)  # Not before: the import knows that functions end.
-        return finished
+        return imported(OnnxFile(model), shapes or {}, constants or {})
 
 
 def program_from_onnx(

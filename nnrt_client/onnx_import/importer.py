@@ -8,6 +8,7 @@ import onnx
 
 from nnrt_client.model.model import Model, ModelTensor
 from nnrt_client.onnx_import.context import Context, Owner
+from nnrt_client.onnx_import.declared_types import require_declared_types
 from nnrt_client.onnx_import.file import OnnxFile
 from nnrt_client.onnx_import.freezing import freeze
 from nnrt_client.onnx_import.node_import import import_nodes
@@ -27,6 +28,7 @@ class Attempt:
     # Of each operation of the model: the node of the graph, or the name of the output, that it comes from.
     owners: Sequence[Owner]
     problems: Sequence[tuple[Owner, str]]
+    scope: Scope
 
 
 def imported(file: OnnxFile, shapes: Mapping[str, Sequence[int]], constants: Constants) -> Model:
@@ -36,6 +38,7 @@ def imported(file: OnnxFile, shapes: Mapping[str, Sequence[int]], constants: Con
     attempt = _attempt(context)
     context.problems.raise_all()
     assert attempt.model is not None
+    require_declared_types(file.proto, attempt.scope)  # Not before: the import knows that functions end.
     return attempt.model
 
 
@@ -64,12 +67,12 @@ def _imported_of(context: Context) -> Attempt:
     outputs = _outputs(context, scope, given)
     owners = context.owners()
     if problems:
-        return Attempt(None, (), problems.by_owner)
+        return Attempt(None, (), problems.by_owner, scope)
     owner_of = {id(operation): owner for operation, owner in zip(model._operations, owners, strict=True)}
     model.specify_inputs_and_outputs([value.tensor for value in given], outputs)
     model._drop_unused_operations()
     model.finish()
-    return Attempt(model, [owner_of[id(operation)] for operation in model._operations], ())
+    return Attempt(model, [owner_of[id(operation)] for operation in model._operations], (), scope)
 
 
 def _outputs(context: Context, scope: Scope, inputs: Sequence[Value]) -> list[ModelTensor]:

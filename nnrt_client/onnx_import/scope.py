@@ -32,7 +32,7 @@ class Scope:
         self.taken: set[int] = set()
         # Names of values that could not be imported, and of all that are made of them.
         self.behind_problems: set[str] = set()
-        self._values = dict(values)
+        self.values = dict(values)
         self._outer = outer
         self._writers = {name: node for node in self.nodes for name in node.output}
         self._readers: dict[str, list[NodeProto | None]] = {}
@@ -54,15 +54,15 @@ class Scope:
         """The value of a name, None where there is none yet."""
         scope: Scope | None = self
         while scope is not None:
-            if name in scope._values:
-                return scope._values[name]
+            if name in scope.values:
+                return scope.values[name]
             scope = scope._outer
         return None
 
     def __setitem__(self, name: str, value: Value | Missing) -> None:
-        if name in self._values:
+        if name in self.values:
             raise InvalidFile(f"it writes {name!r}, which is written already")
-        self._values[name] = value
+        self.values[name] = value
 
     def writer(self, name: str) -> NodeProto | None:
         """The node that writes a value, None where it is an input or a constant."""

@@ -112,23 +112,72 @@ ILL_TYPED = {
         "'a' is declared INT32 and computed as FLOAT; declare it FLOAT",
     ),
     "cast": ("g (float[3] x) => (float[3] y) { y = Cast<to = 7>(x) }", "'y' is declared FLOAT and computed as INT64"),
+    "behind what onnx does not know": (
+        "g (float[3] x) => (float[3] y) <int32[3] b> { a = com.microsoft.Gelu(x) b = Abs(a) y = Relu(b) }",
+        "'b' is declared INT32 and computed as FLOAT",
+    ),
+    "of what onnx does not know": (
+        "g (float[3] x) => (int64[3] y) { a = Abs(x) y = com.microsoft.Gelu(a) }",
+        "'y' is declared INT64 and computed as FLOAT",
+    ),
+    "operands": (
+        "g (float[3] x) => (float[3] y) { i = Cast<to = 7>(x) y = Add(x, i) }",
+        r"types of values do not go together: .*op_type:Add.* tensor\(int64\)",
+    ),
+    "operand that onnx does not know": (
+        "g (float[3] x) => (float[3] y) { a = com.microsoft.Gelu(x) i = Cast<to = 7>(x) y = Add(i, a) }",
+        r"types of values do not go together: .*op_type:Add.* tensor\(float\)",
+    ),
 }
+WITH_DATA = "g (float[3] x) => (float[3] y) <float[3] w = {1, 2, 3}> { y = Add(x, w) }"
+OPSETS = '<ir_version: 9, opset_import: ["": 17, "com.microsoft": 1]>'
 
 
 @pytest.mark.parametrize(("text", "says"), ILL_TYPED.values(), ids=ILL_TYPED.keys())
 def test_values_of_another_type_than_declared(text: str, says: str) -> None:
     """ONNX Runtime refuses them, too. A wrong shape is none of its business, and none of ours."""
-    header = '<ir_version: 9, opset_import: ["": 17]>'
-    model = onnx.parser.parse_model(header + text).SerializeToString()
+    model = onnx.parser.parse_model(OPSETS + text).SerializeToString()
     with pytest.raises(onnxruntime.capi.onnxruntime_pybind11_state.Fail, match="Type Error"):
         onnxruntime.InferenceSession(model)
     with pytest.raises(InvalidFile, match=says):
         from_onnx(model)
     from_onnx(
         onnx.parser.parse_model(
-            f"{header} g (float[2, 3] x) => (float[2, 4] y) {{ y = Add(x, x) }}"
+            f"{OPSETS} g (float[2, 3] x) => (float[2, 4] y) {{ y = Add(x, x) }}"
         ).SerializeToString()
     )
+
+
+def test_data_of_another_type_than_declared() -> None:
+    """ONNX Runtime refuses it of an input that has data; the rest converters leave behind, and it takes."""
+    model = onnx.parser.parse_model(OPSETS + WITH_DATA)
+    half = onnx.helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT16, [3])
+    model.graph.value_info.append(half)
+    onnxruntime.InferenceSession(model.SerializeToString())
+    from_onnx(model.SerializeToString())
+    model.graph.input.append(half)
+    with pytest.raises(onnxruntime.capi.onnxruntime_pybind11_state.Fail, match="Type Error"):
+        onnxruntime.InferenceSession(model.SerializeToString())
+    with pytest.raises(InvalidFile, match="'w' is declared FLOAT16 and computed as FLOAT; declare it FLOAT"):
+        from_onnx(model.SerializeToString())
+
+
+@pytest.mark.parametrize(("named", "used"), [("", "ai.onnx"), ("ai.onnx", "")])
+def test_both_names_of_the_standard_operators(named: str, used: str) -> None:
+    model = onnx.parser.parse_model(OPSETS + WITH_DATA)
+    model.opset_import[0].domain, model.graph.node[0].domain = named, used
+    onnxruntime.InferenceSession(model.SerializeToString())
+    from_onnx(model.SerializeToString())
+
+
+def test_microsoft_operators_without_their_operator_set() -> None:
+    """ONNX Runtime's optimizer for transformers does not name it."""
+    model = onnx.parser.parse_model(OPSETS + ILL_TYPED["behind what onnx does not know"][0])
+    del model.opset_import[1]
+    with pytest.raises(InvalidFile, match="'b' is declared INT32"):
+        from_onnx(model.SerializeToString())
+    del model.graph.value_info[:]
+    from_onnx(model.SerializeToString())
 
 
 @pytest.mark.parametrize(("version", "advice"), [(6, "use 7 or later"), (99, "install a newer onnx")])
