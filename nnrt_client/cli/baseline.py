@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from nnrt_client.cli.printing import step_bar
+from nnrt_client.model_session.partition.client_part import require_onnxruntime
 from nnrt_client.tensors.frozen import frozen_array, require_known
-from nnrt_hdi.errors import OperationFailed, Unsupported
+from nnrt_hdi.errors import OperationFailed
 from nnrt_hdi.tensor import Array
 
 _ROUNDS = 11
@@ -56,10 +57,7 @@ class Baseline:
     def __init__(self, model: Path, threads: int | None, constants: Mapping[str, Any]) -> None:
         """Raises Unsupported where ONNX Runtime is missing, OperationFailed where it refuses the file, InvalidParameter
         for constants that don't fit."""
-        try:
-            import onnxruntime
-        except ImportError as error:
-            raise Unsupported("--baseline needs ONNX Runtime; install nnrt[onnxruntime]") from error
+        onnxruntime = require_onnxruntime("--baseline measures the model")
         self.threads = threads or _processors()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = self.threads, 1

@@ -7,6 +7,7 @@ session = onnxruntime.InferenceSession(
 )
 """
 
+import sys
 from importlib.machinery import PathFinder
 
 from nnrt_client.onnxruntime.capi import _pybind_state as _pybind_state
@@ -33,6 +34,7 @@ from nnrt_client.onnxruntime.options import (
 )
 from nnrt_client.onnxruntime.ort_value import OrtValue
 from nnrt_client.onnxruntime.providers import get_available_providers, set_default_provider_options
+from nnrt_client.onnxruntime.their_modules import TheirModules
 from nnrt_hdi import __version__ as __version__
 
 __all__ = [
@@ -61,4 +63,4 @@ __all__ = [
 
 # What is not here is ONNX Runtime's own where that is installed: `quantization`, `transformers` and other tools.
 if (_theirs := PathFinder.find_spec("onnxruntime")) is not None:
-    __path__ += _theirs.submodule_search_locations or []
+    sys.meta_path.insert(0, TheirModules(__name__, __path__, _theirs.submodule_search_locations or []))

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections import Counter
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,16 @@ from onnxruntime.quantization import QuantFormat, quantize_dynamic
 from onnxruntime.quantization.registry import QDQRegistry
 from onnxruntime.transformers.fusion_options import FusionOptions
 from onnxruntime.transformers.onnx_model import OnnxModel
+from nnrt_client.onnxruntime.quantization import quantize_dynamic as mine
+from nnrt_client.model_session.partition.client_part import require_onnxruntime
 
+assert mine is quantize_dynamic
+try:
+    require_onnxruntime()
+except nnrt_client.Unsupported as error:
+    assert "sys.modules['onnxruntime'] is nnrt_client.onnxruntime" in str(error)
+else:
+    raise AssertionError("parts of models would run on the device")
 assert OrtValue is same is ort.OrtValue and SessionOptions is ort.SessionOptions
 provider = "CPUExecutionProvider"
 assert provider in ort.get_available_providers()
@@ -129,5 +139,9 @@ def test_libraries_that_import_onnx_runtime_themselves(model_file: Path) -> None
 
 
 def test_tools_are_their_own() -> None:
-    mine, theirs = (import_module(f"{name}.quantization") for name in ("nnrt_client.onnxruntime", "onnxruntime"))
-    assert mine.__file__ == theirs.__file__
+    """Under both names they are the same, however deep, and whichever is imported first."""
+    for module in ("transformers.onnx_model", "quantization", "quantization.registry"):
+        mine, theirs = (import_module(f"{name}.{module}") for name in ("nnrt_client.onnxruntime", "onnxruntime"))
+        assert mine is theirs
+        assert mine.__spec__.name == f"onnxruntime.{module}"
+    assert find_spec("nnrt_client.onnxruntime.nothing") is None

@@ -28,12 +28,17 @@ _PROVIDERS = ["CPUExecutionProvider"]
 _ERROR = 3
 
 
-def require_onnxruntime() -> Any:
-    """Give the package. Raises Unsupported without it."""
+def require_onnxruntime(what: str = "parts of a model run here") -> Any:
+    """Give the package. Raises Unsupported without it, and where another one stands under its name."""
     try:
         import onnxruntime
     except ImportError as error:
-        raise Unsupported("parts of a model run here in the package onnxruntime; install nnrt[onnxruntime]") from error
+        raise Unsupported(f"{what} in the package onnxruntime; install nnrt[onnxruntime]") from error
+    if onnxruntime.__name__ != "onnxruntime":
+        raise Unsupported(
+            f"{what} in the package onnxruntime, but sys.modules['onnxruntime'] is {onnxruntime.__name__}; do so in a"
+            " process where it is ONNX Runtime"
+        )
     return onnxruntime
 
 
