@@ -2,6 +2,7 @@
 
 import logging
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -39,7 +40,9 @@ def get_available_providers() -> list[str]:
 def set_default_provider_options(options: Mapping[str, Any] | None = None) -> None:
     """Set the options of the device's provider for all later sessions whose providers don't say otherwise; None: none.
 
-    With a device among them, sessions that name only CPUExecutionProvider run on it. Raises InvalidArgument.
+    With a device among them, sessions whose list has CPUExecutionProvider, and not the device's, run on it.
+
+    Raises InvalidArgument.
     """
     global _defaults
     load_options(options or {})
@@ -69,10 +72,16 @@ def chosen_options(
         if not device or not options.keys() & set(_BESIDE):
             raise UnknownProvider(
                 f"Unknown Provider Type: {next(iter(options), '(none)')}; this session runs on a device and falls back"
-                f" on no other: add {NNRT!r} to the providers, or give none. {_BESIDE[0]!r} alone is put on the device"
-                f" of {DEVICES_VARIABLE} or set_default_provider_options"
+                f" on no other: add {NNRT!r} to the providers, or give none. a list with {_BESIDE[0]!r} is put on the"
+                f" device of {DEVICES_VARIABLE} or set_default_provider_options"
             )
         _say_where(tuple(options), device)
+    for name in options.keys() - {NNRT, *_BESIDE}:
+        warnings.warn(
+            f"Specified provider {name!r} is not in available provider names. Available providers:"
+            f" {', '.join(get_available_providers())!r}",
+            stacklevel=3,
+        )
     return [NNRT, *(name for name in options if name in _BESIDE)], {**_defaults, **options.get(NNRT, {})}
 
 

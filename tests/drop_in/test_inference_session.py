@@ -6,6 +6,7 @@ import os
 import queue
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -267,6 +268,19 @@ def test_what_is_no_model(tmp_path: Path) -> None:
 # ---- providers
 
 
+def unavailable(name: str) -> AbstractContextManager[Any]:
+    """ONNX Runtime's warning."""
+    return pytest.warns(UserWarning, match=f"Specified provider '{name}' is not in available provider names")
+
+
+@pytest.mark.parametrize("module", [onnxruntime, ours], ids=["theirs", "ours"])
+def test_a_provider_that_nobody_knows(module: Any) -> None:
+    """Both warn, and go on without it."""
+    with unavailable("NoProvider"):
+        session = module.InferenceSession(sums().SerializeToString(), providers=["NoProvider", "CPUExecutionProvider"])
+    assert "NoProvider" not in session.get_providers()
+
+
 def test_providers(onnxruntime_daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     """The address comes in either way; a CPU provider beside it is never used."""
     source, address = sums().SerializeToString(), onnxruntime_daemon.address
@@ -279,7 +293,10 @@ def test_providers(onnxruntime_daemon: DaemonProcess, monkeypatch: pytest.Monkey
             "provider_options": [{"device": address, "cache": "0", "priority": "high"}, {"device_id": 0}, {}],
         },
     ):
-        with ours.InferenceSession(source, **arguments) as session:
+        names_another = "CUDAExecutionProvider" in arguments["providers"]
+        with unavailable("CUDAExecutionProvider") if names_another else nullcontext():
+            session = ours.InferenceSession(source, **arguments)
+        with session:
             assert session.get_providers() == [NNRT, "CPUExecutionProvider"]
             assert session.get_provider_options()[NNRT]["device"] == address
             require_equal(session.run(["s"], FEED), [X + Y])
@@ -320,7 +337,9 @@ def test_applications_that_name_the_cpu_alone(
     source, address = sums().SerializeToString(), onnxruntime_daemon.address
     providers: Any = ["CUDAExecutionProvider", ("CPUExecutionProvider", {"arena_extend_strategy": "0"})]
     for _ in range(2):
-        with ours.InferenceSession(source, providers=providers) as session:
+        with unavailable("CUDAExecutionProvider"):
+            session = ours.InferenceSession(source, providers=providers)
+        with session:
             assert session.get_providers() == [NNRT, "CPUExecutionProvider"]
             assert session.get_provider_options()[NNRT]["device"] == address
             require_equal(session.run(["s"], FEED), [X + Y])
@@ -330,7 +349,7 @@ def test_applications_that_name_the_cpu_alone(
     monkeypatch.delenv("NNRT_DEVICES")
     with pytest.raises(
         ValueError,
-        match=f"falls back on no other: add '{NNRT}' .* 'CPUExecutionProvider' alone is put on the device of"
+        match=f"falls back on no other: add '{NNRT}' .* a list with 'CPUExecutionProvider' is put on the device of"
         " NNRT_DEVICES or set_default_provider_options",
     ):
         ours.InferenceSession(source, providers=["CPUExecutionProvider"])
