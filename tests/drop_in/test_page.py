@@ -143,5 +143,5 @@ def test_tools_are_their_own() -> None:
     for module in ("transformers.onnx_model", "quantization", "quantization.registry"):
         mine, theirs = (import_module(f"{name}.{module}") for name in ("nnrt_client.onnxruntime", "onnxruntime"))
         assert mine is theirs
-        assert mine.__spec__.name == f"onnxruntime.{module}"
+        assert mine.__name__ == f"onnxruntime.{module}"
     assert find_spec("nnrt_client.onnxruntime.nothing") is None
