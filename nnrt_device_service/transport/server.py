@@ -73,7 +73,7 @@ _END_S = 5.0
 # Threads for calls that belong to no session: to other services, with their methods, or to be refused.
 _OTHER_THREADS = 6 * FOREIGN_CALLS
 _MIN_WATCH_INTERVAL_S, _MAX_WATCH_INTERVAL_S = 0.02, 1.0
-# What a step of the watch may take, where no supervisor says it.
+# Seconds after which a step counts as hanging, without a supervisor.
 _HANGING_S = 15.0
 # What clients get to hear, with their next beats, that the device is stuck.
 _TELL_S = 3.0
@@ -294,7 +294,8 @@ class Daemon:
         rounds.take("leases", self._close_expired)
         rounds.take("refusals", self._device.refusals.summarize)
         rounds.take("log", flush_log)
-        rounds.take("life", SignsOfLife(rounds, sign_s, lambda: tell_alive(addresses, self._device.out)).look)
+        signs = SignsOfLife(rounds, sign_s, lambda: tell_alive(addresses, self._device.out))
+        rounds.take("life", signs.look, after_standstill=lambda: None)
 
     def _require_serving(self) -> None:
         if not all(thread.is_alive() for thread in self._serving) and not self._stopped.is_set():

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -11,31 +10,12 @@ from pathlib import Path
 
 import pytest
 from conftest import StartDaemon
+from listener import Listener
 from waiting import DEADLINE_S
 
 from nnrt_device_service.host.readiness import sign_of_life_s
 
 pytestmark = pytest.mark.slow
-
-
-class Listener:
-    """The socket of a supervisor."""
-
-    def __init__(self, path: str) -> None:
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._socket.bind(path)
-        self._socket.settimeout(DEADLINE_S)
-
-    def next(self, with_field: str) -> dict[str, str]:
-        """Wait for what has this field."""
-        while True:
-            lines = self._socket.recv(4096).decode().splitlines()
-            fields = {name: value for name, _, value in (line.partition("=") for line in lines)}
-            if with_field in fields:
-                return fields
-
-    def close(self) -> None:
-        self._socket.close()
 
 
 @pytest.fixture(params=["path", "abstract"])
