@@ -14,7 +14,7 @@ from nnrt_device_service.host.log_context import say_about
 from nnrt_device_service.sessions.memory_budget import MemoryBudget
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.transport.call_threads import CallThreads
-from nnrt_device_service.transport.identities import UNIX, host_of, stranger
+from nnrt_device_service.transport.identities import UNIX, host_of, source_of
 from nnrt_device_service.transport.interceptor import OUR_SERVICES
 from nnrt_device_service.transport.requests import RequestReader
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationForbidden, OutOfMemory, UnknownHandle
@@ -215,7 +215,7 @@ class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grp
                 counts.enter_context(self._connections.counted(context.peer()))
             except OutOfMemory as error:
                 peer = context.peer()
-                self._device.refusals.audit(stranger(peer), None, peer=peer, method=method, cause=str(error))
+                self._device.refusals.audit(source_of(peer), None, peer=peer, method=method, cause=str(error))
                 raise
             yield None  # `SessionRegistry` counts them.
 

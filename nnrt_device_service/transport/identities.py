@@ -1,5 +1,6 @@
 """The identities of callers, as far as gRPC knows them."""
 
+from collections.abc import Callable
 from functools import lru_cache
 from ipaddress import IPv6Address, IPv6Network, ip_address
 from typing import Any
@@ -8,7 +9,7 @@ from urllib.parse import unquote
 from nnrt_device_service.access.access_file import AccessFile, Credentials
 from nnrt_device_service.access.identity import Identity
 from nnrt_device_service.transport.tickets import Tickets
-from nnrt_hdi.errors import ConnectionFailed
+from nnrt_hdi.errors import ConnectionFailed, OutOfMemory
 from nnrt_hdi.wire import TICKET_METADATA
 
 # The host of those who come by a Unix socket.
@@ -25,9 +26,15 @@ class Identities:
         self._access = access
         self._tickets = tickets
 
-    def of(self, context: Any) -> Identity:
-        """The caller's identity. Raises ConnectionFailed where the daemon has an access file that doesn't say."""
+    def of(self, context: Any, may_look: Callable[[], bool] = lambda: True) -> Identity:
+        """The caller's identity. Raises ConnectionFailed where the daemon has an access file that doesn't say, and
+        OutOfMemory for a token where none may be looked at."""
         shown = self._shown(context)
+        if shown.token and not may_look():
+            raise OutOfMemory(
+                f"so many callers at {shown.host} have shown wrong tokens that yours was not looked at; try again in a"
+                " second"
+            )
         return shown.identity() if self._access is None else self._access.identity(shown)
 
     def still_holds(self, identity: Identity) -> bool:
@@ -70,7 +77,7 @@ def host_of(peer: str) -> str:
     return str(address)
 
 
-def stranger(peer: str) -> str:
+def source_of(peer: str) -> str:
     """The name of a caller without an identity: that of its host."""
     return str(Identity("host", host_of(peer)))
 

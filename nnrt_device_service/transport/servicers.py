@@ -5,11 +5,13 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import wait
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeVar
 
 from nnrt_device_service.access.identity import Identity
+from nnrt_device_service.access.refusals import DELAY_S
 from nnrt_device_service.core.compilations import Progress
 from nnrt_device_service.core.device import Device, Program
 from nnrt_device_service.host.log_context import say_about
@@ -19,7 +21,7 @@ from nnrt_device_service.sessions.session import Prepared, Session
 from nnrt_device_service.sessions.shared_files import FileRegion
 from nnrt_device_service.settings import Settings
 from nnrt_device_service.transport.admission import session_id_of, session_of
-from nnrt_device_service.transport.identities import Identities, stranger
+from nnrt_device_service.transport.identities import Identities, source_of
 from nnrt_device_service.transport.regions import put
 from nnrt_device_service.transport.requests import COUNTED_BYTES
 from nnrt_device_service.transport.run_requests import RunRequests, arrived_inline, inline_bytes
@@ -32,7 +34,7 @@ from nnrt_hdi.chunks import FEATURE as CHUNKS_FEATURE
 from nnrt_hdi.chunks import cut
 from nnrt_hdi.compression import FEATURE, expanded
 from nnrt_hdi.counters import FEATURE as COUNTERS_FEATURE
-from nnrt_hdi.errors import InvalidParameter, NnrtError, UnavailableDevice
+from nnrt_hdi.errors import InvalidParameter, NnrtError, UnavailableDevice, UnknownHandle
 from nnrt_hdi.files.compiled import MAX_PARTS
 from nnrt_hdi.files.file_part import FEATURE as FILES_FEATURE
 from nnrt_hdi.files.model_store import FEATURE as STORE_FEATURE
@@ -103,29 +105,39 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
 
     def _opened(self, session_id: bytes | None, context: Any) -> Session:
         """The session that a client opens, or resumes; a refusal is audited."""
-        sessions, hang_up, identity = self._device.sessions, context.cancel, None
+        sessions, hang_up = self._device.sessions, context.cancel
+        identity = self._identified(session_id, context)
         try:
-            identity = self._identities.of(context)
             if session_id is not None:
                 return sessions.resume(session_id, hang_up, identity)
             self._device.gate.require_open()
             # The session exists before Hello, so that a client that never sends one is hung up like any silent client.
             return sessions.open(context.peer(), hang_up, identity)
         except NnrtError as error:
-            if identity is not None:
-                say_about({"identity": str(identity)})
-            sessions.counters.of(identity).count_error(error)
-            self._audit_refusal(identity, context, str(error))
+            say_about({"identity": str(identity)})
+            self._audit_refusal(str(identity), identity, context, error)
             raise
 
-    def _audit_refusal(self, identity: Identity | None, context: Any, cause: str) -> None:
-        """Audit a refusal. Strangers who have been refused too often wait for it; a right token never does."""
-        peer, refusals = context.peer(), self._device.refusals
-        source = stranger(peer) if identity is None else str(identity)
-        is_audited = refusals.audit(source, identity, peer=peer, method="DeviceSession/Open", cause=cause)
-        is_over = threading.Event()
-        if identity is None and not is_audited and context.add_callback(is_over.set):
-            refusals.delay(source, is_over)
+    def _identified(self, session_id: bytes | None, context: Any) -> Identity:
+        """Who calls. Strangers who have been refused too often wait for it, in places of their host; where those are
+        taken, few tokens are looked at. Whoever knows the id of a session is no stranger to its identity."""
+        source, refusals = source_of(context.peer()), self._device.refusals
+        place = source
+        with suppress(UnknownHandle):
+            place = str(self._device.sessions.of(session_id or b"").identity)
+        with refusals.place(place) as has_place:
+            try:
+                return self._identities.of(context, lambda: has_place or refusals.may_look(place))
+            except NnrtError as error:
+                is_audited, is_over = self._audit_refusal(source, None, context, error), threading.Event()
+                if has_place and not is_audited and context.add_callback(is_over.set):
+                    is_over.wait(DELAY_S)
+                raise
+
+    def _audit_refusal(self, source: str, identity: Identity | None, context: Any, error: NnrtError) -> bool:
+        self._device.sessions.counters.of(identity).count_error(error)
+        about = {"peer": context.peer(), "method": "DeviceSession/Open", "cause": str(error)}
+        return self._device.refusals.audit(source, identity, **about)
 
     def _audit(self, event: str, session: Session, **about: Any) -> None:
         self._device.audit.write(event, session.identity, session=session.label, **about)

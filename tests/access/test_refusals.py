@@ -5,24 +5,21 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
 import grpc
 import pytest
 from conftest import StartDaemon
-from waiting import until
 
 from access.conftest import Access, start, works
 from access.test_audit import lines
-from nnrt_device_service.access import refusals
 from nnrt_device_service.access.audit import AuditLog
-from nnrt_device_service.access.refusals import BURST, DELAY_S, MOST_SOURCES, OTHERS, Refusals
+from nnrt_device_service.access.refusals import BURST, DELAY_S, MOST_SOURCES, OTHERS, RESERVE, Refusals
 from nnrt_hdi.v2 import session_pb2_grpc
 
-GUESSES = 40
+GUESSES, MANY_GUESSES = 40, 320
 DEADLINE_S = 30.0
 
 
@@ -77,7 +74,7 @@ def test_guesses_wait_and_are_counted(start_daemon: StartDaemon, access: Access,
 def test_many_sources_take_little_memory_and_few_lines(tmp_path: Path) -> None:
     log = tmp_path / "audit"
     audit = AuditLog(str(log))
-    made = Refusals(audit, most_delayed=1)
+    made = Refusals(audit, most_places=1)
     most = 4 * MOST_SOURCES
     for _ in range(2):
         for number in range(most):
@@ -99,7 +96,7 @@ def test_a_source_that_rests_is_forgotten(tmp_path: Path, monkeypatch: pytest.Mo
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     audit = AuditLog(str(tmp_path / "audit"))
-    made = Refusals(audit, most_delayed=1)
+    made = Refusals(audit, most_places=1)
     assert [made.audit("host 1", None) for _ in range(BURST + 1)] == [True] * BURST + [False]
     now = 11.0
     assert [made.audit("host 1", None) for _ in range(2)] == [True, False]
@@ -117,15 +114,42 @@ def test_a_source_that_rests_is_forgotten(tmp_path: Path, monkeypatch: pytest.Mo
     audit.close()
 
 
-def test_few_wait_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others take no thread; a call that is over waits no longer."""
-    monkeypatch.setattr(refusals, "DELAY_S", DEADLINE_S)
-    made, is_over = Refusals(AuditLog(""), most_delayed=1), Event()
-    waiting = Thread(target=made.delay, args=("host 1", is_over))
-    waiting.start()
-    until(lambda: made._sources["host 1"].delayed if len(made) else 0)
-    made.delay("host 1", Event())
-    assert waiting.is_alive()
-    is_over.set()
-    waiting.join(DEADLINE_S)
-    assert not waiting.is_alive()
+def test_few_have_places_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the others a few are looked at in each second, in which an honest client of their source gets in."""
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    made = Refusals(AuditLog(""), most_places=0)
+    with made.place("host 1") as first, made.place("host 1") as second, made.place("host 2") as other:
+        assert (first, second, other) == (True, False, True)
+        assert [made.may_look("host 1") for _ in range(RESERVE + 1)] == [True] * RESERVE + [False]
+        assert made.may_look("host 2")
+        now = 1.0
+        assert [made.may_look("host 1") for _ in range(RESERVE + 1)] == [True] * RESERVE + [False]
+    with made.place("host 1") as again:
+        assert again
+
+
+def test_no_source_has_all_places() -> None:
+    made = Refusals(AuditLog(""), most_places=1000)
+    with ExitStack() as places:
+        while places.enter_context(made.place("host 1")):
+            pass
+        assert places.enter_context(made.place("host 2"))
+
+
+def test_many_guesses_at_a_time(start_daemon: StartDaemon, access: Access) -> None:
+    """Most tokens are not even looked at, on however many calls they come."""
+    alice, most_places = access.add("alice", "compile"), 4
+    daemon = start(start_daemon, access, "--host-connections", str(2 * most_places))
+    began, said = time.monotonic(), Counter[bool]()
+    with guesser(daemon.address) as stranger:
+        for _ in range(3):
+            calls = [stranger.guess() for _ in range(MANY_GUESSES)]
+            said.update(map(refused, calls))
+            assert {call.code() for call in calls} <= {
+                grpc.StatusCode.UNAUTHENTICATED,
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+            }
+    took_s = time.monotonic() - began
+    assert said[True] <= BURST + (most_places / DELAY_S + RESERVE) * (took_s + 1.0)
+    works(daemon.address, alice)
