@@ -6,7 +6,6 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from weakref import WeakValueDictionary
 
@@ -24,6 +23,8 @@ _log = logging.getLogger(__name__)
 
 # Of so many places for sessions one is reserved.
 _PLACES_PER_RESERVED = 16
+# What closings under way get to end when the daemon does.
+CLOSE_S = 1.0
 
 
 class _Entry:
@@ -54,6 +55,9 @@ class SessionRegistry:
         self._budgets: WeakValueDictionary[str, MemoryBudget] = WeakValueDictionary()
         # Those that are to be closed, each with the cause.
         self._cut_off: deque[tuple[Session, str]] = deque()
+        # How many of those are being closed.
+        self._closing = 0
+        self._has_closed = threading.Condition(self._lock)
         # The last places are for those who administer the daemon.
         self._places = settings.max_sessions - settings.max_sessions // _PLACES_PER_RESERVED
 
@@ -229,30 +233,42 @@ class SessionRegistry:
         return expired
 
     def cut_off(self, is_over: Callable[[Session], bool], cause: str) -> Sequence[Session]:
-        """End the connections of the sessions of which that is true, and let nothing more begin in them; which ones.
+        """Cut off the sessions that `is_over` names; return them.
 
-        `close_cut_off` frees what they have: nobody's end waits for that of another one.
+        Their connections and runs end, and nothing more begins in them. `close_cut_off` frees what they have: nobody's
+        end waits for that of another one.
         """
         over = [entry for entry in list(self._sessions.values()) if is_over(entry.session)]
         for entry in over:
             with self._lock:
                 self._sessions.pop(entry.session.id, None)
-            self._cut_off.append((entry.session, cause))
+                self._cut_off.append((entry.session, cause))
             hang_up = [entry.hang_up] if entry.hang_up is not None else []
             take_each((*hang_up, entry.session.end), f"ending client {entry.session.client}")
         return [entry.session for entry in over]
 
     def close_cut_off(self) -> None:
         """Close the sessions that have been cut off."""
-        with suppress(IndexError):
-            while True:
+        while True:
+            with self._lock:
+                if not self._cut_off:
+                    return
                 session, cause = self._cut_off.popleft()
+                self._closing += 1
+            try:
                 session.close(cause)
+            finally:
+                with self._lock:
+                    self._closing -= 1
+                    self._has_closed.notify_all()
 
     def hang_up_all(self) -> None:
-        """End every session; new ones may still come."""
+        """End every session, also those that another thread is closing, for which it waits CLOSE_S at most; new ones
+        may still come."""
         self.cut_off(lambda _: True, "the daemon ended")
         self.close_cut_off()
+        with self._lock:
+            self._has_closed.wait_for(lambda: not self._closing, CLOSE_S)
 
     def _entry(self, session_id: bytes) -> _Entry:
         try:

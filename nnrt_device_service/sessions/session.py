@@ -353,12 +353,15 @@ class Session:
         return endings
 
     def end(self) -> None:
-        """Let nothing more begin, and end the calls and connections under way; waits for nothing. Idempotent."""
+        """Let nothing more begin, end the calls and connections under way, and cancel the runs; waits for nothing.
+        Idempotent."""
         with self._lock:
             self.is_open = False
             endings = self._take_endings()
             self._on_close.clear()
-        take_each(endings, f"ending the session of client {self.client}")
+        # Calls first: to its client a run cut off is a death, not a run that the device cancelled.
+        cancels = [cancellation.cancel for cancellation in list(self.cancellations)]
+        take_each((*endings, *cancels), f"ending the session of client {self.client}")
 
     def close(self, cause: str = "closed") -> None:
         """Free everything; what is the backend's, soon. Runs in flight are cancelled; what they use is freed when they
@@ -366,7 +369,7 @@ class Session:
 
         Raises nothing: what goes wrong is logged, and the rest is freed.
         """
-        self.end()  # First: to its client a run cut off is a death, not a run that the device cancelled.
+        self.end()
         with self._lock:
             if self._is_closed:
                 return
@@ -376,7 +379,6 @@ class Session:
             partial(self.on_end, self, cause),
             self.on_closed,
             self.runs.close,
-            *(cancellation.cancel for cancellation in list(self.cancellations)),
             *(loaded.release for loaded in models.values()),
             self.plans.close,
             self.buffers.close,

@@ -23,6 +23,7 @@ from nnrt_device_service.host.exit import ExitCode, exit_at_once
 from nnrt_device_service.host.log_handler import flush_log
 from nnrt_device_service.host.readiness import sign_of_life_s, tell_alive, tell_condition, tell_ready, tell_stopping
 from nnrt_device_service.host.rounds import Rounds
+from nnrt_device_service.sessions.registry import CLOSE_S
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings
 from nnrt_device_service.transport.admission import FOREIGN_CALLS, AdmissionInterceptor, count_error
@@ -197,7 +198,7 @@ class Daemon:
     def drain(self) -> bool:
         """Finish what is under way within the drain time, refuse everything new, stop; whether all work has ended."""
         _log.info("draining")
-        tell_stopping(self._settings.drain_timeout_s + _STOP_S + 2 * _STOP_GRACE_S + FREE_S + _END_S)
+        tell_stopping(self._settings.drain_timeout_s + _STOP_S + 2 * _STOP_GRACE_S + CLOSE_S + FREE_S + _END_S)
         if self._announcer is not None:
             self._announcer.withdraw()
         self._device.stop_canary()
