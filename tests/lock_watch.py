@@ -203,7 +203,7 @@ def _guarded(watch: Watch, thing: Any) -> Any:
 
     kind = type(thing)
     for base in (Backend, PreparedModel, DeviceBuffer):
-        if isinstance(thing, base) and not hasattr(kind, "is_guarded"):
+        if isinstance(thing, base) and "is_guarded" not in vars(kind):
             kind.is_guarded = True
             for name, method in vars(base).items():
                 if callable(method) and not name.startswith("_"):

@@ -847,8 +847,8 @@ class Device:
 
     def _discard(self, prepared: PreparedModel, undo: ExitStack) -> None:
         """Close a model that nobody gets, and only then undo what was done for it."""
-        LoadedModel(prepared, self.freeing, undo.pop_all().close).release()
-        self.freeing.settle_own()
+        with self.freeing.awaited():
+            LoadedModel(prepared, self.freeing, undo.pop_all().close).release()
 
     def _supported(self, inferred: Inference) -> list[Support]:
         """Answers about the nodes that were given, of which each stands for one that inference added to it."""

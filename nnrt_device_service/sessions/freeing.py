@@ -42,7 +42,7 @@ class Freeing:
         self._has_freed = threading.Condition(self._lock)
         # How many things there have been, how many of them nobody uses any more, and how many of those are free.
         self._expected = self._left = self._freed = 0
-        # How many there had been when a thread left its latest.
+        # How many there had been when a thread left its latest in a block of `awaited`.
         self._own = threading.local()
         self._to_free: deque[Callable[[], None]] = deque()
         self._is_under_way = False
@@ -118,11 +118,16 @@ class Freeing:
             left = self._left
             return self._has_freed.wait_for(lambda: self._freed >= left, timeout_s)
 
-    def settle_own(self, timeout_s: float = _PATIENCE_S) -> bool:
-        """Wait until what this thread has left is free, for no time if that is nothing; whether it came to that."""
+    @contextmanager
+    def awaited(self, timeout_s: float = _PATIENCE_S) -> Iterator[None]:
+        """Wait after a block until what this thread has left in it is free, for no time if that is nothing.
+
+        As things are freed one after another, it may wait behind what others have left, but never longer than that.
+        """
+        self._own.left = 0
+        yield
         with self._lock:
-            left = getattr(self._own, "left", 0)
-            return self._has_freed.wait_for(lambda: self._freed >= left, timeout_s)
+            self._has_freed.wait_for(lambda: self._freed >= self._own.left, timeout_s)
 
     def await_all(self, timeout_s: float) -> bool:
         """Wait until everything is free that there has been; whether it came to that in time."""

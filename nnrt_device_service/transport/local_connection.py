@@ -149,7 +149,8 @@ class LocalConnection:
         # more: its descriptor would become another client's.
         self._unsent: set[_BegunRun] = set()
         self._is_over = False
-        # Whether descriptors may come: not on a connection that has had a planned request, for looking takes time.
+        # Whether descriptors may come, for which each request is looked at first. That takes time, so none may on a
+        # connection that has had a planned request.
         self._may_share = True
 
     def fileno(self) -> int:

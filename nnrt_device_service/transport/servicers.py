@@ -99,9 +99,8 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
                 ending = partial(sessions.close, cause=str(error))
             raise
         finally:
-            ending(session)
-            if not session.is_open:
-                self._device.freeing.settle_own()
+            with self._device.freeing.awaited():
+                ending(session)
 
     def _opened(self, session_id: bytes | None, context: Any) -> Session:
         """The session that a client opens, or resumes; a refusal is audited."""
@@ -300,8 +299,9 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
         )
 
     def ReleaseBuffer(self, request: device_pb2.ReleaseBufferRequest, context: Any) -> device_pb2.ReleaseBufferReply:
-        session_of(self._device, context).release_buffer(request.buffer_id)
-        self._device.freeing.settle_own()
+        session = session_of(self._device, context)
+        with self._device.freeing.awaited():
+            session.release_buffer(request.buffer_id)
         return device_pb2.ReleaseBufferReply()
 
     def WriteBuffer(self, requests: Iterator[device_pb2.BufferChunk], context: Any) -> device_pb2.WriteBufferReply:
@@ -458,8 +458,8 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
             _require_request_id(request.request_id)
             session.give_up(request.request_id)
         else:
-            session.release_model(request.model_id)
-            self._device.freeing.settle_own()
+            with self._device.freeing.awaited():
+                session.release_model(request.model_id)
         return prepared_model_pb2.ReleaseReply()
 
 

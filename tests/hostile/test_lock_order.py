@@ -23,6 +23,7 @@ from raw_client import RawClient, chunks
 from waiting import until
 
 from nnrt_client import Compilation, Executor, Runtime, Settings
+from nnrt_hdi.device_buffers import DeviceBuffer
 from nnrt_hdi.errors import NnrtError
 
 DEADLINE_S = 30.0
@@ -154,3 +155,31 @@ def test_a_whole_process() -> None:
         f"{PROBLEM}MemoryBudget.reserve under Pool",
         f"{ORDER}Pool > MemoryBudget",
     ]
+
+
+class _Memory(DeviceBuffer):
+    def read(self, offset: int, target: memoryview) -> None:
+        pass
+
+    def write(self, offset: int, data: memoryview) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class _OtherMemory(_Memory):
+    """A kind of its own, whose base is guarded already."""
+
+    def read(self, offset: int, target: memoryview) -> None:
+        pass
+
+
+def test_a_subclass_of_what_is_guarded_is_guarded() -> None:
+    said = list[str]()
+    watch = Watch(said.append)
+    for kind in (_Memory, _OtherMemory):
+        memory = lock_watch._guarded(watch, kind())
+    with WatchedLock(watch, "Pool"):
+        memory.read(0, memoryview(b""))
+    assert any("the backend's read" in each for each in said)

@@ -1,6 +1,7 @@
 """What sessions leave is freed by a thread that is there for that, one thing after another."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -75,15 +76,20 @@ def test_one_that_fails(threads: FewThreads, caplog: pytest.LogCaptureFixture, k
 
 
 def test_who_left_nothing_waits_for_nobody(threads: FewThreads) -> None:
-    freeing, may_end = Freeing(threads), threading.Event()
-    other = threading.Thread(target=left_to, args=(freeing, may_end.wait))
-    other.start()
-    other.join()
-    assert freeing.settle_own(NO_TIME_S)
-    left_to(freeing, lambda: None)
-    assert not freeing.settle_own(NO_TIME_S)
-    may_end.set()
-    assert freeing.settle_own(DEADLINE_S)
+    """Neither for what others have left, nor for what its thread left before, when it did something else."""
+    freeing, may_end, began = Freeing(threads), threading.Event(), time.monotonic()
+    left_to(freeing, may_end.wait)
+    with freeing.awaited(DEADLINE_S):
+        pass
+    assert time.monotonic() - began < DEADLINE_S
+    assert freeing.asked
+    with freeing.awaited(NO_TIME_S):
+        left_to(freeing, lambda: None)
+    assert not freeing.settle(NO_TIME_S)
+    with freeing.awaited(DEADLINE_S):
+        left_to(freeing, lambda: None)
+        may_end.set()
+    assert freeing.settle(NO_TIME_S)
 
 
 def test_what_is_in_use(threads: FewThreads) -> None:
