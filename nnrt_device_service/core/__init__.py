@@ -1,1 +1,1 @@
-"""The device, and the models that it keeps."""
+"""The device, and the runs on it."""

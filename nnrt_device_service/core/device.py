@@ -23,13 +23,13 @@ from nnrt_device_service.access.refusals import Refusals
 from nnrt_device_service.core.batches import UNCOUNTED_BYTES, BatchedRun, Batches, require_open_rows
 from nnrt_device_service.core.canary import CANARY, Accompanied, Canary
 from nnrt_device_service.core.canary_model import first_taken
-from nnrt_device_service.core.compilations import Compilations, Progress
 from nnrt_device_service.core.outputs import require_outputs
 from nnrt_device_service.core.places import Places
-from nnrt_device_service.core.signatures import Signatures, has_signature, kept_secret, new_secret, read_secret
 from nnrt_device_service.core.started_runs import StartedRuns, failed_on_device
 from nnrt_device_service.core.telemetry import TelemetryWatch
 from nnrt_device_service.host.threads import Threads
+from nnrt_device_service.models.compilations import Compilations, Progress
+from nnrt_device_service.models.signatures import Signatures, has_signature, kept_secret, new_secret, read_secret
 from nnrt_device_service.scheduling.compile_quota import CompileQuota
 from nnrt_device_service.scheduling.drain_gate import DrainGate
 from nnrt_device_service.scheduling.joinable import Member

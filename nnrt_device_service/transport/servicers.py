@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from nnrt_device_service.access.identity import Identity
 from nnrt_device_service.access.refusals import DELAY_S
-from nnrt_device_service.core.compilations import Progress
 from nnrt_device_service.core.device import Device, Program
 from nnrt_device_service.host.log_context import say_about
+from nnrt_device_service.models.compilations import Progress
 from nnrt_device_service.sessions.constants import MissingConstants
 from nnrt_device_service.sessions.device_memory import DevicePlace
 from nnrt_device_service.sessions.session import Prepared, Session

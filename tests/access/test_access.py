@@ -32,7 +32,7 @@ from nnrt_client.session.channel import Channel
 from nnrt_device_service.access.access_file import AccessFile, Credentials
 from nnrt_device_service.access.identity import ROLES, Role
 from nnrt_device_service.access.watched_files import WatchedFiles
-from nnrt_device_service.core.signatures import is_signature
+from nnrt_device_service.models.signatures import is_signature
 from nnrt_hdi.errors import InvalidFile
 from nnrt_hdi.part import Part
 

@@ -29,8 +29,8 @@ from program_models import CASES, parsed, weights
 from waiting import until
 
 from nnrt_client import Origin, Way, load
-from nnrt_device_service.core.compilations import Progress
 from nnrt_device_service.core.device import Device, Program
+from nnrt_device_service.models.compilations import Progress
 from nnrt_device_service.sessions.session import Prepared
 from nnrt_device_service.settings import Settings
 from nnrt_hdi.backend import Cancellation, ModelConfig, PreparedModel

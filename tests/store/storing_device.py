@@ -11,8 +11,8 @@ from networks import weighted_model
 from storing_backend import StoringBackend
 from waiting import until
 
-from nnrt_device_service.core.compilations import Progress
 from nnrt_device_service.core.device import Device
+from nnrt_device_service.models.compilations import Progress
 from nnrt_device_service.sessions.constants import MissingConstants
 from nnrt_device_service.sessions.session import Prepared, Session
 from nnrt_device_service.settings import Settings

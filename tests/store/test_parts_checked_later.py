@@ -10,9 +10,9 @@ from storing_backend import StoringBackend
 from storing_device import ask, device_on, session_of
 
 from nnrt_client import Model, OperationType
-from nnrt_device_service.core.compilations import Progress
 from nnrt_device_service.core.device import Device
 from nnrt_device_service.host.threads import Threads
+from nnrt_device_service.models.compilations import Progress
 from nnrt_device_service.sessions.constants import MissingConstants
 from nnrt_device_service.sessions.session import Prepared, Session
 from nnrt_device_service.sessions.shared_files import KnownParts
