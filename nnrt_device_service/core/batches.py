@@ -3,46 +3,25 @@
 import logging
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from typing import Any, Protocol
-from weakref import WeakValueDictionary
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any
 
 import numpy as np
 
 from nnrt_device_service.access.counters import BatchCounter
-from nnrt_device_service.scheduling.joinable import Bucket, Group, Joinable, await_outcomes
+from nnrt_device_service.scheduling.joinable import Bucket, Joinable, await_outcomes
 from nnrt_device_service.scheduling.scheduler import Scheduler
 from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.session import Session
-from nnrt_device_service.settings import Settings
-from nnrt_hdi.backend import Cancellation, ModelConfig, PreparedModel
-from nnrt_hdi.batching import Batching
-from nnrt_hdi.errors import NnrtError, Unsupported
-from nnrt_hdi.files.store_directory import SHOWN_KEY
-from nnrt_hdi.graph import Graph
-from nnrt_hdi.ops import infer_graph
-from nnrt_hdi.ops.rows_apart import require_rows_apart
-from nnrt_hdi.tensor import UNKNOWN_DIM, Array
+from nnrt_hdi.backend import Cancellation
+from nnrt_hdi.errors import NnrtError
+from nnrt_hdi.tensor import Array
 
 _log = logging.getLogger(__name__)
 
 # Runs that make less are not counted: there are no more of them than slots.
 UNCOUNTED_BYTES = 1 << 20
-# So many models are not judged again when another client brings them.
-_VERDICTS = 256
-
-
-class JudgedModel(Protocol):
-    """A model that a client asks for."""
-
-    @property
-    def digest(self) -> bytes:
-        """SHA-256 of all that decides what is compiled."""
-
-    def graph(self) -> Graph:
-        """The graph, perhaps without the data of large constants."""
 
 
 class BatchedRun(Joinable):
@@ -70,66 +49,10 @@ class BatchedRun(Joinable):
 class Batches:
     """Computes runs together that wait for the device at the same time."""
 
-    def __init__(self, scheduler: Scheduler, settings: Settings, counter: BatchCounter) -> None:
-        """Raises InvalidParameter for settings that can't be."""
-        self._by_default = settings.batching
-        self._is_for_all = settings.batch_across == "identities"
-        # Why models that were judged are not for it, or None; by their digests, the latest last.
-        self._verdicts: OrderedDict[bytes, NnrtError | None] = OrderedDict()
+    def __init__(self, scheduler: Scheduler, counter: BatchCounter) -> None:
         self._scheduler = scheduler
         self._counter = counter
         self._lock = threading.Lock()
-        # They live as long as a model that is in one.
-        self._groups: WeakValueDictionary[Hashable, Group] = WeakValueDictionary()
-
-    def group_of(
-        self,
-        session: Session,
-        model: JudgedModel,
-        config: ModelConfig,
-        batching: Batching | None,
-        judging: Callable[[], AbstractContextManager[None]],
-    ) -> Group | None:
-        """The group of a model, as its client asks for it, or else the operator; None where its runs run alone. It is
-        judged in the block of `judging`, the first time.
-
-        Raises what is in the way of it where the client asks.
-        """
-        wanted = batching or self._by_default
-        if wanted is None:
-            return None
-        digest = model.digest
-        with self._lock:
-            is_judged = digest in self._verdicts
-            verdict = self._verdicts.get(digest)
-        if not is_judged:
-            with judging():
-                verdict = _verdict(model.graph())
-            self._remember(digest, verdict)
-        if verdict is None:
-            return self.group(session, digest, config, wanted)
-        if batching is not None:
-            raise verdict.copy()
-        if not is_judged:
-            _log.info("runs of model %s are not computed together: %s", digest.hex()[:SHOWN_KEY], verdict)
-        return None
-
-    def group(self, session: Session, digest: bytes, config: ModelConfig, batching: Batching) -> Group:
-        """The group of those who may share, and run the same compiled model."""
-        whose = "" if self._is_for_all else str(session.identity)
-        how = config.enable_float16, config.mode, frozenset(config.extensions.items())
-        key = digest, how, batching, whose
-        with self._lock:
-            found = self._groups.get(key)
-            if found is None:
-                found = self._groups[key] = Group(batching)
-            return found
-
-    def _remember(self, digest: bytes, verdict: NnrtError | None) -> None:
-        with self._lock:
-            self._verdicts[digest] = verdict
-            if len(self._verdicts) > _VERDICTS:
-                self._verdicts.popitem(last=False)
 
     def joined(
         self, session: Session, model: LoadedModel, inputs: Sequence[Array], cancellation: Cancellation
@@ -241,28 +164,6 @@ class Batches:
             self._scheduler.reserve(slot, peak_bytes)
             slot.began_ns = time.perf_counter_ns()
             return batch[0].model.prepared.run(inputs, slot)
-
-
-def require_open_rows(prepared: PreparedModel) -> None:
-    """Refuse, with Unsupported, what has no inputs, or a tensor without an open first dimension, as no model has that
-    `require_rows_apart` takes."""
-    specs = (*prepared.inputs, *prepared.outputs)
-    if not prepared.inputs or any(spec.shape[:1] != (UNKNOWN_DIM,) for spec in specs):
-        raise Unsupported(
-            f"its tensors are {', '.join(map(str, specs))}; to be joined, all must have a first dimension that is open",
-            place="a model whose runs are to be computed together",
-        )
-
-
-def _verdict(graph: Graph) -> NnrtError | None:
-    """Why runs of a model can't be computed together; None if they can. Raises what is wrong with the model."""
-    inferred = infer_graph(graph)
-    inferred.raise_first_problem()
-    try:
-        require_rows_apart(inferred.graph)
-    except NnrtError as error:
-        return error
-    return None
 
 
 def _joined(arrays: Sequence[Array]) -> Array:

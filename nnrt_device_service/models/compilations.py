@@ -1,12 +1,19 @@
-"""Compilations under way: how their clients learn of them and give them up, and which of them others want as well."""
+"""Compilations under way: whose turn it is, who learns of them and gives them up, and which others want as well."""
 
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from nnrt_device_service.scheduling.compile_quota import CompileQuota
+from nnrt_device_service.scheduling.scheduler import Scheduler
+from nnrt_device_service.sessions.session import Session
+from nnrt_device_service.settings import Settings
 from nnrt_hdi.backend import Cancellation
+from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import OperationFailed
 
 _GIVEN_UP = OperationFailed("the client gave up")
@@ -87,3 +94,42 @@ class Compilations:
                 return
             waiting()
             other.is_over.wait(_POLL_S)
+
+
+class Compilers:
+    """Lets a number of models be compiled at a time, each in its user's turn and within its identity's quota."""
+
+    def __init__(self, settings: Settings) -> None:
+        compilers = settings.concurrent_compilations or max((os.cpu_count() or 1) // 2, 2)
+        # There are no more compilations than calls.
+        self.scheduler = Scheduler(compilers, sys.maxsize, settings.priority_ageing_s)
+        self._quota = CompileQuota(settings.identity_compile_s)
+
+    @contextmanager
+    def turn(self, session: Session, priority: Priority, progress: Progress) -> Iterator[None]:
+        """Let the backend work on a model in this block, in the user's turn, unless its client gives up before.
+
+        Raises OutOfMemory where the identity has spent all that it has of such time.
+        """
+        identity, cancellation, busy_ns = str(session.identity), progress.cancellation, 0
+        session.cancellations.add(cancellation)
+        try:
+            if not session.is_open:
+                cancellation.cancel()
+            self._quota.require_room(identity)
+            if not self.scheduler.has_free_slot:
+                progress("waiting", 0.0)
+            self.scheduler.acquire(session.compilations.flows[priority.rank], cancellation)
+            try:
+                self._quota.require_room(identity)  # Others of its compilations have ended meanwhile.
+                cancellation.began_ns = began_ns = time.perf_counter_ns()
+                try:
+                    yield
+                finally:
+                    cancellation.began_ns = None
+                    busy_ns = time.perf_counter_ns() - began_ns
+                    self._quota.spend(identity, busy_ns / 1e9)
+            finally:
+                self.scheduler.release(cancellation, busy_ns)
+        finally:
+            session.cancellations.discard(cancellation)

@@ -11,6 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from nnrt_device_service.access.new_file import write_new
+from nnrt_device_service.settings import Settings
 from nnrt_hdi.errors import InvalidFile, InvalidPath, Unsupported
 from nnrt_hdi.files.compiled import MAX_PARTS
 from nnrt_hdi.part import Part
@@ -23,65 +24,63 @@ _KEPT = ".nnrt-cache-key"
 _LEAST_KEY_BYTES, _MOST_KEY_BYTES = 32, 1 << 16
 
 
-class CacheKey:
-    """Signs the parts of a cache, as one part more."""
-
-    def __init__(self, secret: bytes, kind: object) -> None:
-        """`kind` says of what it is the key: which devices can load each other's caches."""
-        self._key = secret
-        self._kind = repr(kind).encode()
-
-    def signed(self, parts: Sequence[Part]) -> Sequence[Part]:
-        """The parts with their signature behind them."""
-        if len(parts) >= MAX_PARTS:
-            _log.warning("a cache of %d parts has no room for a signature", len(parts))
-            return parts
-        return [*parts, Part.of(_MAGIC + self._digest(parts))]
-
-    def has_signed(self, parts: Sequence[Part]) -> bool:
-        """Tell whether the last of these parts is a signature of the others by this key."""
-        return hmac.compare_digest(bytes(parts[-1].data), _MAGIC + self._digest(parts[:-1]))
-
-    def _digest(self, parts: Sequence[Part]) -> bytes:
-        signed = b"".join((_MAGIC, sha256(self._kind).digest(), *(part.sha256 for part in parts)))
-        return hmac.digest(self._key, signed, sha256)
-
-
 class Signatures:
-    """Signatures that a daemon makes and believes, by what it needs them for.
+    """Signatures that a daemon makes and believes, by what it needs them for: each is one part more of a cache.
 
     Without a secret it makes none. Where they `are_needed`, it makes one for whatever it exports, of what was made of a
     program, too: these are of another kind.
     """
 
     def __init__(self, secret: bytes | None, kind: object, *, are_needed: bool) -> None:
+        """`kind` says of what the secret is the key: which devices can load each other's caches."""
         self.are_needed = are_needed
-        self._graphs = CacheKey(secret, kind) if secret else None
-        self._programs = CacheKey(secret, (kind, "program")) if secret and are_needed else None
+        self._secret = secret
+        self._kind = kind
 
     @property
     def are_made(self) -> bool:
         """Tell if there is a secret."""
-        return self._graphs is not None
+        return bool(self._secret)
 
     def signed(self, parts: Sequence[Part], *, is_program: bool) -> Sequence[Part]:
         """The parts of an export, with a signature if there is to be one. Raises Unsupported where it has no room."""
-        key = self._programs if is_program else self._graphs
-        if key is None:
+        if not self._secret or (is_program and not self.are_needed):
             return parts
-        if self.are_needed and len(parts) >= MAX_PARTS:
+        if len(parts) < MAX_PARTS:
+            return [*parts, Part.of(self._signature(parts, self._secret, is_program))]
+        if self.are_needed:
             raise Unsupported(
                 f"the backend exports {len(parts)} parts, and one of {MAX_PARTS} is for the daemon's signature"
             )
-        return key.signed(parts)
+        _log.warning("a cache of %d parts has no room for a signature", len(parts))
+        return parts
 
     def is_of_graph(self, parts: Sequence[Part]) -> bool:
         """Tell whether these were signed as made of NNRt's operators."""
-        return self._graphs is not None and has_signature(parts) and self._graphs.has_signed(parts)
+        return self._has_signed(parts, is_program=False)
 
     def is_of_program(self, parts: Sequence[Part]) -> bool:
         """Tell whether these were signed as made of a program."""
-        return self._programs is not None and has_signature(parts) and self._programs.has_signed(parts)
+        return self.are_needed and self._has_signed(parts, is_program=True)
+
+    def _has_signed(self, parts: Sequence[Part], *, is_program: bool) -> bool:
+        if not self._secret or not has_signature(parts):
+            return False
+        return hmac.compare_digest(bytes(parts[-1].data), self._signature(parts[:-1], self._secret, is_program))
+
+    def _signature(self, parts: Sequence[Part], secret: bytes, is_program: bool) -> bytes:
+        kind = repr((self._kind, "program") if is_program else self._kind).encode()
+        signed = b"".join((_MAGIC, sha256(kind).digest(), *(part.sha256 for part in parts)))
+        return _MAGIC + hmac.digest(secret, signed, sha256)
+
+
+def secret_of(settings: Settings, *, is_needed: bool, has_store: bool) -> bytes | None:
+    """The secret that signs exports; None where nothing needs one. Raises InvalidFile."""
+    if settings.cache_key:
+        return read_secret(Path(settings.cache_key), f"--cache-key {settings.cache_key!r}")
+    if not is_needed:
+        return None
+    return kept_secret(Path(settings.store_dir)) if has_store else new_secret()
 
 
 def read_secret(path: Path, place: str) -> bytes:

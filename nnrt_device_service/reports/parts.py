@@ -100,7 +100,7 @@ def device(served: Device) -> str:
             "state": asdict(served.state),
             "stuck": served.stuck,
             "canary": served.canary and asdict(served.canary.state),
-            "keeps_models": served.keeps_models,
+            "keeps_models": served.models.stored.are_kept,
             "runs on the device": _under_way(served.scheduler.on_device()),
         }
     )

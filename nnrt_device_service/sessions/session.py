@@ -186,6 +186,11 @@ class Session:
             raise
         return model_id
 
+    def discard(self, prepared: PreparedModel, undo: ExitStack) -> None:
+        """Close a model that nobody gets, and only then undo what was done for it."""
+        with self._freeing.awaited():
+            LoadedModel(prepared, self._freeing, undo.pop_all().close).release()
+
     def hold_for_model(self, size_bytes: int, undo: ExitStack) -> None:
         """Count the bytes that a model takes besides uploaded constants, until `undo`. Raises OutOfMemory."""
         self.budget.reserve(size_bytes)

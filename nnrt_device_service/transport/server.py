@@ -303,7 +303,7 @@ class Daemon:
             exit_at_once(ExitCode.NOT_SERVING, "gRPC serves no more calls")
 
     def _require_whole_store(self) -> None:
-        if damage := self._device.damage():
+        if damage := self._device.models.stored.damage():
             exit_at_once(ExitCode.DAMAGED, f"a file of the model store was cut short: {damage}")
 
     def _look_after_work(self) -> None:

@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 
 from nnrt_device_service.access.identity import Identity
 from nnrt_device_service.access.refusals import DELAY_S
-from nnrt_device_service.core.device import Device, Program
+from nnrt_device_service.core.device import Device
 from nnrt_device_service.host.log_context import say_about
 from nnrt_device_service.models.compilations import Progress
+from nnrt_device_service.models.requests import Build, Outcome, Program
 from nnrt_device_service.sessions.constants import MissingConstants
 from nnrt_device_service.sessions.device_memory import DevicePlace
 from nnrt_device_service.sessions.session import Prepared, Session
@@ -28,7 +29,7 @@ from nnrt_device_service.transport.run_requests import RunRequests, arrived_inli
 from nnrt_device_service.transport.run_result import messages_of
 from nnrt_device_service.transport.run_stream import RunStream
 from nnrt_hdi import HDI_VERSION, PROTOCOL_MINOR, wire
-from nnrt_hdi.backend import Cancellation, ModelConfig
+from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.batching import FEATURE as BATCHING_FEATURE
 from nnrt_hdi.chunks import FEATURE as CHUNKS_FEATURE
 from nnrt_hdi.chunks import cut
@@ -59,6 +60,7 @@ _USER_LENGTH = 100
 _MAX_REASON_BYTES = 512
 
 PartT = TypeVar("PartT")
+_PrepareRequest = device_pb2.PrepareModelRequest | device_pb2.PrepareFromBuffersRequest
 
 
 class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
@@ -179,7 +181,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
                 COUNTERS_FEATURE,
                 *[FILES_FEATURE] * (self._local_socket != b""),
                 *[FEATURE] * session.wants_compression,
-                *[STORE_FEATURE] * device.keeps_models,
+                *[STORE_FEATURE] * device.models.stored.are_kept,
                 PLANS_FEATURE,
                 BUNDLES_FEATURE,
                 *[TRACES_FEATURE] * settings.traces,
@@ -203,6 +205,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
 class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
     def __init__(self, device: Device, settings: Settings) -> None:
         self._device = device
+        self._models = device.models
         self._settings = settings
 
     def GetDeviceStatus(
@@ -220,7 +223,7 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
     ) -> device_pb2.GetSupportedOperationReply:
         session, progress = session_of(self._device, context), Progress()
         context.add_callback(progress.cancellation.cancel)
-        answers = self._device.supported(session, wire.graph(request.model), progress)
+        answers = self._models.supported(session, wire.graph(request.model), progress)
         return device_pb2.GetSupportedOperationReply(
             nodes=[
                 device_pb2.NodeSupport(
@@ -236,25 +239,14 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
         self, request: device_pb2.PrepareModelRequest, context: Any
     ) -> Iterator[device_pb2.PrepareModelReply]:
         session = session_of(self._device, context)
-        model, config = wire.SentModel(request.model), self._config(request)
-        yield from self._prepared(
-            session,
-            context,
-            lambda progress: self._device.prepare(session, model, config, progress, wire.batching(request)),
-            request.request_id,
-        )
+        yield from self._built(session, context, request, partial(self._models.prepare, wire.SentModel(request.model)))
 
     def PrepareModelFromModelCache(
         self, request: device_pb2.PrepareFromBuffersRequest, context: Any
     ) -> Iterator[device_pb2.PrepareModelReply]:
         session = session_of(self._device, context)
-        config, buffers = self._config(request), _parts(request, partial(_part, session))
-        yield from self._prepared(
-            session,
-            context,
-            lambda progress: self._device.restore(session, buffers, config, progress, wire.batching(request)),
-            request.request_id,
-        )
+        buffers = _parts(request, partial(_part, session))
+        yield from self._built(session, context, request, partial(self._models.restore, buffers))
 
     def PrepareOfflineModel(
         self, request: device_pb2.PrepareFromBuffersRequest, context: Any
@@ -264,13 +256,8 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
             yield from self.PrepareModelFromModelCache(request, context)
             return
         session = session_of(self._device, context)
-        config, program = self._config(request), Program(request.program_format, _parts(request, _program_part))
-        yield from self._prepared(
-            session,
-            context,
-            lambda progress: self._device.load_program(session, program, config, progress, wire.batching(request)),
-            request.request_id,
-        )
+        program = Program(request.program_format, _parts(request, _program_part))
+        yield from self._built(session, context, request, partial(self._models.load_program, program))
 
     def UploadConstants(
         self, requests: Iterator[device_pb2.ConstantChunk], context: Any
@@ -292,7 +279,8 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
 
     def AllocateBuffer(self, request: device_pb2.AllocateBufferRequest, context: Any) -> device_pb2.AllocateBufferReply:
         session = session_of(self._device, context)
-        buffer_id = self._device.allocate(session, request.length)
+        to_share = session.local_peer is not None
+        buffer_id = session.buffers.allocate(request.length, to_share=to_share, heap=self._device.heap)
         region = model_pb2.BufferRegion(buffer_id=buffer_id, data_size=request.length)
         return device_pb2.AllocateBufferReply(
             buffer=model_pb2.SharedBuffer(region=region), is_on_device=session.buffers.is_on_device(buffer_id)
@@ -321,15 +309,19 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
         for start, piece in pieces:
             yield device_pb2.BufferChunk(offset=request.offset + start, data=bytes(piece))
 
-    def _config(self, request: device_pb2.PrepareModelRequest | device_pb2.PrepareFromBuffersRequest) -> ModelConfig:
-        return wire.model_config(request.config, self._settings.tensor_bytes, self._settings.takes_programs)
+    def _built(
+        self, session: Session, context: Any, request: _PrepareRequest, make: Callable[[Build], Outcome]
+    ) -> Iterator[device_pb2.PrepareModelReply]:
+        """The replies to a request for a model, which `make` makes."""
+        config = wire.model_config(request.config, self._settings.tensor_bytes, self._settings.takes_programs)
+
+        def prepare(progress: Progress) -> Outcome:
+            return make(Build(session, config, progress, wire.batching(request)))
+
+        yield from self._prepared(session, context, prepare, request.request_id)
 
     def _prepared(
-        self,
-        session: Session,
-        context: Any,
-        prepare: Callable[[Progress], Prepared | MissingConstants],
-        request_id: bytes = b"",
+        self, session: Session, context: Any, prepare: Callable[[Progress], Outcome], request_id: bytes = b""
     ) -> Iterator[device_pb2.PrepareModelReply]:
         """The replies of a compilation: its progress while it goes on, then its outcome."""
         if (made := _made_before(session, request_id)) is not None:
@@ -351,7 +343,7 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
             if not is_sending:
                 session.release_model(model_id)
 
-        def wanted() -> Prepared | MissingConstants:
+        def wanted() -> Outcome:
             outcome = prepare(progress)
             if isinstance(outcome, Prepared):
                 release = partial(release_unsent, outcome.model_id)
@@ -374,9 +366,7 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
             session.remember(request_id, outcome)
         yield _prepare_reply(outcome)
 
-    def _audited(
-        self, session: Session, result: Callable[[], Prepared | MissingConstants], began: float
-    ) -> Prepared | MissingConstants:
+    def _audited(self, session: Session, result: Callable[[], Outcome], began: float) -> Outcome:
         """The outcome of a compilation, for the audit log too unless constants are missing yet."""
         about = {"session": session.label, "seconds": round(time.monotonic() - began, 3)}
         write = partial(self._device.audit.write, "model", session.identity, **about)
@@ -441,7 +431,7 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
         say_about({"model": request.model_id})
         context.add_callback(progress.cancellation.cancel)
         reply = prepared_model_pb2.ExportModelCacheReply()
-        for buffer_id, size_bytes in self._device.export(session, request.model_id, progress):
+        for buffer_id, size_bytes in self._device.models.export(session, request.model_id, progress):
             reply.buffers.add(region=model_pb2.BufferRegion(buffer_id=buffer_id, data_size=size_bytes))
         return reply
 
@@ -475,7 +465,7 @@ def _require_request_id(request_id: bytes) -> None:
         raise InvalidParameter(f"request_id has {len(request_id)} bytes; use {REQUEST_ID_BYTES}, or none")
 
 
-def _prepare_reply(outcome: Prepared | MissingConstants) -> device_pb2.PrepareModelReply:
+def _prepare_reply(outcome: Outcome) -> device_pb2.PrepareModelReply:
     if isinstance(outcome, MissingConstants):
         missing = [
             device_pb2.MissingConstant(sha256=sha256, received_bytes=received)

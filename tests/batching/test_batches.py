@@ -46,7 +46,7 @@ class World:
     def __init__(self, batching: Batching) -> None:
         self.prepared = _Doubling()
         self.scheduler = Scheduler(2, 100, 600.0)
-        self.batches = Batches(self.scheduler, Settings(), BatchCounter())
+        self.batches = Batches(self.scheduler, BatchCounter())
         self.bucket = Bucket(batching)
         self._session = Session(Settings(), "a client", freed_at_once())
         self._session.account = self.scheduler.account("somebody")

@@ -18,6 +18,7 @@ from raw_client import RawClient, attacked_daemon
 
 from nnrt_device_service.core.device import Device
 from nnrt_device_service.models.compilations import Progress
+from nnrt_device_service.models.requests import Build
 from nnrt_device_service.settings import Settings
 from nnrt_hdi import wire
 from nnrt_hdi.backend import (
@@ -256,8 +257,8 @@ def test_a_device_without_dynamic_inputs() -> None:
     device = Device(_FixedShapes(), limits)
     session = device.sessions.open("test", lambda: None)
     device.open_account(session, "somebody")
-    assert [support.supported for support in device.supported(session, graph, Progress())] == [True, False]
+    assert [support.supported for support in device.models.supported(session, graph, Progress())] == [True, False]
     with pytest.raises(Unsupported, match="needs every dimension of an input") as refusal:
-        device.prepare(session, wire.SentModel(draft.message), ModelConfig(), Progress())
+        device.models.prepare(wire.SentModel(draft.message), Build(session, ModelConfig(), Progress()))
     assert refusal.value.place == f"tensor {unknown}"
-    assert refusal.value.message == device.supported(session, graph, Progress())[1].reason
+    assert refusal.value.message == device.models.supported(session, graph, Progress())[1].reason

@@ -29,8 +29,9 @@ from program_models import CASES, parsed, weights
 from waiting import until
 
 from nnrt_client import Origin, Way, load
-from nnrt_device_service.core.device import Device, Program
+from nnrt_device_service.core.device import Device
 from nnrt_device_service.models.compilations import Progress
+from nnrt_device_service.models.requests import Build, Program
 from nnrt_device_service.sessions.session import Prepared
 from nnrt_device_service.settings import Settings
 from nnrt_hdi.backend import Cancellation, ModelConfig, PreparedModel
@@ -216,14 +217,14 @@ def test_copies_of_a_program_count() -> None:
     session = device.sessions.open("a test", lambda: None)
     device.open_account(session, "a test")
     try:
-        made = device.load_program(session, Program("onnx", [file]), ModelConfig(), NO_PROGRESS)
+        made = device.models.load_program(Program("onnx", [file]), Build(session, ModelConfig(), NO_PROGRESS))
         assert isinstance(made, Prepared)
         loaded = session.model(made.model_id)
         device.run(session, loaded, [x], Cancellation())
         device.run(session, loaded, [x], Cancellation())
         assert session.budget.used_bytes < 1.5 * len(file)
         parts = [bytes(part.data) for part in loaded.prepared.export()]
-        device.restore(session, parts, ModelConfig(accepts_programs=True), NO_PROGRESS)
+        device.models.restore(parts, Build(session, ModelConfig(accepts_programs=True), NO_PROGRESS))
         assert session.budget.used_bytes < 2.5 * len(file)
     finally:
         device.sessions.close(session)

@@ -13,6 +13,7 @@ from waiting import until
 
 from nnrt_device_service.core.device import Device
 from nnrt_device_service.models.compilations import Progress
+from nnrt_device_service.models.requests import Build
 from nnrt_device_service.sessions.constants import MissingConstants
 from nnrt_device_service.sessions.session import Prepared, Session
 from nnrt_device_service.settings import Settings
@@ -59,7 +60,8 @@ def ask(
     }
     reached = [] if stages is None else stages
     sent = wire.SentModel(wire.model_message(replace(graph, constants=constants)))
-    return device.prepare(session, sent, config or ModelConfig(), Progress(lambda stage, _: reached.append(stage)))
+    progress = Progress(lambda stage, _: reached.append(stage))
+    return device.models.prepare(sent, Build(session, config or ModelConfig(), progress))
 
 
 def prepared(

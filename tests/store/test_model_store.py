@@ -127,7 +127,7 @@ def test_what_is_shared(directory: Path) -> None:
 
 def test_another_version_checks_again(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert origin(device_on(directory), graph()) is COMPILED
-    monkeypatch.setattr("nnrt_device_service.core.device.__version__", "another")
+    monkeypatch.setattr("nnrt_device_service.models.stored_models.__version__", "another")
     assert [origin(device_on(directory), graph()) for _ in range(2)] == [COMPILED, STORED]
 
 

@@ -13,6 +13,7 @@ from nnrt_client import Model, OperationType
 from nnrt_device_service.core.device import Device
 from nnrt_device_service.host.threads import Threads
 from nnrt_device_service.models.compilations import Progress
+from nnrt_device_service.models.requests import Build, reserved_parts
 from nnrt_device_service.sessions.constants import MissingConstants
 from nnrt_device_service.sessions.session import Prepared, Session
 from nnrt_device_service.sessions.shared_files import KnownParts
@@ -68,7 +69,7 @@ def device(backend: Careless) -> Device:
 
 
 def restore(device: Device, session: Session) -> Prepared | MissingConstants:
-    return device.restore(session, [PART], ModelConfig(), Progress(lambda stage, fraction: None))
+    return device.models.restore([PART], Build(session, ModelConfig(), Progress(lambda stage, fraction: None)))
 
 
 def send(session: Session, data: bytes) -> None:
@@ -112,10 +113,10 @@ def test_nothing_else_is_made_of_wrong_parts(tmp_path: Path) -> None:
     device = device_on(tmp_path / "store", Careless())
     named = Constant(weights.sha256, weights.size_bytes)
     with session_of(device) as session, ExitStack() as undo:
-        device.restore(session, [named], ModelConfig(), Progress(lambda stage, fraction: None))
+        device.models.restore([named], Build(session, ModelConfig(), Progress(lambda stage, fraction: None)))
         uses: Sequence[Callable[[], object]] = (
             lambda: ask(device, session, graph),
-            lambda: device._held(session, [named], undo),
+            lambda: reserved_parts(session, [named], undo),
         )
         for use in uses:
             session.constants.write(weights.sha256, weights.size_bytes, 0, wrong)

@@ -1,0 +1,84 @@
+"""Checks of what clients ask to have compiled."""
+
+from collections import Counter
+
+from nnrt_device_service.sessions.session import CheckedModel
+from nnrt_device_service.settings import LimitReached, Settings
+from nnrt_hdi.backend import Backend, Capabilities, ModelConfig, Support
+from nnrt_hdi.enums import PerformanceMode, Priority
+from nnrt_hdi.errors import OperationForbidden, Unsupported
+from nnrt_hdi.graph import Graph
+from nnrt_hdi.ops import Inference, infer_graph
+
+# Different notes about the nodes of a model that its client is told.
+_MOST_NOTES = 16
+_INPUT_UNKNOWN = "the device needs every dimension of an input; fix those that are unknown"
+
+
+class Checks:
+    """Checks what the device takes: what `supported` says, and what building a model does, comes from here."""
+
+    def __init__(self, backend: Backend, capabilities: Capabilities, settings: Settings) -> None:
+        self._backend = backend
+        self._capabilities = capabilities
+        self._most_bytes = settings.tensor_bytes
+
+    def require_config(self, config: ModelConfig) -> None:
+        """Raises OperationForbidden for a config the device can't honour."""
+        for wanted, offered, what in (
+            (config.enable_float16, self._capabilities.float16_precision, "enable_float16"),
+            (config.mode is not PerformanceMode.NONE, self._capabilities.performance_mode, "mode"),
+            (config.priority is not Priority.NONE, self._capabilities.priority, "priority"),
+        ):
+            if wanted and not offered:
+                raise OperationForbidden(
+                    "the device can't honour it; leave it at its neutral value", place=f"ModelConfig.{what}"
+                )
+
+    def checked(self, graph: Graph) -> CheckedModel:
+        """The graph as well as it can be known. Raises what is to be said of its nodes."""
+        inferred = infer_graph(graph)
+        inferred.raise_first_problem()
+        known = inferred.graph
+        for index in sorted(self._unknown_inputs(known)):
+            raise Unsupported(_INPUT_UNKNOWN, place=known.tensor_place(index))
+        notes: Counter[str] = Counter()
+        for index, support in enumerate(self.supported(inferred)):
+            if support.supported:
+                notes.update([support.note] if support.note else ())
+                continue
+            if too_large := self._too_large(known, index):
+                raise LimitReached(too_large, "--tensor-bytes", place=known.place(index))
+            raise Unsupported(support.reason, place=known.place(index))
+        return CheckedModel(known, dict(notes.most_common(_MOST_NOTES)))
+
+    def supported(self, inferred: Inference) -> list[Support]:
+        """Answers about the nodes that were given, of which each stands for one that inference added to it."""
+        graph = inferred.graph
+        answers = []
+        unknown = self._unknown_inputs(graph)
+        for index, support in enumerate(self._backend.supported(graph)):
+            problem = inferred.problems.get(index)
+            reason = problem.message if problem else self._too_large(graph, index)
+            if not reason and unknown and not unknown.isdisjoint(graph.nodes[index].inputs):
+                reason = _INPUT_UNKNOWN
+            answers.append(Support(reason) if reason else support)
+        for added, node in inferred.added.items():
+            if answers[node].supported:
+                answers[node] = answers[added]
+        return answers[: len(answers) - len(inferred.added)]
+
+    def _too_large(self, graph: Graph, node: int) -> str:
+        for tensor in graph.nodes[node].outputs:
+            spec = graph.tensors[tensor]
+            if spec.known_bytes > self._most_bytes:
+                return (
+                    f"its output {spec} has {spec.byte_size} bytes; the daemon's limit (--tensor-bytes) is"
+                    f" {self._most_bytes}"
+                )
+        return ""
+
+    def _unknown_inputs(self, graph: Graph) -> set[int]:
+        """Inputs of the graph with dimensions that the device would have to know, but can't."""
+        takes_any = self._capabilities.dynamic_input
+        return {index for index in graph.inputs if graph.tensors[index].is_dynamic and not takes_any}

@@ -1,0 +1,177 @@
+"""Models that the daemon has compiled before, and those that it compiles now so that they are there the next time."""
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+
+from nnrt_device_service.host.threads import Threads
+from nnrt_device_service.models.compilations import Compilations, Compilers
+from nnrt_device_service.models.requests import Build, Notes, Request
+from nnrt_device_service.scheduling.drain_gate import DrainGate
+from nnrt_device_service.sessions.session import Prepared, Session
+from nnrt_device_service.settings import Settings
+from nnrt_hdi import __version__
+from nnrt_hdi.backend import Backend, DeviceInfo, Origin, PreparedModel
+from nnrt_hdi.errors import InvalidFile, OutOfMemory, UnavailableDevice, UnknownHandle, Unsupported
+from nnrt_hdi.files.compiled import CompiledModel, Target
+from nnrt_hdi.files.model_store import ModelStore
+from nnrt_hdi.files.store_directory import SHOWN_KEY, Recipe
+
+_log = logging.getLogger(__name__)
+
+# How many models are stored while their clients run them already. More would be kept in memory for a slow disk.
+_WRITERS = 2
+
+
+class StoredModels:
+    """Compiled models, each made once for all sessions, and for later daemons, where there is a store."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        info: DeviceInfo,
+        target: Target,
+        settings: Settings,
+        compilers: Compilers,
+        gate: DrainGate,
+        threads: Threads,
+    ) -> None:
+        """Raises what opening the store raises."""
+        self._backend = backend
+        self._compilers = compilers
+        self._compilations = Compilations()
+        self._target = target
+        self._gate = gate
+        self._threads = threads
+        # What decides, besides the backend, which models are taken: what is in the store has passed these checks.
+        capabilities = replace(info.capabilities, program_formats=())
+        self._rules = repr((__version__, settings.tensor_bytes, capabilities)).encode()
+        self._store: ModelStore | None = None
+        if settings.store_dir:
+            place = f"--store-dir {settings.store_dir!r}"
+            store = ModelStore(Path(settings.store_dir), settings.store_bytes, place=place, quota="--store-bytes")
+            self._store = store if info.capabilities.model_cache else None
+            if self._store is None:
+                _log.warning("the backend %s exports no models, so none are stored", info.backend_name)
+        self._writers = threading.BoundedSemaphore(_WRITERS)
+
+    @property
+    def are_kept(self) -> bool:
+        """Whether what is compiled is in the store afterwards, if there is room."""
+        return self._store is not None
+
+    def damage(self) -> str:
+        """Say which file of the store has been cut short under a model that runs; empty mostly."""
+        return "" if self._store is None else self._store.damage()
+
+    def known(self, build: Build, request: Request) -> Build:
+        """The build of this request, with the recipe by which the store knows its model."""
+        recipe = None
+        if self._store is not None:
+            recipe = Recipe(self._target, sha256(request.digest + self._rules).digest(), build.config)
+        return replace(build, request=request, recipe=recipe)
+
+    def compiled(
+        self, build: Build, undo: ExitStack, compile_it: Callable[[], PreparedModel], size_bytes: int, notes: Notes
+    ) -> Prepared:
+        """The model as the backend compiles it, which the store keeps; or from there, if another session was faster."""
+        recipe, progress = build.recipe, build.progress
+        with ExitStack() as compiling:
+            if recipe is not None:
+                compiling.enter_context(self._compilations.begin(recipe.key, partial(progress, "compiling", 0.0)))
+                if stored := self.restored(build):
+                    return stored
+            with self._compilers.turn(build.session, build.config.priority, progress):
+                prepared = compile_it()
+            made = build.add(prepared, Origin.COMPILED, undo, size_bytes, build.is_signable, notes)
+            if recipe is not None:
+                self._keep(recipe, build.session, made, compiling.pop_all())
+            return made
+
+    def restored(self, build: Build) -> Prepared | None:
+        """The model from the store, if it is there and all is well with it, and the session has room for it."""
+        session, recipe, progress = build.session, build.recipe, build.progress
+        if self._store is None or recipe is None or build.request is None:
+            return None
+        self._compilations.await_writing(recipe.key, partial(progress, "restoring", 0.0))
+        size_bytes = self._store.size_of(recipe.key)
+        if size_bytes is None:
+            return None
+        progress("restoring", 0.0)
+        shown = recipe.key[:SHOWN_KEY]
+        with ExitStack() as undo, ExitStack() as meanwhile:
+            meanwhile.enter_context(self._compilers.turn(session, build.config.priority, progress))
+            try:
+                # Making room for it must not drop what a compilation would need.
+                meanwhile.enter_context(session.constants.holding(build.request.named_constants()))
+                session.hold_for_model(size_bytes, undo)
+                compiled = self._store.load(recipe.key)
+                if compiled is None:
+                    return None
+                prepared = self._backend.restore(compiled.parts, replace(build.config, is_own=True))
+                if (prepared.inputs, prepared.outputs) != (compiled.inputs, compiled.outputs):
+                    session.discard(prepared, undo)
+                    raise InvalidFile("it holds another model than its manifest says")
+            except (MemoryError, OutOfMemory) as error:
+                _log.warning("the stored model %s finds no room: %s", shown, error)
+                return None
+            except (InvalidFile, Unsupported) as error:
+                self._store.remove(recipe.key, f"the backend does not restore it: {error!r}")
+                return None
+            except BaseException:  # Not the file's fault as far as anybody knows; without it the backend can compile.
+                _log.exception("the stored model %s is compiled again: it can't be restored", shown)
+                return None
+            _log.info("restored model %s from the store for client %s", shown, session.client, extra=session.names)
+            return build.add(prepared, Origin.STORED, undo, size_bytes, build.is_signable, compiled.notes)
+
+    def _keep(self, recipe: Recipe, session: Session, made: Prepared, compiling: ExitStack) -> None:
+        """Store a model while its client runs it already. `compiling` is left when it is in the store."""
+        with ExitStack() as block:
+            block.push(compiling)
+            try:
+                prepared = block.enter_context(session.model(made.model_id)).prepared
+            except UnknownHandle:  # Its client has given it up.
+                return
+            self._compilations.begin_writing(recipe.key)
+            is_later = self._may_write_later(block)
+            writing = partial(self._write, recipe, prepared, made.notes, block.pop_all())
+        if is_later:
+            with suppress(OutOfMemory):  # No thread is left for it.
+                self._threads.run(writing)
+                return
+        writing()
+
+    def _may_write_later(self, block: ExitStack) -> bool:
+        """Whether a model may be stored when its client has been answered. What that takes is held by the block."""
+        if not self._writers.acquire(blocking=False):
+            return False
+        block.callback(self._writers.release)
+        try:
+            block.enter_context(self._gate.admit())
+        except UnavailableDevice:  # The daemon drains, and waits for this call only.
+            return False
+        return True
+
+    def _write(self, recipe: Recipe, prepared: PreparedModel, notes: Notes, block: ExitStack) -> None:
+        """Have the store write a model, and leave the block."""
+        assert self._store is not None
+        with block:
+            try:
+                compiled = CompiledModel(
+                    target=recipe.target,
+                    source_digest=recipe.source_digest,
+                    config=recipe.config,
+                    inputs=prepared.inputs,
+                    outputs=prepared.outputs,
+                    version=0,  # That is for caches of applications.
+                    parts=prepared.export(),
+                    notes=notes,
+                )
+                self._store.keep(compiled)
+            except BaseException:  # The model works; that it isn't there the next time is no reason to refuse it now.
+                _log.exception("model %s is not stored: the backend failed to export it", recipe.key[:SHOWN_KEY])
