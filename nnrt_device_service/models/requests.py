@@ -74,7 +74,7 @@ class Build:
     @property
     def is_signable(self) -> bool:
         """Whether what is compiled follows from NNRt's operators alone. A program is code of who brings it."""
-        return not isinstance(self.request, Program)
+        return self.request is not None and not isinstance(self.request, Program)
 
     def add(
         self, prepared: PreparedModel, origin: Origin, undo: ExitStack, size_bytes: int, is_signable: bool, notes: Notes
