@@ -15,7 +15,7 @@ from nnrt_client.session.session import Session
 from nnrt_client.settings import Settings
 from nnrt_client.tracing.tracer import Stage
 from nnrt_hdi.backend import Origin
-from nnrt_hdi.errors import TimedOut
+from nnrt_hdi.errors import NnrtError, TimedOut
 
 Progress = Callable[[str, float], object]
 
@@ -119,8 +119,10 @@ class BuildTask(LockOwner):
 
     def check(self) -> None:
         """Raise the reason that the build was ended with, if it was."""
-        if self._reason is not None:
-            raise self._reason
+        reason = self._reason
+        if reason is not None:
+            # Of ours a copy: an error that is raised keeps the frames it goes through, which know the task.
+            raise reason.copy() if isinstance(reason, NnrtError) else reason
 
     def remaining_s(self) -> float:
         """Seconds until the deadline. Raises TimedOut after it, and what `check` raises."""
