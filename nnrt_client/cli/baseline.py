@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from nnrt_client.cli.printing import step_bar
-from nnrt_client.model_session.partition.client_part import require_onnxruntime
+from nnrt_client.model_session.real_onnxruntime import require_onnxruntime
 from nnrt_client.tensors.frozen import frozen_array, require_known
 from nnrt_hdi.errors import OperationFailed
 from nnrt_hdi.tensor import Array

@@ -10,7 +10,7 @@ from os import PathLike
 
 from nnrt_client.build.build_task import BuildReport
 from nnrt_client.model.model import Model
-from nnrt_client.model_session.partition.client_part import ClientPart, learn_types, require_onnxruntime
+from nnrt_client.model_session.partition.client_part import ClientPart, learn_types
 from nnrt_client.model_session.partition.device_part import DevicePart
 from nnrt_client.model_session.partition.fallback import SMALLEST_PART
 from nnrt_client.model_session.partition.kept_values import KeptValues, TensorT
@@ -18,6 +18,7 @@ from nnrt_client.model_session.partition.partitioned_executor import Partitioned
 from nnrt_client.model_session.partition.partitioned_run import ReadyPart
 from nnrt_client.model_session.partition.placement import Part, Placement, counted, placed
 from nnrt_client.model_session.partition.report import PartitionReport, PartReport
+from nnrt_client.model_session.real_onnxruntime import require_onnxruntime
 from nnrt_client.onnx_import.cut import OnnxGraph
 from nnrt_client.onnx_import.file import OnnxFile
 from nnrt_client.onnx_import.freezing import freeze

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from nnrt_client.model_session.partition.device_part import OnPartDone
 from nnrt_client.model_session.partition.kept_values import KeptValues
+from nnrt_client.model_session.real_onnxruntime import require_onnxruntime
 from nnrt_client.onnx_import.cut import OnnxGraph
 from nnrt_client.tensors.resident_tensor import ResidentTensor
 from nnrt_client.tensors.run_tensor import RunTensor
@@ -26,20 +27,6 @@ _DTYPES = {f"tensor({dtype.name})": dtype for dtype in NUMPY_DTYPES.values()} | 
 }
 _PROVIDERS = ["CPUExecutionProvider"]
 _ERROR = 3
-
-
-def require_onnxruntime(what: str = "parts of a model run here") -> Any:
-    """Give the package. Raises Unsupported without it, and where another one stands under its name."""
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise Unsupported(f"{what} in the package onnxruntime; install nnrt[onnxruntime]") from error
-    if onnxruntime.__name__ != "onnxruntime":
-        raise Unsupported(
-            f"{what} in the package onnxruntime, but sys.modules['onnxruntime'] is {onnxruntime.__name__}; do so in a"
-            " process where it is ONNX Runtime"
-        )
-    return onnxruntime
 
 
 def learn_types(graph: OnnxGraph) -> None:

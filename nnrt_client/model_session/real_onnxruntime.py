@@ -1,0 +1,19 @@
+"""ONNX Runtime in this process, for whoever computes here and not on a device."""
+
+from typing import Any
+
+from nnrt_hdi.errors import Unsupported
+
+
+def require_onnxruntime(what: str = "parts of a model run here") -> Any:
+    """Give the package. Raises Unsupported without it, and where another one stands under its name."""
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise Unsupported(f"{what} in the package onnxruntime; install nnrt[onnxruntime]") from error
+    if onnxruntime.__name__ != "onnxruntime":
+        raise Unsupported(
+            f"{what} in the package onnxruntime, but sys.modules['onnxruntime'] is {onnxruntime.__name__}; do so in a"
+            " process where it is ONNX Runtime"
+        )
+    return onnxruntime
