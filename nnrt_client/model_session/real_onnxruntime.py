@@ -6,7 +6,7 @@ from nnrt_hdi.errors import Unsupported
 
 
 def require_onnxruntime(what: str = "parts of a model run here") -> Any:
-    """Give the package. Raises Unsupported without it, and where another one stands under its name."""
+    """Return the package onnxruntime. Raises Unsupported where it is missing, or another package has its name."""
     try:
         import onnxruntime
     except ImportError as error:

@@ -97,7 +97,7 @@ class OneReplica(Supply):
             raise reload.error.copy()
 
     def park(self, run: Waiting) -> None:
-        """Have a run go on when the model is loaded again, or when its time is over. Raises as `wait`."""
+        """Resume a run when the model is loaded again, or when its time is over. Raises as `wait`."""
         if self.end_reason is not None:
             raise self.end_reason.copy()
         self._outage.require_due()

@@ -45,7 +45,7 @@ class FirstRuns:
         self._failures: OrderedDict[Shapes, tuple[NnrtError, float]] = OrderedDict()
 
     def is_known(self, shapes: Shapes) -> bool:
-        """Whether runs with inputs of these shapes are of a kind that ONNX Runtime has computed."""
+        """Tell if ONNX Runtime has computed a run of this kind of shapes."""
         dims = [dim for shape in shapes for dim in shape]
         if self._is_never_empty and all(dims):
             return True

@@ -141,7 +141,7 @@ class Trials:
             os.close(memory)
 
     def first_runs(self, source: bytes, is_never_empty: bool) -> FirstRuns:
-        """What has been tried of a program, by the digest of all that it is loaded from."""
+        """Outcomes of the trials of programs, by the digest of all that a program is loaded from."""
         with self._lock:
             first_runs = self._first_runs.pop(source, None) or FirstRuns(is_never_empty)
             self._first_runs[source] = first_runs
