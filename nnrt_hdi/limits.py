@@ -11,10 +11,10 @@ MAX_OPERATOR_TIMES = 10_000
 OPERATOR_NAME_BYTES = 200
 # Of one packet on the local socket.
 LOCAL_PACKET_BYTES = 64 * 1024
-# Planned runs in one packet.
-MAX_BUNDLED_RUNS = 32
-# Plans that a daemon keeps for a session.
-MAX_PLANS = 1024
+# Frames in one packet.
+MAX_FRAMES = 32
+# Descriptions that a daemon keeps of a session: the latest.
+MAX_DESCRIPTIONS = 1024
 # From here on numbers of shared buffers are the client's to choose.
 FIRST_CLIENT_BUFFER_ID = 1 << 63
 

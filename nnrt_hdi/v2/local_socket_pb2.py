@@ -23,24 +23,23 @@ _sym_db = _symbol_database.Default()
 
 
 from nnrt_hdi.v2 import error_pb2 as nnrt__hdi_dot_v2_dot_error__pb2
-from nnrt_hdi.v2 import prepared_model_pb2 as nnrt__hdi_dot_v2_dot_prepared__model__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ennrt_hdi/v2/local_socket.proto\x12\x0bnnrt_hdi.v2\x1a\x17nnrt_hdi/v2/error.proto\x1a nnrt_hdi/v2/prepared_model.proto\"\xd4\x01\n\x0cLocalRequest\x12\x18\n\x10released_buffers\x18\x01 \x03(\x04\x12%\n\x06\x61ttach\x18\x02 \x01(\x0b\x32\x13.nnrt_hdi.v2.AttachH\x00\x12)\n\x05share\x18\x03 \x01(\x0b\x32\x18.nnrt_hdi.v2.ShareBufferH\x00\x12%\n\x03map\x18\x04 \x01(\x0b\x32\x16.nnrt_hdi.v2.MapBufferH\x00\x12&\n\x03run\x18\x05 \x01(\x0b\x32\x17.nnrt_hdi.v2.RunRequestH\x00\x42\t\n\x07request\"\x8a\x01\n\nLocalReply\x12\'\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x18.nnrt_hdi.v2.ErrorDetail\x12\"\n\x03run\x18\x02 \x01(\x0b\x32\x15.nnrt_hdi.v2.RunReply\x12\x11\n\tbuffer_id\x18\x03 \x01(\x04\x12\x0e\n\x06length\x18\x04 \x01(\x04\x12\x0c\n\x04\x64one\x18\x05 \x01(\x08\"\x1c\n\x06\x41ttach\x12\x12\n\nsession_id\x18\x01 \x01(\x0c\"A\n\x0bShareBuffer\x12\x0e\n\x06length\x18\x01 \x01(\x04\x12\x11\n\tbuffer_id\x18\x02 \x01(\x04\x12\x0f\n\x07is_file\x18\x03 \x01(\x08\"\x1e\n\tMapBuffer\x12\x11\n\tbuffer_id\x18\x01 \x01(\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ennrt_hdi/v2/local_socket.proto\x12\x0bnnrt_hdi.v2\x1a\x17nnrt_hdi/v2/error.proto\"\xac\x01\n\x0cLocalRequest\x12\x18\n\x10released_buffers\x18\x01 \x03(\x04\x12%\n\x06\x61ttach\x18\x02 \x01(\x0b\x32\x13.nnrt_hdi.v2.AttachH\x00\x12)\n\x05share\x18\x03 \x01(\x0b\x32\x18.nnrt_hdi.v2.ShareBufferH\x00\x12%\n\x03map\x18\x04 \x01(\x0b\x32\x16.nnrt_hdi.v2.MapBufferH\x00\x42\t\n\x07request\"f\n\nLocalReply\x12\'\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x18.nnrt_hdi.v2.ErrorDetail\x12\x11\n\tbuffer_id\x18\x02 \x01(\x04\x12\x0e\n\x06length\x18\x03 \x01(\x04\x12\x0c\n\x04\x64one\x18\x04 \x01(\x08\"\x1c\n\x06\x41ttach\x12\x12\n\nsession_id\x18\x01 \x01(\x0c\"A\n\x0bShareBuffer\x12\x0e\n\x06length\x18\x01 \x01(\x04\x12\x11\n\tbuffer_id\x18\x02 \x01(\x04\x12\x0f\n\x07is_file\x18\x03 \x01(\x08\"\x1e\n\tMapBuffer\x12\x11\n\tbuffer_id\x18\x01 \x01(\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'nnrt_hdi.v2.local_socket_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LOCALREQUEST']._serialized_start=107
-  _globals['_LOCALREQUEST']._serialized_end=319
-  _globals['_LOCALREPLY']._serialized_start=322
-  _globals['_LOCALREPLY']._serialized_end=460
-  _globals['_ATTACH']._serialized_start=462
-  _globals['_ATTACH']._serialized_end=490
-  _globals['_SHAREBUFFER']._serialized_start=492
-  _globals['_SHAREBUFFER']._serialized_end=557
-  _globals['_MAPBUFFER']._serialized_start=559
-  _globals['_MAPBUFFER']._serialized_end=589
+  _globals['_LOCALREQUEST']._serialized_start=73
+  _globals['_LOCALREQUEST']._serialized_end=245
+  _globals['_LOCALREPLY']._serialized_start=247
+  _globals['_LOCALREPLY']._serialized_end=349
+  _globals['_ATTACH']._serialized_start=351
+  _globals['_ATTACH']._serialized_end=379
+  _globals['_SHAREBUFFER']._serialized_start=381
+  _globals['_SHAREBUFFER']._serialized_end=446
+  _globals['_MAPBUFFER']._serialized_start=448
+  _globals['_MAPBUFFER']._serialized_end=478
 # @@protoc_insertion_point(module_scope)

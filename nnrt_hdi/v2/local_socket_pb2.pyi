@@ -1,5 +1,4 @@
 from nnrt_hdi.v2 import error_pb2 as _error_pb2
-from nnrt_hdi.v2 import prepared_model_pb2 as _prepared_model_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -9,32 +8,28 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class LocalRequest(_message.Message):
-    __slots__ = ("released_buffers", "attach", "share", "map", "run")
+    __slots__ = ("released_buffers", "attach", "share", "map")
     RELEASED_BUFFERS_FIELD_NUMBER: _ClassVar[int]
     ATTACH_FIELD_NUMBER: _ClassVar[int]
     SHARE_FIELD_NUMBER: _ClassVar[int]
     MAP_FIELD_NUMBER: _ClassVar[int]
-    RUN_FIELD_NUMBER: _ClassVar[int]
     released_buffers: _containers.RepeatedScalarFieldContainer[int]
     attach: Attach
     share: ShareBuffer
     map: MapBuffer
-    run: _prepared_model_pb2.RunRequest
-    def __init__(self, released_buffers: _Optional[_Iterable[int]] = ..., attach: _Optional[_Union[Attach, _Mapping]] = ..., share: _Optional[_Union[ShareBuffer, _Mapping]] = ..., map: _Optional[_Union[MapBuffer, _Mapping]] = ..., run: _Optional[_Union[_prepared_model_pb2.RunRequest, _Mapping]] = ...) -> None: ...
+    def __init__(self, released_buffers: _Optional[_Iterable[int]] = ..., attach: _Optional[_Union[Attach, _Mapping]] = ..., share: _Optional[_Union[ShareBuffer, _Mapping]] = ..., map: _Optional[_Union[MapBuffer, _Mapping]] = ...) -> None: ...
 
 class LocalReply(_message.Message):
-    __slots__ = ("error", "run", "buffer_id", "length", "done")
+    __slots__ = ("error", "buffer_id", "length", "done")
     ERROR_FIELD_NUMBER: _ClassVar[int]
-    RUN_FIELD_NUMBER: _ClassVar[int]
     BUFFER_ID_FIELD_NUMBER: _ClassVar[int]
     LENGTH_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
     error: _error_pb2.ErrorDetail
-    run: _prepared_model_pb2.RunReply
     buffer_id: int
     length: int
     done: bool
-    def __init__(self, error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ..., run: _Optional[_Union[_prepared_model_pb2.RunReply, _Mapping]] = ..., buffer_id: _Optional[int] = ..., length: _Optional[int] = ..., done: bool = ...) -> None: ...
+    def __init__(self, error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ..., buffer_id: _Optional[int] = ..., length: _Optional[int] = ..., done: bool = ...) -> None: ...
 
 class Attach(_message.Message):
     __slots__ = ("session_id",)

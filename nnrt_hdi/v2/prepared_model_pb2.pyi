@@ -1,6 +1,8 @@
+from nnrt_hdi.v2 import enums_pb2 as _enums_pb2
 from nnrt_hdi.v2 import error_pb2 as _error_pb2
 from nnrt_hdi.v2 import model_pb2 as _model_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
@@ -8,35 +10,92 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class TensorPlace(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TENSOR_PLACE_INLINE: _ClassVar[TensorPlace]
+    TENSOR_PLACE_REGION: _ClassVar[TensorPlace]
+    TENSOR_PLACE_CHUNKS: _ClassVar[TensorPlace]
+    TENSOR_PLACE_NOWHERE: _ClassVar[TensorPlace]
+TENSOR_PLACE_INLINE: TensorPlace
+TENSOR_PLACE_REGION: TensorPlace
+TENSOR_PLACE_CHUNKS: TensorPlace
+TENSOR_PLACE_NOWHERE: TensorPlace
+
 class RunRequest(_message.Message):
-    __slots__ = ("model_id", "inputs", "outputs", "timeout_ms", "run_id", "chunk", "takes_chunks", "expanded_bytes", "unwanted_outputs", "traceparent", "profile", "plan", "planned")
+    __slots__ = ("model_id", "inputs", "outputs", "traceparent", "profile")
     MODEL_ID_FIELD_NUMBER: _ClassVar[int]
     INPUTS_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
-    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
-    RUN_ID_FIELD_NUMBER: _ClassVar[int]
-    CHUNK_FIELD_NUMBER: _ClassVar[int]
-    TAKES_CHUNKS_FIELD_NUMBER: _ClassVar[int]
-    EXPANDED_BYTES_FIELD_NUMBER: _ClassVar[int]
-    UNWANTED_OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     PROFILE_FIELD_NUMBER: _ClassVar[int]
-    PLAN_FIELD_NUMBER: _ClassVar[int]
-    PLANNED_FIELD_NUMBER: _ClassVar[int]
     model_id: int
     inputs: _containers.RepeatedCompositeFieldContainer[_model_pb2.IOTensor]
     outputs: _containers.RepeatedCompositeFieldContainer[_model_pb2.IOTensor]
-    timeout_ms: int
-    run_id: int
-    chunk: bytes
-    takes_chunks: bool
-    expanded_bytes: int
-    unwanted_outputs: _containers.RepeatedScalarFieldContainer[int]
     traceparent: str
     profile: bool
-    plan: int
-    planned: bytes
-    def __init__(self, model_id: _Optional[int] = ..., inputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., timeout_ms: _Optional[int] = ..., run_id: _Optional[int] = ..., chunk: _Optional[bytes] = ..., takes_chunks: bool = ..., expanded_bytes: _Optional[int] = ..., unwanted_outputs: _Optional[_Iterable[int]] = ..., traceparent: _Optional[str] = ..., profile: bool = ..., plan: _Optional[int] = ..., planned: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, model_id: _Optional[int] = ..., inputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., traceparent: _Optional[str] = ..., profile: bool = ...) -> None: ...
+
+class RunReply(_message.Message):
+    __slots__ = ("outputs", "times", "operator_times")
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    TIMES_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_TIMES_FIELD_NUMBER: _ClassVar[int]
+    outputs: _containers.RepeatedCompositeFieldContainer[_model_pb2.IOTensor]
+    times: RunTimes
+    operator_times: _containers.RepeatedCompositeFieldContainer[OperatorTime]
+    def __init__(self, outputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., times: _Optional[_Union[RunTimes, _Mapping]] = ..., operator_times: _Optional[_Iterable[_Union[OperatorTime, _Mapping]]] = ...) -> None: ...
+
+class RunPacket(_message.Message):
+    __slots__ = ("padding", "frames", "chunk", "expanded_bytes")
+    PADDING_FIELD_NUMBER: _ClassVar[int]
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    EXPANDED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    padding: bytes
+    frames: bytes
+    chunk: bytes
+    expanded_bytes: int
+    def __init__(self, padding: _Optional[bytes] = ..., frames: _Optional[bytes] = ..., chunk: _Optional[bytes] = ..., expanded_bytes: _Optional[int] = ...) -> None: ...
+
+class RunDescription(_message.Message):
+    __slots__ = ("model_id", "inputs", "outputs", "traceparent", "profile")
+    MODEL_ID_FIELD_NUMBER: _ClassVar[int]
+    INPUTS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
+    PROFILE_FIELD_NUMBER: _ClassVar[int]
+    model_id: int
+    inputs: _containers.RepeatedCompositeFieldContainer[TensorDescription]
+    outputs: _containers.RepeatedCompositeFieldContainer[TensorDescription]
+    traceparent: str
+    profile: bool
+    def __init__(self, model_id: _Optional[int] = ..., inputs: _Optional[_Iterable[_Union[TensorDescription, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[TensorDescription, _Mapping]]] = ..., traceparent: _Optional[str] = ..., profile: bool = ...) -> None: ...
+
+class TensorDescription(_message.Message):
+    __slots__ = ("data_type", "dimensions", "place", "is_open")
+    DATA_TYPE_FIELD_NUMBER: _ClassVar[int]
+    DIMENSIONS_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    IS_OPEN_FIELD_NUMBER: _ClassVar[int]
+    data_type: _enums_pb2.DataType
+    dimensions: _containers.RepeatedScalarFieldContainer[int]
+    place: TensorPlace
+    is_open: bool
+    def __init__(self, data_type: _Optional[_Union[_enums_pb2.DataType, str]] = ..., dimensions: _Optional[_Iterable[int]] = ..., place: _Optional[_Union[TensorPlace, str]] = ..., is_open: bool = ...) -> None: ...
+
+class RunOutcome(_message.Message):
+    __slots__ = ("error", "outputs", "is_unknown", "kept", "operator_times")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    IS_UNKNOWN_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_TIMES_FIELD_NUMBER: _ClassVar[int]
+    error: _error_pb2.ErrorDetail
+    outputs: _containers.RepeatedCompositeFieldContainer[TensorDescription]
+    is_unknown: bool
+    kept: bool
+    operator_times: _containers.RepeatedCompositeFieldContainer[OperatorTime]
+    def __init__(self, error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[TensorDescription, _Mapping]]] = ..., is_unknown: bool = ..., kept: bool = ..., operator_times: _Optional[_Iterable[_Union[OperatorTime, _Mapping]]] = ...) -> None: ...
 
 class AwaitRunRequest(_message.Message):
     __slots__ = ("run_id",)
@@ -55,30 +114,6 @@ class CancelRunsReply(_message.Message):
     STOPPING_RUN_IDS_FIELD_NUMBER: _ClassVar[int]
     stopping_run_ids: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, stopping_run_ids: _Optional[_Iterable[int]] = ...) -> None: ...
-
-class RunReply(_message.Message):
-    __slots__ = ("error", "outputs", "chunk", "times", "kept", "expanded_bytes", "run_id", "operator_times", "plan", "planned")
-    ERROR_FIELD_NUMBER: _ClassVar[int]
-    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
-    CHUNK_FIELD_NUMBER: _ClassVar[int]
-    TIMES_FIELD_NUMBER: _ClassVar[int]
-    KEPT_FIELD_NUMBER: _ClassVar[int]
-    EXPANDED_BYTES_FIELD_NUMBER: _ClassVar[int]
-    RUN_ID_FIELD_NUMBER: _ClassVar[int]
-    OPERATOR_TIMES_FIELD_NUMBER: _ClassVar[int]
-    PLAN_FIELD_NUMBER: _ClassVar[int]
-    PLANNED_FIELD_NUMBER: _ClassVar[int]
-    error: _error_pb2.ErrorDetail
-    outputs: _containers.RepeatedCompositeFieldContainer[_model_pb2.IOTensor]
-    chunk: bytes
-    times: RunTimes
-    kept: bool
-    expanded_bytes: int
-    run_id: int
-    operator_times: _containers.RepeatedCompositeFieldContainer[OperatorTime]
-    plan: int
-    planned: bytes
-    def __init__(self, error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., chunk: _Optional[bytes] = ..., times: _Optional[_Union[RunTimes, _Mapping]] = ..., kept: bool = ..., expanded_bytes: _Optional[int] = ..., run_id: _Optional[int] = ..., operator_times: _Optional[_Iterable[_Union[OperatorTime, _Mapping]]] = ..., plan: _Optional[int] = ..., planned: _Optional[bytes] = ...) -> None: ...
 
 class OperatorTime(_message.Message):
     __slots__ = ("name", "operator", "began_ns", "took_ns", "is_besides")

@@ -41,13 +41,13 @@ class PreparedModelStub(object):
                 _registered_method=True)
         self.RunStream = channel.stream_stream(
                 '/nnrt_hdi.v2.PreparedModel/RunStream',
-                request_serializer=nnrt__hdi_dot_v2_dot_prepared__model__pb2.RunRequest.SerializeToString,
-                response_deserializer=nnrt__hdi_dot_v2_dot_prepared__model__pb2.RunReply.FromString,
+                request_serializer=nnrt__hdi_dot_v2_dot_prepared__model__pb2.RunPacket.SerializeToString,
+                response_deserializer=nnrt__hdi_dot_v2_dot_prepared__model__pb2.RunPacket.FromString,
                 _registered_method=True)
         self.AwaitRun = channel.unary_stream(
                 '/nnrt_hdi.v2.PreparedModel/AwaitRun',
                 request_serializer=nnrt__hdi_dot_v2_dot_prepared__model__pb2.AwaitRunRequest.SerializeToString,
-                response_deserializer=nnrt__hdi_dot_v2_dot_prepared__model__pb2.RunReply.FromString,
+                response_deserializer=nnrt__hdi_dot_v2_dot_prepared__model__pb2.RunPacket.FromString,
                 _registered_method=True)
         self.CancelRuns = channel.unary_unary(
                 '/nnrt_hdi.v2.PreparedModel/CancelRuns',
@@ -82,12 +82,11 @@ class PreparedModelServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RunStream(self, request_iterator, context):
-        """Runs over one long-lived call, at about half of Run's cost. Requests are run one after another in the order sent,
-        and each gets one reply, in the same order. For several at a time open several streams, up to Limits.session_streams.
-        A large tensor may follow its request or reply in chunks, so that the copy, the way and the computation overlap.
-        A run that fails says so in its reply and the stream goes on. Cancelling the call, or losing the connection, cancels
-        a run without a run_id. One with a run_id goes on, for it can't be told which of the two it was: AwaitRun fetches its
-        reply, CancelRuns stops it.
+        """Runs over one long-lived call, at about half of Run's cost. The daemon computes the frames of a stream one after
+        another in the order sent, and answers each with one frame, in the same order. For several at a time open several
+        streams, up to Limits.session_streams. A large tensor may follow its frame in chunks, so that the copy, the way and
+        the computation overlap. A run that fails says so in its reply and the stream goes on. The end of the call, or of
+        the connection, ends no run: AwaitRun fetches its reply, CancelRuns stops it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -97,7 +96,7 @@ class PreparedModelServicer(object):
         """The reply of a run whose stream broke, or whose reply says `kept`, as soon as there is one, with the chunks of its
         outputs behind it as in RunStream; a second call for the same run ends the first. Fails
         with CONNECTION_EXCEPTION for a run that the session doesn't know: it never arrived, or its reply is gone. The daemon
-        keeps the reply of a run with a run_id until the next request on its stream, CancelRuns, or the end of the session.
+        keeps the reply of a run until the next packet on its stream, CancelRuns, or the end of the session.
         One whose stream has ended counts in Limits.session_bytes, and is dropped where that has no room for it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -145,13 +144,13 @@ def add_PreparedModelServicer_to_server(servicer, server):
             ),
             'RunStream': grpc.stream_stream_rpc_method_handler(
                     servicer.RunStream,
-                    request_deserializer=nnrt__hdi_dot_v2_dot_prepared__model__pb2.RunRequest.FromString,
-                    response_serializer=nnrt__hdi_dot_v2_dot_prepared__model__pb2.RunReply.SerializeToString,
+                    request_deserializer=nnrt__hdi_dot_v2_dot_prepared__model__pb2.RunPacket.FromString,
+                    response_serializer=nnrt__hdi_dot_v2_dot_prepared__model__pb2.RunPacket.SerializeToString,
             ),
             'AwaitRun': grpc.unary_stream_rpc_method_handler(
                     servicer.AwaitRun,
                     request_deserializer=nnrt__hdi_dot_v2_dot_prepared__model__pb2.AwaitRunRequest.FromString,
-                    response_serializer=nnrt__hdi_dot_v2_dot_prepared__model__pb2.RunReply.SerializeToString,
+                    response_serializer=nnrt__hdi_dot_v2_dot_prepared__model__pb2.RunPacket.SerializeToString,
             ),
             'CancelRuns': grpc.unary_unary_rpc_method_handler(
                     servicer.CancelRuns,
@@ -226,8 +225,8 @@ class PreparedModel(object):
             request_iterator,
             target,
             '/nnrt_hdi.v2.PreparedModel/RunStream',
-            nnrt__hdi_dot_v2_dot_prepared__model__pb2.RunRequest.SerializeToString,
-            nnrt__hdi_dot_v2_dot_prepared__model__pb2.RunReply.FromString,
+            nnrt__hdi_dot_v2_dot_prepared__model__pb2.RunPacket.SerializeToString,
+            nnrt__hdi_dot_v2_dot_prepared__model__pb2.RunPacket.FromString,
             options,
             channel_credentials,
             insecure,
@@ -254,7 +253,7 @@ class PreparedModel(object):
             target,
             '/nnrt_hdi.v2.PreparedModel/AwaitRun',
             nnrt__hdi_dot_v2_dot_prepared__model__pb2.AwaitRunRequest.SerializeToString,
-            nnrt__hdi_dot_v2_dot_prepared__model__pb2.RunReply.FromString,
+            nnrt__hdi_dot_v2_dot_prepared__model__pb2.RunPacket.FromString,
             options,
             channel_credentials,
             insecure,

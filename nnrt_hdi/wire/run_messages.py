@@ -1,0 +1,98 @@
+"""RunPackets, the messages of RunStream and AwaitRun, as bytes.
+
+What is written and read is the published protobuf. Protobuf itself would copy the bytes of a tensor several times, so
+the few bytes around them are written and looked for here.
+"""
+
+from typing import NamedTuple
+
+from google.protobuf.message import Message
+
+from nnrt_hdi.compression import compressed, expanded
+from nnrt_hdi.v2.prepared_model_pb2 import RunPacket
+from nnrt_hdi.wire.packet import Bytes
+
+# Tags of length-delimited fields: number * 8 + 2; of a number: number * 8.
+_PADDING = 1 * 8 + 2
+_FRAMES = 2 * 8 + 2
+_CHUNK = 3 * 8 + 2
+_EXPANDED = 4 * 8
+# Where frames begin in a message that is written here: a multiple of what processors like to compute with.
+_FRAMES_AT = 16
+_ZEROS = bytes(_FRAMES_AT)
+
+
+class Chunk(NamedTuple):
+    """A message with the next bytes of a tensor, which may be compressed."""
+
+    data: Bytes
+    expanded_bytes: int
+
+    @property
+    def piece(self) -> Bytes:
+        """The bytes of the tensor. Raises InvalidParameter for a chunk that isn't compressed as it says."""
+        return expanded(self.data, self.expanded_bytes)
+
+
+def frames_message(frames: bytes) -> bytes:
+    """Make the message that has these frames."""
+    size = _varint(len(frames))
+    padding = _FRAMES_AT - 3 - len(size)
+    return b"".join((bytes((_PADDING, padding)), _ZEROS[:padding], bytes((_FRAMES,)), size, frames))
+
+
+def chunk_message(piece: memoryview, *, is_compressed: bool = False) -> bytes:
+    """Make the message that has a chunk, compressed if that is wanted and makes it shorter."""
+    packed = compressed(piece) if is_compressed else None
+    if packed is None:
+        return b"".join((bytes((_CHUNK,)), _varint(piece.nbytes), piece))
+    expanded_bytes = bytes((_EXPANDED,)) + _varint(piece.nbytes)
+    return b"".join((bytes((_CHUNK,)), _varint(len(packed)), packed, expanded_bytes))
+
+
+def read_message(message: bytes) -> Bytes | Chunk:
+    """Read a RunPacket: the frames, where they arrived, or the chunk. Raises DecodeError.
+
+    Of a message with both the frames count; one with neither is a chunk of no bytes, which nobody takes.
+    """
+    view = _plain(message)
+    if view is not None:
+        return view
+    parsed = RunPacket.FromString(message)
+    return parsed.frames or Chunk(parsed.chunk, parsed.expanded_bytes)
+
+
+def _plain(message: bytes) -> Bytes | Chunk | None:
+    """Read a message as this module writes it; None for one that is left to protobuf."""
+    at = 0
+    if message[:1] == b"\x0a" and len(message) > 1 and message[1] < 0x80:
+        at = 2 + message[1]
+    if at >= len(message):
+        return None
+    tag, size, shift, end = message[at], 0, 0, min(len(message), at + 6)
+    while (at := at + 1) < end:
+        size |= (message[at] & 0x7F) << shift
+        shift += 7
+        if message[at] < 0x80:
+            break
+    content = memoryview(message)[at + 1 :]
+    if at == end or len(content) != size or not size:
+        return None
+    if tag == _FRAMES:
+        return content
+    return Chunk(content, 0) if tag == _CHUNK else None
+
+
+def _varint(number: int) -> bytes:
+    """Write a number as protobuf has it."""
+    written = bytearray()
+    while number >= 0x80:
+        written.append(number & 0x7F | 0x80)
+        number >>= 7
+    written.append(number)
+    return bytes(written)
+
+
+def serialized(message: bytes | Message) -> bytes:
+    """Serialize a message for gRPC; one of this module is so already."""
+    return message if isinstance(message, bytes) else message.SerializeToString()
