@@ -7,13 +7,14 @@ from typing import Any
 import grpc
 
 from nnrt_client.run.chunked_reply import ChunkedReply
+from nnrt_client.run.reply import Reply
 from nnrt_client.run.run import Run, told
 from nnrt_client.session.broken_call import BrokenCall, CutOff
 from nnrt_client.session.latch import Latch
 from nnrt_client.session.session import Session
-from nnrt_hdi import wire
 from nnrt_hdi.errors import ConnectionFailed, NnrtError, OperationFailed
 from nnrt_hdi.v2 import prepared_model_pb2
+from nnrt_hdi.wire.run_messages import Chunk
 
 
 class AwaitedRun:
@@ -83,8 +84,9 @@ class AwaitedRun:
                 if reply is None:
                     raise OperationFailed("the daemon ended the run", place=session.place)
                 run.stamps.answered_ns = perf_counter_ns()
-                unpack = ChunkedReply(run, reply, self._call, session.compressor).unpacked
-                run.finish(unpack, wire.times_told(reply.message), reply.message)
+                if isinstance(reply, Chunk):
+                    raise OperationFailed("the daemon sent a chunk in place of a reply", place=session.place)
+                ChunkedReply(run, Reply(reply), self._call, session.compressor).finish()
                 return
             except (grpc.RpcError, CutOff) as error:
                 self._broken = error.broken if isinstance(error, CutOff) else BrokenCall.of(error)

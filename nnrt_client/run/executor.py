@@ -14,7 +14,7 @@ from nnrt_client.build.prepared import PreparedHandle
 from nnrt_client.run.base_executor import WRITE_S, BaseExecutor, Convert, Targets, require_timeout
 from nnrt_client.run.bindings import Bindings
 from nnrt_client.run.callbacks import Callbacks
-from nnrt_client.run.plan import Plans
+from nnrt_client.run.descriptions import Descriptions
 from nnrt_client.run.queue import RunQueue
 from nnrt_client.run.result import RunResult
 from nnrt_client.run.run import Run, RunFuture
@@ -62,7 +62,7 @@ class Executor(BaseExecutor):
             self._session = prepared.session
             self._session.require_alive()
             self._signature = Signature(
-                self._session, prepared.model_id, prepared.inputs, prepared.outputs, prepared.part(Plans)
+                self._session, prepared.model_id, prepared.inputs, prepared.outputs, prepared.part(Descriptions)
             )
             self._queue = self._session.part(RunQueue)
         except BaseException:

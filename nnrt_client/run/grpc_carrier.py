@@ -9,7 +9,6 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -17,17 +16,15 @@ import numpy as np
 
 from nnrt_client.run.carrier import Lane, OneRun
 from nnrt_client.run.chunked_reply import ChunkedReply
-from nnrt_client.run.packet import PlannedPacket
-from nnrt_client.run.plan import Plan
+from nnrt_client.run.packet import Packet
+from nnrt_client.run.reply import Reply
 from nnrt_client.run.run import Run, told
 from nnrt_client.session.broken_call import BrokenCall, CutOff
 from nnrt_client.session.session import Session
-from nnrt_client.tensors.device_buffer import DeviceBuffer, Stored
-from nnrt_hdi.chunks import beyond_inline, pieces
-from nnrt_hdi.compression import INLINE_BYTES
-from nnrt_hdi.errors import NnrtError, OperationFailed
-from nnrt_hdi.wire import times_told
-from nnrt_hdi.wire.run_codec import request_chunk
+from nnrt_client.tensors.device_buffer import DeviceBuffer
+from nnrt_hdi.chunks import pieces
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
+from nnrt_hdi.wire.run_messages import Chunk, chunk_message, frames_message
 
 if TYPE_CHECKING:
     from nnrt_client.run.queue import RunQueue
@@ -48,16 +45,9 @@ class GrpcCarrier:
         self._runs = runs
         self._readers: set[threading.Thread] = set()
 
-    def pack(self, run: Run) -> tuple[Plan | PlannedPacket, bytes] | None:
-        """What reads the reply of a run that has a plan, and its only message. Other messages are made when gRPC asks
-        for them, in a thread of its own."""
-        plan = run.signature.plans.of(run)
-        if plan is None or plan.is_local or self._session.compressor is not None:
-            return None
-        if plan.is_inline:
-            return plan, plan.message_prefix + plan.packed(run)
-        packet = PlannedPacket(None, plan, run)
-        return packet, plan.message_prefix + plan.packed(run, packet.regions)
+    def pack(self, run: Run) -> Packet:
+        """What reads the reply. The messages are made when gRPC asks for them, in a thread of its own."""
+        return Packet(run.signature.descriptions.remote.of(run), run)
 
     def opened(self, lane: Lane) -> "GrpcStream":
         return GrpcStream(self._session, self._runs, lane, self._readers)
@@ -84,10 +74,8 @@ class GrpcStream(OneRun):
         self._session = session
         self._runs = runs
         self._readers = readers
-        # Runs with their messages, where those are made.
-        self._outbox: queue.SimpleQueue[tuple[Run, bytes | None] | None] = queue.SimpleQueue()
-        # What reads a planned reply.
-        self._plan: Plan | PlannedPacket | None = None
+        # Runs that are to be sent.
+        self._outbox: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
         self._call = session.start("PreparedModel.RunStream", self._requests())
         reader = threading.Thread(target=self._read, name=f"nnrt-stream {session.address}", daemon=True)
         readers.add(reader)
@@ -98,11 +86,9 @@ class GrpcStream(OneRun):
             self.shut_down()
             raise
 
-    def send(self, run: Run, packed: tuple[Plan | PlannedPacket, bytes] | None) -> None:
-        if run.tensors is not None:
-            run.tensors.begin()
-        self._plan, message = packed or (None, None)
-        self._outbox.put((run, message))
+    def send(self, run: Run, packet: Packet) -> None:
+        run.packet = packet
+        self._outbox.put(run)
 
     def read_here(self, run: Run) -> None:
         raise NotImplementedError("gRPC's replies are read by the stream's own thread")
@@ -125,22 +111,20 @@ class GrpcStream(OneRun):
         """End the thread of gRPC's that sends; the call ends with its requests."""
         self._outbox.put(None)
 
-    def _requests(self) -> Iterator[Any]:
+    def _requests(self) -> Iterator[bytes]:
         """Yield what is sent, in a thread of gRPC's."""
-        while (sent := self._outbox.get()) is not None:
-            run, planned = sent
+        while (run := self._outbox.get()) is not None:
             try:
-                if planned is not None:
-                    run.stamps.sent_ns = time.perf_counter_ns()
-                for message in _messages(run, self._session) if planned is None else (planned,):
+                for message in _messages(run, self._session):
                     if self.run is not run:
                         break  # It has ended; the daemon waits for no more of it.
                     yield message
                     del message
             except Exception as error:  # No memory, perhaps.
-                _log.exception("%s: a run could not be sent", self._session.place)
+                if not run.ended.is_set:
+                    _log.exception("%s: a run could not be sent", self._session.place)
                 self._runs.could_not_read(self, run, error)
-            del sent, run  # An idle stream keeps no tensors alive.
+            del run  # An idle stream keeps no tensors alive.
 
     def _read(self) -> None:
         """Hand out replies to the end of the call, in the stream's reader thread."""
@@ -161,71 +145,52 @@ class GrpcStream(OneRun):
             self._readers.discard(threading.current_thread())
 
     def _replies_handed_out(self) -> BrokenCall:
-        replies: Iterator[Any] = self._call
-        for incoming in replies:
+        messages: Iterator[Any] = self._call
+        for message in messages:
             run = self.run
-            if type(incoming) is bytes:
-                if not self._took_planned(run, incoming):
-                    return _ended(OperationFailed(_ANSWERS_NONE, place=self._session.place))
-                del run, incoming
-                continue
-            if run is None or incoming.message.run_id not in (0, run.id):
+            try:
+                reply = None if isinstance(message, Chunk) else Reply(message)
+            except InvalidParameter as error:
+                return _ended(OperationFailed(error.message, place=self._session.place))
+            if run is None or reply is None or reply.run_id != run.id:
                 return _ended(OperationFailed(_ANSWERS_NONE, place=self._session.place))
+            if reply.outcome is not None and reply.outcome.is_unknown:
+                run.packet.forget_description()
+                self._outbox.put(run)
+                del run, reply, message
+                continue
             run.stamps.answered_ns = time.perf_counter_ns()
-            reply = ChunkedReply(run, incoming, replies, self._session.compressor)
-            if reply.is_read:  # First of all: who waits for the run goes on with the next one.
+            chunked = ChunkedReply(run, reply, messages, self._session.compressor)
+            if chunked.is_read:  # First of all: who waits for the run goes on with the next one.
                 try:
                     self._runs.answered(self, run)
-                    run.finish(reply.unpacked, times_told(incoming.message), incoming.message)
+                    chunked.finish()
                 except BaseException as error:  # The stream doesn't carry the run any more: nobody else would end it.
                     self._runs.could_not_read(self, run, error)
             else:
-                run.finish(reply.unpacked, times_told(incoming.message), incoming.message)
-                if not reply.is_read:
+                chunked.finish()
+                if not chunked.is_read:
                     return _ended(OperationFailed("its reply was not read to the end"))
                 self._runs.answered(self, run)
-            del run, reply, incoming  # An idle stream keeps no tensors alive.
+            del run, reply, chunked, message  # An idle stream keeps no tensors alive.
         return _ended(OperationFailed("the daemon ended the run stream", place=self._session.place))
-
-    def _took_planned(self, run: Run | None, reply: bytes) -> bool:
-        """End a run with its planned reply; false where that is not its."""
-        plan = self._plan
-        told = None if plan is None else plan.told(reply)
-        if run is None or plan is None or told is None or told[0] != run.id:
-            return False
-        run.stamps.answered_ns = time.perf_counter_ns()
-        try:
-            self._runs.answered(self, run)
-            run.finish(partial(plan.outputs, reply), told[1])
-        except BaseException as error:  # The stream doesn't carry the run any more: nobody else would end it.
-            self._runs.could_not_read(self, run, error)
-        return True
 
 
 def _ended(error: NnrtError) -> BrokenCall:
     return BrokenCall(error.message, error, is_told=True)
 
 
-def _messages(run: Run, session: Session) -> Iterator[Any]:
-    """Yield the RunRequest of a run, and the chunks of inputs that are too long for it or are to be compressed."""
-    signature, inputs, compressor = run.signature, run.inputs, session.compressor
-    if run.ended.is_set:
+def _messages(run: Run, session: Session) -> Iterator[bytes]:
+    """Yield the frame of a run, and the chunks of inputs that are too long for it or are to be compressed."""
+    inputs, packet, compressor = run.inputs, run.packet, session.compressor
+    if packet is None:  # It has ended.
         return
-    message_bytes = session.welcome.limits.message_bytes
-    sizes = (0 if isinstance(given, Stored) else given.nbytes for given in inputs)
-    inline_bytes = message_bytes if compressor is None else min(INLINE_BYTES, message_bytes)
-    chunked = beyond_inline(sizes, inline_bytes)
-    targets = None if run.tensors is None else run.tensors.targets
-    fields: dict[str, Any] = {"run_id": run.id, "timeout_ms": run.remaining_ms, "takes_chunks": True, **run.fields}
-    if compressor is None:
-        fields["plan"] = signature.plans.announced(run)
-    # What is not contiguous is copied once, and for its chunks only when their turn comes.
-    if run.unwanted:
-        fields["unwanted_outputs"] = run.unwanted
-    request = signature.request(inputs, targets, chunked, **fields)
+    frame = packet.frame(run)
     run.stamps.sent_ns = time.perf_counter_ns()
-    yield request
-    del request
-    arrays = (np.ascontiguousarray(inputs[index]) for index in sorted(chunked))
-    chunk = request_chunk if compressor is None else compressor.request_chunk
-    yield from map(chunk, pieces(arrays, message_bytes))
+    yield frames_message(frame)
+    del frame
+    if packet.description.chunked_inputs:
+        # What is not contiguous is copied only when its turn comes.
+        arrays = (np.ascontiguousarray(inputs[index]) for index in packet.description.chunked_inputs)
+        make = chunk_message if compressor is None else compressor.chunk_message
+        yield from map(make, pieces(arrays, session.welcome.limits.message_bytes))

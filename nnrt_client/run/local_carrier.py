@@ -7,21 +7,17 @@ from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from google.protobuf.message import DecodeError
-
 from nnrt_client.run.carrier import Lane, OneRun
-from nnrt_client.run.packet import Packet, PlannedPacket, Request, TracedRequest
-from nnrt_client.run.plan import Plan
+from nnrt_client.run.packet import Packet
+from nnrt_client.run.reply import Reply
 from nnrt_client.run.reply_reader import ReplyReader
 from nnrt_client.run.run import Run
 from nnrt_client.session.broken_call import BrokenCall
 from nnrt_client.session.local_socket import LocalConnection, LocalSocket
 from nnrt_client.session.session import Session
-from nnrt_hdi.errors import NnrtError
+from nnrt_hdi.errors import InvalidParameter, NnrtError
 from nnrt_hdi.limits import LOCAL_PACKET_BYTES
 from nnrt_hdi.signals import raised_by_handler
-from nnrt_hdi.v2 import local_socket_pb2
-from nnrt_hdi.wire import times_told
 
 if TYPE_CHECKING:
     from nnrt_client.run.queue import RunQueue
@@ -33,7 +29,6 @@ AT_ONCE = int(getattr(socket, "MSG_DONTWAIT", 0))
 
 BROKEN = BrokenCall("the local socket broke off")
 ANSWERS_NONE = "a reply answers no run that is under way"
-_PLANNED = Plan, PlannedPacket
 
 
 class LocalCarrier:
@@ -46,18 +41,11 @@ class LocalCarrier:
         self._local_socket = local_socket
         self._runs = runs
         self.reader = ReplyReader(f"nnrt-replies {session.address}")
-        self._request = Request if session.tracer is None else TracedRequest
 
-    def pack(self, run: Run) -> tuple[Packet | Plan, bytes]:
+    def pack(self, run: Run) -> tuple[Packet, bytes]:
         """What reads the reply, and what is sent."""
-        plan = run.signature.plans.of(run)
-        if plan is None:
-            request = self._request(self._local_socket, run)
-            return request, request.message.SerializeToString()
-        if plan.is_inline:
-            return plan, plan.packed(run)
-        packet = PlannedPacket(self._local_socket, plan, run)
-        return packet, plan.packed(run, packet.regions)
+        packet = Packet(run.signature.descriptions.local.of(run), run, self._local_socket)
+        return packet, packet.frame(run)
 
     def opened(self, lane: Lane) -> "LocalStream":
         attachment, connection = self._session.attachment, LocalConnection(self._session)
@@ -110,12 +98,8 @@ class ConnectionStream(ABC):
 class LocalStream(ConnectionStream, OneRun):
     """One connection, on which one run at a time is under way. See `Stream`."""
 
-    # What reads the reply.
-    _packet: Packet | Plan | None = None
-
-    def send(self, run: Run, packed: tuple[Packet | Plan, bytes]) -> None:
-        self._packet, data = packed
-        run.packet = self._packet
+    def send(self, run: Run, packed: tuple[Packet, bytes]) -> None:
+        run.packet, data = packed
         run.stamps.sent_ns = perf_counter_ns()
         self._connection.send(data)
 
@@ -155,41 +139,33 @@ class LocalStream(ConnectionStream, OneRun):
                 # The main thread may wait there, and each signal begins its wait for the reply anew.
                 self.shut_down()
 
-    def close(self) -> None:
-        super().close()
-        self._packet = None
-
     def _take(self, data: bytes) -> None:
         """Hand out a reply, or the end of the connection, to the queue."""
-        run, packet = self.run, self._packet
-        if data[:1] != b"\0":
-            self._take_message(data)
-            return
-        if not isinstance(packet, _PLANNED) or (told := packet.told(data)) is None:
-            self._runs.lost(self, BROKEN)
-        elif run is None or told[0] != run.id:
-            _log.debug(ANSWERS_NONE)
-        else:
-            run.stamps.answered_ns = perf_counter_ns()
-            self._packet = None
-            self._runs.answered(self, run)
-            run.finish(partial(packet.outputs, data), told[1])
-
-    def _take_message(self, data: bytes) -> None:
-        """Hand out what is no planned reply."""
-        run, packet = self.run, self._packet
+        run = self.run
         try:
-            reply = local_socket_pb2.LocalReply.FromString(data)
-        except DecodeError:
-            reply = None
-        if reply is None or not reply.HasField("run"):  # Of no bytes it has none.
+            reply = Reply(data)
+        except InvalidParameter:  # Of no bytes it has no head.
             self._runs.lost(self, BROKEN)
-        elif run is None or packet is None or reply.run.run_id != run.id:
+            return
+        if run is None or reply.run_id != run.id or (packet := run.packet) is None:
             _log.debug(ANSWERS_NONE)
-        elif reply.run.kept:
+            return
+        outcome = reply.outcome
+        if outcome is not None and outcome.kept:
             self._runs.kept(self, run)
+        elif outcome is not None and outcome.is_unknown:
+            self._send_again(run, packet)
         else:
             run.stamps.answered_ns = perf_counter_ns()
-            self._packet = None
             self._runs.answered(self, run)
-            run.finish(partial(packet.unpacked, run, reply.run), times_told(reply.run), reply.run)
+            run.finish(partial(packet.outputs, run, reply), reply)
+
+    def _send_again(self, run: Run, packet: Packet) -> None:
+        """Send a run once more, with its description. Raises OperationFailed where the daemon has had that."""
+        packet.forget_description()
+        try:
+            self._connection.send(packet.frame(run))
+        except OSError as error:
+            if raised_by_handler(error):
+                raise
+            self._runs.lost(self, BROKEN)

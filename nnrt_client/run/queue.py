@@ -13,12 +13,13 @@ from threading import get_ident
 from time import perf_counter_ns
 
 from nnrt_client.run.await_run import AwaitedRun
-from nnrt_client.run.bundles import LATE_S, BundleCarrier, BundleStream, Room, plan_in_bundles
 from nnrt_client.run.carrier import Lane, Stream
 from nnrt_client.run.grpc_carrier import GrpcCarrier
 from nnrt_client.run.local_carrier import LocalCarrier
+from nnrt_client.run.packet import Packet
 from nnrt_client.run.result import never_sent
 from nnrt_client.run.run import Run, told
+from nnrt_client.run.shared_carrier import LATE_S, Room, SharedCarrier, SharedStream, quick_description
 from nnrt_client.session.broken_call import BrokenCall
 from nnrt_client.session.fork import LockOwner
 from nnrt_client.session.session import Session
@@ -67,18 +68,17 @@ class RunQueue(LockOwner):
         most = session.welcome.limits.session_streams
         limit = max(most - _RESERVED_STREAMS - 1, 1)
         self._remote = Lane(GrpcCarrier(session, self), limit, most > limit + _RESERVED_STREAMS)
-        self._local = self._bundles = self._bundle_carrier = None
+        self._local = self._shared = self._shared_carrier = None
         if (socket := session.local_socket) is not None:
             # It has as many connections as gRPC has streams, and none is for uploads.
             limit = max(most - _RESERVED_STREAMS, 1)
             carrier = LocalCarrier(session, socket, self)
-            if BundleCarrier.is_known_to(session):
-                self._bundle_carrier = BundleCarrier(session, self, carrier.reader)
-                self._bundles = Lane(self._bundle_carrier, 1, False)
+            self._shared_carrier = SharedCarrier(session, self, carrier.reader)
+            self._shared = Lane(self._shared_carrier, 1, False)
             self._local = Lane(carrier, limit, most > limit)
         # Of runs that can be packets.
         self._packet_lane = self._local or self._remote
-        self._lanes = [lane for lane in (self._bundles, self._local, self._remote) if lane is not None]
+        self._lanes = [lane for lane in (self._shared, self._local, self._remote) if lane is not None]
         self._run_ids = count(1)
         self._death: NnrtError | None = None
         # The supervisor is asked to end a run, or to look what there is to do.
@@ -151,8 +151,8 @@ class RunQueue(LockOwner):
         try:
             if stream is None:
                 self._enqueue(lane, run)
-            elif isinstance(stream, BundleStream):
-                self._send_bundle(stream, run)
+            elif isinstance(stream, SharedStream):
+                self._send_shared(stream, run)
             elif self._sent(stream, run):
                 stream.read_elsewhere()
             else:
@@ -168,11 +168,11 @@ class RunQueue(LockOwner):
 
     def _lane_of(self, run: Run) -> Lane:
         """Where a run travels whose reply its thread doesn't read."""
-        carrier = self._bundle_carrier
-        if carrier is not None and not carrier.is_late and (plan := plan_in_bundles(run)) is not None:
-            assert self._bundles is not None
-            run.packet = plan
-            return self._bundles
+        carrier = self._shared_carrier
+        if carrier is not None and not carrier.is_late and (description := quick_description(run)) is not None:
+            assert self._shared is not None
+            run.packet = Packet(description, run)
+            return self._shared
         return self._packet_lane if run.signature.fits_packet else self._remote
 
     def _enqueue(self, lane: Lane, run: Run) -> None:
@@ -182,7 +182,7 @@ class RunQueue(LockOwner):
         if get_ident() != self._main:
             self._take_arrived()
         self._keep_deadline(run)
-        if lane is self._bundles:
+        if lane is self._shared:
             self._wake_at(time.monotonic() + LATE_S)
         if self._death is not None:  # `_end` may have looked before.
             raise never_sent(self._death)
@@ -381,8 +381,8 @@ class RunQueue(LockOwner):
                 self._release(stream)
         elif stream is None:  # No connection can be had.
             self._enqueue(self._remote, run)
-        elif isinstance(stream, BundleStream):
-            self._send_bundle(stream, run)
+        elif isinstance(stream, SharedStream):
+            self._send_shared(stream, run)
         elif run.size_bytes > _LARGE_BYTES:
             self._packing.add(run)
             if self._packer is None:
@@ -394,7 +394,7 @@ class RunQueue(LockOwner):
         else:
             self._release(stream)
 
-    def _send_bundle(self, stream: BundleStream, run: Run) -> None:
+    def _send_shared(self, stream: SharedStream, run: Run) -> None:
         """Send a run, and those that wait behind it, on a stream that was claimed for it; free it where none is left to
         be sent."""
         runs = [run]
@@ -404,7 +404,7 @@ class RunQueue(LockOwner):
             parts = self._put_on(stream, runs)
             if not parts and not stream.is_over:
                 self._release(stream)
-            elif stream.is_over or not self._sent_bundle(stream, run, parts):
+            elif stream.is_over or not self._sent_shared(stream, run, parts):
                 self._enqueue_again(stream)
             else:
                 stream.read_elsewhere()
@@ -413,7 +413,7 @@ class RunQueue(LockOwner):
                 one.fail(told(error, _COULD_NOT_SEND.details))
             self._could_not_begin(stream, None, error)
 
-    def _sent_bundle(self, stream: BundleStream, run: Run, parts: Sequence[bytes]) -> bool:
+    def _sent_shared(self, stream: SharedStream, run: Run, parts: Sequence[bytes]) -> bool:
         """Send the parts of a bundle; false where the connection doesn't take them, as in `_sent`."""
         try:
             stream.send(run, parts)
@@ -430,7 +430,7 @@ class RunQueue(LockOwner):
                 runs.append(lane.waiting.take())
             lane.has_waiting = bool(lane.waiting)
 
-    def _enqueue_again(self, stream: BundleStream) -> None:
+    def _enqueue_again(self, stream: SharedStream) -> None:
         """Have the runs go over gRPC that were put on a stream in vain; who has read its end may have some of them."""
         with self._lock:
             runs = stream.take_off()
@@ -439,7 +439,7 @@ class RunQueue(LockOwner):
             run.packet = None
             self._enqueue(self._remote, run)
 
-    def _put_on(self, stream: BundleStream, runs: Sequence[Run]) -> list[bytes]:
+    def _put_on(self, stream: SharedStream, runs: Sequence[Run]) -> list[bytes]:
         """Pack runs, and have the stream carry them, but for those that have ended."""
         parts = []
         for run in runs:
@@ -576,7 +576,7 @@ class RunQueue(LockOwner):
                     self._give_up_stream(left, run)
                 self.forget(run.id)  # Its reply is here; or it never arrived, and mustn't begin later.
                 if awaited.never_arrived:
-                    self._begin_again(run)
+                    self.begin_again(run)
             finally:
                 self._awaited.discard(awaited)
                 awaited.ended.set()
@@ -588,8 +588,8 @@ class RunQueue(LockOwner):
             awaited.ended.set()
             run.fail(ConnectionFailed(f"its reply can't be fetched: {error}", place=self._session.place))
 
-    def _begin_again(self, run: Run) -> None:
-        """Send a run that was lost on its way, as another one, over gRPC."""
+    def begin_again(self, run: Run) -> None:
+        """Send a run that was lost on its way, or not understood, as another one, over gRPC."""
         run.id, run.stream, run.packet = next(self._run_ids), None, None
         try:
             self._enqueue(self._remote, run)  # Whatever was in its way may still be there.
@@ -654,7 +654,7 @@ class RunQueue(LockOwner):
         self._wakes_at = horizon = now + self._session.settings.run_timeout_s
         is_waited = self._arrived or any(lane.has_waiting for lane in self._lanes)
         nearest = now + _LOOK_AGAIN_S if is_waited else horizon
-        nearest = min(nearest, self._unbundle(now))
+        nearest = min(nearest, self._unshare(now))
         for run, until in list(self._doubted.items()):
             if until > now and not run.ended.is_set:
                 nearest = min(nearest, until)
@@ -686,9 +686,9 @@ class RunQueue(LockOwner):
             self._end_early(asked, OperationFailed("the run was given up"), time.monotonic())
         self._look()
 
-    def _unbundle(self, now: float) -> float:
+    def _unshare(self, now: float) -> float:
         """Have runs that wait behind a bundle that takes long go each by itself; when it will have taken long."""
-        carrier, lane = self._bundle_carrier, self._bundles
+        carrier, lane = self._shared_carrier, self._shared
         if carrier is None or lane is None or self._local is None:
             return math.inf
         self._take_arrived()

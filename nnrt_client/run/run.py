@@ -11,11 +11,12 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nnrt_client.run.called_back import CalledBackFuture
+from nnrt_client.run.reply import Reply
 from nnrt_client.run.result import RunResult
 from nnrt_client.run.stamps import Stamps
 from nnrt_client.session.broken_call import CutOff
 from nnrt_client.session.latch import Latch
-from nnrt_client.tensors.device_buffer import DeviceBuffer, Elements, Stored
+from nnrt_client.tensors.device_buffer import Elements
 from nnrt_hdi.chunks import Assembly
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import NnrtError, OperationFailed, OutOfMemory
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# RunRequest.timeout_ms is a uint32. Who asks for more than these 49 days gets them.
+# The timeout in a frame is a uint32. Who asks for more than these 49 days gets them.
 _MAX_TIMEOUT_MS = 2**32 - 1
 
 # Makes the outputs of a run of its reply. Raises what that says went wrong.
@@ -68,7 +69,7 @@ class Run:
         "unwanted",
     )
 
-    # Of its RunRequest, besides what all have.
+    # Of its RunDescription, besides what all of its kind have.
     fields: Mapping[str, Any] = {}
 
     def __init__(self, signature: "Signature", priority: Priority, registry: "set[Run]") -> None:
@@ -90,7 +91,7 @@ class Run:
         self.ended = Latch()
         # The stream that carries it, or did.
         self.stream: Any = None
-        # What has the shared memory that its outputs may lie in, though its reply comes in another way.
+        # The run as it travels, which reads its reply.
         self.packet: Any = None
         # Why it is to end, once nobody wants its outputs any more.
         self.given_up: NnrtError | None = None
@@ -139,10 +140,9 @@ class Run:
                 return True
         return False
 
-    def finish(self, unpack: Unpack, times: Sequence[int], reply: Any = None) -> None:
+    def finish(self, unpack: Unpack, reply: Reply) -> None:
         """End with the outputs of the reply, which is here, unless the run has been given up. One that fails meanwhile
-        ends at once, unless its outputs are being written into tensors. `times` are what `wire.times_told` gives of it,
-        `reply` the RunReply, if it is one.
+        ends at once, unless its outputs are being written into tensors.
 
         Raises CutOff, and has not ended, where the connection breaks before all of the reply is there, and what a
         signal handler raises.
@@ -152,9 +152,7 @@ class Run:
                 with self._lock:
                     is_wanted, stamps, tensors = self._is_wanted, self.stamps, self.tensors
                 if is_wanted:
-                    outputs, stamps.told = unpack(), times
-                    if reply is not None and Stored in map(type, outputs):
-                        self._require_asked(outputs)
+                    outputs, stamps.told = unpack(), reply.times
                     with self._lock:
                         if self._is_wanted:
                             if tensors is None or tensors.outputs is None:
@@ -185,17 +183,6 @@ class Run:
     @property
     def _is_wanted(self) -> bool:
         return not (self.ended.is_set or self.given_up or self._error)
-
-    def _require_asked(self, outputs: Sequence[Elements]) -> None:
-        """Raise OperationFailed for an output in a buffer of the daemon that was not given for it."""
-        targets = None if self.tensors is None else self.tensors.targets
-        for index, output in enumerate(outputs):
-            is_asked = index in self.unwanted or (targets is not None and isinstance(targets[index], DeviceBuffer))
-            if isinstance(output, Stored) and not is_asked:
-                raise OperationFailed(
-                    "the device put it into a buffer that was not given for it",
-                    place=self.signature.output_place(index),
-                )
 
     def fail(self, error: NnrtError) -> None:
         """End with an error, or with why the run was given up before, unless it has ended."""

@@ -1,15 +1,15 @@
 """The inputs that a compiled model takes, and the outputs that it gives."""
 
 import operator
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nnrt_client.run.plan import Plans
+from nnrt_client.run.descriptions import Descriptions
 from nnrt_client.session.session import Session
-from nnrt_client.tensors.device_buffer import DeviceBuffer, Elements, Stored, received, sent_fields
+from nnrt_client.tensors.device_buffer import DeviceBuffer, Elements, Stored
 from nnrt_client.tensors.run_tensor import RunTensor
 from nnrt_hdi import wire
 from nnrt_hdi.backend import DimRange
@@ -21,17 +21,12 @@ from nnrt_hdi.errors import (
     UnavailableDevice,
     Unsupported,
 )
-from nnrt_hdi.shared_memory import SharedMemory
 from nnrt_hdi.signals import raised_by_handler
-from nnrt_hdi.tensor import Array, Shape, TensorForm, TensorSpec, data_type_of, format_shape
+from nnrt_hdi.tensor import Shape, TensorForm, TensorSpec, data_type_of, format_shape
 from nnrt_hdi.v2 import prepared_model_pb2
-from nnrt_hdi.wire.run_codec import VIEWED_BYTES, with_tensors
 
 # Room that packets of the local socket have besides elements, in either direction.
 _MOST_DESCRIBED_BYTES = 15 << 10
-# Tensors up to this size are part of a packet, as long as all of one direction together have no more than that.
-INLINE_BYTES = 16 << 10
-PACKET_INLINE_BYTES = 40 << 10
 # Runs whose outputs say what room the next ones get, and the size up to which they do.
 _LATE = 32
 _MOST_LATE_BYTES = 16 << 20
@@ -79,11 +74,11 @@ class Signature:
         model_id: int,
         inputs: tuple[TensorSpec, ...],
         outputs: tuple[TensorSpec, ...],
-        plans: Plans,
+        descriptions: Descriptions,
         *,
         has_ranges: bool = True,
     ) -> None:
-        """The plans are those of the model. Without ranges the device isn't asked which shapes it takes."""
+        """The descriptions are those of the model's runs. Without ranges the device isn't asked which shapes it takes."""
         self.inputs = inputs
         self.outputs = outputs
         self.input_forms = [TensorForm(spec) for spec in inputs]
@@ -91,29 +86,17 @@ class Signature:
         self.session = session
         self.clock = session.clock
         self.model_id = model_id
-        self.plans = plans
+        self.descriptions = descriptions
         # What is known of tensors of the same kinds: see RunTensors.
         self.known_kinds: dict[Any, Any] = {}
         self._input_places = [_place("input", *item) for item in enumerate(inputs)]
         self._output_places = [_place("output", *item) for item in enumerate(outputs)]
         self._ranges: list[DimRange] | None = None
         self._has_ranges = has_ranges
-        # Whether a run can be a packet: names may be long, and tensors many.
+        # Whether a run can be a packet: tensors may be many.
         self.fits_packet = sum(map(_described_bytes, (*inputs, *outputs))) <= _MOST_DESCRIBED_BYTES
         self._expected_bytes = [max(form.size_bytes, 0) for form in self.output_forms]
         self._late_sizes = [_LateSizes() for _ in outputs]
-        # Whether all outputs are sure to come in a packet.
-        self.gives_inline = (
-            not any(spec.is_dynamic for spec in outputs)
-            and max(self._expected_bytes, default=0) <= INLINE_BYTES
-            and sum(self._expected_bytes) <= PACKET_INLINE_BYTES
-        )
-        # What all RunRequests have in common: all but the data, and the dimensions that vary.
-        self.prototype = prepared_model_pb2.RunRequest(
-            model_id=model_id,
-            inputs=[wire.io_described_message(spec) for spec in inputs],
-            takes_chunks=True,  # Of a reply that is fetched.
-        )
 
     def require_here(self, buffer: DeviceBuffer, place: str) -> None:
         """Raise UnavailableDevice for a buffer that is gone with its daemon, InvalidParameter for one of another."""
@@ -192,59 +175,13 @@ class Signature:
             )
         return array.astype(spec.numpy_dtype, copy=False)
 
-    def request(
-        self,
-        inputs: Sequence[Elements],
-        targets: Sequence[SharedMemory | DeviceBuffer | None] | None = None,
-        chunked: Collection[int] = (),
-        **fields: Any,
-    ) -> Any:
-        """The RunRequest with these fields and inputs: inline, but for those that are chunked or in buffers. Outputs
-        that go to buffers stay there."""
-        request = prepared_model_pb2.RunRequest(model_id=self.model_id, **fields)
-        if any(isinstance(target, DeviceBuffer) for target in targets or ()):
-            for target in targets or ():
-                request.outputs.add(data={"region": target.place} if isinstance(target, DeviceBuffer) else None)
-        inline_bytes = sum(given.nbytes for given in inputs if not isinstance(given, Stored))
-        if not chunked and inline_bytes < VIEWED_BYTES:
-            for spec, given in zip(self.inputs, inputs, strict=True):
-                request.inputs.add(**sent_fields(spec, given))
-            return request
-        return with_tensors(
-            request,
-            [_beside(*pair, index in chunked) for index, pair in enumerate(zip(self.inputs, inputs, strict=True))],
-        )
-
-    def results(self, reply: Any, arrived: Mapping[int, Array]) -> list[Elements]:
-        """The outputs of a RunReply, which are read-only: those that came beside it, and those in it; of those left in
-        buffers what is known of them. Raises the error it carries instead."""
-        if reply.HasField("error"):
-            raise wire.error_from_detail(reply.error)
-        outputs = reply.outputs
-        if len(outputs) != len(self.outputs):
-            self.require_result_count(len(outputs))
-        results: list[Elements] = []
-        for at, output in enumerate(outputs):
-            declared = self.output_forms[at]
-            given: Elements | None = arrived.get(at)
-            if given is None and (form := wire.form_of_run(output, declared)) is not None:
-                given = wire.inline_array(output, form)
-            if given is None:
-                given = received(self.result_form(at, output), output)
-            elif at in arrived:
-                self.result_form(at, output)
-            results.append(given)
-            if declared.size_bytes < 0:
-                self.expect(at, given.nbytes)
-        return results
-
     def result_form(self, index: int, output: Any) -> TensorForm:
         """Read the form that a reply gives of an output. Raises InvalidParameter where that makes no sense, and
         OperationFailed where it is not the model's."""
-        form = wire.form_of_run(output, self.output_forms[index])
+        form = wire.described_form(output, self.output_forms[index])
         if form is not None:
             return form
-        spec, declared = wire.io_spec(output), self.outputs[index]
+        spec, declared = wire.described_spec(output), self.outputs[index]
         if spec.data_type != declared.data_type or not declared.accepts(spec.shape):
             raise OperationFailed(f"the device gave {spec}; the model says {declared}", place=self.output_place(index))
         return TensorForm(spec)
@@ -268,15 +205,11 @@ class Signature:
         """Read the spec of an output whose bytes follow in chunks. Raises InvalidParameter where it makes no sense, or
         is larger than the daemon makes any."""
         self.require_result_count(len(outputs))
-        spec, size_bytes = self.result_form(index, outputs[index]).spec, outputs[index].data.chunked
-        if spec.byte_size != size_bytes:
-            raise InvalidParameter(
-                f"{size_bytes} bytes are announced; {spec} has {spec.byte_size}", place=self.output_place(index)
-            )
+        spec = self.result_form(index, outputs[index]).spec
         most = self.session.welcome.limits.tensor_bytes
-        if size_bytes > most > 0:
+        if spec.byte_size > most > 0:
             raise InvalidParameter(
-                f"{size_bytes} bytes are announced; the daemon's limit of a tensor is {most}",
+                f"{spec.byte_size} bytes are announced; the daemon's limit of a tensor is {most}",
                 place=self.output_place(index),
             )
         return spec
@@ -361,15 +294,6 @@ def _place(what: str, index: int, spec: TensorSpec) -> str:
     return f"{what} {index}" + (f" {spec.name!r}" if spec.name else "")
 
 
-def _beside(spec: TensorSpec, given: Elements, is_chunked: bool) -> tuple[Any, Array | None]:
-    """An input as a message, and the bytes that are to be put into it."""
-    if isinstance(given, Stored):
-        return wire.io_region_message(spec, given.shape, given.nbytes, given.place), None
-    if is_chunked:
-        return wire.io_chunked_message(spec, given), None
-    return wire.io_bare_message(spec, given), np.ascontiguousarray(given)
-
-
 def _described_bytes(spec: TensorSpec) -> int:
-    """Count what a message has at most for a tensor besides its elements: name, five bytes per dimension, numbers."""
-    return len(spec.name.encode()) + 5 * len(spec.shape) + 60
+    """Count what a frame has at most for a tensor besides its elements: five bytes per dimension, numbers, a region."""
+    return 5 * len(spec.shape) + 60

@@ -1,11 +1,11 @@
 """A run that a tracer is told of."""
 
 import sys
-from collections.abc import Sequence
 from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from nnrt_client.run.reply import Reply
 from nnrt_client.run.run import Run, Unpack
 from nnrt_client.run.stamps import Stamps
 from nnrt_client.tracing.tracer import Outcome, RunTrace, SessionTracer
@@ -26,7 +26,7 @@ def told_run(tracer: SessionTracer, signature: "Signature", priority: Priority, 
 
 
 class TracedRun(Run):
-    """Its request has more fields than that of others: `fields` of its trace. Its end is told once."""
+    """Its description has more fields than that of others: `fields` of its trace. Its end is told once."""
 
     __slots__ = ("_operators", "_untold", "fields")
 
@@ -38,10 +38,10 @@ class TracedRun(Run):
         self._untold = [trace]
         self._operators: list[Any] = []
 
-    def finish(self, unpack: Unpack, times: Sequence[int], reply: Any = None) -> None:
-        if reply is not None:
-            self._operators = wire.operator_times(reply)
-        super().finish(unpack, times, reply)
+    def finish(self, unpack: Unpack, reply: Reply) -> None:
+        if reply.outcome is not None:
+            self._operators = wire.operator_times(reply.outcome)
+        super().finish(unpack, reply)
 
     def fail(self, error: NnrtError) -> None:
         raised = sys.exc_info()[1]

@@ -27,7 +27,7 @@ from nnrt_hdi import PROTOCOL_MINOR, __version__
 from nnrt_hdi.compression import FEATURE
 from nnrt_hdi.v2 import device_pb2_grpc, prepared_model_pb2, prepared_model_pb2_grpc, session_pb2, session_pb2_grpc
 from nnrt_hdi.wire import SESSION_METADATA
-from nnrt_hdi.wire.run_codec import read_reply, read_stream_reply, serialized
+from nnrt_hdi.wire.run_messages import read_message
 
 # Beats that are remembered until they are answered.
 _LATE_BEATS = 16
@@ -86,13 +86,13 @@ class Channel:
         # Protobuf would copy tensors several times.
         models.RunStream = self._channel.stream_stream(
             "/nnrt_hdi.v2.PreparedModel/RunStream",
-            request_serializer=serialized,
-            response_deserializer=read_stream_reply,
+            request_serializer=None,
+            response_deserializer=read_message,
         )
         models.AwaitRun = self._channel.unary_stream(
             "/nnrt_hdi.v2.PreparedModel/AwaitRun",
             request_serializer=prepared_model_pb2.AwaitRunRequest.SerializeToString,
-            response_deserializer=read_reply,
+            response_deserializer=read_message,
         )
         session = ((SESSION_METADATA, session_id),) if session_id else ()
         opener = session_pb2_grpc.DeviceSessionStub(self._signs)

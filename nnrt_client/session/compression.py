@@ -3,10 +3,10 @@
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from nnrt_hdi.compression import compressed
-from nnrt_hdi.wire.run_codec import Incoming, request_chunk
+from nnrt_hdi.wire.packet import Bytes
+from nnrt_hdi.wire.run_messages import Chunk, chunk_message
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,9 @@ class Compressor:
         with self._lock:
             return CompressionStatistics(self._plain_bytes, self._wire_bytes)
 
-    def request_chunk(self, piece: memoryview) -> bytes:
-        """A RunRequest with nothing but a chunk."""
-        packed = self.packed(piece)
-        return request_chunk(piece) if packed is None else request_chunk(memoryview(packed), piece.nbytes)
+    def chunk_message(self, piece: memoryview) -> bytes:
+        """A RunPacket with nothing but a chunk."""
+        return chunk_message(piece, self.packed(piece))
 
     def packed(self, piece: memoryview) -> bytes | None:
         """A piece that is about to be sent, compressed; None where that would not be shorter."""
@@ -46,13 +45,13 @@ class Compressor:
         self._count(piece.nbytes, piece.nbytes if packed is None else len(packed))
         return packed
 
-    def counted(self, replies: Iterator[Incoming]) -> Iterator[Any]:
-        """These replies."""
-        for reply in replies:
-            if size_bytes := len(reply.chunk):
-                self._count(reply.message.expanded_bytes or size_bytes, size_bytes)
-            yield reply
-            del reply  # It keeps no tensors alive.
+    def counted(self, messages: Iterator[Bytes | Chunk]) -> Iterator[Bytes | Chunk]:
+        """These messages of a stream."""
+        for message in messages:
+            if isinstance(message, Chunk) and (size_bytes := len(message.data)):
+                self._count(message.expanded_bytes or size_bytes, size_bytes)
+            yield message
+            del message  # It keeps no tensors alive.
 
     def _count(self, plain_bytes: int, wire_bytes: int) -> None:
         with self._lock:

@@ -101,7 +101,7 @@ class Session(fork.LockOwner):
         # How many uploads there have been, one at a time: two could bring the same bytes.
         self.uploads = 0
         # Of what the daemon is asked to keep of runs.
-        self.plan_numbers = count(1)
+        self.description_numbers = count(1)
         # Where chunks are compressed, on both sides' word.
         self.compressor: Compressor | None = None
         self.metadata: Metadata = ()

@@ -2,7 +2,7 @@
 
 What comes from a message is checked here as far as a single message can be: enums are known, sizes agree, shapes hold
 their bytes. Everything raises InvalidParameter with the place. Both ends of the wire read `wire.x` for what stands
-here; only the run codec, which one imports by itself, writes and reads bytes.
+here; only `packet` and `run_messages`, which one imports by themselves, write and read bytes.
 """
 
 from nnrt_hdi.wire.enums import known_enum, number
@@ -32,6 +32,8 @@ from nnrt_hdi.wire.models import (
 )
 from nnrt_hdi.wire.runs import (
     add_operator_times,
+    described_form,
+    described_spec,
     fill_reply,
     form_of_run,
     inline_array,
@@ -74,6 +76,8 @@ __all__ = [
     "canary_state",
     "counters",
     "counters_message",
+    "described_form",
+    "described_spec",
     "device_info",
     "device_info_message",
     "device_state",

@@ -9,6 +9,8 @@ the number in the head and a later frame leaves out; that of a reply says what i
 from collections.abc import Iterable, Sequence
 from struct import Struct
 
+import numpy as np
+
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.limits import MAX_FRAMES
 from nnrt_hdi.tensor import Array, flat_bytes
@@ -79,7 +81,7 @@ class FrameLayout:
         tensors: Sequence[Array],
         description: bytes = b"",
     ) -> bytes:
-        """Make the frame of a run, with the three numbers of each region and the contiguous tensors that it has in it,
+        """Make the frame of a run, with the three numbers of each region and the tensors that it has in it,
         each exactly as long as the description says: struct would cut or fill others without a word."""
         if self.request_bytes <= _JOINED_BYTES and not description:
             return self._pack_request(
@@ -91,7 +93,7 @@ class FrameLayout:
         return _joined(head, description, places, tensors)
 
     def reply(self, run_id: int, times: Sequence[int], tensors: Sequence[Array]) -> bytes:
-        """Make the frame of a reply that is as its description promises, with the contiguous tensors that it has in
+        """Make the frame of a reply that is as its description promises, with the tensors that it has in
         it."""
         if self.reply_bytes <= _JOINED_BYTES:
             return self._pack_reply(REPLY_MARK, self.reply_bytes, run_id, *times, 0, *map(_bytes_of, tensors))
@@ -159,7 +161,7 @@ def _joined(head: bytes, message: bytes, places: bytes, tensors: Sequence[Array]
     """Join the parts of a frame. The bytes of each tensor are copied once."""
     parts: list[Bytes] = [head, message, bytes(-len(message) % _ALIGNMENT), places]
     for tensor in tensors:
-        parts += (flat_bytes(tensor), bytes(-tensor.nbytes % _ALIGNMENT))
+        parts += (flat_bytes(np.ascontiguousarray(tensor)), bytes(-tensor.nbytes % _ALIGNMENT))
     return b"".join(parts)
 
 

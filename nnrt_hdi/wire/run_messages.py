@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from google.protobuf.message import Message
 
-from nnrt_hdi.compression import compressed, expanded
+from nnrt_hdi.compression import expanded
 from nnrt_hdi.v2.prepared_model_pb2 import RunPacket
 from nnrt_hdi.wire.packet import Bytes
 
@@ -41,9 +41,8 @@ def frames_message(frames: bytes) -> bytes:
     return b"".join((bytes((_PADDING, padding)), _ZEROS[:padding], bytes((_FRAMES,)), size, frames))
 
 
-def chunk_message(piece: memoryview, *, is_compressed: bool = False) -> bytes:
-    """Make the message that has a chunk, compressed if that is wanted and makes it shorter."""
-    packed = compressed(piece) if is_compressed else None
+def chunk_message(piece: memoryview, packed: bytes | None = None) -> bytes:
+    """Make the message that has a chunk: the piece, or, where that is shorter, the same compressed."""
     if packed is None:
         return b"".join((bytes((_CHUNK,)), _varint(piece.nbytes), piece))
     expanded_bytes = bytes((_EXPANDED,)) + _varint(piece.nbytes)

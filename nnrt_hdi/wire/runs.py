@@ -59,6 +59,25 @@ def form_of_run(message: model_pb2.IOTensor, form: TensorForm) -> TensorForm | N
     return form.of_run(tuple(dims)) if len(dims) == len(form.dims) else None
 
 
+def described_spec(message: prepared_model_pb2.TensorDescription) -> TensorSpec:
+    """The tensor of a TensorDescription; all its dimensions are known."""
+    spec = TensorSpec(known_enum(DataType, message.data_type, "data_type"), shape_of(message.dimensions))
+    if spec.is_dynamic:
+        raise InvalidParameter(f"dimensions are {list(spec.shape)}; a run needs every one of them")
+    return spec
+
+
+def described_form(message: prepared_model_pb2.TensorDescription, form: TensorForm) -> TensorForm | None:
+    """The form that a tensor has in a run, as its description says it; None where that is another one than is
+    expected."""
+    if message.data_type != form.data_type:
+        return None
+    dims, latest = message.dimensions, form.latest
+    if latest is not None and dims == latest.dims:
+        return latest
+    return form.of_run(tuple(dims)) if len(dims) == len(form.dims) else None
+
+
 def inline_array(message: model_pb2.IOTensor, form: TensorForm) -> Array | None:
     """The read-only tensor of a message that has it inline, and describes it as of this form of a run; else None."""
     data = message.data
@@ -144,8 +163,8 @@ def times_told(reply: Any) -> tuple[int, int, int, int, int, int]:
     )
 
 
-def operator_times(reply: prepared_model_pb2.RunReply) -> list[OperatorTime]:
-    """What a RunReply tells of the operators of its run."""
+def operator_times(reply: prepared_model_pb2.RunReply | prepared_model_pb2.RunOutcome) -> list[OperatorTime]:
+    """What a reply tells of the operators of its run."""
     return [
         (Besides if one.is_besides else OperatorTime)(one.name, one.operator, one.began_ns, one.took_ns)
         for one in reply.operator_times

@@ -12,7 +12,7 @@ from nnrt_client.model_session.partition.partitioned_run import PartitionedRun, 
 from nnrt_client.model_session.partition.report import PartitionReport
 from nnrt_client.run.base_executor import BaseExecutor, Convert, Targets, require_timeout
 from nnrt_client.run.composed_future import ComposedFuture
-from nnrt_client.run.plan import Plans
+from nnrt_client.run.descriptions import Descriptions
 from nnrt_client.run.result import RunResult
 from nnrt_client.run.run_tensors import RunTensors
 from nnrt_client.run.signature import Inputs, Signature
@@ -45,7 +45,7 @@ class PartitionedExecutor(BaseExecutor):
         self._dims = [dims for _, dims in inputs]
         specs = tuple(spec for spec, _ in inputs)
         session = device._session()
-        self._signature = Signature(session, 0, specs, tuple(outputs), Plans(session), has_ranges=False)
+        self._signature = Signature(session, 0, specs, tuple(outputs), Descriptions(session), has_ranges=False)
         self._resources = resources
         self._runs: set[PartitionedRun] = set()
         self._deadlines = Deadlines()

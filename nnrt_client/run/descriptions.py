@@ -1,0 +1,257 @@
+"""Descriptions of runs: what all runs of one kind have in common, worked out once (nnrt_hdi/wire/packet.py)."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from nnrt_client.session.session import Session
+from nnrt_client.session.staging_pool import pooled_bytes
+from nnrt_client.tensors.device_buffer import DeviceBuffer, Elements, Stored
+from nnrt_hdi.chunks import beyond_inline
+from nnrt_hdi.compression import INLINE_BYTES as COMPRESSED_INLINE_BYTES
+from nnrt_hdi.tensor import Shape
+from nnrt_hdi.v2 import model_pb2, prepared_model_pb2
+from nnrt_hdi.wire.packet import FrameLayout
+
+if TYPE_CHECKING:
+    from nnrt_client.run.run import Run
+
+# Tensors up to this size are part of a packet of the local socket, as long as all of one direction together have no
+# more than that.
+INLINE_BYTES = 16 << 10
+PACKET_INLINE_BYTES = 40 << 10
+# Kinds of which a model keeps a description, the latest.
+_MOST_KINDS = 64
+
+INLINE = prepared_model_pb2.TENSOR_PLACE_INLINE
+REGION = prepared_model_pb2.TENSOR_PLACE_REGION
+CHUNKS = prepared_model_pb2.TENSOR_PLACE_CHUNKS
+NOWHERE = prepared_model_pb2.TENSOR_PLACE_NOWHERE
+
+# A comprehension would be a frame of every small run.
+_shape_of = attrgetter("shape")
+
+# Shapes of the inputs; where there are Tensors, the kinds of inputs and outputs.
+Kind = tuple[Any, ...]
+
+
+class Described(NamedTuple):
+    """One tensor of a description."""
+
+    data_type: int
+    dtype: np.dtype[np.generic]
+    # Empty where the output is open: only the run tells its shape.
+    shape: Shape
+    # Of an open output, what there is to be room for.
+    size_bytes: int
+    place: Any
+    is_open: bool = False
+
+
+class Description:
+    """All that runs of one kind have in common: the model, the shape of each tensor, and where each one lies.
+
+    The daemon keeps it under its number; one numbered 0 goes with every run of it.
+    """
+
+    __slots__ = (
+        "busy_ns",
+        "chunked_inputs",
+        "dtypes",
+        "elsewhere",
+        "frame_bytes",
+        "has_open_outputs",
+        "inline_inputs",
+        "is_answered",
+        "is_inline",
+        "kinds",
+        "layout",
+        "message",
+        "number",
+        "offsets",
+        "region_inputs",
+        "region_outputs",
+        "shapes",
+    )
+
+    def __init__(
+        self,
+        kinds: "Kinds",
+        number: int,
+        model_id: int,
+        inputs: Sequence[Described],
+        outputs: Sequence[Described],
+    ) -> None:
+        # Who learns from its runs.
+        self.kinds = kinds
+        self.number = number
+        # Whether the daemon has it: a run with it was answered.
+        self.is_answered = False
+        # How long the latest run waited for the device and was on it; for ever, before the first.
+        self.busy_ns = sys.maxsize
+        self.inline_inputs = [at for at, one in enumerate(inputs) if one.place == INLINE]
+        self.region_inputs = [at for at, one in enumerate(inputs) if one.place == REGION]
+        self.chunked_inputs = [at for at, one in enumerate(inputs) if one.place == CHUNKS]
+        self.has_open_outputs = any(one.is_open for one in outputs)
+        # With the bytes that there is to be room for.
+        self.region_outputs = [(at, one.size_bytes) for at, one in enumerate(outputs) if one.place == REGION]
+        self.layout = layout = FrameLayout(
+            [one.size_bytes if one.place == INLINE else None for one in inputs],
+            [] if self.has_open_outputs else [one.size_bytes if one.place == INLINE else None for one in outputs],
+            len(self.region_inputs) + len(self.region_outputs),
+        )
+        # Of the longer one of request and reply, as far as that is known.
+        self.frame_bytes = max(layout.request_bytes, layout.reply_bytes)
+        # Whether all tensors are in the frames, as far as the description says.
+        self.is_inline = len(self.inline_inputs) == len(inputs) and not self.region_outputs
+        # What a reply as promised has in it: data types, shapes and where they begin. The others with their indexes.
+        inline = [] if self.has_open_outputs else [one for one in outputs if one.place == INLINE]
+        self.dtypes = [one.dtype for one in inline]
+        self.shapes = [one.shape for one in inline]
+        self.offsets = [at for at in layout.output_offsets if at is not None]
+        self.elsewhere = [(at, one) for at, one in enumerate(outputs) if one.place != INLINE]
+        self.message = prepared_model_pb2.RunDescription(
+            model_id=model_id, inputs=map(_message, inputs), outputs=map(_message, outputs)
+        ).SerializeToString()
+
+
+def _message(one: Described) -> prepared_model_pb2.TensorDescription:
+    return prepared_model_pb2.TensorDescription(
+        data_type=one.data_type,  # type: ignore[arg-type]  # The member's number.
+        dimensions=one.shape,
+        place=one.place,
+        is_open=one.is_open,
+    )
+
+
+class Descriptions:
+    """The descriptions of a model's runs, apart for each way to its daemon."""
+
+    def __init__(self, session: Session) -> None:
+        self.local = Kinds(session, is_local=True)
+        self.remote = Kinds(session, is_local=False)
+
+
+class Kinds:
+    """The descriptions of a model's runs on one way to its daemon, by their kinds."""
+
+    def __init__(self, session: Session, *, is_local: bool) -> None:
+        self._session = session
+        self._is_local = is_local
+        # The oldest first.
+        self._known: dict[Kind, Description] = {}
+        # Kinds whose outputs have other shapes in each run.
+        self._varied: dict[Kind, None] = {}
+
+    def of(self, run: "Run") -> Description:
+        """Give the description of a run."""
+        kind = _kind_of(run)
+        description = None if kind is None else self._known.get(kind)
+        return self._new(run, kind) if description is None else description
+
+    def _new(self, run: "Run", kind: Kind | None) -> Description:
+        """Describe a run of a kind for which there is no description. It is kept where it says all of the outputs."""
+        signature = run.signature
+        shapes = [None if form.size_bytes < 0 else form.shape for form in signature.output_forms]
+        return self._described(run, kind, shapes)
+
+    def _described(self, run: "Run", kind: Kind | None, shapes: Sequence[Shape | None]) -> Description:
+        inputs = list(self._inputs(run))
+        outputs = list(self._outputs(run, shapes))
+        is_kept = kind is not None and None not in shapes and all(one.place != CHUNKS for one in inputs)
+        number = next(self._session.description_numbers) if is_kept else 0
+        description = Description(self, number, run.signature.model_id, inputs, outputs)
+        if is_kept and kind is not None:
+            _put(self._known, kind, description)
+        return description
+
+    def learn(self, run: "Run", description: Description, results: Sequence[Elements]) -> None:
+        """Describe later runs of the kind with the shapes that the outputs of this one had. Where these are not what
+        the description said, they are different each time: nothing is said of them any more."""
+        kind = _kind_of(run)
+        if kind is None or kind in self._varied:
+            return
+        shapes = [one.shape for one in results]
+        if description.has_open_outputs:
+            self._described(run, kind, shapes)
+        elif shapes != self._promised(description, len(results)):
+            self._known.pop(kind, None)
+            _put(self._varied, kind, None)
+
+    def _promised(self, description: Description, count: int) -> list[Shape]:
+        elsewhere = {at: one.shape for at, one in description.elsewhere}
+        inline = iter(description.shapes)
+        return [elsewhere[at] if at in elsewhere else next(inline) for at in range(count)]
+
+    def _inputs(self, run: "Run") -> Iterator[Described]:
+        given: Sequence[Any] = run.inputs
+        if self._is_local:
+            chunked, room, most = set[int](), PACKET_INLINE_BYTES, INLINE_BYTES
+        else:
+            inline_bytes = self._session.welcome.limits.message_bytes
+            if self._session.compressor is not None:
+                inline_bytes = min(COMPRESSED_INLINE_BYTES, inline_bytes)
+            sizes = (0 if isinstance(one, Stored) else one.nbytes for one in given)
+            chunked, room, most = beyond_inline(sizes, inline_bytes), sys.maxsize, sys.maxsize
+        for at, (form, one) in enumerate(zip(run.signature.input_forms, given, strict=True)):
+            size_bytes = one.nbytes
+            if isinstance(one, Stored):
+                place = REGION
+            elif at in chunked:
+                place = CHUNKS
+            elif size_bytes <= min(room, most):
+                room -= size_bytes
+                place = INLINE
+            else:
+                place = REGION
+            yield Described(form.data_type, one.dtype, one.shape, size_bytes, place)
+
+    def _outputs(self, run: "Run", shapes: Sequence[Shape | None]) -> Iterator[Described]:
+        signature, tensors, room = run.signature, run.tensors, PACKET_INLINE_BYTES
+        targets = None if tensors is None else tensors.targets
+        for at, (form, shape) in enumerate(zip(signature.output_forms, shapes, strict=True)):
+            target, is_open = None if targets is None else targets[at], shape is None
+            assert form.dtype is not None
+            size_bytes = (
+                signature.expected_bytes(at)
+                if shape is None
+                else form.dtype.itemsize * int(np.prod(shape, dtype=object))
+            )
+            if isinstance(target, DeviceBuffer):
+                place = REGION
+            elif target is None and at in run.unwanted:
+                place = NOWHERE
+            elif not self._is_local:
+                place = INLINE
+            elif size_bytes <= min(INLINE_BYTES, room) and not (is_open and target is not None):
+                room -= size_bytes  # Nothing is known of the size of one that varies before the first run.
+                place = INLINE
+            elif (target is not None and target.is_sealed) or size_bytes:
+                place = REGION
+                size_bytes = pooled_bytes(size_bytes) if is_open else size_bytes
+            else:
+                place = INLINE
+            yield Described(form.data_type, form.dtype, shape or (), size_bytes, place, is_open)
+
+
+def _kind_of(run: "Run") -> Kind | None:
+    """Give what runs of one kind have in common; None for a run that is like no other."""
+    tensors = run.tensors
+    kind = tuple(map(_shape_of, run.inputs)) if tensors is None else tensors.kinds
+    return (kind, *run.unwanted) if run.unwanted and kind is not None else kind
+
+
+def _put(entries: dict[Any, Any], key: Any, value: Any) -> None:
+    """Put something into what keeps the latest, from any thread."""
+    if len(entries) >= _MOST_KINDS:
+        oldest, *_ = entries.copy()
+        entries.pop(oldest, None)  # Another thread may do the same.
+    entries[key] = value
+
+
+def placed_at(buffer: DeviceBuffer | None) -> "model_pb2.BufferRegion":
+    """Give the place of an output in memory of the device; that of one that nobody wants has no buffer."""
+    return model_pb2.BufferRegion() if buffer is None else buffer.place

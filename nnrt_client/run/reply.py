@@ -1,0 +1,49 @@
+"""Replies of runs: frames that have arrived."""
+
+import struct
+from collections.abc import Sequence
+
+from google.protobuf.message import DecodeError
+
+from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.v2 import prepared_model_pb2
+from nnrt_hdi.wire.packet import REPLY_MARK, Bytes, frames_of, padded, reply_head
+
+
+class Reply:
+    """The frame of a reply, as far as its head and its outcome say what became of the run."""
+
+    __slots__ = ("data", "outcome", "run_id", "tensors_at", "times")
+
+    def __init__(self, data: Bytes) -> None:
+        """Raises InvalidParameter for what is no whole frame of a reply."""
+        try:
+            mark, size, self.run_id, *times, outcome_bytes = reply_head.unpack_from(data)
+        except struct.error as error:
+            raise InvalidParameter(f"a reply has {len(data)} bytes; its head has {reply_head.size}") from error
+        if mark != REPLY_MARK or size != len(data):
+            raise InvalidParameter(f"a reply of {len(data)} bytes begins with {mark:#x} and says that it has {size}")
+        self.data = data
+        # As RunTimes of the contract has them, but for `served_ns` last.
+        self.times: Sequence[int] = times
+        # What is not as promised; None where nothing is.
+        self.outcome: prepared_model_pb2.RunOutcome | None = None
+        if outcome_bytes:
+            self._read_outcome(outcome_bytes)
+
+    def _read_outcome(self, outcome_bytes: int) -> None:
+        end = reply_head.size + outcome_bytes
+        if end > len(self.data):
+            raise InvalidParameter(f"a reply of {len(self.data)} bytes says that its outcome ends at {end}")
+        try:
+            self.outcome = prepared_model_pb2.RunOutcome.FromString(bytes(self.data[reply_head.size : end]))
+        except DecodeError as error:
+            raise InvalidParameter(f"the outcome of a run can't be decoded: {error}") from error
+        # Where the tensors begin that the outcome says to be inline.
+        self.tensors_at = padded(end)
+
+
+def replies_in(packet: Bytes) -> list[Reply]:
+    """Read the replies of a packet. Raises InvalidParameter for what isn't frames of replies."""
+    frames = frames_of(REPLY_MARK, packet)
+    return [Reply(packet if len(frames) == 1 else packet[begin:end]) for begin, end in frames]
