@@ -1,4 +1,4 @@
-"""Ways for runs to travel: a carrier has streams, and each stream carries one run at a time, or one bundle of them."""
+"""Ways for runs to travel: a carrier has streams, and each stream carries one run at a time, or one packet of them."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ class Stream(Protocol):
     `could_not_read`."""
 
     lane: "Lane"
-    # The run whose reply is to come on it; one that has ended meanwhile stays until then. None for those of a bundle.
+    # The run whose reply is to come on it; one that has ended meanwhile stays until then. None where there are several.
     run: Run | None
     # The last run whose reply has come on it. The next request tells the daemon so.
     answered: int

@@ -65,8 +65,8 @@ class Packet:
         return description.layout.request(number, run.id, timeout_ms, self.regions, inputs, message)  # type: ignore[arg-type]
 
     def forget_description(self) -> None:
-        """Have the next frame of the run carry the description: the daemon doesn't know it. Raises OperationFailed where
-        it has had it."""
+        """Have the next frame of the run carry the description: the daemon doesn't know it. Raises OperationFailed
+        where it has had it."""
         if self.is_sent_again:
             raise OperationFailed("the daemon does not know a description that it was sent")
         self.is_sent_again, self.description.is_answered = True, False

@@ -414,7 +414,7 @@ class RunQueue(LockOwner):
             self._could_not_begin(stream, None, error)
 
     def _sent_shared(self, stream: SharedStream, run: Run, parts: Sequence[bytes]) -> bool:
-        """Send the parts of a bundle; false where the connection doesn't take them, as in `_sent`."""
+        """Send runs that share a packet; false where the connection doesn't take them, as in `_sent`."""
         try:
             stream.send(run, parts)
         except OSError as error:
@@ -423,7 +423,7 @@ class RunQueue(LockOwner):
         return True
 
     def _take_along(self, lane: Lane, runs: list[Run]) -> None:
-        """Add runs that wait to the one that a bundle has, as there is room for them."""
+        """Add runs that wait to the one that has a packet, as there is room for them."""
         room = Room()
         with self._lock:
             while room.is_left_after(runs[-1]) and lane.waiting:
@@ -490,7 +490,7 @@ class RunQueue(LockOwner):
             self._release(stream, run)
 
     def freed(self, stream: Stream) -> None:
-        """Go on with the stream: the replies of all runs of its bundle have been read."""
+        """Go on with the stream: the replies of all runs of its packet have been read."""
         self._release(stream)
 
     def kept(self, stream: Stream, run: Run) -> None:
@@ -687,7 +687,7 @@ class RunQueue(LockOwner):
         self._look()
 
     def _unshare(self, now: float) -> float:
-        """Have runs that wait behind a bundle that takes long go each by itself; when it will have taken long."""
+        """Have runs that wait behind a packet that takes long go each by itself; when it will have taken long."""
         carrier, lane = self._shared_carrier, self._shared
         if carrier is None or lane is None or self._local is None:
             return math.inf

@@ -167,7 +167,7 @@ class SharedStream(ConnectionStream):
         self._connection.send(data)
 
     def read_here(self, run: Run) -> None:
-        raise NotImplementedError("bundles are read by the thread that reads all replies")
+        raise NotImplementedError("these replies are read by the thread that reads all replies")
 
     def read_ready(self) -> None:
         latest = self.latest

@@ -78,7 +78,8 @@ class Signature:
         *,
         has_ranges: bool = True,
     ) -> None:
-        """The descriptions are those of the model's runs. Without ranges the device isn't asked which shapes it takes."""
+        """The descriptions are those of the model's runs. Without ranges the device isn't asked which shapes it
+        takes."""
         self.inputs = inputs
         self.outputs = outputs
         self.input_forms = [TensorForm(spec) for spec in inputs]
