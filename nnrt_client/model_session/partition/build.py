@@ -23,8 +23,8 @@ from nnrt_client.onnx_import.cut import OnnxGraph
 from nnrt_client.onnx_import.file import OnnxFile
 from nnrt_client.onnx_import.freezing import freeze
 from nnrt_client.onnx_import.scope import put_in_order
-from nnrt_client.run.executor import Executor
 from nnrt_client.run.descriptions import INLINE_BYTES
+from nnrt_client.run.executor import Executor
 from nnrt_client.session.device import Device
 from nnrt_client.tensors.frozen import Constants
 from nnrt_client.tensors.resident_tensor import ResidentTensor
