@@ -1,6 +1,5 @@
-"""The reply of a run whose stream was lost: the daemon keeps it until it is fetched (PreparedModel.AwaitRun)."""
+"""The reply of a run whose link was lost: the daemon keeps it until it is fetched (PreparedModel.AwaitRun)."""
 
-from threading import get_ident
 from time import perf_counter_ns
 from typing import Any
 
@@ -10,7 +9,6 @@ from nnrt_client.run.chunked_reply import ChunkedReply
 from nnrt_client.run.reply import Reply
 from nnrt_client.run.run import Run, told
 from nnrt_client.session.broken_call import BrokenCall, CutOff
-from nnrt_client.session.latch import Latch
 from nnrt_client.session.session import Session
 from nnrt_hdi.errors import ConnectionFailed, NnrtError, OperationFailed
 from nnrt_hdi.v2 import prepared_model_pb2
@@ -18,15 +16,12 @@ from nnrt_hdi.wire.run_messages import Chunk
 
 
 class AwaitedRun:
-    """Takes the place of the stream of a run, and fetches its reply."""
+    """Takes the place of the link of a run, and fetches its reply."""
 
     def __init__(self, session: Session, run: Run, broken: BrokenCall | None, since: int) -> None:
-        """`broken` says how the stream of the run ended, if it did; it was opened at the attachment `since`."""
-        self.run: Run | None = run
+        """`broken` says how the link of the run ended, if it did; it was opened at the attachment `since`."""
+        self.asked = run
         self.is_over = False
-        # Whether nobody fetches it any more, and the thread that does, once it has begun.
-        self.ended = Latch()
-        self.reader: int | None = None
         self._session = session
         self._broken = broken
         self._was_cut_off = broken is not None and broken.is_cut_off
@@ -36,29 +31,28 @@ class AwaitedRun:
         self.never_arrived = False
 
     def carries(self, run: Run) -> bool:
-        """See `Stream.carries`."""
-        return self.run is run
+        """See `Link.carries`."""
+        return self.asked is run and not self.is_over
 
     def stop(self, run: Run, reason: NnrtError) -> None:
-        """See `Stream.stop`."""
+        """See `Link.stop`."""
         run.fail(reason)
-        self.shut_down()
+        self.end()
 
-    def shut_down(self) -> None:
+    def end(self) -> None:
         """Fetch nothing any more."""
         if self._call is not None:
             self._call.cancel()
 
     def fetch(self) -> None:
         """Have the run end, unless it never arrived. Tries as often as the session finds its daemon again."""
-        run, self.reader = self.run, get_ident()
-        assert run is not None
+        run = self.asked
         try:
             self._fetch(run)
         except Exception as error:
             run.fail(told(error, "its reply could not be fetched"))
         finally:
-            self.run = None
+            self.is_over = True
             if not run.ended.is_set and not self.never_arrived:
                 run.fail(OperationFailed("its reply could not be fetched"))
 

@@ -15,10 +15,10 @@ from nnrt_client.run.base_executor import WRITE_S, BaseExecutor, Convert, Target
 from nnrt_client.run.bindings import Bindings
 from nnrt_client.run.callbacks import Callbacks
 from nnrt_client.run.descriptions import Descriptions
-from nnrt_client.run.queue import RunQueue
 from nnrt_client.run.result import RunResult
 from nnrt_client.run.run import Run, RunFuture
 from nnrt_client.run.run_tensors import RunTensors
+from nnrt_client.run.session_dispatcher import SessionDispatcher
 from nnrt_client.run.signature import Inputs, Signature, item_at
 from nnrt_client.run.traced_run import told_run
 from nnrt_client.tensors.run_tensor import RunTensor
@@ -64,7 +64,7 @@ class Executor(BaseExecutor):
             self._signature = Signature(
                 self._session, prepared.model_id, prepared.inputs, prepared.outputs, prepared.part(Descriptions)
             )
-            self._queue = self._session.part(RunQueue)
+            self._dispatcher = self._session.part(SessionDispatcher)
         except BaseException:
             prepared.release()
             raise
@@ -77,7 +77,7 @@ class Executor(BaseExecutor):
         self._is_open = True
         self._on_run_done: OnRunDone | None = None
         self._on_service_died: OnServiceDied | None = None
-        self._callbacks = Callbacks(self._queue)
+        self._callbacks = Callbacks(self._dispatcher)
         self._bindings = Bindings(self._signature, self.run_sync)
 
     def input_dim_range(self, index: int) -> tuple[Shape, Shape]:
@@ -126,7 +126,7 @@ class Executor(BaseExecutor):
         run.unwanted = unwanted
         try:
             self._accept(run, inputs, outputs, timeout_ms)
-            self._queue.run_here(run)
+            self._dispatcher.run_here(run)
             result, error = run.take()
             if error is not None:
                 raise error
@@ -172,7 +172,7 @@ class Executor(BaseExecutor):
         try:
             self._accept(run, inputs, outputs, timeout_ms)
             future: RunFuture[Any] = RunFuture()
-            if not future._bind(run, self._queue, convert):
+            if not future._bind(run, self._dispatcher, convert):
                 raise _closed()
             self._start(run)
             return future
@@ -264,23 +264,23 @@ class Executor(BaseExecutor):
             raise _closed()
 
     def _start(self, run: Run) -> None:
-        self._queue.start(run)
+        self._dispatcher.start(run)
         if not self._is_open:  # `close` may have looked before.
             self._give_up(run)
 
     def _give_up(self, run: Run) -> None:
         """End a run of an executor that is closed; one whose daemon has died ends with that."""
         if run.give_up(self._session.death or OperationFailed("the executor was closed")):
-            self._queue.give_up(run)
+            self._dispatcher.give_up(run)
 
     def _abandon(self, run: Run) -> None:
         """End a run whose begin, or the wait for it, was interrupted: nothing is written after this has returned."""
         reason = OperationFailed("the run was given up")
-        if not run.id:  # It has not come to the queue.
+        if not run.id:  # It has not come to the dispatcher.
             run.fail(reason)
         elif not run.ended.is_set:
             run.give_up(reason)
-            self._queue.give_up(run)
+            self._dispatcher.give_up(run, is_left=True)
             run.ended.wait(WRITE_S)
 
     def _require_open(self) -> None:

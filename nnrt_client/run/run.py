@@ -23,8 +23,8 @@ from nnrt_hdi.errors import NnrtError, OperationFailed, OutOfMemory
 from nnrt_hdi.signals import raised_by_handler, suppressed
 
 if TYPE_CHECKING:
-    from nnrt_client.run.queue import RunQueue
     from nnrt_client.run.run_tensors import RunTensors
+    from nnrt_client.run.session_dispatcher import SessionDispatcher
     from nnrt_client.run.signature import Signature
 
 _log = logging.getLogger(__name__)
@@ -57,13 +57,13 @@ class Run:
         "id",
         "inputs",
         "keeps_tensors",
+        "link",
         "on_ended",
         "packet",
         "priority",
         "registry",
         "signature",
         "stamps",
-        "stream",
         "tensors",
         "timeout_ms",
         "unwanted",
@@ -89,8 +89,8 @@ class Run:
         self.keeps_tensors = False
         self.registry = registry
         self.ended = Latch()
-        # The stream that carries it, or did.
-        self.stream: Any = None
+        # The link that carries it, or did; or what fetches its reply.
+        self.link: Any = None
         # The run as it travels, which reads its reply.
         self.packet: Any = None
         # Why it is to end, once nobody wants its outputs any more.
@@ -118,9 +118,9 @@ class Run:
 
     @property
     def carrying(self) -> Any:
-        """The stream on which its reply is to come; None where there is none."""
-        stream = self.stream
-        return stream if stream is not None and stream.carries(self) else None
+        """The link on which its reply is to come, or what fetches it; None where neither is."""
+        link = self.link
+        return link if link is not None and link.carries(self) else None
 
     @property
     def size_bytes(self) -> int:
@@ -204,7 +204,7 @@ class Run:
 
     def take(self) -> "tuple[RunResult[Any] | None, BaseException | None]":
         """Hand result and error of a run that has ended, one of them None, to the only one who asks. The run, which its
-        stream may keep for a while, forgets them."""
+        link may keep for a while, forgets them."""
         result, error, self._result, self._error = self._result, self._error, None, None
         return result, error
 
@@ -267,16 +267,18 @@ class RunFuture(CalledBackFuture[ResultT]):
     Only who ends the run, and `concurrent.futures.wait`, take the lock of concurrent.futures.
     """
 
-    def _bind(self, run: Run, queue: "RunQueue", convert: "Callable[[RunResult[Any]], ResultT] | None") -> bool:
+    def _bind(
+        self, run: Run, dispatcher: "SessionDispatcher", convert: "Callable[[RunResult[Any]], ResultT] | None"
+    ) -> bool:
         """Be the future of a run that is about to begin; false where it has ended before. The result is what `convert`
         makes of the run's."""
         self._run = run
         self._outcome: tuple[RunResult[Any] | None, BaseException | None] = None, None
         self._stamps = run.stamps
-        self._queue = queue
+        self._dispatcher = dispatcher
         self._convert = convert
         self._converted: list[Any] = []
-        self._call_back_in(queue.call_back, run.ended)
+        self._call_back_in(dispatcher.call_back, run.ended)
         return run.tell(self._settle, self)
 
     def _settle(self, run: Run) -> None:
@@ -313,7 +315,7 @@ class RunFuture(CalledBackFuture[ResultT]):
     def cancel(self) -> bool:
         """Give the run up, if it has not ended; true if that was in time. The daemon stops the run."""
         if self._run.give_up(_Cancelled("the run was cancelled")):
-            self._queue.give_up(self._run)
+            self._dispatcher.give_up(self._run)
         return self.cancelled()
 
     def result(self, timeout: float | None = None) -> ResultT:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 # A wait for a reply begins anew after half a second: a signal that comes just before it doesn't end it.
-_WAIT = struct.pack("@ll", 0, 500_000)
+_WAIT_S = 0.5
 
 
 # What a daemon on this host can have.
@@ -61,7 +61,7 @@ class LocalConnection:
         except OSError as error:  # Such as no descriptors left.
             raise ConnectionFailed(f"it can't be reached: {error}", place=self._place) from error
         try:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _WAIT)
+            self.wait_at_most(_WAIT_S)
             self._socket.settimeout(self._patience_s)
             self._socket.connect(b"\0" + session.welcome.local_socket)
             self.ask(local_socket_pb2.LocalRequest(attach={"session_id": session.welcome.session_id}))
@@ -80,6 +80,10 @@ class LocalConnection:
 
     def fileno(self) -> int:
         return self._socket.fileno()
+
+    def wait_at_most(self, seconds: float) -> None:
+        """Have `receive` raise BlockingIOError after so long."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _wait(seconds))
 
     def ask(
         self, request: "local_socket_pb2.LocalRequest", descriptors: Sequence[int] = (), expected: int = 0
@@ -125,6 +129,12 @@ class LocalConnection:
 
     def close(self) -> None:
         self._socket.close()
+
+
+def _wait(seconds: float) -> bytes:
+    """A time as the kernel has it, of a microsecond at least: none would be for ever."""
+    whole = int(seconds)
+    return struct.pack("@ll", whole, max(int((seconds - whole) * 1e6), not whole))
 
 
 class LocalSocket(LockOwner):

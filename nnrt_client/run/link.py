@@ -1,0 +1,355 @@
+"""Connections on which runs travel: each belongs to one thread, which waits for its own runs there, or to the loop."""
+
+import logging
+import queue
+import socket
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from functools import partial
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import numpy as np
+
+from nnrt_client.run.chunked_reply import ChunkedReply
+from nnrt_client.run.reply import Reply, replies_in
+from nnrt_client.run.run import Run, told
+from nnrt_client.session.broken_call import BrokenCall, CutOff
+from nnrt_client.session.local_socket import LocalConnection
+from nnrt_client.session.session import Session
+from nnrt_client.tensors.device_buffer import DeviceBuffer
+from nnrt_hdi.chunks import pieces
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
+from nnrt_hdi.limits import LOCAL_PACKET_BYTES
+from nnrt_hdi.signals import raised_by_handler
+from nnrt_hdi.wire.run_messages import Chunk, chunk_message, frames_message
+
+if TYPE_CHECKING:
+    from nnrt_client.run.session_dispatcher import SessionDispatcher
+
+_log = logging.getLogger(__name__)
+
+# A number, for operations on flags of the enum take microseconds.
+_AT_ONCE = int(getattr(socket, "MSG_DONTWAIT", 0))
+# Who waits for a reply looks so often whether the time of the run is over.
+TICK_S = 0.5
+
+_BROKEN = BrokenCall("the local socket broke off")
+_ANSWERS_NONE = "a reply answers no run that is under way"
+
+
+class Link(ABC):
+    """A connection on which runs are under way: one of the thread that has it, or several of the loop.
+
+    Whoever reads a reply there ends the run. A run that is sent has one reader at every moment: its thread, the loop,
+    or the link's own thread.
+    """
+
+    def __init__(self, dispatcher: "SessionDispatcher", attachment: int) -> None:
+        self.dispatcher = dispatcher
+        # That of the session, when the link was opened: the daemon breaks off those of an earlier one.
+        self.attachment = attachment
+        # The runs whose replies are to come here, by their ids; one that has ended meanwhile stays until then.
+        self.under_way: dict[int, Run] = {}
+        # The last runs whose replies have come. The next packet tells the daemon so.
+        self.answered: Sequence[int] = ()
+        # Whether it carries nothing any more.
+        self.is_over = False
+        # Whether the loop has it: from the begin, or since the thread that had it has left a run there.
+        self.is_loops = False
+        # Whether a thread has left a run here: then the link is closed once the reply has come.
+        self.was_left = False
+        # When the latest packet was sent, by time.monotonic.
+        self.sent_at = 0.0
+
+    @abstractmethod
+    def send(self, runs: Sequence[Run]) -> None:
+        """Send runs that have been packed. Raises OSError where nothing of them can be sent."""
+
+    @abstractmethod
+    def wait(self, run: Run) -> None:
+        """Wait until the only run that is under way has ended. For the thread that has the link."""
+
+    @abstractmethod
+    def stop(self, run: Run, reason: NnrtError) -> None:
+        """End a run that nobody wants any more, unless the daemon may write into memory of the application."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """End the connection, from any thread; who reads it finds what had arrived, and then its end."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free what the link holds. Nobody reads it any more."""
+
+    def put_on(self, run: Run) -> None:
+        """Carry a run that is about to be sent. From now on the link is busy."""
+        self.under_way[run.id] = run
+        run.link = self
+
+    def carries(self, run: Run) -> bool:
+        """Tell if the reply of a run is to come here."""
+        return self.under_way.get(run.id) is run
+
+    def take_off(self) -> list[Run]:
+        """Carry none of the runs any more."""
+        runs, self.under_way = list(self.under_way.values()), {}
+        return runs
+
+    def _forget(self, run: Run) -> None:
+        """The reply of a run has come."""
+        self.answered = (run.id,) if not self.under_way else (*self.answered, run.id)
+        self.under_way.pop(run.id, None)
+
+
+class LocalLink(Link):
+    """A connection of the local socket."""
+
+    def __init__(self, dispatcher: "SessionDispatcher", session: Session) -> None:
+        """Raises ConnectionFailed where nobody listens or knows the session, OutOfMemory for one more than allowed."""
+        attachment = session.attachment
+        self._connection = LocalConnection(session)
+        super().__init__(dispatcher, attachment)
+        self._waits_s = TICK_S
+
+    def fileno(self) -> int:
+        """Give the descriptor, for the loop."""
+        return self._connection.fileno()
+
+    def send(self, runs: Sequence[Run]) -> None:
+        packet = runs[0].packet.frame(runs[0]) if len(runs) == 1 else b"".join([run.packet.frame(run) for run in runs])
+        self.answered = ()
+        now = perf_counter_ns()
+        for run in runs:
+            run.stamps.sent_ns = now
+        self._connection.send(packet)
+
+    def wait(self, run: Run) -> None:
+        receive = self._connection.receive
+        left_s = run.deadline - time.monotonic()
+        if left_s < TICK_S or self._waits_s < TICK_S:
+            self._wait_at_most(left_s)
+        while run.id in self.under_way and not (self.is_over or run.ended.is_set):
+            try:
+                packet = receive(LOCAL_PACKET_BYTES)
+            except OSError as error:
+                if raised_by_handler(error):
+                    raise
+                if isinstance(error, BlockingIOError):
+                    left_s = run.deadline - time.monotonic()
+                    if left_s <= 0:
+                        self.dispatcher.expire(run)
+                    self._wait_at_most(left_s if left_s > 0 else TICK_S)
+                    continue
+                packet = b""
+            self.take(packet)
+        if not run.ended.is_set:  # Its reply is fetched.
+            run.ended.wait()
+        if self.under_way and not self.is_over:
+            self.dispatcher.leave(self)
+
+    def _wait_at_most(self, seconds: float) -> None:
+        """Have a wait for a reply end after so long, or sooner, to look at the run again."""
+        self._waits_s = seconds = min(max(seconds, 1e-3), TICK_S)
+        self._connection.wait_at_most(seconds)
+
+    def read_ready(self) -> None:
+        """Read what has come, for the loop."""
+        try:
+            try:
+                packet = self._connection.receive(LOCAL_PACKET_BYTES, _AT_ONCE)
+            except BlockingIOError:
+                return
+            except OSError:
+                packet = b""
+            self.take(packet)
+        except Exception:  # No memory, perhaps. The replies are fetched.
+            _log.exception("replies could not be read")
+            self.dispatcher.lost(self, _BROKEN)
+
+    def take(self, packet: bytes) -> None:
+        """End the runs whose replies have come; or the link, whose end this is."""
+        try:
+            replies = replies_in(packet)
+        except InvalidParameter:  # Of no bytes there are no frames.
+            self.dispatcher.lost(self, _BROKEN)
+            return
+        for reply in replies:
+            run = self.under_way.get(reply.run_id)
+            if run is None:
+                _log.debug(_ANSWERS_NONE)
+                continue
+            try:
+                self._answer(run, reply)
+            except BaseException as error:  # No memory, perhaps. Others are read all the same.
+                if raised_by_handler(error):
+                    raise
+                self._forget(run)
+                run.fail(told(error, "the reply could not be read"))
+        if self.is_loops and not self.under_way:
+            self.dispatcher.freed(self)
+
+    def _answer(self, run: Run, reply: Reply) -> None:
+        outcome, packet = reply.outcome, run.packet
+        if outcome is not None and outcome.is_unknown:
+            packet.forget_description()
+            self._connection.send(packet.frame(run))
+            return
+        run.stamps.answered_ns = perf_counter_ns()
+        self._forget(run)
+        if outcome is not None and outcome.kept:
+            self.answered = ()  # Who fetches it forgets it.
+            self.dispatcher.fetch(run, self.attachment)
+        elif packet is not None:
+            run.finish(partial(packet.outputs, run, reply), reply)
+
+    def stop(self, run: Run, reason: NnrtError) -> None:
+        if run.tensors is None or run.tensors.targets is None:
+            run.fail(reason)  # Before who reads the end of the connection looks whether its reply is still wanted.
+            if not self.is_loops:
+                self.end()  # Its thread may wait there.
+
+    def end(self) -> None:
+        self._connection.end()
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class RemoteLink(Link):
+    """A RunStream call, and the thread that reads it.
+
+    A stream costs half of a unary call per run (docs/adr/0001-carrier-of-a-run.md). One run at a time on each keeps what
+    a unary call would give: ending the call ends that run and no other.
+    """
+
+    def __init__(self, dispatcher: "SessionDispatcher", session: Session) -> None:
+        """Raises UnavailableDevice or ConnectionFailed, RuntimeError where there is no thread to be had."""
+        super().__init__(dispatcher, session.attachment)
+        self._session = session
+        # Runs that are to be sent.
+        self._outbox: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
+        self._call = session.start("PreparedModel.RunStream", self._messages())
+        self.reader = threading.Thread(target=self._read, name=f"nnrt-stream {session.address}", daemon=True)
+        try:
+            self.reader.start()
+        except BaseException:
+            self.end()
+            raise
+
+    def send(self, runs: Sequence[Run]) -> None:
+        for run in runs:
+            self._outbox.put(run)
+
+    def wait(self, run: Run) -> None:
+        while not run.ended.wait(min(max(run.deadline - time.monotonic(), 0.0), TICK_S)):
+            if time.monotonic() >= run.deadline:
+                self.dispatcher.expire(run)
+                run.ended.wait()
+
+    def stop(self, run: Run, reason: NnrtError) -> None:
+        if run.tensors is None or not any(isinstance(target, DeviceBuffer) for target in run.tensors.targets or ()):
+            self.is_over = True
+            self._call.cancel()
+            run.fail(reason)
+
+    def end(self) -> None:
+        self._call.cancel()
+        self._outbox.put(None)
+
+    def close(self) -> None:
+        """End the thread of gRPC's that sends; the call ends with its requests."""
+        self._outbox.put(None)
+
+    def _messages(self) -> Iterator[bytes]:
+        """Yield what is sent, in a thread of gRPC's."""
+        while (run := self._outbox.get()) is not None:
+            try:
+                for message in _messages_of(run, self._session):
+                    if run.id not in self.under_way:
+                        break  # It has ended; the daemon waits for no more of it.
+                    yield message
+                    del message
+            except Exception as error:  # No memory, perhaps.
+                self._give_up_run(run, error)
+            del run  # An idle link keeps no tensors alive.
+
+    def _read(self) -> None:
+        """Hand out replies to the end of the call, in the link's own thread."""
+        try:
+            broken = self._replies_handed_out()
+        except grpc.RpcError as error:
+            broken = BrokenCall.of(error)
+        except CutOff as cut_off:
+            broken = cut_off.broken
+        except BaseException as error:
+            broken = BrokenCall("", told(error, "a reply could not be read"), is_told=True)
+        try:
+            self.end()
+        finally:
+            self.dispatcher.lost(self, broken)
+
+    def _replies_handed_out(self) -> BrokenCall:
+        messages: Iterator[Any] = self._call
+        for message in messages:
+            try:
+                reply = None if isinstance(message, Chunk) else Reply(message)
+            except InvalidParameter as error:
+                return _ended(OperationFailed(error.message, place=self._session.place))
+            run = None if reply is None else self.under_way.get(reply.run_id)
+            if run is None or reply is None:
+                return _ended(OperationFailed(_ANSWERS_NONE, place=self._session.place))
+            if reply.outcome is not None and reply.outcome.is_unknown:
+                run.packet.forget_description()
+                self._outbox.put(run)
+                continue
+            run.stamps.answered_ns = perf_counter_ns()
+            chunked = ChunkedReply(run, reply, messages, self._session.compressor)
+            if chunked.is_read:  # First of all: who waits for the run goes on with the next one.
+                self._free(run)
+                try:
+                    chunked.finish()
+                except BaseException as error:  # The link doesn't carry the run any more: nobody else would end it.
+                    run.fail(told(error, "the reply could not be read"))
+            else:
+                chunked.finish()
+                if not chunked.is_read:
+                    return _ended(OperationFailed("its reply was not read to the end"))
+                self._free(run)
+            del run, reply, chunked, message  # An idle link keeps no tensors alive.
+        return _ended(OperationFailed("the daemon ended the run stream", place=self._session.place))
+
+    def _free(self, run: Run) -> None:
+        self._forget(run)
+        if self.is_loops:
+            self.dispatcher.freed(self)
+
+    def _give_up_run(self, run: Run, error: BaseException) -> None:
+        """Fail a run that could not be sent whole, and the link with it."""
+        if run.id in self.under_way:
+            run.fail(told(error, "the run could not be sent"))
+            self.is_over = True
+            self._call.cancel()
+
+
+def _ended(error: NnrtError) -> BrokenCall:
+    return BrokenCall(error.message, error, is_told=True)
+
+
+def _messages_of(run: Run, session: Session) -> Iterator[bytes]:
+    """Yield the frame of a run, and the chunks of inputs that are too long for it or are to be compressed."""
+    inputs, packet, compressor = run.inputs, run.packet, session.compressor
+    if packet is None:  # It has ended.
+        return
+    frame = packet.frame(run)
+    run.stamps.sent_ns = perf_counter_ns()
+    yield frames_message(frame)
+    del frame
+    if packet.description.chunked_inputs:
+        # What is not contiguous is copied only when its turn comes.
+        arrays = (np.ascontiguousarray(inputs[index]) for index in packet.description.chunked_inputs)
+        make = chunk_message if compressor is None else compressor.chunk_message
+        yield from map(make, pieces(arrays, session.welcome.limits.message_bytes))
