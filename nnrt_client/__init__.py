@@ -46,8 +46,8 @@ from nnrt_client.pool.member import Member, MemberState
 from nnrt_client.pool.report import PoolReport
 from nnrt_client.run.bindings import Bindings, Memory
 from nnrt_client.run.executor import Executor
+from nnrt_client.run.future import RunFuture
 from nnrt_client.run.result import OutputTooSmall, RunResult
-from nnrt_client.run.run import RunFuture
 from nnrt_client.session.compression import CompressionStatistics
 from nnrt_client.session.device import Device
 from nnrt_client.session.membership import AddressChange

@@ -11,9 +11,8 @@ from nnrt_client.pool.attempts import DEVICES_FAILURES, Attempts
 from nnrt_client.pool.hedging import Hedger
 from nnrt_client.pool.replica import Replica
 from nnrt_client.pool.supply import Supply
-from nnrt_client.run.base_executor import Convert, Targets
-from nnrt_client.run.called_back import CalledBackFuture
-from nnrt_client.run.composed_future import ComposedFuture
+from nnrt_client.run.base_executor import Targets
+from nnrt_client.run.future import Convert, RunFuture
 from nnrt_client.run.signature import Inputs
 from nnrt_client.session.latch import Latch
 from nnrt_hdi.errors import NnrtError
@@ -35,8 +34,8 @@ class PooledRun:
     ) -> None:
         """`arguments` are inputs, targets and unwanted outputs. It is in the registry from its start to its end; for
         its caller it began at a time of time.perf_counter_ns."""
-        self.future: ComposedFuture[Any] = ComposedFuture()
-        self.future._bind(self, supply.call_back)
+        self.future: RunFuture[Any] = RunFuture()
+        self.future._bind(self.give_up, supply.call_back, convert)
         self._began_ns = began_ns
         self.error: BaseException | None = None
         self.ended = Latch()
@@ -45,13 +44,12 @@ class PooledRun:
         self._supply = supply
         self._attempts = attempts
         self._inputs, self._outputs, self._unwanted = arguments
-        self._convert = convert
         self._registry = registry
         self._hedger = hedger
         # Held by who begins or ends an attempt, or the run: never while anything is started or called.
         self._lock = threading.RLock()
         # Attempts, each with its replica and when it began.
-        self._under_way: dict[CalledBackFuture[Any], tuple[Replica, float]] = {}
+        self._under_way: dict[RunFuture[Any], tuple[Replica, float]] = {}
         self._is_over = False
 
     def start(self) -> None:
@@ -167,11 +165,6 @@ class PooledRun:
         if error is None:
             result._hand_on(self._began_ns)
             self.future._stamps = result._stamps
-        try:
-            if error is None and self._convert is not None:
-                result = self._convert(result)
-        except Exception as failure:
-            error = failure
         self._inputs, self._outputs = (), None
         self.ended.set()
         self.future._settle(result, error)

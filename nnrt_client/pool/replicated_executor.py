@@ -9,8 +9,8 @@ from nnrt_client.pool.hedging import Hedger
 from nnrt_client.pool.pooled_run import PooledRun
 from nnrt_client.pool.replica import Replica, has_tensors
 from nnrt_client.pool.supply import Supply
-from nnrt_client.run.base_executor import BaseExecutor, Convert, Targets, require_timeout
-from nnrt_client.run.composed_future import ComposedFuture
+from nnrt_client.run.base_executor import BaseExecutor, Targets, require_timeout
+from nnrt_client.run.future import Convert, RunFuture
 from nnrt_client.run.result import RunResult
 from nnrt_client.run.signature import Inputs
 from nnrt_client.session.fork import LockOwner
@@ -79,7 +79,7 @@ class ReplicatedExecutor(LockOwner, BaseExecutor):
         timeout_ms: int | None,
         convert: Convert | None,
         unwanted: Sequence[int] = (),
-    ) -> "ComposedFuture[Any]":
+    ) -> "RunFuture[Any]":
         """Raises at once what is wrong with the run itself."""
         began_ns = time.perf_counter_ns()
         attempts = self._attempts(time.monotonic(), timeout_ms, inputs, outputs)

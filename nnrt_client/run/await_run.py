@@ -6,8 +6,9 @@ from typing import Any
 import grpc
 
 from nnrt_client.run.chunked_reply import ChunkedReply
+from nnrt_client.run.failures import nnrt_error_of
 from nnrt_client.run.reply import Reply
-from nnrt_client.run.run import Run, told
+from nnrt_client.run.run import Run
 from nnrt_client.session.broken_call import BrokenCall, CutOff
 from nnrt_client.session.session import Session
 from nnrt_hdi.errors import ConnectionFailed, NnrtError, OperationFailed
@@ -50,7 +51,7 @@ class AwaitedRun:
         try:
             self._fetch(run)
         except Exception as error:
-            run.fail(told(error, "its reply could not be fetched"))
+            run.fail(nnrt_error_of(error, "its reply could not be fetched"))
         finally:
             self.is_over = True
             if not run.ended.is_set and not self.never_arrived:

@@ -1,12 +1,12 @@
 """The interface by which a session runs its model."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from nnrt_client.run.called_back import CalledBackFuture
+from nnrt_client.run.future import Convert, RunFuture
 from nnrt_client.run.result import RunResult
 from nnrt_client.run.run_tensors import NewArray
 from nnrt_client.run.signature import Inputs, Signature, item_at
@@ -18,11 +18,6 @@ from nnrt_hdi.tensor import TensorSpec
 
 # A NewArray stands for an output that is to come as an array.
 Targets = Sequence[RunTensor[Any] | NewArray]
-Convert = Callable[[RunResult[Any]], Any]
-
-
-# Whoever is interrupted in a run waits so long for its end: its outputs may be being written.
-WRITE_S = 10.0
 
 
 class BaseExecutor(Closable):
@@ -75,7 +70,7 @@ class BaseExecutor(Closable):
         timeout_ms: int | None,
         convert: Convert | None,
         unwanted: Sequence[int] = (),
-    ) -> CalledBackFuture[Any]:
+    ) -> RunFuture[Any]:
         """Start a run; the future's result is what `convert` makes of the run's."""
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from nnrt_client.run.result import RunResult
 from nnrt_client.run.run import Run
-from nnrt_client.run.session_dispatcher import SessionDispatcher
 from nnrt_client.session.fork import LockOwner
 from nnrt_client.session.latch import Changes
 from nnrt_hdi.errors import NnrtError, OperationFailed
@@ -22,8 +21,9 @@ Deliver = Callable[["RunResult[Any] | None", "NnrtError | None"], object]
 class Callbacks(LockOwner):
     """Callbacks of the runs of an executor. They may wait for anything but each other."""
 
-    def __init__(self, dispatcher: SessionDispatcher) -> None:
-        self._dispatcher = dispatcher
+    def __init__(self, call_back: Callable[..., object]) -> None:
+        """`call_back` has a thread for callbacks call something."""
+        self._call_back = call_back
         # Runs whose callbacks have not returned.
         self._expected: set[Run] = set()
         # Of those that have ended, what no thread has begun.
@@ -58,7 +58,7 @@ class Callbacks(LockOwner):
         with self._lock:
             self._unbegun.add(delivery)
         self._changes.announce()
-        self._dispatcher.call_back(self._make, delivery)
+        self._call_back(self._make, delivery)
 
     def settle(self) -> None:
         """Wait until all have returned, unless this is one.

@@ -3,10 +3,12 @@
 import sys
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from nnrt_client.run.run_tensors import RunTensors
+from nnrt_client.run.signature import Signature
 from nnrt_client.session.session import Session
 from nnrt_client.session.staging_pool import pooled_bytes
 from nnrt_client.tensors.device_buffer import DeviceBuffer, Elements, Stored
@@ -15,9 +17,6 @@ from nnrt_hdi.compression import INLINE_BYTES as COMPRESSED_INLINE_BYTES
 from nnrt_hdi.tensor import Shape
 from nnrt_hdi.v2 import model_pb2, prepared_model_pb2
 from nnrt_hdi.wire.packet import FrameLayout
-
-if TYPE_CHECKING:
-    from nnrt_client.run.run import Run
 
 # Tensors up to this size are part of a packet of the local socket, as long as all of one direction together have no
 # more than that.
@@ -36,6 +35,15 @@ _shape_of = attrgetter("shape")
 
 # Shapes of the inputs; where there are Tensors, the kinds of inputs and outputs.
 Kind = tuple[Any, ...]
+
+
+class Describable(Protocol):
+    """A run, as far as its description goes."""
+
+    signature: Signature
+    inputs: Sequence[Elements]
+    tensors: RunTensors | None
+    unwanted: Sequence[int]
 
 
 class Described(NamedTuple):
@@ -146,19 +154,19 @@ class Kinds:
         # Kinds whose outputs have other shapes in each run.
         self._varied: dict[Kind, None] = {}
 
-    def of(self, run: "Run") -> Description:
+    def of(self, run: Describable) -> Description:
         """Give the description of a run."""
         kind = _kind_of(run)
         description = None if kind is None else self._known.get(kind)
         return self._new(run, kind) if description is None else description
 
-    def _new(self, run: "Run", kind: Kind | None) -> Description:
+    def _new(self, run: Describable, kind: Kind | None) -> Description:
         """Describe a run of a kind for which there is no description. It is kept where it says all of the outputs."""
         signature = run.signature
         shapes = [None if form.size_bytes < 0 else form.shape for form in signature.output_forms]
         return self._described(run, kind, shapes)
 
-    def _described(self, run: "Run", kind: Kind | None, shapes: Sequence[Shape | None]) -> Description:
+    def _described(self, run: Describable, kind: Kind | None, shapes: Sequence[Shape | None]) -> Description:
         inputs = list(self._inputs(run))
         outputs = list(self._outputs(run, shapes))
         is_kept = kind is not None and None not in shapes and all(one.place != CHUNKS for one in inputs)
@@ -168,7 +176,7 @@ class Kinds:
             _put(self._known, kind, description)
         return description
 
-    def learn(self, run: "Run", description: Description, results: Sequence[Elements]) -> None:
+    def learn(self, run: Describable, description: Description, results: Sequence[Elements]) -> None:
         """Describe later runs of the kind with the shapes that the outputs of this one had. Where these are not what
         the description said, they are different each time: nothing is said of them any more."""
         kind = _kind_of(run)
@@ -186,7 +194,7 @@ class Kinds:
         inline = iter(description.shapes)
         return [elsewhere[at] if at in elsewhere else next(inline) for at in range(count)]
 
-    def _inputs(self, run: "Run") -> Iterator[Described]:
+    def _inputs(self, run: Describable) -> Iterator[Described]:
         given: Sequence[Any] = run.inputs
         if self._is_local:
             chunked, room, most = set[int](), PACKET_INLINE_BYTES, INLINE_BYTES
@@ -209,7 +217,7 @@ class Kinds:
                 place = REGION
             yield Described(form.data_type, one.dtype, one.shape, size_bytes, place)
 
-    def _outputs(self, run: "Run", shapes: Sequence[Shape | None]) -> Iterator[Described]:
+    def _outputs(self, run: Describable, shapes: Sequence[Shape | None]) -> Iterator[Described]:
         signature, tensors, room = run.signature, run.tensors, PACKET_INLINE_BYTES
         targets = None if tensors is None else tensors.targets
         for at, (form, shape) in enumerate(zip(signature.output_forms, shapes, strict=True)):
@@ -237,7 +245,7 @@ class Kinds:
             yield Described(form.data_type, form.dtype, shape or (), size_bytes, place, is_open)
 
 
-def _kind_of(run: "Run") -> Kind | None:
+def _kind_of(run: Describable) -> Kind | None:
     """Give what runs of one kind have in common; None for a run that is like no other."""
     tensors = run.tensors
     kind = tuple(map(_shape_of, run.inputs)) if tensors is None else tensors.kinds

@@ -11,12 +11,13 @@ from typing_extensions import Self
 
 from nnrt_client.build.compilation import Compilation
 from nnrt_client.build.prepared import PreparedHandle
-from nnrt_client.run.base_executor import WRITE_S, BaseExecutor, Convert, Targets, require_timeout
+from nnrt_client.run.base_executor import BaseExecutor, Targets, require_timeout
 from nnrt_client.run.bindings import Bindings
 from nnrt_client.run.callbacks import Callbacks
 from nnrt_client.run.descriptions import Descriptions
+from nnrt_client.run.future import WRITE_S, Convert, RunFuture
 from nnrt_client.run.result import RunResult
-from nnrt_client.run.run import Run, RunFuture
+from nnrt_client.run.run import Run
 from nnrt_client.run.run_tensors import RunTensors
 from nnrt_client.run.session_dispatcher import SessionDispatcher
 from nnrt_client.run.signature import Inputs, Signature, item_at
@@ -61,9 +62,7 @@ class Executor(BaseExecutor):
         try:
             self._session = prepared.session
             self._session.require_alive()
-            self._signature = Signature(
-                self._session, prepared.model_id, prepared.inputs, prepared.outputs, prepared.part(Descriptions)
-            )
+            self._signature = Signature(self._session, prepared.model_id, prepared.inputs, prepared.outputs)
             self._dispatcher = self._session.part(SessionDispatcher)
         except BaseException:
             prepared.release()
@@ -73,11 +72,11 @@ class Executor(BaseExecutor):
         # Those that have not ended.
         self._runs: set[Run] = set()
         make = Run if self._session.tracer is None else partial(told_run, self._session.tracer)
-        self._new_run = partial(make, self._signature, prepared.priority, self._runs)
+        self._new_run = partial(make, self._signature, prepared.part(Descriptions), prepared.priority, self._runs)
         self._is_open = True
         self._on_run_done: OnRunDone | None = None
         self._on_service_died: OnServiceDied | None = None
-        self._callbacks = Callbacks(self._dispatcher)
+        self._callbacks = Callbacks(self._dispatcher.call_back)
         self._bindings = Bindings(self._signature, self.run_sync)
 
     def input_dim_range(self, index: int) -> tuple[Shape, Shape]:
@@ -172,7 +171,8 @@ class Executor(BaseExecutor):
         try:
             self._accept(run, inputs, outputs, timeout_ms)
             future: RunFuture[Any] = RunFuture()
-            if not future._bind(run, self._dispatcher, convert):
+            future._bind(partial(self._cancel, run), self._dispatcher.call_back, convert)
+            if not run.settle(future):
                 raise _closed()
             self._start(run)
             return future
@@ -272,6 +272,12 @@ class Executor(BaseExecutor):
         """End a run of an executor that is closed; one whose daemon has died ends with that."""
         if run.give_up(self._session.death or OperationFailed("the executor was closed")):
             self._dispatcher.give_up(run)
+
+    def _cancel(self, run: Run, reason: NnrtError) -> bool:
+        """Give a run up for a reason; false where it has ended, or was given up for another one."""
+        if run.give_up(reason):
+            self._dispatcher.give_up(run)
+        return run.given_up is reason
 
     def _abandon(self, run: Run) -> None:
         """End a run whose begin, or the wait for it, was interrupted: nothing is written after this has returned."""

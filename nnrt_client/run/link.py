@@ -9,14 +9,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import partial
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import grpc
 import numpy as np
 
 from nnrt_client.run.chunked_reply import ChunkedReply
+from nnrt_client.run.failures import nnrt_error_of
 from nnrt_client.run.reply import Reply, replies_in
-from nnrt_client.run.run import Run, told
+from nnrt_client.run.run import Run
 from nnrt_client.session.broken_call import BrokenCall, CutOff
 from nnrt_client.session.local_socket import LocalConnection
 from nnrt_client.session.session import Session
@@ -26,9 +27,6 @@ from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
 from nnrt_hdi.limits import LOCAL_PACKET_BYTES
 from nnrt_hdi.signals import raised_by_handler
 from nnrt_hdi.wire.run_messages import Chunk, chunk_message, frames_message
-
-if TYPE_CHECKING:
-    from nnrt_client.run.session_dispatcher import SessionDispatcher
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +39,25 @@ _BROKEN = BrokenCall("the local socket broke off")
 _ANSWERS_NONE = "a reply answers no run that is under way"
 
 
+class LinkOwner(Protocol):
+    """Who is told what happens on links."""
+
+    def freed(self, link: "Link") -> None:
+        """The replies of all runs of a link of the loop's have been read."""
+
+    def leave(self, link: "Link") -> None:
+        """The thread that had a link leaves it with a run whose reply has not come."""
+
+    def lost(self, link: "Link", broken: BrokenCall) -> None:
+        """A link is over; the replies of its runs may be had in another way."""
+
+    def fetch(self, run: Run, since: int) -> None:
+        """The reply of a run is too long for its link, which was opened at that attachment."""
+
+    def expire(self, run: Run) -> None:
+        """The time of a run is over."""
+
+
 class Link(ABC):
     """A connection on which runs are under way: one of the thread that has it, or several of the loop.
 
@@ -48,7 +65,7 @@ class Link(ABC):
     or the link's own thread.
     """
 
-    def __init__(self, dispatcher: "SessionDispatcher", attachment: int) -> None:
+    def __init__(self, dispatcher: LinkOwner, attachment: int) -> None:
         self.dispatcher = dispatcher
         # That of the session, when the link was opened: the daemon breaks off those of an earlier one.
         self.attachment = attachment
@@ -108,7 +125,7 @@ class Link(ABC):
 class LocalLink(Link):
     """A connection of the local socket."""
 
-    def __init__(self, dispatcher: "SessionDispatcher", session: Session) -> None:
+    def __init__(self, dispatcher: LinkOwner, session: Session) -> None:
         """Raises ConnectionFailed where nobody listens or knows the session, OutOfMemory for one more than allowed."""
         attachment = session.attachment
         self._connection = LocalConnection(session)
@@ -188,7 +205,7 @@ class LocalLink(Link):
                 if raised_by_handler(error):
                     raise
                 self._forget(run)
-                run.fail(told(error, "the reply could not be read"))
+                run.fail(nnrt_error_of(error, "the reply could not be read"))
         if self.is_loops and not self.under_way:
             self.dispatcher.freed(self)
 
@@ -222,11 +239,11 @@ class LocalLink(Link):
 class RemoteLink(Link):
     """A RunStream call, and the thread that reads it.
 
-    A stream costs half of a unary call per run (docs/adr/0001-carrier-of-a-run.md). One run at a time on each keeps what
-    a unary call would give: ending the call ends that run and no other.
+    A stream costs half of a unary call per run (docs/adr/0001-carrier-of-a-run.md). One run at a time on each keeps
+    what a unary call would give: ending the call ends that run and no other.
     """
 
-    def __init__(self, dispatcher: "SessionDispatcher", session: Session) -> None:
+    def __init__(self, dispatcher: LinkOwner, session: Session) -> None:
         """Raises UnavailableDevice or ConnectionFailed, RuntimeError where there is no thread to be had."""
         super().__init__(dispatcher, session.attachment)
         self._session = session
@@ -286,7 +303,7 @@ class RemoteLink(Link):
         except CutOff as cut_off:
             broken = cut_off.broken
         except BaseException as error:
-            broken = BrokenCall("", told(error, "a reply could not be read"), is_told=True)
+            broken = BrokenCall("", nnrt_error_of(error, "a reply could not be read"), is_told=True)
         try:
             self.end()
         finally:
@@ -313,7 +330,7 @@ class RemoteLink(Link):
                 try:
                     chunked.finish()
                 except BaseException as error:  # The link doesn't carry the run any more: nobody else would end it.
-                    run.fail(told(error, "the reply could not be read"))
+                    run.fail(nnrt_error_of(error, "the reply could not be read"))
             else:
                 chunked.finish()
                 if not chunked.is_read:
@@ -330,7 +347,7 @@ class RemoteLink(Link):
     def _give_up_run(self, run: Run, error: BaseException) -> None:
         """Fail a run that could not be sent whole, and the link with it."""
         if run.id in self.under_way:
-            run.fail(told(error, "the run could not be sent"))
+            run.fail(nnrt_error_of(error, "the run could not be sent"))
             self.is_over = True
             self._call.cancel()
 

@@ -1,40 +1,33 @@
 """One run, from the moment it is accepted to its end."""
 
-import logging
 import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import CancelledError
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
-from nnrt_client.run.called_back import CalledBackFuture
+from nnrt_client.run.descriptions import Descriptions
+from nnrt_client.run.failures import nnrt_error_of, without_frames
+from nnrt_client.run.future import RunFuture
 from nnrt_client.run.reply import Reply
 from nnrt_client.run.result import RunResult
+from nnrt_client.run.run_tensors import RunTensors
+from nnrt_client.run.signature import Signature
 from nnrt_client.run.stamps import Stamps
 from nnrt_client.session.broken_call import CutOff
 from nnrt_client.session.latch import Latch
 from nnrt_client.tensors.device_buffer import Elements
 from nnrt_hdi.chunks import Assembly
 from nnrt_hdi.enums import Priority
-from nnrt_hdi.errors import NnrtError, OperationFailed, OutOfMemory
-from nnrt_hdi.signals import raised_by_handler, suppressed
-
-if TYPE_CHECKING:
-    from nnrt_client.run.run_tensors import RunTensors
-    from nnrt_client.run.session_dispatcher import SessionDispatcher
-    from nnrt_client.run.signature import Signature
-
-_log = logging.getLogger(__name__)
+from nnrt_hdi.errors import NnrtError, OperationFailed
+from nnrt_hdi.signals import raised_by_handler
 
 # The timeout in a frame is a uint32. Who asks for more than these 49 days gets them.
 _MAX_TIMEOUT_MS = 2**32 - 1
 
 # Makes the outputs of a run of its reply. Raises what that says went wrong.
 Unpack = Callable[[], "list[Elements]"]
-ResultT = TypeVar("ResultT")
 OnEnded = Callable[["Run"], object]
 
 
@@ -51,6 +44,7 @@ class Run:
         "_making",
         "_result",
         "deadline",
+        "descriptions",
         "ended",
         "future",
         "given_up",
@@ -72,11 +66,14 @@ class Run:
     # Of its RunDescription, besides what all of its kind have.
     fields: Mapping[str, Any] = {}
 
-    def __init__(self, signature: "Signature", priority: Priority, registry: "set[Run]") -> None:
+    def __init__(
+        self, signature: Signature, descriptions: Descriptions, priority: Priority, registry: "set[Run]"
+    ) -> None:
         """It is in the registry until it has ended."""
         self.stamps = Stamps(signature.clock)
         self.id = 0
         self.signature = signature
+        self.descriptions = descriptions
         self.inputs: Sequence[Elements] = ()
         self.tensors: RunTensors | None = None
         # Indexes of the outputs that nobody wants, which are not sent.
@@ -100,7 +97,7 @@ class Run:
         self._lock = threading.RLock()
         # Held by who makes its outputs, for as long as the network takes. Who ends the run doesn't wait for it.
         self._making = threading.Lock()
-        # It takes what comes of the run.
+        # The future that the run has, if any.
         self.future: RunFuture[Any] | None = None
         # Called with the run when it has ended, in a thread that gets no signals.
         self.on_ended: OnEnded | None = None
@@ -132,11 +129,11 @@ class Run:
         """Milliseconds that are left of its time, for the daemon; 0 without a limit."""
         return max(int((self.deadline - time.monotonic()) * 1000), 1) if self.timeout_ms else 0
 
-    def tell(self, on_ended: OnEnded, future: "RunFuture[Any] | None" = None, *, keeps_tensors: bool = False) -> bool:
+    def tell(self, on_ended: OnEnded, *, keeps_tensors: bool = False) -> bool:
         """Call this when the run ends; false where it has ended before it began, for its executor was closed."""
         with self._lock:
             if not self.ended.is_set:
-                self.on_ended, self.future, self.keeps_tensors = on_ended, future, keeps_tensors
+                self.on_ended, self.keeps_tensors = on_ended, keeps_tensors
                 return True
         return False
 
@@ -168,7 +165,7 @@ class Run:
         except Exception as error:
             if raised_by_handler(error):
                 raise
-            self.fail(told(error, "the reply could not be read"))
+            self.fail(nnrt_error_of(error, "the reply could not be read"))
         else:
             self._end()
 
@@ -189,7 +186,7 @@ class Run:
         with self._lock:
             if not self.ended.is_set and self._result is None and self._error is None:
                 # A copy of one that the run keeps: an error that is raised has the frames that it goes through.
-                self._error = _without_frames(error) if self.given_up is None else self.given_up.copy()
+                self._error = without_frames(error) if self.given_up is None else self.given_up.copy()
             is_written = self.tensors is not None and self.tensors.outputs is not None
         if not (is_written and self._making.locked()):  # Else who writes them ends it.
             self._end()
@@ -202,6 +199,11 @@ class Run:
             self.given_up = self.given_up or reason
         return True
 
+    def settle(self, future: RunFuture[Any]) -> bool:
+        """Have the future take what comes of the run; false where it has ended before it began."""
+        self.future, future._stamps = future, self.stamps
+        return self.tell(_settle)
+
     def take(self) -> "tuple[RunResult[Any] | None, BaseException | None]":
         """Hand result and error of a run that has ended, one of them None, to the only one who asks. The run, which its
         link may keep for a while, forgets them."""
@@ -213,6 +215,8 @@ class Run:
         self._lock, self._making = threading.RLock(), threading.Lock()
         self.on_ended = None
         self.fail(error)
+        if self.future is not None:
+            self.future._fail_in_child(error)
 
     def _end(self) -> None:
         """Let go of what the run held, and wake the threads that wait for it. Once."""
@@ -224,8 +228,6 @@ class Run:
             if self._error is None and self._result is None:
                 self._error = OperationFailed("the run was given up") if self.given_up is None else self.given_up.copy()
             on_ended, self.on_ended = self.on_ended, None
-            if (future := self.future) is not None:
-                self.future, future._outcome = None, self.take()
             try:
                 if self.tensors is not None and not self.keeps_tensors:
                     self.tensors.release()
@@ -242,129 +244,8 @@ class Run:
             self.inputs, self.packet = (), None
 
 
-def told(error: BaseException, otherwise: str) -> NnrtError:
-    """Give an error of ours as it is. Of anything else make one that tells of it, and of what could not be done."""
-    if isinstance(error, NnrtError):
-        return error
-    if isinstance(error, MemoryError):
-        return OutOfMemory(f"{otherwise}: this host has no memory left")
-    _log.error("%s", otherwise, exc_info=error)
-    return OperationFailed(f"{otherwise}: {error!r}")
-
-
-def _without_frames(error: BaseException) -> BaseException:
-    """Rid an error, and those it comes from, of the frames they went through, which hold what the run held."""
-    seen: BaseException | None = error
-    while seen is not None:
-        seen.__traceback__ = None
-        seen = seen.__cause__ or seen.__context__
-    return error
-
-
-class RunFuture(CalledBackFuture[ResultT]):
-    """The future of a run, on which the main thread can wait while signals come. Made by `Executor.submit`.
-
-    Only who ends the run, and `concurrent.futures.wait`, take the lock of concurrent.futures.
-    """
-
-    def _bind(
-        self, run: Run, dispatcher: "SessionDispatcher", convert: "Callable[[RunResult[Any]], ResultT] | None"
-    ) -> bool:
-        """Be the future of a run that is about to begin; false where it has ended before. The result is what `convert`
-        makes of the run's."""
-        self._run = run
-        self._outcome: tuple[RunResult[Any] | None, BaseException | None] = None, None
-        self._stamps = run.stamps
-        self._dispatcher = dispatcher
-        self._convert = convert
-        self._converted: list[Any] = []
-        self._call_back_in(dispatcher.call_back, run.ended)
-        return run.tell(self._settle, self)
-
-    def _settle(self, run: Run) -> None:
-        """Tell concurrent.futures that the run has ended, and have the callbacks called."""
-        _, error = self._outcome
-        value: Any = None
-        if error is None:
-            try:
-                value = self._value()
-            except Exception as failure:
-                error = _without_frames(failure)
-        if isinstance(error, _Cancelled):
-            super().cancel()
-            super().set_running_or_notify_cancel()
-        elif error is not None:
-            super().set_exception(error)
-        else:
-            super().set_result(value)
-        del error, _, value
-        self._tell()
-
-    def done(self) -> bool:
-        """True once the run has ended, or has been cancelled."""
-        return self._run.ended.is_set or self.cancelled()
-
-    def running(self) -> bool:
-        """False: a run can be cancelled until it has ended."""
-        return False
-
-    def cancelled(self) -> bool:
-        """True once the run has been cancelled."""
-        return isinstance(self._run.given_up, _Cancelled)
-
-    def cancel(self) -> bool:
-        """Give the run up, if it has not ended; true if that was in time. The daemon stops the run."""
-        if self._run.give_up(_Cancelled("the run was cancelled")):
-            self._dispatcher.give_up(self._run)
-        return self.cancelled()
-
-    def result(self, timeout: float | None = None) -> ResultT:
-        """Wait for the outputs, so many seconds at most. Raises what `Executor.run_sync` raises, CancelledError, or
-        TimeoutError."""
-        was_over = self._run.ended.is_set
-        self._wait(timeout)
-        if not was_over:
-            self._run.stamps.wake()
-        try:
-            return self._value()  # type: ignore[no-any-return]  # `convert` makes it.
-        finally:
-            del self  # An error knows this frame.
-
-    def _value(self) -> Any:
-        """Give the outputs as they are wanted, whoever is the first to ask. Raises why there are none."""
-        result, error = self._outcome
-        try:
-            if result is not None and self._convert is not None and not self._converted:
-                try:
-                    self._converted.append(self._convert(result))
-                except Exception as failure:
-                    if raised_by_handler(failure):
-                        raise
-                    error = told(failure, "the outputs could not be converted")
-                    self._outcome = None, error
-            if error is not None:
-                raise error
-            return self._converted[0] if self._converted else result
-        finally:
-            del result, error, self  # As above.
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait for the end of the run, so many seconds at most: the error, None for a run that succeeded. Raises
-        CancelledError or TimeoutError."""
-        self._wait(timeout)
-        if self._outcome[1] is None:
-            with suppressed(NnrtError):
-                self._value()
-        return self._outcome[1]
-
-    def _wait(self, timeout_s: float | None) -> None:
-        if self.cancelled():
-            raise CancelledError
-        if not self._run.ended.wait(timeout_s):
-            raise FutureTimeoutError
-        if self.cancelled():
-            raise CancelledError
-
-
-class _Cancelled(OperationFailed, code=OperationFailed.code, status=OperationFailed.grpc_status):
-    """The run's future was cancelled."""
+def _settle(run: Run) -> None:
+    """Give the future of a run what came of it."""
+    future, run.future = run.future, None
+    assert future is not None
+    future._settle(*run.take())

@@ -12,9 +12,10 @@ from typing import Any
 
 from nnrt_client.run.await_run import AwaitedRun
 from nnrt_client.run.cancelling import Canceller
+from nnrt_client.run.failures import nnrt_error_of
 from nnrt_client.run.link import TICK_S, Link, LocalLink
 from nnrt_client.run.result import never_sent
-from nnrt_client.run.run import Run, told
+from nnrt_client.run.run import Run
 from nnrt_client.run.way import LocalWay, RemoteWay, SharedWay, Wanted, Way
 from nnrt_client.session.broken_call import BrokenCall
 from nnrt_client.session.fork import LockOwner
@@ -213,7 +214,7 @@ class SessionDispatcher(LockOwner):
             self._post(self._arrive, run, self._remote)
         else:
             # One that has been given up meanwhile has no inputs left.
-            run.fail(run.given_up or told(error, _COULD_NOT_SEND))
+            run.fail(run.given_up or nnrt_error_of(error, _COULD_NOT_SEND))
 
     # ---- what links tell
 
@@ -303,7 +304,7 @@ class SessionDispatcher(LockOwner):
             self._send_elsewhere(link, error)
         except Exception as error:
             for run in packed:
-                run.fail(run.given_up or told(error, _COULD_NOT_SEND))
+                run.fail(run.given_up or nnrt_error_of(error, _COULD_NOT_SEND))
             link.take_off()
             self._free(link)
 

@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nnrt_client.run.descriptions import Descriptions
 from nnrt_client.session.session import Session
 from nnrt_client.tensors.device_buffer import DeviceBuffer, Elements, Stored
 from nnrt_client.tensors.run_tensor import RunTensor
@@ -74,12 +73,10 @@ class Signature:
         model_id: int,
         inputs: tuple[TensorSpec, ...],
         outputs: tuple[TensorSpec, ...],
-        descriptions: Descriptions,
         *,
         has_ranges: bool = True,
     ) -> None:
-        """The descriptions are those of the model's runs. Without ranges the device isn't asked which shapes it
-        takes."""
+        """Without ranges the device isn't asked which shapes it takes."""
         self.inputs = inputs
         self.outputs = outputs
         self.input_forms = [TensorForm(spec) for spec in inputs]
@@ -87,7 +84,6 @@ class Signature:
         self.session = session
         self.clock = session.clock
         self.model_id = model_id
-        self.descriptions = descriptions
         # What is known of tensors of the same kinds: see RunTensors.
         self.known_kinds: dict[Any, Any] = {}
         self._input_places = [_place("input", *item) for item in enumerate(inputs)]

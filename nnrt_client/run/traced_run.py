@@ -3,10 +3,12 @@
 import sys
 from functools import partial
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from nnrt_client.run.descriptions import Descriptions
 from nnrt_client.run.reply import Reply
 from nnrt_client.run.run import Run, Unpack
+from nnrt_client.run.signature import Signature
 from nnrt_client.run.stamps import Stamps
 from nnrt_client.tracing.tracer import Outcome, RunTrace, SessionTracer
 from nnrt_hdi import wire
@@ -15,14 +17,15 @@ from nnrt_hdi.errors import Failure, NnrtError
 from nnrt_hdi.run_times import RunTimes
 from nnrt_hdi.signals import raised_by_handler
 
-if TYPE_CHECKING:
-    from nnrt_client.run.signature import Signature
 
-
-def told_run(tracer: SessionTracer, signature: "Signature", priority: Priority, registry: set[Run]) -> Run:
+def told_run(
+    tracer: SessionTracer, signature: Signature, descriptions: Descriptions, priority: Priority, registry: set[Run]
+) -> Run:
     """Make a run that is about to begin, and that the tracer is told of, if it wants to be."""
     trace = tracer.begin_run()
-    return Run(signature, priority, registry) if trace is None else TracedRun(trace, signature, priority, registry)
+    if trace is None:
+        return Run(signature, descriptions, priority, registry)
+    return TracedRun(trace, signature, descriptions, priority, registry)
 
 
 class TracedRun(Run):
@@ -30,8 +33,10 @@ class TracedRun(Run):
 
     __slots__ = ("_operators", "_untold", "fields")
 
-    def __init__(self, trace: RunTrace, signature: "Signature", priority: Priority, registry: set[Run]) -> None:
-        super().__init__(signature, priority, registry)
+    def __init__(
+        self, trace: RunTrace, signature: Signature, descriptions: Descriptions, priority: Priority, registry: set[Run]
+    ) -> None:
+        super().__init__(signature, descriptions, priority, registry)
         self.stamps.began_ns = trace.began_ns
         self.fields = trace.fields
         # Who takes it out tells.

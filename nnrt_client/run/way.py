@@ -6,9 +6,8 @@ import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from nnrt_client.run.link import Link, LocalLink, RemoteLink
+from nnrt_client.run.link import Link, LinkOwner, LocalLink, RemoteLink
 from nnrt_client.run.packet import Packet
 from nnrt_client.run.run import Run
 from nnrt_client.run.waiting_runs import WaitingRuns
@@ -16,9 +15,6 @@ from nnrt_client.session.latch import Latch
 from nnrt_client.session.local_socket import LocalSocket
 from nnrt_client.session.session import Session
 from nnrt_hdi.limits import LOCAL_PACKET_BYTES, MAX_FRAMES
-
-if TYPE_CHECKING:
-    from nnrt_client.run.session_dispatcher import SessionDispatcher
 
 # A packet is full with that for which the daemon lets one client keep the others waiting.
 _PACKET_NS = 200_000
@@ -61,7 +57,7 @@ class _Reference(weakref.ref[_Holder]):
 class Way(ABC):
     """One way. Its state is the loop's, but for `own_links`."""
 
-    def __init__(self, session: Session, dispatcher: "SessionDispatcher", limit: int) -> None:
+    def __init__(self, session: Session, dispatcher: LinkOwner, limit: int) -> None:
         """So many links may be open; half of them, at most, are those of threads."""
         self._session = session
         self._dispatcher = dispatcher
@@ -130,7 +126,7 @@ class Way(ABC):
 class LocalWay(Way):
     """Connections of the local socket, one run at a time on each."""
 
-    def __init__(self, session: Session, dispatcher: "SessionDispatcher", socket: LocalSocket, limit: int) -> None:
+    def __init__(self, session: Session, dispatcher: LinkOwner, socket: LocalSocket, limit: int) -> None:
         super().__init__(session, dispatcher, limit)
         self._socket = socket
 
@@ -138,7 +134,7 @@ class LocalWay(Way):
         return LocalLink(self._dispatcher, self._session)
 
     def pack(self, run: Run) -> Packet:
-        return Packet(run.signature.descriptions.local.of(run), run, self._socket)
+        return Packet(run.descriptions.local.of(run), run, self._socket)
 
 
 class SharedWay(LocalWay):
@@ -151,7 +147,7 @@ class SharedWay(LocalWay):
         """Tell if a run is short enough to go with others."""
         if run.tensors is not None or run.fields:
             return False
-        found = run.signature.descriptions.local.of(run)
+        found = run.descriptions.local.of(run)
         is_quick = found.is_answered and found.busy_ns <= _MOST_NS and found.frame_bytes <= _MOST_BYTES
         return is_quick and found.is_inline and not found.elsewhere
 
@@ -162,7 +158,7 @@ class SharedWay(LocalWay):
             runs.append(run)
             if run.ended.is_set:
                 continue
-            description = run.signature.descriptions.local.of(run)
+            description = run.descriptions.local.of(run)
             left_bytes -= description.frame_bytes
             left_ns -= min(description.busy_ns, sys.maxsize)
         return runs
@@ -171,7 +167,7 @@ class SharedWay(LocalWay):
 class RemoteWay(Way):
     """Streams of gRPC, one run at a time on each."""
 
-    def __init__(self, session: Session, dispatcher: "SessionDispatcher", limit: int) -> None:
+    def __init__(self, session: Session, dispatcher: LinkOwner, limit: int) -> None:
         super().__init__(session, dispatcher, limit)
         # The threads that read them.
         self.readers: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
@@ -182,4 +178,4 @@ class RemoteWay(Way):
         return link
 
     def pack(self, run: Run) -> Packet:
-        return Packet(run.signature.descriptions.remote.of(run), run)
+        return Packet(run.descriptions.remote.of(run), run)

@@ -6,8 +6,8 @@ from typing import Any
 
 from nnrt_client.model_session.partition.kept_values import KeptValues
 from nnrt_client.run.executor import Executor
+from nnrt_client.run.future import RunFuture
 from nnrt_client.run.result import OutputTooSmall
-from nnrt_client.run.run import RunFuture
 from nnrt_client.run.run_tensors import NewArray
 from nnrt_client.tensors.resident_tensor import ResidentTensor
 from nnrt_client.tensors.run_tensor import RunTensor

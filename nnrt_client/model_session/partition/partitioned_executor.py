@@ -10,9 +10,8 @@ import numpy as np
 from nnrt_client.model_session.partition.deadlines import Deadlines
 from nnrt_client.model_session.partition.partitioned_run import PartitionedRun, ReadyPart
 from nnrt_client.model_session.partition.report import PartitionReport
-from nnrt_client.run.base_executor import BaseExecutor, Convert, Targets, require_timeout
-from nnrt_client.run.composed_future import ComposedFuture
-from nnrt_client.run.descriptions import Descriptions
+from nnrt_client.run.base_executor import BaseExecutor, Targets, require_timeout
+from nnrt_client.run.future import Convert, RunFuture
 from nnrt_client.run.result import RunResult
 from nnrt_client.run.run_tensors import RunTensors
 from nnrt_client.run.signature import Inputs, Signature
@@ -45,7 +44,7 @@ class PartitionedExecutor(BaseExecutor):
         self._dims = [dims for _, dims in inputs]
         specs = tuple(spec for spec, _ in inputs)
         session = device._session()
-        self._signature = Signature(session, 0, specs, tuple(outputs), Descriptions(session), has_ranges=False)
+        self._signature = Signature(session, 0, specs, tuple(outputs), has_ranges=False)
         self._resources = resources
         self._runs: set[PartitionedRun] = set()
         self._deadlines = Deadlines()
@@ -65,7 +64,7 @@ class PartitionedExecutor(BaseExecutor):
         timeout_ms: int | None,
         convert: Convert | None,
         unwanted: Sequence[int] = (),
-    ) -> "ComposedFuture[Any]":
+    ) -> "RunFuture[Any]":
         """The future stops all parts when it is cancelled. Unwanted outputs come, too."""
         if timeout_ms is not None:
             require_timeout(timeout_ms, "; without one there is no limit")
@@ -81,17 +80,17 @@ class PartitionedExecutor(BaseExecutor):
 
     def _started(
         self, given: Sequence[Any], tensors: RunTensors | None, timeout_ms: int | None, convert: Convert | None
-    ) -> "ComposedFuture[Any]":
-        future: ComposedFuture[Any] = ComposedFuture()
+    ) -> "RunFuture[Any]":
+        future: RunFuture[Any] = RunFuture()
         run = PartitionedRun(
             self._parts,
             {spec.name: one for spec, one in zip(self._signature.inputs, given, strict=True)},
             self._sizes(given),
             timeout_ms,
             self._written_at_once(given, tensors),
-            partial(self._ended, future, convert, tensors),
+            partial(self._ended, future, tensors),
         )
-        future._bind(run, self._signature.session.call_back)
+        future._bind(run.give_up, self._signature.session.call_back, convert)
         self._runs.add(run)
         if timeout_ms is not None:
             self._deadlines.add(run)
@@ -110,8 +109,7 @@ class PartitionedExecutor(BaseExecutor):
 
     def _ended(
         self,
-        future: "ComposedFuture[Any]",
-        convert: Convert | None,
+        future: "RunFuture[Any]",
         tensors: RunTensors | None,
         run: PartitionedRun,
     ) -> None:
@@ -121,11 +119,8 @@ class PartitionedExecutor(BaseExecutor):
         try:
             if error is None:
                 outputs = [self._output(run, spec.name) for spec in self._signature.outputs]
-                if tensors is None or tensors.outputs is None:
-                    result = RunResult(outputs)
-                else:
-                    result = tensors.collected(outputs)
-                value = result if convert is None else convert(result)
+                is_given = tensors is not None and tensors.outputs is not None
+                value = tensors.collected(outputs) if tensors and is_given else RunResult(outputs)
         except Exception as failure:
             error = failure
         if tensors is not None:
