@@ -31,8 +31,8 @@ from nnrt_client.build.sources import (
 from nnrt_client.model.model import Model
 from nnrt_client.model.program import Program
 from nnrt_client.session.device import Device
+from nnrt_client.session.errands import elsewhere
 from nnrt_client.session.fork import LockOwner
-from nnrt_client.session.main_thread import off_the_main_thread
 from nnrt_client.session.session import Session
 from nnrt_client.tracing.choice import tracer_of
 from nnrt_hdi.backend import Origin
@@ -286,7 +286,7 @@ class Compilation(LockOwner, Closable):
         try:
             build = BuildTask()
             build.connect(result.prepared.session)
-            exported = build.session.off_the_main_thread(result.exported, build, _BUFFER_VERSION)
+            exported = elsewhere(result.exported, build, _BUFFER_VERSION)
             return b"".join(exported.packed())
         except NnrtError as error:
             raise SaveCacheFailed(f"the model was not exported: {error}") from error
@@ -308,7 +308,7 @@ class Compilation(LockOwner, Closable):
         built; UnavailableDevice, ConnectionFailed or TimedOut where the device wasn't reached: then `build` may be
         called again, as after everything that was found before the device was asked.
         """
-        off_the_main_thread(copy_context().run, self._build, progress, when_interrupted=self.cancel)
+        elsewhere(copy_context().run, self._build, progress, when_interrupted=self.cancel)
 
     def _build(self, progress: Progress | None) -> None:
         with self._lock:

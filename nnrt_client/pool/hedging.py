@@ -1,16 +1,13 @@
 """Runs that take long are begun on a second device as well: Dean and Barroso, "The Tail at Scale", 2013."""
 
-import queue
 import re
-import threading
-import time
 from collections import deque
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from nnrt_client.session.latch import Latch
+from nnrt_client.session.io_loop import io_loop
 from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import InvalidParameter
 
@@ -51,7 +48,7 @@ class Hedged(Protocol):
 
 
 class Hedger(Closable):
-    """Watches runs, and has those begin twice that take long. Its thread begins with the first run."""
+    """Begins runs on a second device that take long. The loop watches them."""
 
     def __init__(self, hedging: Hedging) -> None:
         self._budget = hedging.budget
@@ -62,21 +59,17 @@ class Hedger(Closable):
         self._fresh_runs = 0
         # How many runs may be begun twice now.
         self._saved = 1.0
-        self._watched: queue.SimpleQueue[tuple[float, Hedged] | None] = queue.SimpleQueue()
+        self._loop = io_loop()
         self._is_open = True
-        self._ended = Latch()
-        self._starting = threading.RLock()
-        self._thread: threading.Thread | None = None
 
     def watch(self, run: Hedged) -> None:
-        """Have a run begin twice if it takes long, which has just begun."""
-        if (after_s := self._after_s) is None:
-            return
-        with self._starting:
-            if self._thread is None and self._is_open:
-                self._thread = threading.Thread(target=self._keep, name="nnrt-pool-hedge", daemon=True)
-                self._thread.start()
-        self._watched.put((time.monotonic() + after_s, run))
+        """Begin a run twice if it takes long, which has just begun."""
+        if (after_s := self._after_s) is not None:
+            self._loop.call(self._loop.events.call_later, after_s, self._hedge, run)
+
+    def _hedge(self, run: Hedged) -> None:
+        if self._is_open and self._saved >= 1 and run.hedge():
+            self._saved -= 1
 
     def ran(self, seconds: float) -> None:
         """Count a run that has ended."""
@@ -88,17 +81,5 @@ class Hedger(Closable):
             self._after_s = float(np.percentile(list(self._late), self._percentile))
 
     def close(self) -> None:
-        """End the thread. Idempotent."""
+        """Begin no run twice any more. Idempotent."""
         self._is_open = False
-        self._ended.set()
-        self._watched.put(None)
-
-    def _keep(self) -> None:
-        while self._is_open and (watched := self._watched.get()) is not None:
-            due, run = watched
-            # Later runs are due later, but for a moment after the percentile has become less.
-            while self._is_open and (pause_s := due - time.monotonic()) > 0:
-                self._ended.wait(pause_s)
-            if self._saved >= 1 and run.hedge():
-                self._saved -= 1
-            del watched, run  # It keeps no inputs alive.

@@ -5,6 +5,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 
 from nnrt_client.build.build_task import Progress
@@ -14,9 +15,10 @@ from nnrt_client.pool.replica import GUESSED_S, Loaded, Replica
 from nnrt_client.pool.supply import Specs, Supply, Waiting, resume_all
 from nnrt_client.run.base_executor import Targets
 from nnrt_client.run.signature import Inputs
+from nnrt_client.session.errands import elsewhere
 from nnrt_client.session.fork import ModuleLock
+from nnrt_client.session.io_loop import io_loop
 from nnrt_client.session.latch import Latch
-from nnrt_client.session.main_thread import off_the_main_thread
 from nnrt_hdi.errors import NnrtError, OperationFailed, OperationForbidden, OutOfMemory
 from nnrt_hdi.signals import suppressed
 
@@ -24,8 +26,6 @@ _log = logging.getLogger(__name__)
 
 # How long to wait for the end of a run whose daemon is dead.
 _END_S = 5.0
-# Runs that no thread waits for end so much later than they should, while the model is being loaded.
-_LOOK_AGAIN_S = 0.05
 
 
 # Loads the model, tells its progress, and looks for the device so many seconds.
@@ -92,7 +92,7 @@ class OneReplica(Supply):
         """Wait, so long at most, until the model is loaded again. Raises UnavailableDevice where that can't be done."""
         if self._reload is None:
             self._outage.require_due()
-        reload = off_the_main_thread(self._begin, when_interrupted=_go_on_loading)
+        reload = elsewhere(self._begin)
         if reload is not None and reload.ended.wait(timeout_s) and reload.error is not None:
             raise reload.error.copy()
 
@@ -103,13 +103,22 @@ class OneReplica(Supply):
         self._outage.require_due()
         self._waiting.append(run)
         try:
-            reload = off_the_main_thread(self._begin, when_interrupted=_go_on_loading)
+            reload = elsewhere(self._begin)
         except BaseException:
             with suppressed(ValueError):  # Another thread has it.
                 self._waiting.remove(run)
             raise
         if reload is None:
             resume_all(self._waiting)
+        else:
+            loop = io_loop()
+            loop.call(loop.events.call_later, max(run.waits_until - time.monotonic(), 0.0), self._expire, run)
+
+    def _expire(self, run: Waiting) -> None:
+        """Have a run end whose time is over, if it still waits. The loop's."""
+        with suppress(ValueError):  # It goes on, or has ended.
+            self._waiting.remove(run)
+            run.resume()
 
     def call_back(self, function: Callable[..., object], *arguments: object) -> None:
         """Have a thread for callbacks call this."""
@@ -148,8 +157,7 @@ class OneReplica(Supply):
                 self._outage.require_due()
                 self._reload = reload = _Reload()
                 try:
-                    for work in (self._keep_deadlines, self._load):
-                        threading.Thread(target=work, args=(reload,), name="nnrt-reload", daemon=True).start()
+                    threading.Thread(target=self._load, args=(reload,), name="nnrt-reload", daemon=True).start()
                 except RuntimeError as error:  # The process has no thread left.
                     self._reload = None
                     reload.end(None)
@@ -177,17 +185,6 @@ class OneReplica(Supply):
         reload.end(error)
         resume_all(self._waiting, error)
 
-    def _keep_deadlines(self, reload: "_Reload") -> None:
-        """Have runs whose time is over end while the model is being loaded."""
-        while not reload.ended.wait(_LOOK_AGAIN_S):
-            now = time.monotonic()
-            for run in [run for run in list(self._waiting) if run.waits_until <= now]:
-                try:
-                    self._waiting.remove(run)
-                except ValueError:  # Another thread has it.
-                    continue
-                run.resume()
-
     def _told(self, stage: str, fraction: float) -> None:
         """Take note of the progress of a build, which ends with the session."""
         if not self.is_open:
@@ -208,10 +205,6 @@ class _Reload:
         if not self.ended.is_set:
             self.error = None if error is None else error.copy()
             self.ended.set()
-
-
-def _go_on_loading() -> None:
-    """Do nothing about a load whose first thread was interrupted: it goes on, for other runs may wait for it."""
 
 
 def _replica(loaded: Loaded) -> Replica:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from google.protobuf.message import DecodeError
 
 from nnrt_client.session.address import Address
+from nnrt_client.session.errands import elsewhere
 from nnrt_client.session.fork import LockOwner
 from nnrt_client.session.staging_pool import StagingPool
 from nnrt_hdi import wire
@@ -163,7 +164,7 @@ class LocalSocket(LockOwner):
         if not Address(session.address).is_local:
             return None
         try:
-            return session.off_the_main_thread(cls, session)
+            return elsewhere(cls, session)
         except NnrtError as error:  # Such as a container that has the address, but not the host's sockets.
             _log.info("%s; tensors travel over gRPC", error)
             return None
@@ -178,11 +179,11 @@ class LocalSocket(LockOwner):
         shared = self._known.get(id(memory))
         if shared is not None and shared() is memory:
             return shared.buffer_id
-        return self._session.off_the_main_thread(self._share, memory, memory.fd, {"length": memory.size_bytes})
+        return elsewhere(self._share, memory, memory.fd, {"length": memory.size_bytes})
 
     def buffer_of_file(self, file: OpenFile) -> int:
         """Give the id by which the daemon reads constants from a file. Raises what the daemon refuses with."""
-        return self._session.off_the_main_thread(self._share, file, file.descriptor, {"is_file": True})
+        return elsewhere(self._share, file, file.descriptor, {"is_file": True})
 
     def _share(self, memory: Shareable, fd: int, about: Mapping[str, int]) -> int:
         with self._turn():
@@ -205,7 +206,7 @@ class LocalSocket(LockOwner):
 
     def mapped(self, buffer_id: int, size_bytes: int) -> SharedMemory | None:
         """Map the memory of a buffer that the daemon has allocated; None where it is not to be had, or smaller."""
-        return self._session.off_the_main_thread(self._map, buffer_id, size_bytes)
+        return elsewhere(self._map, buffer_id, size_bytes)
 
     def _map(self, buffer_id: int, size_bytes: int) -> SharedMemory | None:
         request = local_socket_pb2.LocalRequest(map={"buffer_id": buffer_id})

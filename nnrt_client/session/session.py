@@ -18,9 +18,9 @@ from nnrt_client.session.broken_call import BrokenCall
 from nnrt_client.session.channel import Channel
 from nnrt_client.session.compression import Compressor
 from nnrt_client.session.daemon_clock import DaemonClock
+from nnrt_client.session.errands import elsewhere
 from nnrt_client.session.latch import Changes, Latch
 from nnrt_client.session.local_socket import LocalSocket
-from nnrt_client.session.main_thread import Errands
 from nnrt_client.session.reconnecting import Keeper
 from nnrt_client.settings import Settings
 from nnrt_client.tracing.choice import tracer_of
@@ -120,15 +120,13 @@ class Session(fork.LockOwner):
         self._on_death: list[Callable[[NnrtError], None]] = []
         self._on_attached: list[Callable[[], None]] = []
         super().__init__()
-        self._errands = Errands(f"nnrt-errands {address}")
-        self.off_the_main_thread = self._errands.call
         self._keeper = Keeper(self)
         try:
             self._keeper.start()
             self._await_welcome()
             self.info = wire.device_info(self.welcome.device)
             self.local_socket = LocalSocket.of(self)
-            self.tracer = self.off_the_main_thread(self._begin_tracing, tracer_of(settings.trace))
+            self.tracer = elsewhere(self._begin_tracing, tracer_of(settings.trace))
         except BaseException as error:
             self.end(error if isinstance(error, NnrtError) else UnavailableDevice("the session was not wanted"))
             # Who ends it starts a thread. If the interpreter ended meanwhile, that thread could crash Python 3.11.2.
@@ -157,7 +155,7 @@ class Session(fork.LockOwner):
     def part(self, kind: type[PartT]) -> PartT:
         """Give the one object of a class that the session has; it is made of the session when it is first asked for."""
         found: PartT | None = self._parts.get(kind)
-        return self.off_the_main_thread(self._made_part, kind) if found is None else found
+        return elsewhere(self._made_part, kind) if found is None else found
 
     def _made_part(self, kind: type[PartT]) -> PartT:
         with self._making_parts:
@@ -180,7 +178,7 @@ class Session(fork.LockOwner):
     def call(self, name: str, request: Any, timeout_s: float, guard: Guard = unguarded) -> Any:
         """Make one RPC with one reply; make it again if its channel was lost and the RPC may be repeated."""
         with self._traced(name) as metadata:
-            return self.off_the_main_thread(self._call, name, request, timeout_s, guard, metadata)
+            return elsewhere(self._call, name, request, timeout_s, guard, metadata)
 
     def _traced(self, name: str) -> AbstractContextManager[Metadata]:
         return nullcontext(()) if self.tracer is None else self.tracer.calling(name)
@@ -203,7 +201,7 @@ class Session(fork.LockOwner):
                     raise
 
     def stream(self, name: str, request: Any, timeout_s: float, guard: Guard = unguarded) -> Generator[Any, None, None]:
-        """Make one RPC with many replies, translated while they are read. Not for the main thread."""
+        """Make one RPC with many replies, translated while they are read. For threads of ours."""
         with self._traced(name) as metadata, self._on_channel(name, timeout_s) as channel:
             begun = channel.method(name)(request, timeout=timeout_s, metadata=(*self.metadata, *metadata))
             with channel.holding(begun), guard(begun):
@@ -212,7 +210,7 @@ class Session(fork.LockOwner):
     def tell(self, name: str, request: Any) -> None:
         """Make an RPC whose outcome doesn't matter, if the session is attached; waits a moment for it."""
         if self.is_attached:
-            self.off_the_main_thread(self._tell, name, request)
+            elsewhere(self._tell, name, request)
 
     def _tell(self, name: str, request: Any) -> None:
         channel = self._channel
@@ -227,7 +225,7 @@ class Session(fork.LockOwner):
         """Begin a call that lasts as long as the caller likes; whoever reads it asks `verdict` about its end.
 
         Waits for nothing; on a channel that is lost the call breaks off like one begun before. Raises
-        UnavailableDevice, or ConnectionFailed. Not for the main thread.
+        UnavailableDevice, or ConnectionFailed. For threads of ours.
         """
         self.require_alive()
         assert self._channel is not None
@@ -375,7 +373,7 @@ class Session(fork.LockOwner):
     def end(self, reason: NnrtError) -> None:
         """The one place where a session ends. What was in flight gets the reason. Idempotent."""
         if self.death is None:
-            self.off_the_main_thread(self._end, reason)
+            elsewhere(self._end, reason)
 
     def _end(self, reason: NnrtError) -> None:
         with self._lock:
@@ -399,7 +397,6 @@ class Session(fork.LockOwner):
             self._keeper.close()
             if self._channel is not None:
                 self._channel.close()
-            self._errands.stop()
             if self.tracer is not None:
                 self.tracer.end()
             self._settled.set()
@@ -432,7 +429,6 @@ class Session(fork.LockOwner):
         self.death = self.death or reason.at(self.place)
         self._over.set()
         self._settled.set()
-        self._errands.stop()
 
     def leave(self) -> None:
         """Say goodbye without ending anything here: the interpreter ends, and callbacks are no longer made."""

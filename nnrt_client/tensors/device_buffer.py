@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nnrt_client.session.errands import elsewhere
 from nnrt_client.session.release import release_buffer
 from nnrt_client.session.session import Session
 from nnrt_hdi import wire
@@ -35,7 +36,7 @@ class DeviceBuffer:
         self.id = 0
         self._is_wanted = True
         try:
-            session.off_the_main_thread(copy_context().run, self._allocate)
+            elsewhere(copy_context().run, self._allocate)
         except BaseException:
             self._is_wanted = False  # Who allocates it looks afterwards, and may still be at it.
             if self.id:
@@ -71,7 +72,7 @@ class DeviceBuffer:
         self.session.require_alive()
         if self._mapped is not None:
             return bytearray(self._mapped.view[:size_bytes])
-        return self.session.off_the_main_thread(self._fetched, size_bytes)
+        return elsewhere(self._fetched, size_bytes)
 
     def _fetched(self, size_bytes: int) -> bytearray:
         region = model_pb2.BufferRegion(buffer_id=self.id, data_size=size_bytes)

@@ -1,0 +1,128 @@
+"""Calls that a thread of ours makes for one of the application.
+
+An exception from a signal handler may come at any line of the thread that gets the signals. So the application's
+threads enter no lock that others wait for, neither gRPC's nor one of ours that guards more than a step: that is left to threads
+that get no signals, and they wait for those.
+"""
+
+import os
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Generic, TypeVar
+
+from nnrt_client.session.latch import Latch
+
+T = TypeVar("T")
+
+# How long who is interrupted waits for the end of what it has asked for.
+_END_S = 10.0
+# Who waits for an errand looks so often whether it has begun: who was to hand it over may have been interrupted.
+_LOOK_AGAIN_S = 0.5
+# A thread that has nothing to do ends after so long.
+_IDLE_S = 1.0
+
+Work = Callable[[], object]
+
+# Of threads that have nothing to do: where they take the next call from.
+_idle: deque["queue.SimpleQueue[Work]"] = deque()
+# Whether this thread is one of them.
+_here = threading.local()
+
+
+class _Errand(Generic[T]):
+    """A call that another thread makes, and its outcome."""
+
+    def __init__(self, function: Callable[[], T]) -> None:
+        self._function = function
+        self._begun = threading.Lock()
+        self._result: T
+        self._error: BaseException | None = None
+        self.done = Latch()
+
+    @property
+    def has_begun(self) -> bool:
+        return self._begun.locked()
+
+    def run(self) -> None:
+        """Make the call, unless another thread does."""
+        if self._begun.acquire(blocking=False):
+            try:
+                self._result = self._function()
+            except BaseException as error:
+                self._error = error
+            del self._function
+            self.done.set()
+
+    def result(self) -> T:
+        if (error := self._error) is not None:
+            self._error = None
+            try:
+                raise error
+            finally:
+                del error  # It knows this frame.
+        return self._result
+
+
+def elsewhere(
+    function: Callable[..., T], *arguments: object, when_interrupted: Callable[[], object] | None = None
+) -> T:
+    """Call this in a thread that gets no signals, and wait for what comes of it; in this thread, if it is one of those.
+
+    Where the wait is interrupted the call goes on, and nobody learns what comes of it; with `when_interrupted`, this is
+    called to end it, and its end is waited for. Raises what the call raises, RuntimeError where there is no thread.
+    """
+    if getattr(_here, "is_ours", False):
+        return function(*arguments)
+    errand = _Errand(partial(function, *arguments))
+    try:
+        _hand_over(errand.run)
+        while not errand.done.wait(_LOOK_AGAIN_S):
+            if not errand.has_begun:
+                _start(errand.run)
+        return errand.result()
+    except BaseException:
+        if when_interrupted is not None and not errand.done.is_set:
+            _hand_over(when_interrupted)
+            errand.done.wait(_END_S)
+        raise
+
+
+def _hand_over(work: Work) -> None:
+    """Have a thread do this that has nothing else to do."""
+    try:
+        box = _idle.pop()
+    except IndexError:
+        _start(work)
+    else:
+        box.put(work)
+
+
+def _start(work: Work) -> None:
+    threading.Thread(target=_do, args=(work,), name="nnrt-errand", daemon=True).start()
+
+
+def _do(work: Work) -> None:
+    """Do this, and what comes next for a while."""
+    _here.is_ours = True
+    box: queue.SimpleQueue[Work] = queue.SimpleQueue()
+    while True:
+        work()
+        del work
+        _idle.append(box)
+        try:
+            work = box.get(timeout=_IDLE_S)
+        except queue.Empty:
+            try:
+                _idle.remove(box)
+                return
+            except ValueError:  # Somebody is about to put something there, or was interrupted before.
+                try:
+                    work = box.get(timeout=_IDLE_S)
+                except queue.Empty:
+                    return
+
+
+os.register_at_fork(after_in_child=_idle.clear)
