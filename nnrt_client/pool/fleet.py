@@ -1,18 +1,21 @@
-"""The thread of a pool: it knows which daemons there are, and has replicas follow."""
+"""What the loop does for a pool: it knows which daemons there are, and has replicas follow."""
 
+import asyncio
 import logging
 import queue
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 
 from nnrt_client.pool.candidate import Candidate
 from nnrt_client.pool.member import Member, MemberState
 from nnrt_client.pool.replica import Replica
 from nnrt_client.pool.replicas import Replicas
 from nnrt_client.session.fork import LockOwner
+from nnrt_client.session.io_loop import Inbox, io_loop
+from nnrt_client.session.latch import Latch
 from nnrt_client.session.runtime import Runtime
 from nnrt_hdi.errors import NnrtError, OperationForbidden
 
@@ -32,16 +35,20 @@ class Fleet(LockOwner):
         self.runtime = runtime
         self._candidates: dict[str, Candidate] = {}
         self._models: list[Replicas] = []
-        self._asked: queue.SimpleQueue[None] = queue.SimpleQueue()
         # What enters the answers of daemons.
         self._answers: queue.SimpleQueue[Callable[[float], None]] = queue.SimpleQueue()
         self._beginners = ThreadPoolExecutor(_BEGINNERS, thread_name_prefix="nnrt-pool-begin")
         self._is_open = True
         # Why it isn't.
         self._end_reason: NnrtError = OperationForbidden("the pool is closed; make a new one")
+        self._loop = io_loop()
+        self._inbox = Inbox(self._loop, self._follow)
+        self._timer: asyncio.TimerHandle | None = None
+        # What ends the watch of the addresses, once it has begun.
+        self._unwatch: Callable[[], object] | None = None
+        self._ended = Latch()
         super().__init__()
-        self._thread = threading.Thread(target=self._keep, name="nnrt-pool", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._begin, name="nnrt-pool", daemon=True).start()
 
     def _make_locks(self) -> None:
         """None: what other threads may do to it are single steps."""
@@ -55,8 +62,8 @@ class Fleet(LockOwner):
             model.end(reason)
 
     def wake(self) -> None:
-        """Have the pool's thread look soon. Any thread, at any line."""
-        self._asked.put(None)
+        """Look soon. Any thread, at any line."""
+        self._inbox.wake_surely()
 
     def add(self, model: Replicas) -> None:
         """Look after the replicas of a model, until they are closed."""
@@ -89,44 +96,48 @@ class Fleet(LockOwner):
             begin()
 
     def close(self) -> None:
-        """Close all models, and end the thread. Idempotent."""
+        """Close all models, and follow nothing any more. Idempotent."""
         self._is_open = False
         self._beginners.shutdown(wait=False)
         with ExitStack() as stack:  # Who is interrupted closes the others, too.
-            stack.callback(self._end_thread)
+            stack.callback(self._await_end)
             for model in list(self._models):
                 stack.callback(model.close)
                 model.end(self._end_reason)
 
-    def _end_thread(self) -> None:
+    def _await_end(self) -> None:
         self.wake()
-        if self._thread is not threading.current_thread():
-            self._thread.join(_END_S)
+        if not self._loop.is_here:
+            self._ended.wait(_END_S)
+        if self._unwatch is not None:
+            self._unwatch()
 
-    # ---- in the pool's thread
-
-    def _keep(self) -> None:
+    def _begin(self) -> None:
+        """Wait until names are looked up, in a thread of its own, and follow them from then on."""
         try:
-            unwatch = self.runtime.watch(lambda _: self.wake())  # Waits for names to be looked up.
+            self._unwatch = self.runtime.watch(lambda _: self.wake())
         except NnrtError as error:  # The runtime has been closed already.
             self._end(error)
-            return
-        try:
-            self._follow()
-        finally:
-            unwatch()
+        if not self._is_open and self._unwatch is not None:  # `close` may have looked before.
+            self._unwatch()
+        self.wake()
+
+    # ---- the loop's
 
     def _follow(self) -> None:
-        while self._is_open:
+        """Look at everything, and again when something is due."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._is_open:
+            self._ended.set()
+        elif self._unwatch is not None:
             pause_s = _LOOK_AGAIN_S
             try:
-                pause_s = min(pause_s, self._look() - time.monotonic())
+                pause_s = min(pause_s, max(self._look() - time.monotonic(), 0.0))
             except Exception:  # Of memory, perhaps. Others wait for it.
                 _log.exception("looking after a pool failed")
-            with suppress(queue.Empty):
-                self._asked.get(timeout=max(pause_s, 0.0))
-                while True:
-                    self._asked.get_nowait()
+            self._timer = self._loop.events.call_later(pause_s, self._follow)
 
     def _look(self) -> float:
         """Look at everything once; give when to do so again at the latest."""

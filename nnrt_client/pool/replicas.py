@@ -28,7 +28,7 @@ _FORGET_S = 0.5
 
 
 class Replicas(Supply):
-    """The replicas of one model. What comes and goes is decided in the pool's thread, by `look`; any thread chooses.
+    """The replicas of one model. What comes and goes is decided in the loop, by `look`; any thread chooses.
 
     A thread that chooses takes no lock, and looks at each replica that there is.
     """
@@ -41,7 +41,7 @@ class Replicas(Supply):
         call_back: Callable[..., object],
         begin_soon: Callable[[Callable[[], object]], object],
     ) -> None:
-        """`wake` has the pool's thread look soon; the others have a thread for callbacks call something, and one that
+        """`wake` has the loop look soon; the others have a thread for callbacks call something, and one that
         begins runs."""
         self._wake = wake
         self._call_back = call_back
@@ -217,7 +217,7 @@ class Replicas(Supply):
         if self._refusal is not None and self.choose() is None:
             raise self._refusal.copy()
 
-    # ---- in the pool's thread
+    # ---- the loop's
 
     def look(self, candidates: Sequence[Candidate], now: float) -> float:
         """Bring replicas to where they should be; give when to look again, if nothing happens before."""

@@ -1,8 +1,8 @@
 """Calls that a thread of ours makes for one of the application.
 
 An exception from a signal handler may come at any line of the thread that gets the signals. So the application's
-threads enter no lock that others wait for, neither gRPC's nor one of ours that guards more than a step: that is left to threads
-that get no signals, and they wait for those.
+threads enter no lock that others wait for, neither gRPC's nor one of ours that guards more than a step: that is left to
+threads that get no signals, and they wait for those.
 """
 
 import os
