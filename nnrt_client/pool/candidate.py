@@ -11,7 +11,7 @@ from nnrt_hdi.errors import NnrtError, UnavailableDevice
 
 
 class Candidate:
-    """An address of a pool, where a device may be that takes replicas. The pool's thread changes it, but for doubts."""
+    """An address of a pool, where a device may be that takes replicas. the loop changes it, but for doubts."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -93,7 +93,7 @@ class Candidate:
         return self._backoff.due
 
     def ask(self, runtime: Runtime, on_death: Callable[[NnrtError], None]) -> Callable[[float], None]:
-        """Ask it, connecting where need be; give what enters the answer, for the pool's thread to call with the time
+        """Ask it, connecting where need be; give what enters the answer, for the loop to call with the time
         it is. `on_death` is called when the session ends that is found."""
         device: Device | None = None
         session: Session | None = None

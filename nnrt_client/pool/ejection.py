@@ -37,7 +37,7 @@ Arguments = tuple[Inputs, Sequence[int]]
 class Ejection:
     """Ejects replicas of a model, at most half of them and never the last one, and has them tried.
 
-    Called in the pool's thread, but for `offer`.
+    Called in the loop, but for `offer`.
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:

@@ -75,7 +75,7 @@ class Loads:
     """Has devices take a model, each in a thread of its own, until there are as many replicas as are wanted."""
 
     def __init__(self, place: Place, wanted: Wanted, wake: Callable[[], None]) -> None:
-        """`wake` has the pool's thread look soon, which calls the rest."""
+        """`wake` has the loop look soon, which calls the rest."""
         self._place = place
         self._wanted = wanted
         self._wake = wake
@@ -108,7 +108,7 @@ class Loads:
         self._drop_ended()
         self._changes.wait_for(lambda: not self._under_way, _END_S)
 
-    # ---- in the pool's thread
+    # ---- the loop's
 
     def arrived(self, now: float) -> list[tuple[Candidate, Loaded]]:
         """The devices that have the model by now."""

@@ -65,7 +65,7 @@ class Replica:
         # Whether it gets no runs for now; and no more, for it is freed or about to be.
         self.is_out = False
         self.is_left = False
-        # How many runs there were when the pool's thread last looked.
+        # How many runs there were when the loop last looked.
         self.seen_runs = 0
         # See `Ejection`, whose these are.
         self.is_ejected = False
